@@ -275,7 +275,7 @@ class Settings(BaseSettings):
 
     # -- models and limits ----------------------------------------------------------------------------------------
     llm_timeout: Duration = Field(default=timedelta(seconds=600), validation_alias=_with_prefix("LLM_TIMEOUT_SECONDS"))
-    """How long one request to a model may take."""
+    """How long a model may take to begin its answer, and between two parts of it."""
     llm_max_retries: int = Field(default=5, ge=0, validation_alias=_with_prefix("LLM_MAX_RETRIES"))
     """Retries after errors that a retry may resolve, if the node does not say."""
     llm_base_delay: Duration = Field(default=timedelta(seconds=2), validation_alias=_with_prefix("LLM_BASE_DELAY"))

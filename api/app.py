@@ -130,7 +130,7 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
     add_handlers(app)
     api = APIRouter(prefix=PREFIX)
     # The first route that matches wins, so a literal path comes before one with an id in its place: `/agents/tags`
-    # before `/agents/{agent_id}`. A test checks the order (test_no_path_of_words_is_hidden...).
+    # before `/agents/{agent_id}`. test_no_path_of_words_is_hidden_behind_one_with_an_id checks the order.
     every = (
         completions, share_links, runs, budgets, tasks, conversations, files, tool_logs, webhook_routes, mcp_routes,
         tags, openai_models, database_check, drafts, agents, datasets, documents, retrieval, memories, messages,
@@ -166,24 +166,26 @@ def _build_context(config: ApiConfig) -> ApiContext:
         Role("easel-api", settings.api_pool, generic_plans=False, writes_large_values=False),
     )
     database = coordinator.database
+    blobs = database.large.blobs
+    assert blobs is not None  # since `build_coordinator` always sets a file storage
     reading = Database(database_url, pool_size=THREADS, application="easel-streams", large=database.large)
     streams = EventStreams(
         EventReader(reading, coordinator.versions),
         EventSubscriptions(redis_url),
         poll_interval=config.poll_interval,
         keepalive_interval=config.keepalive_interval,
-        blobs=database.large.blobs,
+        blobs=blobs,
     )
     shared = accounts_from_toml(settings.models_file) if settings.models_file is not None else []
-    sealing_key = EncryptionKey.from_secret(settings.encryption_secret())
-    governor = RateLimiter(async_redis(redis_url), CircuitBreaker(), coordinator.dispatch.counters)
+    encryption_key = EncryptionKey.from_secret(settings.encryption_secret())
+    rate_limiter = RateLimiter(async_redis(redis_url), CircuitBreaker(), coordinator.dispatch.counters)
     hosts = ModelAddressPolicy(config.guard, settings.private_models, settings.model_proxies)
     models = TenantModels(
         database,
         shared,
         RequestLimits(request_timeout=settings.llm_timeout, hosts=hosts),
-        sealing_key,
-        rate_limiter=governor,
+        encryption_key,
+        rate_limiter=rate_limiter,
         cost_model=CostModel(read_prices(settings.prices_file) if settings.prices_file else Prices()),
         max_wait=MAX_RATE_LIMIT_WAIT,
     )
@@ -197,11 +199,11 @@ def _build_context(config: ApiConfig) -> ApiContext:
         KnowledgeBaseSearch(database, IndexCache(database, settings.knowledge_memory), models),
         MemoryStore(database, models, coordinator.dispatch.extract),
         models,
-        governor,
-        database.large.blobs,
+        rate_limiter,
+        blobs,
         shared_accounts=shared,
         time_limit=settings.time_limit,
         max_body_bytes=settings.max_body_bytes,
-        encryption_key=sealing_key,
+        encryption_key=encryption_key,
         has_search_server=settings.ragflow_url is not None,
     )

@@ -12,7 +12,6 @@ from starlette.concurrency import run_in_threadpool
 
 from api.agents.findings import CheckedVersions
 from api.http.background import BackgroundTasks
-from api.http.errors import DATA, RequestRefused
 from api.runs.event_stream import EventStreams
 from components import registry
 from knowledge.bases.search import KnowledgeBaseSearch
@@ -44,11 +43,11 @@ class ApiContext:
     memories: MemoryStore
     models: Models
     rate_limiter: RateLimiter  # of requests to those models
-    blobs: Blobs | None = None  # uploads and produced documents; None: there is no file storage
+    blobs: Blobs  # the file storage: uploads and produced documents
+    encryption_key: EncryptionKey  # of stored secrets
     max_body_bytes: int = 1024 * 1024
     shared_accounts: Sequence[VendorAccount] = ()  # model accounts of every tenant
     time_limit: Callable[[str], float] = lambda component: inf  # seconds that one attempt of a component may take
-    encryption_key: EncryptionKey | None = None  # None: secrets are neither stored nor read
     has_search_server: bool = False  # workers ask a search server for knowledge bases that the tenant does not have
     background: BackgroundTasks = field(default_factory=BackgroundTasks)  # work that outlives its request
 
@@ -65,13 +64,6 @@ class ApiContext:
     def versions(self) -> VersionCache:
         """The canvas versions that this process has compiled."""
         return self.lifecycle.coordinator.versions
-
-    @property
-    def storage(self) -> Blobs:
-        """The file storage. Raises Refused if there is none."""
-        if self.blobs is None:
-            raise RequestRefused(DATA, "This API has no file storage, so it cannot store files. Set EASEL_FILES_DIR.")
-        return self.blobs
 
 
 async def get_context(request: Request) -> ApiContext:

@@ -96,8 +96,8 @@ def _import_command(name: str) -> Any:
 app = typer.Typer(cls=LazyCommands, add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
 
 
-def _print_version(is_asked: bool) -> None:
-    if is_asked:
+def _print_version(is_requested: bool) -> None:
+    if is_requested:
         from telemetry import VERSION  # imports the metrics library, which no other option needs
 
         output.print_line(f"easel {VERSION}")

@@ -1,7 +1,7 @@
 """The definition of a component: its parameters, its function, its name and its effect class.
 
-    @component("Slugify", SlugifyParams, effect="pure")
-    def slugify(params: SlugifyParams, ctx: NodeContext) -> Outcome: ...
+    @component("Switch", SwitchParams, effect="pure")
+    def switch(params: SwitchParams, ctx: NodeContext) -> Outcome: ...
 
 A component that waits is `async def`; one that only computes is `def`.
 """

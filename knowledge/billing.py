@@ -78,13 +78,13 @@ class TenantBudget:
         await asyncio.shield(asyncio.ensure_future(settling))
 
     def _try_booking(
-        self, asks: Mapping[str, CostEstimate], price: Price | None
+        self, estimates: Mapping[str, CostEstimate], price: Price | None
     ) -> tuple[list[BudgetRow], Granted | Deferred | Denied]:
         today = self.cost_model.now().astimezone(UTC).date()
         with self.database.transaction() as tx:
             rows = budgets.lock_for_tenant(tx, self.tenant_id, today)
             accounts = [each.account for each in rows]
-            verdict = budget.authorize(accounts, estimates_for(accounts, asks, price))
+            verdict = budget.authorize(accounts, estimates_for(accounts, estimates, price))
             if isinstance(verdict, Granted) and rows:
                 budgets.spend(tx, self.tenant_id, rows, verdict.amounts)
         return rows, verdict
@@ -106,7 +106,7 @@ def tenant_billing(
 ) -> BillingContext:
     """Return the billing context for calls outside of runs.
 
-    `longest` is how many seconds a request may wait for the rate limit.
+    `max_wait` is how many seconds a request may wait for the rate limit.
     """
     tenant_budget = TenantBudget(tenant_id, database, cost_model or CostModel())
 

@@ -77,7 +77,7 @@ def accounts_from_rows(rows: Sequence[AccountRow], tenant_id: UUID) -> list[Vend
 class TenantModels:
     """Opens models anew for each call, for processes that need few: the API and commands.
 
-    `longest_wait` is how many seconds a request waits at most for its account's rate limit.
+    `max_wait` is how many seconds a request waits at most for its account's rate limit.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class TenantModels:
 
     async def open(self, tenant_id: UUID, llm_id: str, kind: str = "chat") -> ChatModel:
         spec = resolve(llm_id, await self._accounts(tenant_id), kind=kind)
-        model = open_chat(spec, self._limits, limiter=self._gate(tenant_id, spec))
+        model = open_chat(spec, self._limits, limiter=self._account_limiter(tenant_id, spec))
         billing = tenant_billing(tenant_id, self._database, self._cost_model, self._max_wait)
         return MeteredModel(PricedModel(model, self._cost_model.prices.price_of(spec)), billing)
 
@@ -116,7 +116,9 @@ class TenantModels:
     def meter(self, tenant_id: UUID, spec: ModelSpec, kind: str) -> Meter:
         """Return the meter for requests to an embedding model or a reranker."""
         billing = tenant_billing(tenant_id, self._database, self._cost_model, self._max_wait)
-        return Meter(spec, kind, self._cost_model.prices.price_of(spec), self._gate(tenant_id, spec), billing)
+        return Meter(
+            spec, kind, self._cost_model.prices.price_of(spec), self._account_limiter(tenant_id, spec), billing
+        )
 
     def accounts(self, tenant_id: UUID) -> Sequence[VendorAccount]:
         with self._database.transaction() as tx:
@@ -126,7 +128,7 @@ class TenantModels:
     async def _accounts(self, tenant_id: UUID) -> Sequence[VendorAccount]:
         return await asyncio.to_thread(self.accounts, tenant_id)
 
-    def _gate(self, tenant_id: UUID, spec: ModelSpec) -> RequestLimiter | None:
+    def _account_limiter(self, tenant_id: UUID, spec: ModelSpec) -> RequestLimiter | None:
         return (
             self._rate_limiter.account_limiter(spec.rate_limit, str(tenant_id))
             if self._rate_limiter and spec.rate_limit

@@ -25,7 +25,7 @@ Row = TypeVar("Row", bound=NamedRow)
 
 
 def find_named(entries: Iterable[str], find_rows: Callable[[list[UUID], list[str]], Sequence[Row]]) -> dict[str, Row]:
-    """Return the row that each entry names; unknown entries are left out. `look` finds rows by ids and names."""
+    """Return the row that each entry names; unknown entries are left out. `find_rows` finds rows by ids and names."""
     names = list(dict.fromkeys(entries))
     ids = {entry: found for entry in names if (found := _parse_id(entry)) is not None}
     known = find_rows(list(ids.values()), names)

@@ -25,7 +25,7 @@ class HttpCall:
 
     `timeout` is in seconds for the whole request, redirects included. `redirects` is the number of redirects that are
     followed; each address is checked like the first one. `trusted` is for addresses from the deployment's own settings:
-    they may be private, but the addresses that they redirect to may not. `pace` is the limit of a vendor for all
+    they may be private, but the addresses that they redirect to may not. `rate_limit` is the limit of a vendor for all
     callers together; the wait for it comes before the request and does not count towards `timeout`. `as_browser` is for
     vendors that only answer browsers.
     """

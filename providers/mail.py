@@ -1,7 +1,7 @@
 """SMTP client of the component Email: checked hosts, always TLS, one thread per session.
 
     async with MailServers(guard).connect(account) as session:
-        refused = await session.address("me@example.com", ["you@example.com"])
+        refused = await session.set_envelope("me@example.com", ["you@example.com"])
         await session.deliver(message)
 
 Implements `providers.interfaces.Mail`. Cancelling the caller breaks the connection, which also ends the thread's wait.
@@ -248,7 +248,7 @@ class _SmtpClient(smtplib.SMTP):
 
 
 class _LimitedReader:
-    """Reads lines of a file, up to MOST_BYTES in total."""
+    """Reads lines of a file, up to MAX_REPLY_BYTES in total."""
 
     def __init__(self, file: Any) -> None:
         self._file = file

@@ -51,7 +51,7 @@ def check_events(player: Player) -> None:
 def _failed_before_its_body(player: Player, row: Row) -> bool:
     """Such a container shows no `node_finished`."""
     is_container = player.canvas.node(row.node).kind.is_container
-    return is_container and isinstance(row.outcome, Failed) and row.id not in player.spoken_turns
+    return is_container and isinstance(row.outcome, Failed) and row.id not in player.spoken_streams
 
 
 def _subject(player: Player, event: Event) -> UUID:

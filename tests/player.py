@@ -1,7 +1,7 @@
 """Player: whole runs in memory, by the routing function alone.
 
-It keeps activations, scopes and turns as the store would, reports what a script says in an order and grouping that a
-random source chooses, stops runs as the coordinator does, and holds every decision against the tables of
+It keeps activations, scopes and message streams as the store would, reports what a script says in an order and grouping
+that a random source chooses, stops runs as the coordinator does, and holds every decision against the tables of
 `canvas/state/run_state.py` and the invariants of a run. State goes through JSON between every two decisions.
 """
 
@@ -48,10 +48,10 @@ class Row:
     ordinal: int
     place: OrderKey
     limits: tuple[tuple[str, int], ...]
-    turn: UUID | None
+    stream_id: UUID | None
     status: ActivationStatus
     attempt: int = 0
-    strikes: int = 0
+    crash_count: int = 0
     answered: bool = False
     outcome: Outcome | None = None
 
@@ -78,13 +78,13 @@ class Player:
     error: str = ""
     revision: int = 0
     is_cancel_requested: bool = False
-    turn: UUID | None = None
+    open_stream_id: UUID | None = None
     run_json: str = ""
     scopes: dict[ScopeKey, str] = field(default_factory=dict)
     expiries: list[timedelta | None] = field(default_factory=list)  # of the forms that were asked last
-    called_off: dict[str, int] = field(default_factory=dict)  # container's entry -> items after this one
-    retakes: set[str] = field(default_factory=set)  # Messages whose text does not go on from what was said
-    failing: tuple[int, str] | None = None  # wave and node of the failure that ended the run
+    cancelled_after: dict[str, int] = field(default_factory=dict)  # container's entry -> items after this one
+    restarts_text: set[str] = field(default_factory=set)  # Messages whose text does not continue what was streamed
+    failing: tuple[int, str] | None = None  # level and node of the failure that ended the run
     last: str | None = None
 
     # -- driving -----------------------------------------------------------------------------------------------------
@@ -113,20 +113,20 @@ class Player:
         return self
 
     def step(self) -> None:
-        """Some of what is ready is claimed, and some of what runs reports, all in one fold."""
+        """Some of what is ready is claimed, and some of what runs reports, all in one advance."""
         ready = [row for row in self.alive.values() if row.status is ActivationStatus.READY]
         for row in self._some(ready):
             self._move(row, ActivationStatus.RUNNING)
         running = [row for row in self.alive.values() if row.status is ActivationStatus.RUNNING]
         assert running, "nothing works for the run, and it is not over"
-        self.fold(self._some(running))
+        self.advance(self._some(running))
 
     def claim(self, node: str, scope: ScopeKey = TOP) -> None:
         """A worker claims the activation of a node in a scope, so that stopping the run no longer closes it."""
         self._move(self.row(node, scope), ActivationStatus.RUNNING)
 
     def report(self, *nodes: str, scope: ScopeKey | None = None) -> "Player":
-        """What is ready or running of these nodes (in one scope) reports, in one fold."""
+        """What is ready or running of these nodes (in one scope) reports, in one advance."""
         rows = [
             row
             for row in self.alive.values()
@@ -136,7 +136,7 @@ class Player:
         for row in rows:
             if row.status is ActivationStatus.READY:
                 self._move(row, ActivationStatus.RUNNING)
-        self.fold(rows)
+        self.advance(rows)
         return self
 
     def answer(self, *, happened: Collection[str] = (), unsaid: Collection[str] = ()) -> "Player":
@@ -146,20 +146,20 @@ class Player:
         the rest act again.
         """
         state = self.load()
-        asked = {
+        uncertain = {
             row: form.node_id
             for row, form in state.forms.items()
             if not self.canvas.node(form.node_id).kind.waits_for_user
         }
-        done = {activation for activation, node in asked.items() if node in happened}
-        again = {activation for activation, node in asked.items() if node not in (*happened, *unsaid)}
-        for activation in state.forms.keys() - asked.keys():
+        done = {activation for activation, node in uncertain.items() if node in happened}
+        again = {activation for activation, node in uncertain.items() if node not in (*happened, *unsaid)}
+        for activation in state.forms.keys() - uncertain.keys():
             self.rows[activation].answered = True
         self._apply(resume(self.canvas, state, again=again, happened=done))
         if done:
             for activation in done:
                 self.rows[activation].outcome = Finished()
-            self._take_in([self._told(self.rows[activation], Finished()) for activation in done])
+            self._apply_reports([self._make_report(self.rows[activation], Finished()) for activation in done])
         return self
 
     def cancel(self) -> "Player":
@@ -169,11 +169,11 @@ class Player:
         self._wind_down()
         return self
 
-    def fold(self, rows: Sequence[Row]) -> None:
-        """Take the reports of these activations in, as the coordinator does."""
-        self._take_in([self._report(row) for row in rows])
+    def advance(self, rows: Sequence[Row]) -> None:
+        """Apply the reports of these activations, as the coordinator does."""
+        self._apply_reports([self._report(row) for row in rows])
 
-    def _take_in(self, reports: list[Report]) -> None:
+    def _apply_reports(self, reports: list[Report]) -> None:
         self.rng.shuffle(reports)
         decision = decide(self.canvas, self.load(reports), reports)
         if self.watched:
@@ -206,12 +206,12 @@ class Player:
 
     @property
     def spoken(self) -> list[str]:
-        """The nodes whose texts were heard, in the order in which they were heard."""
-        return [self.rows[turn].node for turn in self.spoken_turns]
+        """The nodes whose texts were shown, in the order in which they were shown."""
+        return [self.rows[stream_id].node for stream_id in self.spoken_streams]
 
     @property
-    def spoken_turns(self) -> list[UUID]:
-        """The turns that were heard, in order."""
+    def spoken_streams(self) -> list[UUID]:
+        """The message streams that were shown, in order."""
         return [event.activation for event in self.events if event.name == MESSAGE_END and event.activation]
 
     @property
@@ -240,10 +240,10 @@ class Player:
         row.outcome = outcome
         self._move(row, ActivationStatus.REPORTED)
         is_lost = isinstance(outcome, Failed) and outcome.stores_no_values
-        row.strikes += is_lost
-        return self._told(row, outcome)
+        row.crash_count += is_lost
+        return self._make_report(row, outcome)
 
-    def _told(self, row: Row, outcome: Outcome) -> Report:
+    def _make_report(self, row: Row, outcome: Outcome) -> Report:
         return Report(
             activation=row.id,
             node_id=row.node,
@@ -251,10 +251,10 @@ class Player:
             ordinal=row.ordinal,
             order_key=row.place,
             outcome=outcome,
-            crash_count=row.strikes,
-            stream_id=row.turn,
-            restarts_text=row.node in self.retakes,
-            has_written=row.turn is not None
+            crash_count=row.crash_count,
+            stream_id=row.stream_id,
+            restarts_text=row.node in self.restarts_text,
+            has_written=row.stream_id is not None
             and isinstance(outcome, Failed | WaitingForInput)
             and "spoke" in outcome.outputs,
         )
@@ -274,7 +274,7 @@ class Player:
             revision=self.revision,
             last_event=len(self.events),
             is_cancel_requested=self.is_cancel_requested,
-            open_stream_id=self.turn,
+            open_stream_id=self.open_stream_id,
         )
         fill_run(state, json.loads(self.run_json))
         named = {report.scope[:depth] for report in reports or () for depth in range(len(report.scope) + 1)} | {TOP}
@@ -308,12 +308,12 @@ class Player:
             self._move(row, ActivationStatus.READY)
         self.events += decision.events
         self.reset += decision.truncated_streams
-        self.texts |= {turn: text for turn, (_, text) in decision.default_texts.items()}
-        for turn, offset in decision.opened_streams.items():
-            self.opened[turn] = before + offset
-            self.closed.pop(turn, None)
-        self.closed |= {turn: before + offset for turn, offset in decision.closed_streams.items()}
-        self.called_off |= decision.cancel_items_after
+        self.texts |= {stream_id: text for stream_id, (_, text) in decision.default_texts.items()}
+        for stream_id, offset in decision.opened_streams.items():
+            self.opened[stream_id] = before + offset
+            self.closed.pop(stream_id, None)
+        self.closed |= {stream_id: before + offset for stream_id, offset in decision.closed_streams.items()}
+        self.cancelled_after |= decision.cancel_items_after
         self.expiries = decision.form_expiries or self.expiries
         for key in decision.closed_scopes:
             self.scopes.pop(key, None)
@@ -326,7 +326,7 @@ class Player:
         run = decision.run
         self.revision += 1
         self._move_run(run.status)
-        self.turn = run.open_stream_id
+        self.open_stream_id = run.open_stream_id
         self.run_json = json.dumps(run_to_json(run))
         self.error = decision.error or self.error
         self.failing = (run.failure.level, run.failure.node_id) if run.failure else None
@@ -340,9 +340,9 @@ class Player:
     def _wind_down(self) -> None:
         """Close what need not run, and end the run when nothing works for it."""
         state = self.load()
-        wave = -1 if self.is_cancel_requested or state.failure is None else state.failure.level
+        level = -1 if self.is_cancel_requested or state.failure is None else state.failure.level
         for row in list(self.alive.values()):
-            is_later = wave < 0 or row.place.level > wave or row.place.region
+            is_later = level < 0 or row.place.level > level or row.place.region
             if row.status is ActivationStatus.WAITING or (row.status in UNBEGUN and is_later):
                 self._move(row, ActivationStatus.CLOSED)
         counted = (state.in_flight, state.queued)
@@ -364,9 +364,9 @@ class Player:
 
     # -- invariants --------------------------------------------------------------------------------------------------
     def _check(self, run: RunState) -> None:
-        open_turns = [turn for turn in self.opened if turn not in self.closed]
-        assert len(open_turns) <= 1
-        assert (self.turn in open_turns) if open_turns else self.turn is None
+        open_streams = [stream_id for stream_id in self.opened if stream_id not in self.closed]
+        assert len(open_streams) <= 1
+        assert (self.open_stream_id in open_streams) if open_streams else self.open_stream_id is None
         if self.status.is_over:
             assert not self.alive
         if self.status is RunStatus.SUCCEEDED:

@@ -212,7 +212,7 @@ class AttemptRunner:
             compiled = self._dependencies.coordinator.versions.get(tx, self._claim.version_id)
             node = compiled.canvas.node(self._claim.node_id)
             reads = _cached_read_set(compiled, node)
-            slots = NodeVariables(
+            variables = NodeVariables(
                 tx,
                 self._claim,
                 compiled,
@@ -221,7 +221,7 @@ class AttemptRunner:
                 declared=registry.default_outputs,
                 may_be_assigned=self._claim.first_event > 1 or _assigns(compiled),
             )
-        return self._make_context(compiled, node, slots)
+        return self._make_context(compiled, node, variables)
 
     def _run_component(self, component: Component[Any], params: Any, context: WorkerContext) -> Outcome:
         """Run a component: a sync function on this thread, a coroutine on the event loop."""
@@ -263,15 +263,15 @@ class AttemptRunner:
     def _message_opening(self, context: WorkerContext) -> str | None:
         """Return the text of the Message before the part that this node streams; None if the node does not stream."""
         canvas = context.compiled.canvas
-        turn = canvas.stream_targets.get(context.node.number)
-        if turn is None or self._claim.stream_id is None:
+        target = canvas.stream_targets.get(context.node.number)
+        if target is None or self._claim.stream_id is None:
             return None
-        listener = canvas.nodes[turn.message]
+        listener = canvas.nodes[target.message]
 
         def listens_to(node_id: str) -> bool:
             number = canvas.numbers.get(node_id)
-            heard = canvas.stream_targets.get(number) if number is not None else None
-            return heard is not None and heard.message == listener.number
+            target_of_node = canvas.stream_targets.get(number) if number is not None else None
+            return target_of_node is not None and target_of_node.message == listener.number
 
         def exists(ref: Ref) -> bool:
             return ref.node is None or ref.node in canvas.numbers
@@ -281,38 +281,48 @@ class AttemptRunner:
             context.stream.restarts_text = True  # it is not known yet where this text begins
         return opening
 
-    def _make_context(self, compiled: CompiledVersion, node: Node, slots: NodeVariables) -> WorkerContext:
-        claim, x = self._claim, self._dependencies
+    def _make_context(self, compiled: CompiledVersion, node: Node, variables: NodeVariables) -> WorkerContext:
+        claim, dependencies = self._claim, self._dependencies
         self._reporter.scope_keys = (
             None if compiled.canvas.needs_stream_order else frozenset(scopes.scope_chain(claim.scope))
         )
         # an answered Answer streams nothing
-        has_turn = bool(compiled.canvas.stream_owners & node.bit) and claim.answers is None
-        firm = partial(x.persist_claim, claim)
-        voice = MessageStreamWriter(
-            claim, x.coordinator.database, x.text_deltas, firm, has_turn, x.output_limits, self._attempt.is_stopped
+        is_message = bool(compiled.canvas.stream_owners & node.bit) and claim.answers is None
+        persist_claim = partial(dependencies.persist_claim, claim)
+        stream = MessageStreamWriter(
+            claim,
+            dependencies.coordinator.database,
+            dependencies.text_deltas,
+            persist_claim,
+            is_message,
+            dependencies.output_limits,
+            self._attempt.is_stopped,
         )
         return WorkerContext(
             claim=claim,
             compiled=compiled,
             node=node,
-            variables=slots,
-            stream=voice,
-            database=x.coordinator.database,
-            open_model=partial(x.models.open_unmetered, claim.tenant_id),
-            read_text=partial(x.read_file, claim.tenant_id, claim.run_id),
+            variables=variables,
+            stream=stream,
+            database=dependencies.coordinator.database,
+            open_model=partial(dependencies.models.open_unmetered, claim.tenant_id),
+            read_text=partial(dependencies.read_file, claim.tenant_id, claim.run_id),
             rate_limit_wait=self._rate_limit_wait,
             storage=AttemptStorage(
-                claim, x.coordinator.database, x.blobs, x.coordinator.dispatch.bus, _may_cite(compiled)
+                claim,
+                dependencies.coordinator.database,
+                dependencies.blobs,
+                dependencies.coordinator.dispatch.bus,
+                _may_cite(compiled),
             ),
             side_effects=self._rate_limit_wait.side_effects,
-            services=x.services(claim.tenant_id),
-            find_time_limit=x.time_limit,
-            history_cache=x.caches.history,
-            decrypt_headers=partial(x.caller_headers, claim.tenant_id),
+            services=dependencies.services(claim.tenant_id),
+            find_time_limit=dependencies.time_limit,
+            history_cache=dependencies.caches.history,
+            decrypt_headers=partial(dependencies.caller_headers, claim.tenant_id),
             run_budget=self._make_budget(),
-            vendor_limits=VendorLimiter(x.rate_limiter, str(claim.tenant_id), self._rate_limit_wait)
-            if x.rate_limiter
+            vendor_limits=VendorLimiter(dependencies.rate_limiter, str(claim.tenant_id), self._rate_limit_wait)
+            if dependencies.rate_limiter
             else None,
         )
 

@@ -107,21 +107,23 @@ def build_worker(
     return assemble(settings, coordinator, redis_url, environment)
 
 
-def assemble(settings: Settings, coordinator: Coordinator, redis_url: str, given: Environment) -> Worker:
+def assemble(settings: Settings, coordinator: Coordinator, redis_url: str, environment: Environment) -> Worker:
     """Return a worker, its threads started: each part is made here, once, and handed to those that use it."""
     database, dispatch = coordinator.database, coordinator.dispatch
     loop = WorkerLoop()
     renewals = Database(database.url, pool_size=1, application="easel-leases")
     leases = LeaseKeeper(renewals, dispatch.bus, loop, settings, cancel_run=Lifecycle(coordinator).cancel_by_key)
-    rate_limiter = RateLimiter(async_redis(redis_url), CircuitBreaker(), dispatch.counters, window=given.rate_window)
+    rate_limiter = RateLimiter(
+        async_redis(redis_url), CircuitBreaker(), dispatch.counters, window=environment.rate_window
+    )
     models = CachedTenantModels(
         database,
-        given.accounts,
-        given.model_limits,
-        given.encryption_key,
-        given.script,
-        given.retry_policy,
-        given.costs,
+        environment.accounts,
+        environment.model_limits,
+        environment.encryption_key,
+        environment.script,
+        environment.retry_policy,
+        environment.costs,
         rate_limiter,
     )
     audio = RedisAudioCache(redis_url)
@@ -131,12 +133,12 @@ def assemble(settings: Settings, coordinator: Coordinator, redis_url: str, given
         settings.tts_model,
         settings.tts_cache_ttl,
         {"StepFun": settings.stepfun_tts_voice} if settings.stepfun_tts_voice else {},
-        given.model_limits.hosts.private,
+        environment.model_limits.hosts.private,
     )
     library = KnowledgeBaseSearch(database, IndexCache(database, settings.knowledge_memory), models)
     memories = MemoryStore(database, models, dispatch.extract)
-    mcp = McpServers(database, given.encryption_key)
-    services = ServiceFactory(settings, given.services, speech.of, library, memories, mcp)
+    mcp = McpServers(database, environment.encryption_key)
+    services = ServiceFactory(settings, environment.services, speech.of, library, memories, mcp)
     text_deltas = TextDeltaPublisher(redis_url)
     fast_path = fast_path_of(settings)
 
@@ -152,10 +154,10 @@ def assemble(settings: Settings, coordinator: Coordinator, redis_url: str, given
             loop=loop,
             models=models,
             text_deltas=text_deltas,
-            time_limit=given.time_limit,
-            read_file=given.read_file or UploadedFiles(database, given.blobs).read,
+            time_limit=environment.time_limit,
+            read_file=environment.read_file or UploadedFiles(database, environment.blobs).read,
             services=services.of,
-            blobs=given.blobs,
+            blobs=environment.blobs,
             worker_name=f"{socket.gethostname()}:{os.getpid()}",
             claims=ClaimBatcher(max(1, database.pool_size // 2), batches=fast_path.batch_claims),
             inline_advance=settings.inline_advance,
@@ -163,13 +165,13 @@ def assemble(settings: Settings, coordinator: Coordinator, redis_url: str, given
             caches=value_caches(fast_path.cache_values),
             output_limits=OutputLimits(settings.max_output, settings.max_stream_chars, settings.max_depth),
             caller_headers=mcp.caller_headers,
-            cost_model=given.costs,
-            encryption_key=given.encryption_key,
+            cost_model=environment.costs,
+            encryption_key=environment.encryption_key,
             rate_limiter=rate_limiter,
         ),
         leases=leases,
         loop=loop,
-        ingestion=SingleJobRunner(Ingestion(database, given.blobs, models), loop),
+        ingestion=SingleJobRunner(Ingestion(database, environment.blobs, models), loop),
         extraction=SingleJobRunner(Extraction(database, models), loop),
         renewals=renewals,
         close_connections=close_all,

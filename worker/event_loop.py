@@ -16,7 +16,8 @@ BLOCKING_THREADS = 32  # for the rows, files and host names that coroutines need
 class WorkerLoop:
     """An event loop on a thread of its own.
 
-    `tells` is called with True when the first coroutine is submitted, and with False when the last one is over.
+    `on_busy_change` is called with True when the first coroutine is submitted, and with False when the last one is
+    over.
     """
 
     def __init__(self) -> None:

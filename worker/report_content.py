@@ -71,7 +71,8 @@ class ReportBuilder:
             return ReportPayload(column, usage, [], [])
         outputs, stream, inputs = self._outputs(outcome, context), None, {}
         if context is not None:
-            stream = context.stream.row(is_whole=not isinstance(outcome, Failed))  # may set `retake`, which follows
+            # may set `restarts_text`, which the outcome's column stores
+            stream = context.stream.row(is_whole=not isinstance(outcome, Failed))
             inputs = context.inputs
         values = self._value_rows(outcome, outputs, inputs)
         column = outcome_codec.encode_outcome(

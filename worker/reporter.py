@@ -283,7 +283,8 @@ class Reporter:
 
     def _snapshot(self, tx: Transaction, mode: StoreMode) -> RunSnapshot | None:
         cached_run, self.cached_run = self.cached_run, None  # of use once only
-        if mode is StoreMode.CACHED and cached_run is not None:
+        if mode is StoreMode.CACHED:
+            assert cached_run is not None  # `_first_mode` chooses this mode only while there is one
             return run_snapshots.from_cache(cached_run)
         if mode is StoreMode.LOCK:
             return self._lock_run(tx, self.scope_keys)

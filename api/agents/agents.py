@@ -235,7 +235,7 @@ def get_caller_canvas(
 ) -> StoredCanvas:
     """Return the caller's canvas; `locked` if its draft is read here in order to be changed.
 
-    Raises Refused, with the same reply for a missing canvas and for one of another tenant.
+    Raises RequestRefused, with the same reply for a missing canvas and for one of another tenant.
     """
     canvas_id = parse_id(agent_id)
     if canvas_id is None:

@@ -135,11 +135,11 @@ def delete_sessions(context: ApiContextDep, principal: ApiTokenCaller, agent_id:
     return _deletion_reply(wanted.ids, _delete(context, principal, canvas.id, ids))
 
 
-def _deletion_reply(asked: list[str], deleted: set[UUID]) -> Response:
+def _deletion_reply(requested_ids: list[str], deleted: set[UUID]) -> Response:
     """Return the reply about a deleted list, with errors for unknown and duplicate ids."""
     errors: list[str] = []
     seen: set[UUID] = set()
-    for text in asked:
+    for text in requested_ids:
         session_id = parse_id(text)
         if session_id in seen:
             errors.append(f"Duplicate session ids: {text}")

@@ -75,7 +75,7 @@ async def upload(
     With exactly one file and `url`, the file at that address is stored instead.
     """
     await run_in_thread(lambda: _check_agent(context, principal, agent_id))
-    blobs = context.storage
+    blobs = context.blobs
     async with open_uploads(request) as found:
         once = await run_in_thread(
             lambda: make_file_request(request, principal, [(file.filename or "", file.file) for file in found])
@@ -179,8 +179,9 @@ def show_artifact(context: ApiContextDep, principal: AnyTokenCaller, name: str, 
 def _read(
     context: ApiContext, principal: RequestPrincipal, written: str, created_by: str = ""
 ) -> tuple[StoredFile, bytes]:
-    """Return a file of the caller with its bytes; share links reach only files that came by them. Raises Refused.
+    """Return a file of the caller with its bytes; share links reach only files that came by them.
 
+    Raises RequestRefused for a missing file and for one of another owner.
     `created_by`: the owner that the file must have, as uploads and descriptors show it, or the tenant. "": any owner.
     """
     file_id = parse_id(written)
@@ -192,7 +193,7 @@ def _read(
     if created_by not in ("", file.created_by) and parse_id(created_by) != principal.tenant_id:
         raise not_found(UNKNOWN)
     try:
-        return file, context.storage.get(file.sha256)
+        return file, context.blobs.get(file.sha256)
     except NotFound:
         raise not_found(UNKNOWN) from None
 

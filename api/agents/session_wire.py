@@ -33,19 +33,19 @@ def load_messages(tx: Transaction, tenant_id: UUID, session_ids: Sequence[UUID])
     """Return messages and sources of sessions of a tenant. The number of statements does not depend on theirs."""
     found = conversations.list_messages_of(tx, tenant_id, session_ids)
     runs_of = {
-        session: list(dict.fromkeys(message.run_id for message in said if message.run_id is not None))
-        for session, said in found.items()
+        session: list(dict.fromkeys(message.run_id for message in messages if message.run_id is not None))
+        for session, messages in found.items()
     }
     run_ids = sorted({run_id for those in runs_of.values() for run_id in those})
     answers, cited = run_queries.load_answer_texts(tx, run_ids), attempt_records.citations_of_runs(tx, run_ids)
     return {
         session: SessionMessages(
-            said,
+            messages,
             runs_of[session],
-            _stored_answers(said) | {run_id: answers[run_id] for run_id in runs_of[session] if run_id in answers},
+            _stored_answers(messages) | {run_id: answers[run_id] for run_id in runs_of[session] if run_id in answers},
             {run_id: cited[run_id] for run_id in runs_of[session] if run_id in cited},
         )
-        for session, said in found.items()
+        for session, messages in found.items()
     }
 
 
@@ -89,10 +89,10 @@ def messages_of(
     tx: Transaction, context: ApiContext, session: Conversation, spoken: SessionMessages
 ) -> list[dict[str, Any]]:
     """Return the messages of both sides. A run's answer is all its text, with thoughts, after the last user message."""
-    said, answers, cited = spoken.messages, spoken.answers, spoken.citations
-    last_to = {message.run_id: message.number for message in said if message.role == "user"}
+    messages, answers, cited = spoken.messages, spoken.answers, spoken.citations
+    last_to = {message.run_id: message.number for message in messages if message.role == "user"}
     shown = [_prologue(tx, context, session)] if session.source == "agent" else []
-    for message in said:
+    for message in messages:
         if message.run_id is None:
             shown.append(_message_json(message, _text(message.content)))
         elif message.role == "user":
@@ -109,11 +109,11 @@ def _load_messages(tx: Transaction, session: Conversation) -> SessionMessages:
     return load_messages(tx, session.tenant_id, [session.id])[session.id]
 
 
-def _stored_answers(said: Sequence[ConversationMessage]) -> dict[UUID, str]:
+def _stored_answers(messages: Sequence[ConversationMessage]) -> dict[UUID, str]:
     """Return the answers that a conversation has stored of deleted runs, which have no activations any more."""
     return {
         message.run_id: str(message.content.get("content") or "")
-        for message in said
+        for message in messages
         if message.role == "assistant" and message.run_id is not None and message.activation_id is None
         if isinstance(message.content, dict)
     }

@@ -1,9 +1,9 @@
-"""Authentication: turn a bearer token into a Principal. Every route that returns data depends on it.
+"""Authentication: turn a bearer token into a RequestPrincipal. Every route that returns data depends on it.
 
 RAGFlow's API has users and no tenants, so the caller's tenant id is also the user id. A token of kind `beta` is a share
 link. It is accepted on the routes that declare so, for one agent's published version, and for sessions, files and logs
-that were created by the link (`Principal.link`). Tokens of kind `admin` may do everything that `api` tokens may, and
-set the budgets of a tenant.
+that were created by the link (`RequestPrincipal.link`). Tokens of kind `admin` may do everything that `api` tokens may,
+and set the budgets of a tenant.
 """
 
 from dataclasses import dataclass

@@ -306,14 +306,14 @@ def failure_reply(request: Request, failure: Failure) -> Response:
         case Style.RAGFLOW:
             body = {"code": failure.wire_code, "message": failure.message, "data": failure.data}
             real = failure.strict_status or failure.status
-            is_told = failure.status >= 500 and getattr(request.state, "tells_own_failures", False)
-            status = failure.wire_status or (real if is_told or wants_real_statuses(request) else 200)
+            needs_real = failure.status >= 500 and getattr(request.state, "uses_real_status_for_internal_errors", False)
+            status = failure.wire_status or (real if needs_real or wants_real_statuses(request) else 200)
             return json_reply(body, status, failure.headers)
 
 
 def use_real_status_for_internal_errors(request: Request) -> None:
     """Answer internal errors of this request with a real status, since its sender takes a 200 for a delivery."""
-    request.state.tells_own_failures = True
+    request.state.uses_real_status_for_internal_errors = True
 
 
 def set_requested_run(request: Request, run: RequestedRun) -> None:

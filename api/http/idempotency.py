@@ -3,11 +3,11 @@
     def create(..., once: OnceByBody):
         with once.transaction(context.database) as tx:  # a repeat ends here
             ...
-            return once.keep(tx, reply)
+            return once.store_reply(tx, reply)
 
 The transaction of the request also claims the key and stores the reply, so all three are committed together: a process
 that dies before the commit has done nothing, and one that dies after it has stored the reply for a repeat. A repeat
-that arrives meanwhile waits for the first request. Routes that start runs pass their keys to the start (`key_of`),
+that arrives meanwhile waits for the first request. Routes that start runs pass their keys to the start (`find_key`),
 which stores the run instead.
 """
 
@@ -53,7 +53,10 @@ class IdempotentRequest:
         return (self.route, self.key, self.digest) if self.key is not None else None
 
     def check_repeat(self, database: Database) -> None:
-        """Raise Answered for a repeat, before work outside of the transaction that could have another result now."""
+        """Raise RepeatedRequest for a repeat.
+
+        Call this before work outside of the transaction that could have another result now.
+        """
         if self.key is None:
             return
         with database.transaction() as tx:
@@ -63,7 +66,10 @@ class IdempotentRequest:
 
     @contextmanager
     def transaction(self, database: Database) -> Generator[Transaction]:
-        """Open the request's transaction. Raises Answered for a repeat, Conflict for another request with the key."""
+        """Open the request's transaction.
+
+        Raises RepeatedRequest for a repeat, Conflict for another request with the key.
+        """
         with database.transaction() as tx:
             if self.key is not None:
                 first = idempotency.claim(tx, self.tenant_id, self.route, self.key, self.digest)
@@ -88,7 +94,7 @@ def find_key(request: Request, in_body: str | None = None) -> str | None:
 
 
 def _repeated_request(first: FirstResponse) -> RepeatedRequest:
-    assert first.reply is not None  # since `keep` is called before the commit
+    assert first.reply is not None  # since `store_reply` is called before the commit
     return RepeatedRequest(json_reply(first.reply["body"], first.reply["status"]))
 
 

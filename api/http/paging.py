@@ -25,7 +25,10 @@ class ListPage:
 
 
 def parse_page(page: str = "1", page_size: str = "30") -> ListPage:
-    """Return the page of a query, with defaults for values that are not numbers. Raises Refused for too long pages."""
+    """Return the page of a query, with defaults for values that are not numbers.
+
+    Raises RequestRefused for too long pages.
+    """
     size = _number(page_size, 30)
     if size > MAX_ENTRIES:
         raise RequestRefused(ARGUMENT, f"`page_size` must not be greater than {MAX_ENTRIES}.")
@@ -33,7 +36,7 @@ def parse_page(page: str = "1", page_size: str = "30") -> ListPage:
 
 
 def parse_list(text: str) -> list[str]:
-    """Return the entries of a comma list. Raises Refused for more than 100."""
+    """Return the entries of a comma list. Raises RequestRefused for more than 100."""
     entries = [entry.strip() for entry in text.split(",") if entry.strip()]
     if len(entries) > MAX_ENTRIES:
         raise RequestRefused(ARGUMENT, f"A list may name at most {MAX_ENTRIES} entries.")
@@ -41,7 +44,7 @@ def parse_list(text: str) -> list[str]:
 
 
 def parse_order(name: str, known: Collection[str]) -> str:
-    """Return the order of a query. Raises Refused for an unknown one."""
+    """Return the order of a query. Raises RequestRefused for an unknown one."""
     if name not in known:
         raise RequestRefused(ARGUMENT, f"`orderby` is {name[:64]!r}. Use one of: {', '.join(known)}.")
     return name

@@ -1,7 +1,7 @@
 """Reply styles: the formats in which routes answer and report errors.
 
 The route class of a router determines its style (`APIRouter(route_class=OwnRoute)`); without one, it answers in
-RAGFlow's envelope. A handler can change the style of one request (`speak`).
+RAGFlow's envelope. A handler can change the style of one request (`set_style`).
 """
 
 from enum import Enum, auto

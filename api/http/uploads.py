@@ -47,7 +47,7 @@ class FetchedFileTooLarge(RequestRefused):
 
 @asynccontextmanager
 async def open_uploads(request: Request) -> AsyncGenerator[list[UploadFile]]:
-    """Open the files in the field `file` of a multipart body until the block ends. Raises Refused."""
+    """Open the files in the field `file` of a multipart body until the block ends. Raises RequestRefused."""
     if (declared_size(request.headers) or 0) > MAX_UPLOAD_BYTES:
         raise _too_large()
     if mime_type_of(request.headers.get("content-type", "")) != "multipart/form-data":
@@ -79,7 +79,7 @@ def store_upload(blobs: Blobs, file: UploadFile) -> StoredRef:
 
 
 async def fetch_file(http: Http, url: str, most_bytes: int = MAX_UPLOAD_BYTES) -> IncomingFile:
-    """Fetch the file at an address, which is checked like addresses of canvases. Raises Refused."""
+    """Fetch the file at an address, which is checked like addresses of canvases. Raises RequestRefused."""
     try:
         reply = await http.send(HttpCall("GET", url, redirects=REDIRECTS, timeout=FETCH_SECONDS, max_bytes=most_bytes))
     except AnswerTooLarge as failure:
@@ -129,7 +129,7 @@ def guess_type(name: str) -> str:
 
 
 async def _limit_body(request: Request) -> AsyncGenerator[bytes]:
-    """Yield the body in parts. Raises Refused if it is too large."""
+    """Yield the body in parts. Raises RequestRefused if it is too large."""
     size = 0
     async for part in request.stream():
         size += len(part)

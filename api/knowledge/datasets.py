@@ -98,7 +98,7 @@ class DeleteBody(Body):
 
 
 def get_caller_base(tx: Transaction, principal: RequestPrincipal, dataset_id: str) -> KnowledgeBase:
-    """Return a base of the caller. Raises Refused, also for a base of another tenant."""
+    """Return a base of the caller. Raises RequestRefused, also for a base of another tenant."""
     base_id = parse_id(dataset_id)
     if base_id is None:
         raise not_found(f"You don't own the dataset {dataset_id}.")
@@ -222,16 +222,15 @@ def delete_base(context: ApiContext, base: KnowledgeBase) -> None:
             documents.delete(tx, base.tenant_id, base.id, [document.id for document in found])
         if not found:
             break
-    if context.blobs is not None:  # before the row of the base, so that an interrupted request can be repeated
-        storage_of(context.blobs, base.id).clear()
+    # before the row of the base, so that an interrupted request can be repeated
+    storage_of(context.blobs, base.id).clear()
     with context.database.transaction() as tx:
         knowledge_bases.delete(tx, base.tenant_id, base.id)
-    if context.blobs is not None:  # files that were uploaded into the base meanwhile
-        storage_of(context.blobs, base.id).clear()
+    storage_of(context.blobs, base.id).clear()  # files that were uploaded into the base meanwhile
 
 
 def required_ids(ids: Sequence[str] | None, name: str) -> list[str]:
-    """Return the ids that a body must have. Raises Refused if there are none, or too many."""
+    """Return the ids that a body must have. Raises RequestRefused if there are none, or too many."""
     if not ids:
         raise RequestRefused(DATA, f"`{name}` is required.")
     if len(ids) > MAX_IDS:
@@ -240,7 +239,10 @@ def required_ids(ids: Sequence[str] | None, name: str) -> list[str]:
 
 
 def _choose_model(context: ApiContext, principal: RequestPrincipal, wanted: str) -> str:
-    """Return the embedding model of a base: the requested one, or the tenant's first. Raises Refused for others."""
+    """Return the embedding model of a base: the requested one, or the tenant's first.
+
+    Raises RequestRefused for others.
+    """
     accounts = context.models.accounts(principal.tenant_id)
     if not wanted:
         return first_model_of(accounts, EMBEDDING) or ""

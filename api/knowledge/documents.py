@@ -73,7 +73,7 @@ async def upload(request: Request, context: ApiContextDep, principal: ApiTokenCa
             lambda: make_file_request(request, principal, [(file.filename or "", file.file) for file in found])
         )
         await run_in_thread(lambda: once.check_repeat(context.database))
-        blobs = storage_of(context.storage, base.id)
+        blobs = storage_of(context.blobs, base.id)
         kept = await run_in_thread(lambda: [store_upload(blobs, file) for file in found])
     return await run_in_thread(lambda: _store_rows(context, base, once, kept))
 
@@ -98,7 +98,7 @@ def download(context: ApiContextDep, principal: ApiTokenCaller, dataset_id: str,
     with context.database.transaction() as tx:
         base = get_caller_base(tx, principal, dataset_id)
         document = _get_document(tx, base, document_id)
-    data = storage_of(context.storage, base.id).get(document.sha256)
+    data = storage_of(context.blobs, base.id).get(document.sha256)
     return file_reply(data, OCTETS, document.name, is_inline=False)
 
 
@@ -194,12 +194,11 @@ def delete(context: ApiContextDep, principal: ApiTokenCaller, body: SmallBody, d
 
 def _delete(context: ApiContext, base: KnowledgeBase, ids: list[UUID]) -> None:
     """Delete the bytes of documents, then their rows, so that an interrupted request can be repeated."""
-    if context.blobs is not None:
-        with context.database.statements() as tx:
-            contents = documents.list_contents(tx, base.tenant_id, base.id, ids)
-        storage = storage_of(context.blobs, base.id)
-        for sha256 in contents:
-            storage.discard(sha256)
+    with context.database.statements() as tx:
+        contents = documents.list_contents(tx, base.tenant_id, base.id, ids)
+    storage = storage_of(context.blobs, base.id)
+    for sha256 in contents:
+        storage.discard(sha256)
     with context.database.transaction() as tx:
         documents.delete(tx, base.tenant_id, base.id, ids)
 
@@ -257,7 +256,7 @@ def list_chunks(
 
 
 def _parse_position(document: KnowledgeDocument, written: str) -> int:
-    """Return the position of a chunk by its id. Raises Refused if it is not a chunk of the document."""
+    """Return the position of a chunk by its id. Raises RequestRefused if it is not a chunk of the document."""
     position = written.removeprefix(document.id.hex)
     if len(position) != 8 or not _POSITION.fullmatch(position) or written == position:
         raise not_found(f"Chunk not found: {written[:128]}")
@@ -277,7 +276,7 @@ def _get_document(tx: Transaction, base: KnowledgeBase, written: str) -> Knowled
 
 
 def _require_documents(tx: Transaction, base: KnowledgeBase, written: list[str]) -> list[UUID]:
-    """Return the ids of documents of a base. Raises Refused if one is not in the base."""
+    """Return the ids of documents of a base. Raises RequestRefused if one is not in the base."""
     ids = {each: parse_id(each) for each in written}
     wanted = [each for each in ids.values() if each is not None]
     known = {document.id for document in documents.get_many(tx, base.tenant_id, base.id, wanted)}

@@ -79,7 +79,7 @@ class ChangedMemoryBody(Body):
 
 
 def get_caller_memory(tx: Transaction, principal: RequestPrincipal, memory_id: str) -> Memory:
-    """Return a memory of the caller. Raises Refused, also for a memory of another tenant."""
+    """Return a memory of the caller. Raises RequestRefused, also for a memory of another tenant."""
     found = parse_id(memory_id)
     if found is None:
         raise not_found(f"Memory '{memory_id}' not found.")
@@ -161,12 +161,13 @@ def show(
     tenant_id = principal.tenant_id
     with context.database.statements() as tx:
         memory = get_caller_memory(tx, principal, memory_id)
-        said, total = memory_messages.page(
+        conversations, total = memory_messages.page(
             tx, tenant_id, memory.id, agent_ids=agents, keywords=keywords, most=page.size, skipped=page.offset
         )
-        extracted = memory_messages.list_extracted(tx, tenant_id, memory.id, [each.number for each in said])
+        extracted = memory_messages.list_extracted(tx, tenant_id, memory.id, [each.number for each in conversations])
     message_list = [
-        memory_wire.conversation_json(each, [one for one in extracted if one.source == each.number]) for each in said
+        memory_wire.conversation_json(each, [one for one in extracted if one.source == each.number])
+        for each in conversations
     ]
     return success({"messages": {"message_list": message_list, "total_count": total}, "storage_type": "table"})
 
@@ -182,7 +183,7 @@ def change(context: ApiContextDep, principal: ApiTokenCaller, body: SmallBody, m
     with context.database.transaction() as tx:
         memory = get_caller_memory(tx, principal, memory_id)
         fixed = {"memory_type": (types, memory.types), "embd_id": (embedding, memory.embedding_model)}
-        stays = [name for name, (asked, now) in fixed.items() if asked is not None and asked != now]
+        stays = [name for name, (requested, now) in fixed.items() if requested is not None and requested != now]
         if stays and memory.bytes:
             raise RequestRefused(DATA, f"Can't update {stays} when memory isn't empty.")
         changed = memories.update(
@@ -221,7 +222,7 @@ def _choose_models(
 ) -> tuple[str | None, str | None]:
     """Return embedding and chat model as requested; a new memory gets the tenant's first embedding model.
 
-    Raises Refused for a model of another kind.
+    Raises RequestRefused for a model of another kind.
     """
     accounts = context.models.accounts(principal.tenant_id)
     if is_new and not embedding:

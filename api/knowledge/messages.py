@@ -87,12 +87,12 @@ async def search(
     user_id: str = "",
 ) -> Response:
     """Find the messages that match a question best."""
-    looked = MemoryQuery(
+    memory_query = MemoryQuery(
         query, similarity_threshold, keywords_similarity_weight, top_n, MessageScope(user_id, agent_id, session_id)
     )
     chosen = await _find_memories(context, principal.tenant_id, memory_id)
     try:
-        found = await context.memories.search(principal.tenant_id, chosen, looked)
+        found = await context.memories.search(principal.tenant_id, chosen, memory_query)
     except NodeFailure as failure:
         raise RequestRefused(DATA, failure.message) from failure
     return success([{**memory_wire.message_json(message), "similarity": round(near, 6)} for message, near in found])
@@ -157,7 +157,7 @@ def switch(context: ApiContextDep, principal: ApiTokenCaller, body: SmallBody, m
 
 
 async def _find_memories(context: ApiContextDep, tenant_id: UUID, given: Sequence[str]) -> list[Memory]:
-    """Return the caller's memories with these ids. Raises Refused if one does not exist."""
+    """Return the caller's memories with these ids. Raises RequestRefused if one does not exist."""
     entries = _entries([entry for each in given for entry in each.split(",")])
     found = await context.memories.find_by_name(tenant_id, entries)
     missing = [entry for entry in entries if entry not in found]

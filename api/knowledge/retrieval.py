@@ -71,7 +71,7 @@ async def retrieve(context: ApiContextDep, principal: ApiTokenCaller, body: Smal
     if not wanted.question.strip():
         return success({"chunks": [], "doc_aggs": [], "total": 0})
     conditions = wanted.metadata_condition.get("conditions") or []
-    asked = SearchQuery(
+    query = SearchQuery(
         wanted.question,
         threshold=wanted.similarity_threshold,
         word_weight=1 - wanted.vector_similarity_weight,
@@ -88,7 +88,7 @@ async def retrieve(context: ApiContextDep, principal: ApiTokenCaller, body: Smal
         highlight=wanted.highlight,
     )
     try:
-        found = await context.library.search(principal.tenant_id, chosen, asked)
+        found = await context.library.search(principal.tenant_id, chosen, query)
     except NodeFailure as failure:
         raise RequestRefused(DATA, failure.message) from failure
     return success({**found, "chunks": [knowledge_wire.found_chunk_json(chunk) for chunk in found["chunks"]]})

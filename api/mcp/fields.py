@@ -95,7 +95,10 @@ class McpExposureBody(Body):
 
 
 def build_fields(wanted: McpServerBody, before: ServerFields | None = None) -> ServerFields:
-    """Return all fields of a server; fields that are not given keep their value. Raises Refused for invalid ones."""
+    """Return all fields of a server; fields that are not given keep their value.
+
+    Raises RequestRefused for invalid ones.
+    """
     name = (wanted.name if wanted.name is not None else before.name if before else "").strip()
     url = (wanted.url if wanted.url is not None else before.url if before else "").strip()
     if before is not None and url == mask_url(before.url):
@@ -124,7 +127,10 @@ def build_fields(wanted: McpServerBody, before: ServerFields | None = None) -> S
 
 
 def parse_imported_server(name: str, stored: Mapping[str, Any], *, unchecked: bool) -> McpServerBody:
-    """Return a server of a client's configuration file: {type, url, authorization_token, headers?}. Raises Refused."""
+    """Return a server of a client's configuration file: {type, url, authorization_token, headers?}.
+
+    Raises RequestRefused for a server without a type or address.
+    """
     kind = stored.get("type") or stored.get("server_type")
     url = stored.get("url")
     if not isinstance(kind, str) or not isinstance(url, str):

@@ -56,7 +56,10 @@ class McpContext:
     tenant_id: UUID
 
     def get_row(self, tx: Transaction, server_id: str) -> ServerRow:
-        """Return the caller's server. Raises Refused, the same for a missing server and for one of another tenant."""
+        """Return the caller's server.
+
+        Raises RequestRefused, the same for a missing server and for one of another tenant.
+        """
         found = parse_id(server_id)
         if found is None:
             raise not_found(UNKNOWN)
@@ -66,7 +69,7 @@ class McpContext:
             raise not_found(UNKNOWN) from None
 
     async def read_row(self, server_id: str) -> ServerRow:
-        """Return the caller's server, read in its own transaction. Raises Refused."""
+        """Return the caller's server, read in its own transaction. Raises RequestRefused."""
 
         def work() -> ServerRow:
             with self.context.database.transaction() as tx:
@@ -75,7 +78,7 @@ class McpContext:
         return await run_in_thread(work)
 
     async def list_live_tools(self, server_id: str, fields: ServerFields) -> Mapping[str, LiveTool]:
-        """Return the tools that a server offers now. Raises Refused with the reason if it does not answer."""
+        """Return the tools that a server offers now. Raises RequestRefused with the reason if it does not answer."""
         session = self.make_session(server_id, fields)
         try:
             return await session.tools()
@@ -107,11 +110,7 @@ class _ReachedServer:
 
 
 async def get_mcp_context(request: Request, context: ApiContextDep, principal: ApiTokenCaller) -> McpContext:
-    """Return the dependencies for a request. Raises Refused if the process has no encryption key."""
-    if context.encryption_key is None:
-        raise RequestRefused(
-            DATA, "This API has no encryption key, so it cannot store MCP servers. Set EASEL_SECRET_KEY."
-        )
+    """Return the dependencies for a request."""
     http: HttpClient = request.app.state.http
     return McpContext(context, context.encryption_key, http, principal.tenant_id)
 

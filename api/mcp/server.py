@@ -221,5 +221,5 @@ def _caller_of(ctx: Any) -> tuple[ApiContext, auth.RequestPrincipal]:
 
 
 def _stops_with_client(ctx: Any) -> bool:
-    asked = str(ctx.request.headers.get(CANCEL_HEADER, "")).strip().lower()
-    return asked in ("1", "true", "yes") or (not asked and str(ctx.protocol_version) >= FIRST_MODERN)
+    requested = str(ctx.request.headers.get(CANCEL_HEADER, "")).strip().lower()
+    return requested in ("1", "true", "yes") or (not requested and str(ctx.protocol_version) >= FIRST_MODERN)

@@ -79,10 +79,10 @@ async def run(
         set_style(request, Style.OPENAI)
         raise UnsupportedParameter(f"`{OPENAI_FLAG}` is for /agents/chat/completions.", field=OPENAI_FLAG)
     wanted = parse_body(RunBody, body)
-    said = next((text for text in (user_input, wanted.user_input, wanted.message) if text), None)
+    query = next((text for text in (user_input, wanted.user_input, wanted.message) if text), None)
     given: dict[str, Any] = {}
-    if wanted.query is None and wanted.question is None and said is not None:
-        given["query"] = said
+    if wanted.query is None and wanted.question is None and query is not None:
+        given["query"] = query
     if session_id or wanted.session_id:
         given["session_id"] = session_id or wanted.session_id
     else:

@@ -36,10 +36,10 @@ class EventReader:
 
     async def read_after(self, tenant_id: UUID, run_id: UUID, number: int) -> ReadResult:
         """Return a run, its events after a number, and their message streams. Raises NotFound."""
-        asked = (tenant_id, run_id, number)
-        reading = self._to_come.get(asked)
+        key = (tenant_id, run_id, number)
+        reading = self._to_come.get(key)
         if reading is None:
-            reading = self._to_come[asked] = asyncio.create_task(self._read(asked))
+            reading = self._to_come[key] = asyncio.create_task(self._read(key))
             reading.add_done_callback(_mark_error_retrieved)
         return await asyncio.shield(reading)  # if one stream is cancelled, the others still need the read
 
@@ -52,10 +52,10 @@ class EventReader:
         self._threads.shutdown(wait=False)
         self._database.close()
 
-    async def _read(self, asked: tuple[UUID, UUID, int]) -> ReadResult:
+    async def _read(self, key: tuple[UUID, UUID, int]) -> ReadResult:
         async with self._places:  # a queue here and not in the pool, since this code must know which reads have begun
-            del self._to_come[asked]
-            return await self.in_thread(lambda database: self._rows(database, *asked))
+            del self._to_come[key]
+            return await self.in_thread(lambda database: self._rows(database, *key))
 
     def _rows(self, database: Database, tenant_id: UUID, run_id: UUID, number: int) -> ReadResult:
         with database.statements() as tx:

@@ -99,38 +99,38 @@ class EventStreams:
         *,
         poll_interval: float = POLL_INTERVAL,
         keepalive_interval: float = KEEPALIVE_INTERVAL,
-        blobs: Blobs | None = None,
+        blobs: Blobs,
     ) -> None:
-        self._readings = reader
-        self._listening = subscriptions
+        self._reader = reader
+        self._subscriptions = subscriptions
         self._poll_interval = poll_interval
         self._keepalive_interval = keepalive_interval
         self._blobs = blobs
-        self._looking: asyncio.Task[None] | None = None
+        self._polling: asyncio.Task[None] | None = None
         self._tokens: dict[Subscription, UUID] = {}  # tokens of the streams that end with their token
         self._ended = set[Subscription]()  # streams whose token was found revoked or expired
 
     async def start(self) -> None:
         """Start to listen for notifications and to poll."""
-        await self._listening.start()
-        self._looking = asyncio.create_task(self._poll(), name="easel-looking")
+        await self._subscriptions.start()
+        self._polling = asyncio.create_task(self._poll(), name="easel-polling")
 
     async def close(self) -> None:
         """Stop polling and close the connections of the streams."""
-        if self._looking is not None:
-            self._looking.cancel()
-            await asyncio.gather(self._looking, return_exceptions=True)
-        await self._listening.close()
-        self._readings.close()
+        if self._polling is not None:
+            self._polling.cancel()
+            await asyncio.gather(self._polling, return_exceptions=True)
+        await self._subscriptions.close()
+        self._reader.close()
 
     def subscribe(self, run_id: UUID) -> AbstractAsyncContextManager[Subscription]:
         """Subscribe to a run, before it starts or before its rows are read."""
-        return self._listening.subscribe(run_id)
+        return self._subscriptions.subscribe(run_id)
 
     async def read(self, tenant_id: UUID, run_id: UUID, after: Position) -> tuple[RunSummary, list[Envelope], Position]:
         """Return the stored envelopes after a position, with audio, and the position after them. Raises NotFound."""
         transcript = StreamSequencer[EventRow](after)
-        reading, wire = await self._readings.read_after(tenant_id, run_id, after.event)
+        reading, wire = await self._reader.read_after(tenant_id, run_id, after.event)
         wired = _make_envelopes(wire, transcript.on_rows(reading.events, reading.streams))
         shown = [await self._add_audio(tenant_id, one) for one in wired]
         return reading.run, [one for one in shown if one is not None], transcript.position
@@ -176,7 +176,7 @@ class EventStreams:
             ends = False
             if transcript.needs_rows and clock() >= read_at:
                 try:
-                    reading, wire = await self._readings.read_after(tenant_id, subscription.run_id, transcript.after)
+                    reading, wire = await self._reader.read_after(tenant_id, subscription.run_id, transcript.after)
                 except SQLAlchemyError as error:
                     log.warning("stream_not_read", error=str(error).splitlines()[0])
                 else:
@@ -187,12 +187,12 @@ class EventStreams:
                 read_at = 0.0 if found else clock() + RETRY_INTERVAL
             if not found and not ends:
                 wait_until = min(beat_at, read_at) if transcript.needs_rows else beat_at
-                heard = await subscription.get(max(0.0, wait_until - clock()))
+                notification = await subscription.get(max(0.0, wait_until - clock()))
                 frames: list[Frame[EventRow]] = []
-                while heard is not None:
-                    frames += _apply_notification(transcript, heard)
-                    read_at = 0.0 if "n" in heard else read_at
-                    heard = subscription.poll()
+                while notification is not None:
+                    frames += _apply_notification(transcript, notification)
+                    read_at = 0.0 if "n" in notification else read_at
+                    notification = subscription.poll()
                 if wire is not None:
                     found = _make_envelopes(wire, _join_deltas(frames))
             for wired in found:
@@ -214,11 +214,11 @@ class EventStreams:
         if wired.audio_file is None:
             return wired
         named = wired.audio_file
-        audio = await self._readings.in_thread(lambda database: self._read_audio(database, tenant_id, parse_id(named)))
+        audio = await self._reader.in_thread(lambda database: self._read_audio(database, tenant_id, parse_id(named)))
         return wired.with_audio(audio) if audio else None
 
     def _read_audio(self, database: Database, tenant_id: UUID, file_id: UUID | None) -> bytes | None:
-        if self._blobs is None or file_id is None:
+        if file_id is None:
             return None
         try:
             with database.statements() as tx:
@@ -232,14 +232,14 @@ class EventStreams:
         """Poll: report to every stream how far its run is, and end the streams whose token has ended."""
         while True:
             await asyncio.sleep(self._poll_interval)
-            listeners = self._listening.subscriptions
+            listeners = self._subscriptions.subscriptions
             if not listeners:
                 continue
             run_ids = list({listener.run_id for listener in listeners})
             tokens = dict(self._tokens)
             token_ids = set(tokens.values())
             try:
-                looked, valid = await self._readings.in_thread(
+                progress, valid = await self._reader.in_thread(
                     lambda database, ids=run_ids, of=token_ids: _poll_rows(database, ids, of)
                 )
             except SQLAlchemyError as error:
@@ -248,7 +248,7 @@ class EventStreams:
             for listener in [each for each, token in tokens.items() if token not in valid and each in self._tokens]:
                 self._ended.add(listener)
                 listener.deliver({})  # wake it
-            found = {moved.run_id: moved for moved in looked}
+            found = {moved.run_id: moved for moved in progress}
             for listener in listeners:
                 moved = found.get(listener.run_id)
                 if moved is None:
@@ -266,12 +266,12 @@ def _poll_rows(
         return run_queries.progress_of(tx, run_ids), tenants.filter_valid(tx, tokens) if tokens else set()
 
 
-def _apply_notification(transcript: StreamSequencer[EventRow], heard: Notification) -> list[Frame[EventRow]]:
+def _apply_notification(transcript: StreamSequencer[EventRow], notification: Notification) -> list[Frame[EventRow]]:
     """Pass a notification to the sequencer; ignore an invalid one, since the rows are the facts."""
-    match heard:
+    match notification:
         case {"n": int() as number}:
             transcript.on_event_notification(number)
-            if heard.get("over") and number <= transcript.after:
+            if notification.get("over") and number <= transcript.after:
                 transcript.mark_stale()  # over, with no later event: the end may still be missing
         case {"t": str() as turn, "ep": int() as epoch, "o": int() as offset, "x": str() as text}:
             try:

@@ -101,8 +101,8 @@ async def store_attachments(
 ) -> list[dict[str, Any]]:
     """Store the files and return their descriptors for the turn. Addresses are checked like those of canvases.
 
-    Raises InvalidRequest for an upload that does not exist, Refused for an address that cannot be fetched and for files
-    that are too large together.
+    Raises InvalidRequest for an upload that does not exist, RequestRefused for an address that cannot be fetched and
+    for files that are too large together.
     """
     left = MAX_UPLOAD_BYTES - sum(len(part.data) for part in attachments.parts if isinstance(part, IncomingFile))
     if left < 0:
@@ -121,7 +121,7 @@ async def store_attachments(
 async def _store_file(http: Http, context: ApiContext, part: IncomingFile | FileAddress, left: int) -> StoredRef:
     """Store a new file; one at an address may have at most `left` bytes."""
     file = await _fetch_file(http, part, left) if isinstance(part, FileAddress) else part
-    sha256 = await run_in_thread(lambda: context.storage.store(file.data))
+    sha256 = await run_in_thread(lambda: context.blobs.store(file.data))
     return StoredRef(file.name, file.mime_type, len(file.data), sha256)
 
 

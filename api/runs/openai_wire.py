@@ -105,9 +105,9 @@ async def _start(
     attached: Attachments,
 ) -> TurnToStart:
     """Return the turn to start, or the one that started before with the same key. Store the files of a new turn."""
-    heard = [(message.role, message.text) for message in wanted.messages[:asked] if message.role in _ROLES]
+    history = [(message.role, message.text) for message in wanted.messages[:asked] if message.role in _ROLES]
     # these two distinguish requests with the same key
-    compared: dict[str, Any] = {} if wanted.session else {"heard": heard}
+    compared: dict[str, Any] = {} if wanted.session else {"heard": history}
     if attached.parts:
         compared["attached"] = attached.digests
     options = {"query": wanted.messages[asked].text, **wanted.options()}
@@ -119,11 +119,11 @@ async def _start(
     if attached.parts:
         files = await store_attachments(request.app.state.http, context, principal, attached)
         start = replace(start, request=replace(start.request, files=(*start.request.files, *files)))
-    return start if wanted.session else replace(start, said_before=tuple(heard))
+    return start if wanted.session else replace(start, history=tuple(history))
 
 
 def _check_size(request: Request, context: ApiContext, attached: Attachments) -> None:
-    """Raise Refused for a body that is too large even without its files."""
+    """Raise RequestRefused for a body that is too large even without its files."""
     size = getattr(request.state, SIZE, 0) - attached.encoded
     if size > context.max_body_bytes:
         raise RequestRefused(

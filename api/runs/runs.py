@@ -36,7 +36,7 @@ from canvas.events import explain
 from canvas.events.run_events import RUN_FAILED, USER_INPUTS
 from canvas.events.stream_sequencer import Position
 from canvas.state.run_state import RunStatus
-from scheduler.coordinator.run_start import RunRequest as Said
+from scheduler.coordinator.run_start import RunRequest
 from store.db.transaction import Transaction
 from store.monitoring import wait_facts
 from store.primitives.json_codec import encode
@@ -164,7 +164,7 @@ async def resume_run(
     A run that waits for a higher budget continues with the budget in the body, or after its budget has been raised.
     """
     wanted = parse_body(ResumeBody, body)
-    said = Said(
+    run_request = RunRequest(
         query=wanted.query if wanted.query is not None else "",
         inputs=wanted.all_inputs(),
         files=tuple(wanted.files),
@@ -178,7 +178,7 @@ async def resume_run(
         context,
         principal.tenant_id,
         chosen_run,
-        lambda: context.lifecycle.resume_run(principal.tenant_id, chosen_run, said, once.run_key, limits),
+        lambda: context.lifecycle.resume_run(principal.tenant_id, chosen_run, run_request, once.run_key, limits),
         token_id=principal.token_id,
     )
     return await _accepted_reply(request, talk, seconds)

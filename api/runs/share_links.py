@@ -74,7 +74,7 @@ async def complete(
 
 
 def _get_agent(context: ApiContext, principal: RequestPrincipal, agent_id: str) -> StoredCanvas:
-    """Return the agent. Raises Refused, the same for a missing agent and for one of another tenant."""
+    """Return the agent. Raises RequestRefused, the same for a missing agent and for one of another tenant."""
     unknown = not_found(f"Can't find agent by ID: {agent_id[:64]}")
     canvas_id = parse_id(agent_id)
     if canvas_id is None or not principal.may_use(canvas_id):

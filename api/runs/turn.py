@@ -176,8 +176,9 @@ def choose_turn(
     *,
     custom_header: Mapping[str, Any] | None = None,
 ) -> TurnToStart:
-    """Return the turn to start for these options. Raises Refused for canvases and sessions of others, InvalidCanvas.
+    """Return the turn to start for these options.
 
+    Raises RequestRefused for canvases and sessions of others, InvalidCanvas for a version that cannot run.
     `route` is the route of idempotency keys. `custom_header` is for MCP servers, and is encrypted here. A share link
     starts the published version of its agent, or continues a session that began by the link.
     """
@@ -220,7 +221,7 @@ def choose_turn(
 def encrypt_headers(
     context: ApiContext, principal: RequestPrincipal, custom_header: Mapping[str, Any] | None
 ) -> dict[str, str]:
-    """Return the option with a caller's encrypted headers for MCP servers. Raises Refused without an encryption key.
+    """Return the option with a caller's encrypted headers for MCP servers; {} without headers.
 
     Raises NotAllowed for a share link: its headers would replace those of the tenant.
     """
@@ -229,10 +230,6 @@ def encrypt_headers(
     if principal.link is not None:
         message = "A share link sends no headers to MCP servers. Leave out `custom_header`."
         raise NotAllowed(message, field="custom_header")
-    if context.encryption_key is None:
-        raise RequestRefused(
-            DATA, "This API has no encryption key, so it accepts no custom_header. Set EASEL_SECRET_KEY."
-        )
     return sealed_headers.seal_headers(context.encryption_key, principal.tenant_id, custom_header)
 
 
@@ -242,7 +239,10 @@ def _digest_of(custom_header: Mapping[str, Any] | None) -> str:
 
 
 def _start_of(tx: Transaction, tenant_id: UUID, agent: UUID, options: Mapping[str, Any], route: str) -> Start:
-    """Return a Start. Raises Refused if the canvas does not exist, without an extra statement for other starts."""
+    """Return a Start.
+
+    Raises RequestRefused if the canvas does not exist, without an extra statement for other starts.
+    """
     if options.get("session_id"):
         _must_exist(tx, tenant_id, agent)
     try:

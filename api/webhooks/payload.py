@@ -63,7 +63,7 @@ async def parse_body(content_type: str, header: str, data: bytes) -> Any:
     """Return the value of a body: JSON, or form fields with files as lists of their texts; {} for any other type.
 
     `header` is the whole Content-Type. Raises InvalidRequest for an incomplete form, too many or unreadable files, and
-    files that take longer than MOST_SECONDS together.
+    files that take longer than `MAX_FILE_SECONDS` together.
     """
     if content_type == FORM_TYPE:
         return _form(data)

@@ -36,7 +36,7 @@ from canvas.errors import Conflict, InvalidCanvas, InvalidRequest
 from canvas.events.stream_sequencer import Position
 from providers.isolation.limited_process import OWNER
 from providers.isolation.untrusted_threads import in_untrusted_thread
-from scheduler.coordinator.run_start import RunRequest as Said
+from scheduler.coordinator.run_start import RunRequest
 from scheduler.lifecycle.accept import Start, Started
 from store.agents import versions, webhook_runs
 from store.agents.webhook_runs import WebhookTarget, WebhookTest
@@ -58,7 +58,7 @@ class WebhookState:
 
 
 def get_webhook_state(request: Request) -> WebhookState:
-    """Return the Webhooks of the process."""
+    """Return the WebhookState of the process."""
     webhooks: WebhookState = request.app.state.webhooks
     return webhooks
 
@@ -170,21 +170,21 @@ def _find_configured_webhook(
 ) -> ConfiguredWebhook:
     with context.database.transaction() as tx:
         canvas_id = parse_id(agent_id)
-        door = webhook_runs.find_target(tx, canvas_id) if canvas_id is not None else None
-        if door is None or (principal is not None and principal.tenant_id != door.tenant_id):
+        target = webhook_runs.find_target(tx, canvas_id) if canvas_id is not None else None
+        if target is None or (principal is not None and principal.tenant_id != target.tenant_id):
             raise InvalidRequest(NOT_FOUND)
-        if door.category == "dataflow_canvas":
+        if target.category == "dataflow_canvas":
             raise InvalidRequest("Dataflow can not be triggered by webhook.")
-        version_id, params = _read_configuration(tx, context, door, is_test=principal is not None)
-    return ConfiguredWebhook(door, version_id, params, principal is not None)
+        version_id, params = _read_configuration(tx, context, target, is_test=principal is not None)
+    return ConfiguredWebhook(target, version_id, params, principal is not None)
 
 
 def _read_configuration(
-    tx: Transaction, context: ApiContext, door: WebhookTarget, *, is_test: bool
+    tx: Transaction, context: ApiContext, target: WebhookTarget, *, is_test: bool
 ) -> tuple[UUID, Mapping[str, Any]]:
     """Return the version that runs, and the params of its Begin."""
     chosen = versions.lock_draft_version if is_test else versions.lock_latest_released
-    version = chosen(tx, door.tenant_id, door.canvas_id)
+    version = chosen(tx, target.tenant_id, target.canvas_id)
     try:
         document = context.versions.get(tx, version.id).document
     except InvalidCanvas:
@@ -192,7 +192,7 @@ def _read_configuration(
     begin_node = document.entries.get(BEGIN)
     if begin_node is None or begin_node.params.get("mode") != "Webhook":
         raise InvalidRequest("Webhook not configured for this agent.")
-    secrets = context.canvas_secrets(door.tenant_id, door.canvas_id)
+    secrets = context.canvas_secrets(target.tenant_id, target.canvas_id)
     place = SecretPosition(begin_node.id, begin_node.name, begin_node.component, "")
     return version.id, secrets.open_params(place, begin_node.params)
 
@@ -205,8 +205,8 @@ async def _payload(request: Request, webhooks: WebhookState, hook: ConfiguredWeb
     security = hook.params.get("security")
     headers = _first_values(request.headers.items())
     address = request.client.host if request.client else ""
-    knock = WebhookCall(hook.target.canvas_id, address, headers, hook.is_test)
-    most_bytes = await run_in_thread(lambda: admit(security, knock, webhooks.buckets))
+    call = WebhookCall(hook.target.canvas_id, address, headers, hook.is_test)
+    most_bytes = await run_in_thread(lambda: admit(security, call, webhooks.buckets))
     OWNER.set(str(hook.target.tenant_id))
     header = headers.get("content-type", "")
     content_type = check_content_type(header, hook.params.get("content_types"))
@@ -233,12 +233,12 @@ def _start(request: Request, context: ApiContext, hook: ConfiguredWebhook, paylo
     mark = webhook_runs.TEST if hook.is_test else webhook_runs.LIVE
     key = find_key(request)
     owner = hook.target.tenant_id
-    said = Said(query="", user_id=owner.hex, webhook_payload=payload, options={webhook_runs.OPTION: mark})
+    run_request = RunRequest(query="", user_id=owner.hex, webhook_payload=payload, options={webhook_runs.OPTION: mark})
     return Start(
         tenant_id=owner,
         canvas_id=hook.target.canvas_id,
         version_id=hook.version_id,
-        request=said,
+        request=run_request,
         run_id=new_id(),
         conversation_name="webhook",
         idempotency=(f"webhook:{mark}:{hook.target.canvas_id.hex}", key, _digest(request, payload)) if key else None,
@@ -248,8 +248,8 @@ def _start(request: Request, context: ApiContext, hook: ConfiguredWebhook, paylo
 def _digest(request: Request, payload: Mapping[str, Any]) -> bytes:
     """Return the SHA-256 of a call, without undeclared headers, which differ between two deliveries of one call."""
     sent = {name: value for name, value in payload["input"].items() if name in ("query", "body")}
-    said = {name: value for name, value in payload.items() if name != "input"}
-    written = json.dumps([request.method, said, sent], sort_keys=True)
+    others = {name: value for name, value in payload.items() if name != "input"}
+    written = json.dumps([request.method, others, sent], sort_keys=True)
     return hashlib.sha256(written.encode()).digest()
 
 
@@ -264,10 +264,10 @@ def _statuses(context: ApiContext, started: Started) -> list[Any]:
 def _tests(context: ApiContext, principal: RequestPrincipal, agent_id: str) -> list[WebhookTest]:
     canvas_id = parse_id(agent_id)
     with context.database.transaction() as tx:
-        door = webhook_runs.find_target(tx, canvas_id) if canvas_id is not None else None
-        if door is None or door.tenant_id != principal.tenant_id:
+        target = webhook_runs.find_target(tx, canvas_id) if canvas_id is not None else None
+        if target is None or target.tenant_id != principal.tenant_id:
             raise not_found(NOT_FOUND)
-        return webhook_runs.list_tests(tx, principal.tenant_id, door.canvas_id)
+        return webhook_runs.list_tests(tx, principal.tenant_id, target.canvas_id)
 
 
 async def _trace(context: ApiContext, principal: RequestPrincipal, test: WebhookTest) -> Trace:

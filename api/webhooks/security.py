@@ -39,7 +39,7 @@ class RateBuckets(Protocol):
     """Counts calls for the rate limit."""
 
     def take(self, agent_id: UUID, capacity: int, seconds: int) -> bool:
-        """Count a call; return whether it is within the limit. Raises BucketsAway."""
+        """Count a call; return whether it is within the limit. Raises BucketsUnavailable."""
         ...
 
 
@@ -159,17 +159,17 @@ def _parse_whole(value: Any) -> int | None:
 # -- credentials ------------------------------------------------------------------------------------------------------
 
 
-def _check_credentials(security: Mapping[str, Any], knock: WebhookCall) -> None:
+def _check_credentials(security: Mapping[str, Any], call: WebhookCall) -> None:
     match security.get("auth_type") or "none":
         case "none":
             if not _is_true(security.get("allow_anonymous")):
                 raise InvalidRequest(REQUIRED)
         case "token":
-            _check_token(_block(security, "token"), knock)
+            _check_token(_block(security, "token"), call)
         case "basic":
-            _check_basic(_block(security, "basic_auth"), knock)
+            _check_basic(_block(security, "basic_auth"), call)
         case "jwt":
-            _check_jwt(_block(security, "jwt"), knock)
+            _check_jwt(_block(security, "jwt"), call)
         case other:
             raise InvalidRequest(f"Unsupported auth_type: {str(other)[:_MAX_QUOTED_CHARS]}")
 
@@ -192,26 +192,26 @@ def _block(security: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return block if isinstance(block, Mapping) else {}
 
 
-def _check_token(block: Mapping[str, Any], knock: WebhookCall) -> None:
+def _check_token(block: Mapping[str, Any], call: WebhookCall) -> None:
     header, wanted = block.get("token_header"), block.get("token_value")
     refused = InvalidRequest("Invalid token authentication")
     if not isinstance(header, str) or not header.strip() or not isinstance(wanted, str) or not wanted:
         raise refused
     name = header.strip().lower()
-    if knock.is_owner and name == "authorization":
+    if call.is_owner and name == "authorization":
         return
-    if not _is_same(_header_bytes(knock.headers.get(name, "")), wanted):
+    if not _is_same(_header_bytes(call.headers.get(name, "")), wanted):
         raise refused
 
 
-def _check_basic(block: Mapping[str, Any], knock: WebhookCall) -> None:
+def _check_basic(block: Mapping[str, Any], call: WebhookCall) -> None:
     username, password = block.get("username"), block.get("password")
     refused = InvalidRequest("Invalid Basic Auth credentials")
     if not isinstance(username, str) or not username or not isinstance(password, str) or not password:
         raise refused
-    if knock.is_owner:
+    if call.is_owner:
         return
-    scheme, _, written = knock.headers.get("authorization", "").partition(" ")
+    scheme, _, written = call.headers.get("authorization", "").partition(" ")
     try:
         name, colon, secret = base64.b64decode(written.strip(), validate=True).partition(b":")
     except ValueError:
@@ -221,12 +221,12 @@ def _check_basic(block: Mapping[str, Any], knock: WebhookCall) -> None:
         raise refused
 
 
-def _check_jwt(block: Mapping[str, Any], knock: WebhookCall) -> None:
+def _check_jwt(block: Mapping[str, Any], call: WebhookCall) -> None:
     secret = block.get("secret")
     if not isinstance(secret, str) or not secret.strip():
         raise InvalidRequest("JWT secret not configured")
     algorithm = str(block.get("algorithm") or "HS256").strip().upper()
-    claims = None if knock.is_owner else _claims(block, secret, algorithm, _bearer(knock.headers))
+    claims = None if call.is_owner else _claims(block, secret, algorithm, _bearer(call.headers))
     required = [claim.strip() for claim in texts(block.get("required_claims")) if claim.strip()]
     for claim in required:
         if claim in RESERVED:

@@ -41,7 +41,7 @@ class TokenBuckets:
         self._take = self._redis.register_script(_TAKE)
 
     def take(self, agent_id: UUID, capacity: int, seconds: int) -> bool:
-        """Take a token of an agent's webhook; return False if there is none left. Raises BucketsAway."""
+        """Take a token of an agent's webhook; return False if there is none left. Raises BucketsUnavailable."""
         try:
             return self._take(keys=[f"rl:tb:{agent_id.hex}"], args=[capacity, seconds]) == 1
         except redis.RedisError as error:

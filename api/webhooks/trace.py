@@ -45,11 +45,11 @@ def start_of(test: WebhookTest) -> float:
     return test.created_at.timestamp()
 
 
-def find_test(tests: Iterable[WebhookTest], secret: str, wanted: str) -> WebhookTest | None:
+def find_test(tests: Iterable[WebhookTest], secret: str, test_id: str) -> WebhookTest | None:
     """Return the test of an id, or None."""
-    given = wanted.encode("utf-8", "replace")
+    requested = test_id.encode("utf-8", "replace")
     known = ((test, webhook_id(secret, start_of(test)).encode()) for test in tests)
-    return next((test for test, known_id in known if hmac.compare_digest(known_id, given)), None)
+    return next((test for test, known_id in known if hmac.compare_digest(known_id, requested)), None)
 
 
 def build_trace(wired: Sequence[Envelope], times: Sequence[tuple[int, datetime]], start: float) -> Trace:
@@ -65,17 +65,17 @@ def build_trace(wired: Sequence[Envelope], times: Sequence[tuple[int, datetime]]
         if moment is None:
             break  # stored after the times were read: the next poll shows it
         if one.name in (MESSAGE_END, RUN_FAILED, WORKFLOW_FINISHED):
-            shown += [{"ts": moment, **said} for said in turn]
+            shown += [{"ts": moment, **message} for message in turn]
             turn.clear()
         shown += _trace_events(one, moment, start)
     return Trace(shown, bool(shown) and shown[-1].get("event") == "finished")
 
 
-def trace_page(trace: Trace, asked: str, since: float) -> dict[str, Any]:
+def trace_page(trace: Trace, test_id: str, since: float) -> dict[str, Any]:
     """Return the part of a trace that is newer than a time, as the reply to a poll."""
     newer = [event for event in trace.events if event["ts"] > since]
     return {
-        "webhook_id": asked,
+        "webhook_id": test_id,
         "events": newer,
         "next_since_ts": newer[-1]["ts"] if newer else since,
         "finished": trace.is_finished,

@@ -25,16 +25,18 @@ class Comparison:
     sides: Sequence[Side]
     counters: CostCounters
 
-    def run(self, workloads: Sequence[Workload], repetitions: int, tell: Callable[[str], None]) -> list[WorkloadResult]:
+    def run(
+        self, workloads: Sequence[Workload], repetitions: int, report: Callable[[str], None]
+    ) -> list[WorkloadResult]:
         """Measure all workloads `repetitions` times; a workload that a side cannot complete is skipped from then on.
 
-        `tell` is called with a line of progress before each workload.
+        `report` is called with a line of progress before each workload.
         """
         played = [WorkloadResult(workload) for workload in workloads]
         for number in range(repetitions):
             for one in played:
                 if not one.problem:
-                    tell(f"{one.workload.name} ({number + 1} of {repetitions})")
+                    report(f"{one.workload.name} ({number + 1} of {repetitions})")
                     self._run_once(one)
         return played
 

@@ -70,11 +70,11 @@ def _table(database_url: str, chunks: int, numbers: int, questions: int) -> Iter
         cached, streamed = IndexCache(database, MEMORY), IndexCache(database, memory=1)
         random = np.random.default_rng(7)
 
-        def ask(shelf: IndexCache) -> Any:
+        def ask(index_cache: IndexCache) -> Any:
             with database.statements() as tx:
                 bases = knowledge_bases.find_by_id_or_name(tx, tenant_id, [base_id], [])
             vector: list[float] = random.standard_normal(numbers).tolist()
-            near = shelf.search(
+            near = index_cache.search(
                 tenant_id,
                 bases,
                 QueryVariants([QUESTION], vector),

@@ -219,8 +219,8 @@ async def measure_listeners(client: LatencyClient, found: LatencyResults) -> Non
     """Measure many streams on one API process."""
     size = client.size
     before = client.stage.memory_of(API)
-    pieces = max(40, 5_000 // size.apart_ms)
-    run_ids = [await client.start_run(pieces, on_signal=True) for _ in range(size.at_once)]
+    chunks = max(40, 5_000 // size.apart_ms)
+    run_ids = [await client.start_run(chunks, on_signal=True) for _ in range(size.at_once)]
     all_here = asyncio.Event()
     here = 0
     records = [ListenerRecord() for _ in range(size.listeners)]
@@ -250,7 +250,7 @@ async def measure_listeners(client: LatencyClient, found: LatencyResults) -> Non
     async with open_request(("127.0.0.1", client.stage.provider), "GET", "/sign", "") as reply:
         assert reply.status == 200, reply.status
     await asyncio.gather(*tasks)
-    torn = sum(len(one.write_times) != pieces or one.write_times != sorted(one.write_times) for one in records)
+    torn = sum(len(one.write_times) != chunks or one.write_times != sorted(one.write_times) for one in records)
     found.rows += [
         LatencyRow("listeners: GET to first SSE byte", _ms([one.first_byte for one in records])),
         LatencyRow(

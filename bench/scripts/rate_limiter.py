@@ -84,7 +84,7 @@ def measure_rate_limit(workers: int, minutes: float, way: str, limits: tuple[int
     requests, tokens = limits
     options = ["--requests", str(requests), "--tokens", str(tokens), "--way", way, "--words", str(words)]
     settings = {"EASEL_WORKER_THREADS": "8", "EASEL_WORKER_POOL": "3"}
-    with tempfile.TemporaryDirectory(prefix="easel-governor-") as place:
+    with tempfile.TemporaryDirectory(prefix="easel-rate-limiter-") as place:
         folder = Path(place)
         with (
             run_deployment(

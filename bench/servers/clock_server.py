@@ -21,9 +21,9 @@ _ON_SIGNAL = ", on a sign"
 _MESSAGE = b'"event":"message"'
 
 
-def chunks_question(pieces: int, apart_ms: int, *, on_signal: bool = False) -> str:
+def chunks_question(chunks: int, apart_ms: int, *, on_signal: bool = False) -> str:
     """Return the question that is answered by so many chunks."""
-    return f"{pieces} pieces, {apart_ms} ms apart{_ON_SIGNAL if on_signal else ''}"
+    return f"{chunks} pieces, {apart_ms} ms apart{_ON_SIGNAL if on_signal else ''}"
 
 
 def write_times(part: bytes) -> list[float]:
@@ -44,12 +44,12 @@ async def serve(sign: asyncio.Event, reader: asyncio.StreamReader, writer: async
         body: Any = json.loads(await reader.readexactly(length))
         how = str(body["messages"][-1]["content"])
         found = _QUESTION.search(how)
-        pieces, apart = (int(found[1]), int(found[2]) / 1000) if found else (1, 0.0)
+        chunks, apart = (int(found[1]), int(found[2]) / 1000) if found else (1, 0.0)
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n")
         if how.endswith(_ON_SIGNAL):
             await sign.wait()
         due = time.monotonic()
-        for _ in range(pieces):
+        for _ in range(chunks):
             await asyncio.sleep(max(0.0, due - time.monotonic()))
             writer.write(_chunk(time.monotonic_ns()))
             due += apart

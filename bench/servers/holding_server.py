@@ -133,8 +133,8 @@ def _completion() -> bytes:
 
 
 def _streamed_completion() -> bytes:
-    piece = {"choices": [{"index": 0, "delta": {"role": "assistant", "content": ANSWER}}]}
-    events = [json.dumps(piece), json.dumps({"choices": [], "usage": USAGE}), "[DONE]"]
+    chunk = {"choices": [{"index": 0, "delta": {"role": "assistant", "content": ANSWER}}]}
+    events = [json.dumps(chunk), json.dumps({"choices": [], "usage": USAGE}), "[DONE]"]
     return _reply("".join(f"data: {event}\n\n" for event in events).encode(), "text/event-stream")
 
 

@@ -32,15 +32,15 @@ def add_item_nodes(entries: Mapping[str, Entry]) -> dict[str, Entry]:
     """Return the entries with an item node after every container that has none."""
     inside = bodies(entries)
     completed: dict[str, Entry] = {}
-    taken = set(entries)
+    used_ids = set(entries)
     for entry in entries.values():
         body = [entries[member] for member in inside.get(entry.id, ())]
         item_class = ITEM_OF.get(entry.component)
         if item_class is None or any(member.component == item_class for member in body):
             completed[entry.id] = entry
             continue
-        item = _item(entry, item_class, body, taken)
-        taken.add(item.id)
+        item = _item(entry, item_class, body, used_ids)
+        used_ids.add(item.id)
         members = {member.id for member in body}
         outer = tuple(target for target in entry.downstream if target not in members)
         completed[entry.id] = replace(entry, downstream=outer)
@@ -61,14 +61,14 @@ def _check_depth(entries: Mapping[str, Entry], entry: Entry) -> None:
     )
 
 
-def _item(container: Entry, item_class: str, body: Sequence[Entry], taken: Iterable[str]) -> Entry:
+def _item(container: Entry, item_class: str, body: Sequence[Entry], used_ids: Iterable[str]) -> Entry:
     inside = {member.id for member in body}
     followers = {
         target for member in body for target in _targets_of(member) if target in inside and target != member.id
     }
     starts = tuple(member.id for member in body if member.id not in followers)
     return Entry(
-        id=_item_id(container, item_class, body, taken),
+        id=_item_id(container, item_class, body, used_ids),
         component=item_class,
         params={},
         downstream=starts or tuple(member.id for member in body[:1]),
@@ -83,7 +83,7 @@ def _targets_of(member: Entry) -> list[str]:
     ]
 
 
-def _item_id(container: Entry, item_class: str, body: Sequence[Entry], taken: Iterable[str]) -> str:
+def _item_id(container: Entry, item_class: str, body: Sequence[Entry], used_ids: Iterable[str]) -> str:
     """Return the first unknown item id that the container or its body refers to, else one built from its own id."""
     for entry in (container, *body):
         for text in references.texts_in(dict(entry.params)):
@@ -91,10 +91,10 @@ def _item_id(container: Entry, item_class: str, body: Sequence[Entry], taken: It
             if bare := references.parse(text):
                 refs.append(bare)
             for ref in refs:
-                if ref.node and ref.node.startswith(f"{item_class}:") and ref.node not in taken:
+                if ref.node and ref.node.startswith(f"{item_class}:") and ref.node not in used_ids:
                     return ref.node
     _, colon, rest = container.id.partition(":")
     made = f"{item_class}:{rest if colon else container.id}"
-    while made in taken:
+    while made in used_ids:
         made += "_"
     return made

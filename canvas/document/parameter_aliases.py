@@ -1,8 +1,8 @@
 """Conversion of params in other shapes, which some canvases have, to the main shapes, when a document is parsed.
 
 The stored document remains as its author wrote it; only `Entry.params` changes. `normalize_parameters` converts one
-entry at a time. `localise` resolves names that have a meaning only inside a container: the item variable of an
-Iteration, and `{iteration@child}`.
+entry at a time. `resolve_local_names` resolves names that have a meaning only inside a container: the item variable of
+an Iteration, and `{iteration@child}`.
 """
 
 import re

@@ -176,23 +176,23 @@ class StreamSequencer(Generic[E]):
         """Take note that events up to this number are stored."""
         self._announced = max(self._announced, number)
 
-    def on_text_delta(self, turn: UUID, epoch: int, offset: int, text: str) -> list[Frame[E]]:
+    def on_text_delta(self, stream_id: UUID, epoch: int, offset: int, text: str) -> list[Frame[E]]:
         """Add a text delta; return the frames that can be sent now. An empty delta tells the present text length."""
-        heard = self._buffers.get(turn)
-        if heard is None:
-            self._buffers[turn] = _DeltaBuffer(epoch, offset, text)
+        buffer = self._buffers.get(stream_id)
+        if buffer is None:
+            self._buffers[stream_id] = _DeltaBuffer(epoch, offset, text)
         else:
-            heard.add(epoch, offset, text)
-        return list(self._pending_text()) if turn == self._open else []
+            buffer.add(epoch, offset, text)
+        return list(self._pending_text()) if stream_id == self._open else []
 
-    def on_rows(self, events: Sequence[E], turns: Sequence[StoredStream]) -> list[Frame[E]]:
+    def on_rows(self, events: Sequence[E], streams: Sequence[StoredStream]) -> list[Frame[E]]:
         """Add rows; return the frames that can be sent now.
 
-        events: those after `after`, in order. turns: rows of streams not closed before it, read after the events.
+        events: those after `after`, in order. streams: rows of streams not closed before it, read after the events.
         """
         self._is_current = True
-        for turn in turns:
-            self._record_row(turn)
+        for row in streams:
+            self._record_row(row)
         if not self._has_read:
             self._has_read = True
             self._find_open_stream()
@@ -262,9 +262,9 @@ class StreamSequencer(Generic[E]):
         if row.epoch_at > self.after:
             return  # the row is ahead of the position: its text comes after the `message_reset`
         text = row.text[offset:]
-        heard = self._buffers.get(self._open)
-        if row.closed_at is None and heard is not None and heard.epoch == row.epoch:
-            text += heard.text_from(offset + len(text))
+        buffer = self._buffers.get(self._open)
+        if row.closed_at is None and buffer is not None and buffer.epoch == row.epoch:
+            text += buffer.text_from(offset + len(text))
         if row.closed_at is None:
             text = _without_partial_marker(text)
         if text:
@@ -273,20 +273,20 @@ class StreamSequencer(Generic[E]):
 
     def _is_behind(self) -> bool:
         """Whether text deltas have announced text, or an epoch, that is missing here."""
-        heard = self._buffers.get(self._open) if self._open is not None else None
-        if heard is None or self._open is None or self.position.offset is None:
+        buffer = self._buffers.get(self._open) if self._open is not None else None
+        if buffer is None or self._open is None or self.position.offset is None:
             return False
         row = self._rows[self._open]
         if row.closed_at is not None:
             return False  # its text is complete
-        return heard.epoch > row.epoch or (heard.epoch == row.epoch and heard.end > self.position.offset)
+        return buffer.epoch > row.epoch or (buffer.epoch == row.epoch and buffer.end > self.position.offset)
 
     def _remove_closed(self) -> None:
         """Remove streams that are over."""
         over = [row.id for row in self._rows.values() if _is_over(row, self.after) and row.id != self._open]
-        for turn in over:
-            del self._rows[turn]
-            self._buffers.pop(turn, None)
+        for stream_id in over:
+            del self._rows[stream_id]
+            self._buffers.pop(stream_id, None)
 
 
 def _is_over(row: StoredStream, number: int) -> bool:
@@ -303,13 +303,13 @@ def _without_partial_marker(text: str) -> str:
     return text if start < 0 or AUDIO_END in text[start:] else text[:start]
 
 
-def message_data(said: TextDelta) -> Iterator[tuple[Position, dict[str, Any]]]:
+def message_data(delta: TextDelta) -> Iterator[tuple[Position, dict[str, Any]]]:
     """Yield position and `data` of the `message` events of a text delta; each marker is an event of its own.
 
     `audio` is the id of a file with a spoken sentence; the API replaces it by the file's bytes.
     """
-    at = (said.position.offset or 0) - len(said.text)
-    for part in filter(None, _MARKERS.split(said.text)):
+    at = (delta.position.offset or 0) - len(delta.text)
+    for part in filter(None, _MARKERS.split(delta.text)):
         at += len(part)
         match part:
             case "\ufdd0":
@@ -320,7 +320,7 @@ def message_data(said: TextDelta) -> Iterator[tuple[Position, dict[str, Any]]]:
                 data = {"content": "", "audio": part[1:-1]}
             case _:
                 data = {"content": without_audio(part)}
-        yield Position(said.position.event, at), data
+        yield Position(delta.position.event, at), data
 
 
 def markers_to_tags(text: str) -> str:

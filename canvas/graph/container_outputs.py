@@ -41,15 +41,15 @@ def collect(
 
     `before` has the outputs of each child when the container was entered; None for parallel items.
     """
-    held: dict[tuple[str, int], Mapping[str, Any]] = {}
+    outputs_of_pass: dict[tuple[str, int], Mapping[str, Any]] = {}
     for node, item, outputs in passes:
-        held[node, item] = outputs
+        outputs_of_pass[node, item] = outputs
     collected: dict[str, list[Any]] = {}
     for name, (child, root) in refs.items():
         slot = before.get(child, {}).get(root, "") if before is not None else None
         values: list[Any] = []
         for item in range(count):
-            outputs = held.get((child, item))
+            outputs = outputs_of_pass.get((child, item))
             if outputs is not None:
                 slot = outputs.get(root, "")
             elif before is None:

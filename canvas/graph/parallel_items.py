@@ -59,19 +59,19 @@ def pipelined_levels(canvas: Canvas, container: Node) -> int:
     """Return how many levels each pass takes if the container's items may be pipelined; 0 if they may not."""
     if container.kind is not NodeKind.ITERATION or requested_concurrency(container.params) or AT_ONCE < 2:
         return 0
-    waves = _levels_of_body(canvas, container)
-    if waves is None:
+    levels = _levels_of_body(canvas, container)
+    if levels is None:
         return 0
     beside = _concurrent_nodes(canvas, container)
     if any(canvas.nodes[number].component.lower() not in WRITES_NOTHING for number in beside):
         return 0
     unsettled = beside | {container.number}
     source = references.parse_reference(str(container.params.get("items_ref") or "")).node
-    if source is not None and canvas.numbers.get(source) in unsettled | waves.keys():
+    if source is not None and canvas.numbers.get(source) in unsettled | levels.keys():
         return 0
-    if not all(_is_independent(canvas, canvas.nodes[number], waves, unsettled) for number in waves):
+    if not all(_is_independent(canvas, canvas.nodes[number], levels, unsettled) for number in levels):
         return 0
-    return 1 + max(waves.values())
+    return 1 + max(levels.values())
 
 
 def sequential_warmup(canvas: Canvas, container: Node) -> int:
@@ -85,30 +85,30 @@ def _levels_of_body(canvas: Canvas, container: Node) -> dict[int, int] | None:
     inside = sum(node.bit for node in body)
     above = canvas.reachability.above
     item = canvas.items[container.number]
-    waves = {item: 0}
+    levels = {item: 0}
     for node in sorted(body, key=lambda node: (above[node.number] & inside).bit_count()):
         is_straight = node.targets == node.downstream and not canvas.may_repeat(node.number)
-        if node.number not in waves or not is_straight:
+        if node.number not in levels or not is_straight:
             return None
         for target in node.downstream:
             if not inside >> target & 1:
                 return None
             if target != item:
-                waves[target] = max(waves.get(target, 0), waves[node.number] + 1)
-    return waves
+                levels[target] = max(levels.get(target, 0), levels[node.number] + 1)
+    return levels
 
 
-def _is_independent(canvas: Canvas, node: Node, waves: Mapping[int, int], unsettled: Collection[int]) -> bool:
+def _is_independent(canvas: Canvas, node: Node, levels: Mapping[int, int], unsettled: Collection[int]) -> bool:
     """Whether a node of the body works the same in any order of the passes, and affects nothing outside of its pass."""
     if node.failure.default or node.failure.has_goto or canvas.streaming_models & node.bit:
         return False
-    if not waves[node.number]:
+    if not levels[node.number]:
         return True  # the item node
     if node.component.lower() not in INDEPENDENT or node.params.get("tools") or node.params.get("mcp"):
         return False
     read = {canvas.numbers[name] for name, _ in references.names_in(node.params).nodes if name in canvas.numbers}
-    for number in read & waves.keys():
-        if waves[number] >= waves[node.number] or not canvas.reachability.above[node.number] >> number & 1:
+    for number in read & levels.keys():
+        if levels[number] >= levels[node.number] or not canvas.reachability.above[node.number] >> number & 1:
             return False  # it would read a value of the previous pass
     return read.isdisjoint(unsettled)
 
@@ -119,7 +119,7 @@ def _concurrent_nodes(canvas: Canvas, container: Node) -> set[int]:
     found: set[int] = set()
     inner = container.number
     for around in (*canvas.containers_of(container.number), None):
-        level = {node.number for node in canvas.nodes if node.parent == around and node.number != inner}
-        found |= {number for number in level if not (above[inner] >> number | above[number] >> inner) & 1}
+        siblings = {node.number for node in canvas.nodes if node.parent == around and node.number != inner}
+        found |= {number for number in siblings if not (above[inner] >> number | above[number] >> inner) & 1}
         inner = around if around is not None else inner
     return found | {node.number for node in canvas.nodes if not found.isdisjoint(canvas.containers_of(node.number))}

@@ -45,7 +45,7 @@ def open_container(builder: DecisionBuilder, report: Report, outcome: ContainerO
     needed = (outcome.count or 0) * _min_activations_per_pass(builder, node) + 1
     if not builder.activations.check_limit(_item_node(builder, node), needed):
         return
-    _begin_next(builder, node, scope, container, item=0, wave=report.order_key.level + 1)
+    _begin_next(builder, node, scope, container, item=0, level=report.order_key.level + 1)
 
 
 def on_container_exit(builder: DecisionBuilder, report: Report) -> None:
@@ -97,7 +97,7 @@ def on_iteration_end(builder: DecisionBuilder, scope: Scope) -> None:
             outer,
             container,
             item=container.next_item,
-            wave=container.visit_key(container.next_item).level,
+            level=container.visit_key(container.next_item).level,
         )
         return
     if scope.region != outer.region:
@@ -106,7 +106,7 @@ def on_iteration_end(builder: DecisionBuilder, scope: Scope) -> None:
         container.levels_used = scope.last_level - container.order_key.level
         outer.last_level = max(outer.last_level, scope.last_level)
     if container.is_parallel:
-        _begin_next(builder, node, outer, container, item=container.next_item, wave=0)
+        _begin_next(builder, node, outer, container, item=container.next_item, level=0)
     elif builder.run_ended_before(OrderKey(scope.last_level + 1, region=scope.region)):
         return  # the run ends, and the container with it
     elif scope.exit_key is not None:
@@ -114,7 +114,7 @@ def on_iteration_end(builder: DecisionBuilder, scope: Scope) -> None:
     elif scope.has_escaped:
         _end_without_successors(builder, node, outer, container)
     else:
-        _begin_next(builder, node, outer, container, item=item + 1, wave=scope.last_level + 1)
+        _begin_next(builder, node, outer, container, item=item + 1, level=scope.last_level + 1)
 
 
 def fail_parallel_item(builder: DecisionBuilder, key: ScopeKey, place: OrderKey, error: str) -> bool:
@@ -160,10 +160,10 @@ def exits_a_loop(builder: DecisionBuilder, node: Node) -> bool:
 
 
 def _record_failure(container: Container, item: int, place: OrderKey, error: str) -> None:
-    wave, last = container.failed_at
+    level, last = container.failed_at
     at = place.key.hex()
     is_first = container.failed_item < 0 or item < container.failed_item
-    is_same = item == container.failed_item and (place.level < wave or (place.level == wave and at > last))
+    is_same = item == container.failed_item and (place.level < level or (place.level == level and at > last))
     if is_first or is_same:
         container.failed_item, container.failed_at, container.error = item, (place.level, at), error
 
@@ -199,13 +199,13 @@ def _emit_deferred(builder: DecisionBuilder, scope: Scope, container: Container,
 
 
 def _begin_next(
-    builder: DecisionBuilder, node: Node, scope: Scope, container: Container, *, item: int, wave: int
+    builder: DecisionBuilder, node: Node, scope: Scope, container: Container, *, item: int, level: int
 ) -> None:
     """Begin the next pass or passes of a container, unless the run or the item around it has failed before."""
     if container.is_parallel:
         place = OrderKey(0, (), container.order_key.item_region(container.next_item))
     else:
-        place = OrderKey(wave, container.order_key.branch_path, scope.region)
+        place = OrderKey(level, container.order_key.branch_path, scope.region)
     if builder.run_ended_before(place):
         return
     if builder.scope_failed_before(scope.key, place):
@@ -216,7 +216,7 @@ def _begin_next(
     elif container.is_parallel:
         _begin_parallel_items(builder, node, scope, container)
     else:
-        _start_pass(builder, node, scope, container, item=item, wave=wave)
+        _start_pass(builder, node, scope, container, item=item, level=level)
 
 
 def _begin_parallel_items(builder: DecisionBuilder, node: Node, scope: Scope, container: Container) -> None:
@@ -232,8 +232,8 @@ def _begin_parallel_items(builder: DecisionBuilder, node: Node, scope: Scope, co
     if container.error:
         builder.containers.failed.append((scope.key, node.number))
         return
-    wave = container.order_key.level + 1 + container.levels_used
-    _start_pass(builder, node, scope, container, item=container.next_item, wave=wave)
+    level = container.order_key.level + 1 + container.levels_used
+    _start_pass(builder, node, scope, container, item=container.next_item, level=level)
 
 
 def _begin_pipelined_items(builder: DecisionBuilder, node: Node, scope: Scope, container: Container) -> None:
@@ -245,13 +245,13 @@ def _begin_pipelined_items(builder: DecisionBuilder, node: Node, scope: Scope, c
         place = container.visit_key(container.next_item)
         if builder.is_after_failure(scope.key, place):
             return
-        _start_pass(builder, node, scope, container, item=container.next_item, wave=place.level)
+        _start_pass(builder, node, scope, container, item=container.next_item, level=place.level)
     if not container.open_items and container.next_item == count:
-        _start_pass(builder, node, scope, container, item=count, wave=container.visit_key(count).level)
+        _start_pass(builder, node, scope, container, item=count, level=container.visit_key(count).level)
 
 
 def _start_pass(
-    builder: DecisionBuilder, node: Node, scope: Scope, container: Container, *, item: int, wave: int
+    builder: DecisionBuilder, node: Node, scope: Scope, container: Container, *, item: int, level: int
 ) -> None:
     if not builder.activations.check_limit(_item_node(builder, node)):
         return
@@ -262,7 +262,7 @@ def _start_pass(
         container_key=container.order_key,
     )
     container.next_item = item + 1
-    _begin_pass(builder, node, inner, container, OrderKey(wave, container.order_key.branch_path, scope.region))
+    _begin_pass(builder, node, inner, container, OrderKey(level, container.order_key.branch_path, scope.region))
 
 
 def _start_parallel_item(builder: DecisionBuilder, node: Node, scope: Scope, container: Container) -> None:

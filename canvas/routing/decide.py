@@ -163,9 +163,9 @@ def _apply_report(builder: DecisionBuilder, report: Report) -> None:
             _finish(builder, report)
             builder.follow_edges(node, node.downstream, scope, report.order_key)
         case WaitingForInput():
-            asked = builder.run.forms.get(report.activation)
+            earlier = builder.run.forms.get(report.activation)
             form = OpenForm(node.id, report.order_key.key.hex(), report.scope, dict(outcome.inputs), outcome.tips)
-            form.has_started = asked is not None and asked.has_started
+            form.has_started = earlier is not None and earlier.has_started
             builder.run.forms[report.activation] = form
             builder.decision.new_statuses[report.activation] = ActivationStatus.WAITING
             builder.activations.mark_idle(node, scope)

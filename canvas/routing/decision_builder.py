@@ -73,17 +73,17 @@ class DecisionBuilder:
                 if target.parent == source.parent:
                     self.drop_unreachable(scope, number)
                 continue
-            level = self._scope_of_target(scope, source, target)
-            if level is None:
+            target_scope = self._scope_of_target(scope, source, target)
+            if target_scope is None:
                 continue
-            arriving = self._escape(scope, level, target, arriving)
-            if self.is_after_failure(level.key, arriving):
-                self.drop_unreachable(level, number)
+            arriving = self._escape(scope, target_scope, target, arriving)
+            if self.is_after_failure(target_scope.key, arriving):
+                self.drop_unreachable(target_scope, number)
                 continue
-            level.reached[number] = merge(level.reached.get(number), arriving)
-            tail = self._ancestor_in_scope(source, level)
+            target_scope.reached[number] = merge(target_scope.reached.get(number), arriving)
+            tail = self._ancestor_in_scope(source, target_scope)
             if (tail, number) in self.canvas.reachability.back:
-                level.loop_heads[number] = level.loop_heads.get(number, 0) | 1 << tail
+                target_scope.loop_heads[number] = target_scope.loop_heads.get(number, 0) | 1 << tail
 
     def drop_unreachable(self, scope: Scope, number: int) -> None:
         """Drop a reached node and all reached nodes below it: with its edge they would come after the failure."""
@@ -92,10 +92,10 @@ class DecisionBuilder:
             del scope.reached[waiting]
             scope.loop_heads.pop(waiting, None)
 
-    def _ancestor_in_scope(self, node: Node, level: Scope) -> int:
+    def _ancestor_in_scope(self, node: Node, scope: Scope) -> int:
         """Return the node if it belongs to a scope, else the container around it that does."""
         containers = list(self.canvas.containers_of(node.number))
-        depth = len(containers) - len(level.key)
+        depth = len(containers) - len(scope.key)
         return containers[depth - 1] if depth else node.number
 
     def _scope_of_target(self, scope: Scope, source: Node, target: Node) -> Scope | None:
@@ -107,13 +107,13 @@ class DecisionBuilder:
                 return self.scopes.get(scope.key[: len(scope.key) - depth])
         return None
 
-    def _escape(self, scope: Scope, level: Scope, target: Node, arriving: OrderKey) -> OrderKey:
+    def _escape(self, scope: Scope, target_scope: Scope, target: Node, arriving: OrderKey) -> OrderKey:
         """Mark the passes that an edge leaves as escaped, so that their containers end with this pass.
 
         Returns the order key of the target. From parallel items it follows their container, since the levels inside
         an item are its own.
         """
-        for depth in range(len(scope.key), len(level.key), -1):
+        for depth in range(len(scope.key), len(target_scope.key), -1):
             self.scopes.get(scope.key[:depth]).has_escaped = True
             outer = self.scopes.get(scope.key[: depth - 1])
             container = outer.containers[self.canvas.numbers[scope.key[depth - 1][0]]]
@@ -425,8 +425,8 @@ class MessageStreams:
             self.run.open_stream_id = None
             event_count = len(self.decision.events)
             self.decision.closed_streams[stream.stream_id] = event_count if has_ended else event_count + 1
-        for held in sorted(stream.deferred_finished, key=lambda held: held.key):
-            self.activations.emit_finished(held.activation, held.node_id, held.error)
+        for finished in sorted(stream.deferred_finished, key=lambda finished: finished.key):
+            self.activations.emit_finished(finished.activation, finished.node_id, finished.error)
         self.run.streams.remove(stream)
 
     def truncate(self, stream: MessageStreamState) -> None:

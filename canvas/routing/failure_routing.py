@@ -99,14 +99,14 @@ def recover_container(builder: DecisionBuilder, scope_key: ScopeKey, number: int
     node = builder.canvas.nodes[number]
     container = scope.containers.pop(number)
     has_collected = container.failed_item >= (container.count or 0)
-    wave = container.failed_at[0] if has_collected else container.order_key.level + 1
-    scope.last_level = max(scope.last_level, wave)
+    level = container.failed_at[0] if has_collected else container.order_key.level + 1
+    scope.last_level = max(scope.last_level, level)
     report = Report(
         activation=container.activation,
         node_id=node.id,
         scope=scope_key,
         ordinal=container.ordinal,
-        order_key=OrderKey(wave, container.order_key.branch_path, container.order_key.region),
+        order_key=OrderKey(level, container.order_key.branch_path, container.order_key.region),
         outcome=Failed(container.error),
         error=container.error,
     )

@@ -50,13 +50,13 @@ def form_expiry_of(canvas: Canvas, node_id: str) -> timedelta | None:
         return None
 
 
-def expiry_error(canvas: Canvas, asked: Sequence[str], usual: timedelta) -> str | None:
+def expiry_error(canvas: Canvas, node_ids: Sequence[str], default: timedelta) -> str | None:
     """Return the error of a run whose first open form has expired; None if that form has no time of its own.
 
-    `asked` are the ids of the nodes with open forms, `usual` is the deployment's time.
+    `node_ids` are the ids of the nodes with open forms, `default` is the deployment's time.
     """
     own, node_id = min(
-        ((form_expiry_of(canvas, node_id), node_id) for node_id in asked), key=lambda time: time[0] or usual
+        ((form_expiry_of(canvas, node_id), node_id) for node_id in node_ids), key=lambda time: time[0] or default
     )
     if own is None:
         return None

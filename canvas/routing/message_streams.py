@@ -194,13 +194,13 @@ def flush_finished_streams(builder: DecisionBuilder) -> None:
     streams = sorted(builder.run.streams, key=lambda stream: stream.order_key.key if stream.order_key else b"")
     for stream in sorted(streams, key=lambda stream: not stream.is_open):
         node_id = builder.canvas.nodes[stream.number].id
-        is_heard = (
+        is_shown = (
             stream.is_complete and stream.order_key is not None and not builder.run_ended_before(stream.order_key)
         )
-        if is_heard:
+        if is_shown:
             builder.streams.open(stream)
             builder.emit(Event(MESSAGE_END, dict(stream.end), stream.stream_id, node_id))
-        builder.streams.close(stream, has_ended=is_heard)
-        if is_heard and stream.stream_id not in builder.run.forms:
+        builder.streams.close(stream, has_ended=is_shown)
+        if is_shown and stream.stream_id not in builder.run.forms:
             builder.decision.new_statuses[stream.stream_id] = ActivationStatus.DONE
             builder.activations.emit_finished(stream.stream_id, node_id, stream.error)

@@ -64,12 +64,12 @@ def _precedes_in(builder: DecisionBuilder, scope: Scope, stream: MessageStreamSt
     canvas = builder.canvas
     movers = (scope.active & ~scope.idle) | mask_of(scope.reached)
     container = canvas.numbers[scope.key[-1][0]] if scope.key else None
-    voices = canvas.streaming_nodes.get(container, 0)
-    if not movers or not voices:
+    streaming_nodes = canvas.streaming_nodes.get(container, 0)
+    if not movers or not streaming_nodes:
         return False
     if stream.scope == scope.key:
-        voices &= ~_writers_of(builder, stream)
-    for number in bits(voices):
+        streaming_nodes &= ~_writers_of(builder, stream)
+    for number in bits(streaming_nodes):
         if scope.idle & canvas.reachability.above_forward[number]:
             continue
         above = canvas.reachability.above[number]
@@ -101,17 +101,17 @@ def _body_precedes(builder: DecisionBuilder, scope: Scope, number: int, place: O
     """
     container = scope.containers[number]
     item = builder.canvas.nodes[builder.canvas.items[number]]
-    has_voices = number in builder.canvas.streaming_nodes
+    has_streaming_nodes = number in builder.canvas.streaming_nodes
     if not container.is_parallel:
         # below the visit
-        wave = _current_level(builder, scope, number, container) + (1 if item.failure.streams_default else 2)
-        return has_voices and OrderKey(wave, container.order_key.branch_path, scope.region) < place
+        level = _current_level(builder, scope, number, container) + (1 if item.failure.streams_default else 2)
+        return has_streaming_nodes and OrderKey(level, container.order_key.branch_path, scope.region) < place
     if container.order_key < place and (
         builder.canvas.nodes[number].failure.streams_default or item.failure.streams_default
     ):
         return True  # the container, or the visit that collects, may fail and stream its default value
     following = OrderKey(0, (), container.order_key.item_region(container.next_item))
-    return has_voices and container.next_item < (container.count or 0) and following < place
+    return has_streaming_nodes and container.next_item < (container.count or 0) and following < place
 
 
 def _current_level(builder: DecisionBuilder, scope: Scope, number: int, container: Container) -> int:
@@ -121,30 +121,30 @@ def _current_level(builder: DecisionBuilder, scope: Scope, number: int, containe
     return max(container.order_key.level, inner.last_level if inner is not None else 0)
 
 
-def _can_precede(builder: DecisionBuilder, scope: Scope, mover: int, voice: int, limit: OrderKey) -> bool:
+def _can_precede(builder: DecisionBuilder, scope: Scope, mover: int, streaming_node: int, limit: OrderKey) -> bool:
     """Whether an active or reached node can lead to a streaming node, or be it, with an order key before `limit`."""
     start = scope.order_keys.get(mover) or scope.reached.get(mover)
     if start is None:
         return False
-    if mover == voice:
+    if mover == streaming_node:
         return start < limit
-    wave = start.level
+    level = start.level
     container = scope.containers.get(mover)
     if (
         container is not None
         and not container.is_parallel
         and not builder.canvas.containers_with_escaping_edges >> mover & 1
     ):
-        wave = _current_level(builder, scope, mover, container)
+        level = _current_level(builder, scope, mover, container)
     frontier, seen = 1 << mover, 0
-    while not frontier >> voice & 1:
-        wave += 1
+    while not frontier >> streaming_node & 1:
+        level += 1
         seen |= frontier
         following = 0
         for number in bits(frontier):
             for step in builder.canvas.reachability.steps[number]:
                 following |= 1 << step
         frontier = following & ~seen
-        if not frontier or (wave > limit.level and start.region == limit.region):
+        if not frontier or (level > limit.level and start.region == limit.region):
             return False
-    return OrderKey(wave, start.branch_path, start.region) < limit
+    return OrderKey(level, start.branch_path, start.region) < limit

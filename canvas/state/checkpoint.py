@@ -150,22 +150,24 @@ def _concurrent_items_to_json(container: Container) -> list[Any]:
     """Return the fields that only containers with concurrent items have; deferred events in a short form."""
     if not container.is_pipelined:
         return [container.revision] if container.revision else []
-    untold = {str(item): [_deferred_to_json(told) for told in held] for item, held in container.deferred_events.items()}
+    deferred = {
+        str(item): [_deferred_to_json(event) for event in events] for item, events in container.deferred_events.items()
+    }
     return [
         0,
         container.levels_per_pass,
         container.warmup_items,
         container.first_open_item,
         container.ended_items,
-        untold,
+        deferred,
     ]
 
 
-def _deferred_to_json(untold: DeferredEvent) -> list[Any]:
-    if untold.failure is not None:
-        place, code = untold.failure
-        return [untold.node, untold.error, to_json(place), code]
-    return [untold.node, untold.error] if untold.has_ended else [untold.node]
+def _deferred_to_json(event: DeferredEvent) -> list[Any]:
+    if event.failure is not None:
+        place, code = event.failure
+        return [event.node, event.error, to_json(place), code]
+    return [event.node, event.error] if event.has_ended else [event.node]
 
 
 def _container_from_json(data: Sequence[Any]) -> Container:
@@ -173,11 +175,10 @@ def _container_from_json(data: Sequence[Any]) -> Container:
     if len(data) > 12:
         container.revision = data[12]
     if len(data) > 13:
-        container.levels_per_pass, container.warmup_items, container.first_open_item, container.ended_items, untold = (
-            data[13:]
-        )
+        container.levels_per_pass, container.warmup_items, container.first_open_item = data[13:16]
+        container.ended_items, deferred = data[16:]
         container.deferred_events = {
-            int(item): [_deferred_from_json(told) for told in held] for item, held in untold.items()
+            int(item): [_deferred_from_json(event) for event in events] for item, events in deferred.items()
         }
     return container
 

@@ -30,7 +30,7 @@ class OrderKey:
     @property
     def key(self) -> bytes:
         """Order-preserving bytes: region, level, branch path, end of path."""
-        steps = b"".join(_PAIR.pack(_LAST + wave, position) for wave, position in self.branch_path)
+        steps = b"".join(_PAIR.pack(_LAST + level, position) for level, position in self.branch_path)
         return self.region + _WORD.pack(self.level) + steps + _WORD.pack(0)
 
     @property
@@ -40,9 +40,9 @@ class OrderKey:
 
     def child(self, position: int) -> "OrderKey":
         """Return the order key of the `position`-th target of the node with this order key."""
-        wave = self.level + 1
-        trail = self.branch_path if position == 0 else (*self.branch_path, (-wave, position))
-        return OrderKey(wave, trail, self.region)
+        level = self.level + 1
+        trail = self.branch_path if position == 0 else (*self.branch_path, (-level, position))
+        return OrderKey(level, trail, self.region)
 
     def item_region(self, item: int) -> bytes:
         """Return the region of a parallel item of the container with this order key."""
@@ -68,8 +68,8 @@ def to_json(place: OrderKey) -> list[object]:
 
 def from_json(data: list[object]) -> OrderKey:
     """Return the order key of a JSON form; the inverse of `to_json`."""
-    wave, trail, region = data
-    assert isinstance(wave, int)
+    level, trail, region = data
+    assert isinstance(level, int)
     assert isinstance(trail, list)
     assert isinstance(region, str)
-    return OrderKey(wave, tuple((int(w), int(p)) for w, p in trail), bytes.fromhex(region))
+    return OrderKey(level, tuple((int(w), int(p)) for w, p in trail), bytes.fromhex(region))

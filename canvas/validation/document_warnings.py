@@ -60,10 +60,10 @@ def failure_warnings(entry: Entry) -> Iterator[Finding]:
 
 def unknown_outcome_warnings(document: Document) -> Iterator[Finding]:
     """Yield warnings for invalid values of `on_unknown`."""
-    usual = document.raw.get(uncertain_outcomes.FIELD)
+    default = document.raw.get(uncertain_outcomes.FIELD)
     choices = f"Use {', '.join(uncertain_outcomes.POLICIES)} or nothing"
-    if not uncertain_outcomes.is_unset(usual) and not uncertain_outcomes.is_policy(usual):
-        message = f"{str(usual)[:40]!r} is not a valid on_unknown, so it counts as fail. {choices}."
+    if not uncertain_outcomes.is_unset(default) and not uncertain_outcomes.is_policy(default):
+        message = f"{str(default)[:40]!r} is not a valid on_unknown, so it counts as fail. {choices}."
         yield Finding("warning", None, uncertain_outcomes.FIELD, message, "unknown_on_unknown")
     for entry in document.entries.values():
         written = entry.params.get(uncertain_outcomes.FIELD)

@@ -104,13 +104,13 @@ def _strong_components(followers: Mapping[str, list[str]]) -> Iterator[list[str]
     """Yield the strongly connected components (Tarjan), without recursion, so long chains do not exhaust the stack."""
     index: dict[str, int] = {}
     low: dict[str, int] = {}
-    held: dict[str, None] = {}
+    stack: dict[str, None] = {}
     for root in followers:
         if root in index:
             continue
         trail = [(root, iter(followers[root]))]
         index[root] = low[root] = len(index)
-        held[root] = None
+        stack[root] = None
         while trail:
             node, rest = trail[-1]
             follower = next(rest, None)
@@ -120,17 +120,17 @@ def _strong_components(followers: Mapping[str, list[str]]) -> Iterator[list[str]
                     above = trail[-1][0]
                     low[above] = min(low[above], low[node])
                 if low[node] == index[node]:
-                    yield _pop_component(held, node)
+                    yield _pop_component(stack, node)
             elif follower not in index:
                 index[follower] = low[follower] = len(index)
-                held[follower] = None
+                stack[follower] = None
                 trail.append((follower, iter(followers[follower])))
-            elif follower in held:
+            elif follower in stack:
                 low[node] = min(low[node], index[follower])
 
 
-def _pop_component(held: dict[str, None], node: str) -> list[str]:
+def _pop_component(stack: dict[str, None], node: str) -> list[str]:
     component: list[str] = []
     while not component or component[-1] != node:
-        component.append(held.popitem()[0])
+        component.append(stack.popitem()[0])
     return component

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import typer
 
-from canvas.errors import ExecutorError, InvalidRequest, NotFound
+from canvas.errors import InvalidRequest, NotFound
 from cli.models.tenant_models import choose_embedding_model, describe_search, open_models, tenant_models
 from cli.shell import output
 from cli.shell.connection import CommandConnection, open_connection
@@ -20,7 +20,6 @@ from knowledge.bases.chunking import DEFAULTS
 from knowledge.bases.ingestion import Ingestion, storage_of
 from knowledge.bases.search import KnowledgeBaseSearch, SearchQuery
 from knowledge.index.index_cache import IndexCache
-from store.files.blobs import Blobs
 from store.knowledge import bases as knowledge_bases
 from store.knowledge import documents as knowledge_documents
 from store.knowledge.bases import KnowledgeBase
@@ -68,12 +67,9 @@ def add(
     contents = [(file.name, _read(file)) for file in files]
     with open_connection() as connection:
         tenant_id = connection.tenant(tenant)
-        blobs = connection.database.large.blobs
-        if blobs is None:
-            raise ExecutorError("There is no file storage. Set EASEL_FILES_DIR.")
         found = _find_base(connection, tenant_id, base)
-        added = [_add_document(connection, found, blobs, name, data, metadata) for name, data in contents]
-        read = asyncio.run(_read_all(connection, blobs, found, [document.id for document in added]))
+        added = [_add_document(connection, found, name, data, metadata) for name, data in contents]
+        read = asyncio.run(_read_all(connection, found, [document.id for document in added]))
     for document in read:
         result = f"{document.chunks} chunks" if document.status == "done" else document.error
         output.print_message(f"{document.name}: {result}", output.GREEN if document.status == "done" else output.RED)
@@ -151,21 +147,17 @@ def rm(
         with connection.database.transaction() as tx:
             known, _ = knowledge_documents.page(tx, tenant_id, found.id, most=10**6)
         chosen = [_find_document(each, known) for each in documents] if documents else known
-        blobs = connection.database.large.blobs
-        storage = storage_of(blobs, found.id) if blobs is not None else None
+        storage = storage_of(connection.blobs, found.id)
         # the file first: if this process is stopped in between, the document can be deleted again
         for document in chosen:
-            if storage is not None:
-                storage.discard(document.sha256)
+            storage.discard(document.sha256)
             with connection.database.transaction() as tx:
                 knowledge_documents.delete(tx, tenant_id, found.id, [document.id])
         if not documents:
-            if storage is not None:
-                storage.clear()
+            storage.clear()
             with connection.database.transaction() as tx:
                 knowledge_bases.delete(tx, tenant_id, found.id)
-            if storage is not None:  # files that were uploaded into the base meanwhile
-                storage.clear()
+            storage.clear()  # files that were uploaded into the base meanwhile
     output.print_message(f"{len(chosen)} documents are deleted." if documents else f'"{found.name}" is deleted.')
 
 
@@ -182,10 +174,10 @@ def _find_base(connection: CommandConnection, tenant_id: UUID, written: str) -> 
 
 
 def _add_document(
-    connection: CommandConnection, base: KnowledgeBase, blobs: Blobs, name: str, data: bytes, metadata: dict[str, str]
+    connection: CommandConnection, base: KnowledgeBase, name: str, data: bytes, metadata: dict[str, str]
 ) -> KnowledgeDocument:
     mime_type = mimetypes.guess_type(name, strict=False)[0] or "application/octet-stream"
-    sha256 = storage_of(blobs, base.id).store(data)
+    sha256 = storage_of(connection.blobs, base.id).store(data)
     with connection.database.transaction() as tx:
         document, _ = knowledge_documents.add(
             tx, base.tenant_id, base.id, name, mime_type, len(data), sha256, metadata=metadata, status="pending"
@@ -196,11 +188,11 @@ def _add_document(
 
 
 async def _read_all(
-    connection: CommandConnection, blobs: Blobs, base: KnowledgeBase, ids: Sequence[UUID]
+    connection: CommandConnection, base: KnowledgeBase, ids: Sequence[UUID]
 ) -> Sequence[KnowledgeDocument]:
     """Read pending documents until these are read. Workers may read some of them."""
     async with open_models(connection) as models:
-        ingestion = Ingestion(connection.database, blobs, models)
+        ingestion = Ingestion(connection.database, connection.blobs, models)
         while True:
             with connection.database.transaction() as tx:
                 found = knowledge_documents.get_many(tx, base.tenant_id, base.id, ids)

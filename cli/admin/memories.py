@@ -115,11 +115,11 @@ def search(
     as_json: AsJson = False,
 ) -> None:
     """Show the messages that match a question best. Exit code 1 if there are none."""
-    looked = MemoryQuery(question, threshold, by_words, top_n, MessageScope(user_id=user))
+    query = MemoryQuery(question, threshold, by_words, top_n, MessageScope(user_id=user))
     with open_connection() as connection:
         tenant_id = connection.tenant(tenant)
         chosen = _find_memory(connection, tenant_id, memory)
-        found = asyncio.run(_search(connection, chosen, looked))
+        found = asyncio.run(_search(connection, chosen, query))
     for message, near in found:
         if as_json:
             output.print_json({**_row_of_message(message), "similarity": round(near, 6)})
@@ -165,10 +165,10 @@ def _find_memory(connection: CommandConnection, tenant_id: UUID, name: str) -> M
 
 
 async def _search(
-    connection: CommandConnection, chosen: Memory, looked: MemoryQuery
+    connection: CommandConnection, chosen: Memory, query: MemoryQuery
 ) -> list[tuple[MemoryMessage, float]]:
     async with open_models(connection) as models:
-        return await MemoryStore(connection.database, models).search(chosen.tenant_id, [chosen], looked)
+        return await MemoryStore(connection.database, models).search(chosen.tenant_id, [chosen], query)
 
 
 def _row_of_memory(of: Memory) -> dict[str, Any]:

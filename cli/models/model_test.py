@@ -34,10 +34,8 @@ TOOL = {
     },
 }
 TTS_TEXT = "Ready."
-RERANK_QUERY, RERANK_TEXTS = (
-    "What is the capital of France?",
-    ("Bananas are yellow when ripe.", "The capital of France is Paris."),
-)
+RERANK_QUERY = "What is the capital of France?"
+SAMPLE_TEXTS = ("Bananas are yellow when ripe.", "The capital of France is Paris.")
 RECORDING_SECONDS = 0.5  # seconds of the silent recording
 SAMPLE_RATE = 16_000  # its samples per second
 
@@ -120,21 +118,21 @@ async def _tools(it: ModelTest, model: ChatModel) -> tuple[str, str]:
 
 
 async def _vectors(it: ModelTest) -> ModelTestResult:
-    embedded = await open_embedder(it.spec, it.limits, _ONCE, it.meter).embed(RERANK_TEXTS)
+    embedded = await open_embedder(it.spec, it.limits, _ONCE, it.meter).embed(SAMPLE_TEXTS)
     one, other = embedded.vectors
     if list(one) == list(other):
         return ModelTestResult("", error="It returns the same vector for different texts.")
     figures = {"dimension": len(one), "tokens": embedded.tokens}
     return ModelTestResult(
-        f"vectors of {len(one)} numbers, {embedded.tokens} tokens for {len(RERANK_TEXTS)} texts", figures
+        f"vectors of {len(one)} numbers, {embedded.tokens} tokens for {len(SAMPLE_TEXTS)} texts", figures
     )
 
 
 async def _ranks(it: ModelTest) -> ModelTestResult:
-    scores = list(await open_reranker(it.spec, it.limits, _ONCE, it.meter).rank(RERANK_QUERY, RERANK_TEXTS))
+    scores = list(await open_reranker(it.spec, it.limits, _ONCE, it.meter).rank(RERANK_QUERY, SAMPLE_TEXTS))
     figures = {"scores": scores}
     if scores[1] <= scores[0]:
-        listed = ", ".join(f"{text!r}: {score:.3f}" for text, score in zip(RERANK_TEXTS, scores, strict=True))
+        listed = ", ".join(f"{text!r}: {score:.3f}" for text, score in zip(SAMPLE_TEXTS, scores, strict=True))
         return ModelTestResult("", figures, f"It ranks the wrong text first for {RERANK_QUERY!r} ({listed}).")
     return ModelTestResult(f"the right one of two texts comes first ({scores[1]:.3f} before {scores[0]:.3f})", figures)
 

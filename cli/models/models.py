@@ -52,8 +52,8 @@ def list_models(tenant: OfTenant = LOCAL_TENANT, as_json: AsJson = False) -> Non
         with connection.database.transaction() as tx:
             tenant_id = find_tenant_id(tx, tenant)
             rows = model_accounts.list_accounts(tx, tenant_id)
-            sealing = EncryptionKey.from_secret(connection.servers.settings.encryption_secret())
-            closed = set(model_accounts.list_unreadable(tx, tenant_id, sealing))
+            encryption_key = EncryptionKey.from_secret(connection.servers.settings.encryption_secret())
+            closed = set(model_accounts.list_unreadable(tx, tenant_id, encryption_key))
         file = connection.servers.settings.models_file
         shared = accounts_from_toml(file) if file else ()
     own = [
@@ -109,8 +109,8 @@ def add(
         },
     )
     with open_connection() as connection, connection.database.transaction() as tx:
-        sealing = EncryptionKey.from_secret(connection.servers.settings.encryption_secret())
-        model_accounts.put_account(tx, find_tenant_id(tx, tenant), account, sealing)
+        encryption_key = EncryptionKey.from_secret(connection.servers.settings.encryption_secret())
+        model_accounts.put_account(tx, find_tenant_id(tx, tenant), account, encryption_key)
     output.print_message(f"Account {vendor} ({instance}) is stored. Test it: easel models test MODEL@{vendor}")
 
 

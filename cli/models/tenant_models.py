@@ -21,7 +21,7 @@ from settings import Settings
 from store.primitives.encryption import EncryptionKey
 
 
-def tenant_models(connection: CommandConnection, governor: RateLimiter | None = None) -> TenantModels:
+def tenant_models(connection: CommandConnection, rate_limiter: RateLimiter | None = None) -> TenantModels:
     """Return the models of every tenant, from the database and the settings of this command."""
     settings = connection.servers.settings
     shared = accounts_from_toml(settings.models_file) if settings.models_file else ()
@@ -31,7 +31,7 @@ def tenant_models(connection: CommandConnection, governor: RateLimiter | None = 
         shared,
         request_limits(settings),
         EncryptionKey.from_secret(settings.encryption_secret()),
-        rate_limiter=governor,
+        rate_limiter=rate_limiter,
         cost_model=CostModel(prices, settings.budget_answer_tokens),
     )
 
@@ -47,12 +47,12 @@ def request_limits(settings: Settings) -> RequestLimits:
 async def open_models(connection: CommandConnection) -> AsyncGenerator[TenantModels]:
     """Return these models for calls within the block. The calls share the rate limits of accounts with all workers."""
     _, redis_url, _ = connection.servers.settings.servers()
-    governor = RateLimiter(async_redis(redis_url), CircuitBreaker(), Metrics())
+    rate_limiter = RateLimiter(async_redis(redis_url), CircuitBreaker(), Metrics())
     try:
-        yield tenant_models(connection, governor)
+        yield tenant_models(connection, rate_limiter)
     finally:
         await close_connections()
-        await governor.close()
+        await rate_limiter.close()
 
 
 def choose_embedding_model(accounts: Sequence[VendorAccount], named: str | None) -> str:

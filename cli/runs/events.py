@@ -26,22 +26,22 @@ def events(
 ) -> None:
     """Print the events of a run, and the text that its nodes streamed between them."""
     begin = Position.parse(after)
-    with open_connection() as connection, closing(RunSubscription(connection.bus.url)) as ears:
+    with open_connection() as connection, closing(RunSubscription(connection.bus.url)) as subscription:
         with connection.database.transaction() as tx:
             tenant_id = find_tenant_id(tx, tenant)
             run_id = find_run_id(tx, tenant_id, run)
         if follow:
-            ears.subscribe(run_id)
-        following = RunFollower(connection.database, tenant_id, run_id, ears, begin)
-        teller: FramePrinter | None = None
+            subscription.subscribe(run_id)
+        following = RunFollower(connection.database, tenant_id, run_id, subscription, begin)
+        printer: FramePrinter | None = None
         for frame in following.frames() if follow else following.stored_frames():
             if frame is None:
                 continue
-            if teller is None:
+            if printer is None:
                 with connection.database.transaction() as tx:
                     canvas = connection.versions.get_or_empty(tx, following.run.version_id).canvas
-                teller = JsonPrinter(canvas) if as_json else LogPrinter(canvas)
-            teller.show(frame, following.run)
+                printer = JsonPrinter(canvas) if as_json else LogPrinter(canvas)
+            printer.show(frame, following.run)
 
 
 class LogPrinter:

@@ -73,7 +73,7 @@ class RunFollower:
         return self._read_rows(StreamSequencer[EventRow](self.after))
 
     def frames(self) -> Iterator[Frame[EventRow] | None]:
-        """Yield frames until the run ends or waits; yield None every `TICK` seconds in which nothing happens.
+        """Yield frames until the run ends or waits; yield None every `TICK_INTERVAL` seconds in which nothing happens.
 
         Raises NotFound for a run that the tenant does not have.
         """

@@ -19,7 +19,7 @@ from store.runs.external_ids import uuid_of
 
 @dataclass(frozen=True, slots=True)
 class TurnRequest:
-    """A requested turn: with a stored agent by id or title, or with the canvas of a file (`judged`)."""
+    """A requested turn: with a stored agent by id or title, or with the canvas of a file (`checked_canvas`)."""
 
     target: str
     checked_canvas: CheckedCanvas | None

@@ -31,7 +31,7 @@ from store.primitives.ids import new_id
 
 
 class Interrupts:
-    """Handles Ctrl-C: the first sets `asked`, the second raises KeyboardInterrupt."""
+    """Handles Ctrl-C: the first sets `is_interrupted`, the second raises KeyboardInterrupt."""
 
     def __init__(self) -> None:
         self.is_interrupted = False
@@ -91,12 +91,12 @@ def _follow(
     connected: CommandConnection, tenant_id: UUID, run_id: UUID, begin: Callable[[], Started], *, as_json: bool
 ) -> Exit:
     """Subscribe to the run, start the turn, print it until it ends, and return the exit code."""
-    with closing(RunSubscription(connected.bus.url)) as ears, Interrupts() as interrupts:
-        ears.subscribe(run_id)
+    with closing(RunSubscription(connected.bus.url)) as subscription, Interrupts() as interrupts:
+        subscription.subscribe(run_id)
         started = begin()
         if started.run_id != run_id:  # the conversation's run had been waiting for this turn
-            ears.subscribe(started.run_id)
-        following = RunFollower(connected.database, tenant_id, started.run_id, ears, Position(started.after))
+            subscription.subscribe(started.run_id)
+        following = RunFollower(connected.database, tenant_id, started.run_id, subscription, Position(started.after))
         output.print_message(f"run {started.run_id.hex}  session {started.conversation_id.hex}", DIM)
         try:
             return _print_run(connected, following, interrupts, as_json)
@@ -106,7 +106,7 @@ def _follow(
 
 
 def _print_run(connected: CommandConnection, following: RunFollower, interrupts: Interrupts, as_json: bool) -> Exit:
-    teller: FramePrinter | None = None
+    printer: FramePrinter | None = None
     has_cancelled = False
     for frame in following.frames():
         if interrupts.is_interrupted and not has_cancelled:
@@ -115,11 +115,11 @@ def _print_run(connected: CommandConnection, following: RunFollower, interrupts:
             connected.lifecycle.cancel_run(following.tenant_id, following.run_id)
         if frame is None:
             continue
-        if teller is None:
-            teller = _make_printer(connected, following.run.version_id, as_json)
-        teller.show(frame, following.run)
-    if teller is not None:
-        teller.end()
+        if printer is None:
+            printer = _make_printer(connected, following.run.version_id, as_json)
+        printer.show(frame, following.run)
+    if printer is not None:
+        printer.end()
     return OF_STATUS[RunStatus(following.run.status)]
 
 

@@ -31,7 +31,10 @@ MAX_LOG_BYTES = 10 * 1024 * 1024  # bytes; a larger log is renamed at the next s
 
 @dataclass
 class ChildProcess:
-    """A supervised program. Call `tend` from the main thread: the kernel ends a child when its parent thread ends."""
+    """A supervised program.
+
+    Call `ensure_running` from the main thread: the kernel ends a child when its parent thread ends.
+    """
 
     name: str
     argv: Sequence[str]

@@ -21,6 +21,7 @@ from scheduler.messaging.redis_bus import Bus
 from settings import Settings, load, renamed_variables
 from store.db.database import Database
 from store.db.transaction import Transaction
+from store.files.blobs import Blobs
 from store.maintenance import migrate
 from store.runs import external_ids
 from store.tenants import tenants
@@ -41,6 +42,13 @@ class CommandConnection:
         return self.lifecycle.coordinator.database
 
     @property
+    def blobs(self) -> Blobs:
+        """The file storage of the deployment."""
+        blobs = self.database.large.blobs
+        assert blobs is not None  # since `build_coordinator` always sets a file storage
+        return blobs
+
+    @property
     def bus(self) -> Bus:
         """The Redis bus with the notifications of runs."""
         return self.lifecycle.coordinator.dispatch.bus
@@ -51,7 +59,7 @@ class CommandConnection:
         return self.lifecycle.coordinator.versions
 
     def tenant(self, name: str) -> UUID:
-        """Return the id of the tenant, like `tenant_of`."""
+        """Return the id of the tenant, like `find_tenant_id`."""
         with self.database.transaction() as tx:
             return find_tenant_id(tx, name)
 

@@ -37,7 +37,7 @@ class Up:
 
 
 class StateFile:
-    """The state file, locked by this process. `follows_killed`: the previous `easel up` was killed."""
+    """The state file, locked by this process. `was_killed`: the previous `easel up` was killed."""
 
     def __init__(self, descriptor: int, *, was_killed: bool) -> None:
         self._descriptor = descriptor
@@ -59,10 +59,10 @@ def lock_home(home: Path) -> Generator[StateFile]:
             up = find_running_up(home)
             where = f" at {up.url} (process {up.pid})" if up is not None else ", and is not ready yet"
             raise Conflict(f"`easel up` already runs for {home}{where}. Stop it, or set EASEL_HOME to another folder.")
-        follows_killed = os.fstat(descriptor).st_size > 0
+        was_killed = os.fstat(descriptor).st_size > 0
         os.ftruncate(descriptor, 0)
         try:
-            yield StateFile(descriptor, was_killed=follows_killed)
+            yield StateFile(descriptor, was_killed=was_killed)
         finally:
             os.ftruncate(descriptor, 0)
     finally:

@@ -14,7 +14,7 @@ from components.nodes.llm.json_in_text import read_json
 
 MAX_ACTIONS = 8  # per reply; actions planned further ahead seldom fit the page that the earlier ones lead to
 MAX_ARGUMENT_CHARS = 100  # characters of an argument in the list of earlier steps
-MAX_WAIT_SECONDS = 10.0  # seconds
+MAX_WAIT_SECONDS = 10.0
 _RESULT_NAMES = ("text", "answer", "content", "summary", "message", "output", "response", "value")
 
 
@@ -137,7 +137,7 @@ class InvalidReply(Exception):
 
 
 def read_reply(text: str) -> ActionReply:
-    """Parse a model's reply. Raises BadReply if it contains no valid actions."""
+    """Parse a model's reply. Raises InvalidReply if it contains no valid actions."""
     found = read_json(text)
     if found is None:
         raise InvalidReply("The reply is not valid JSON. Reply with one JSON object and nothing else.")

@@ -96,7 +96,7 @@ async def browser(params: BrowserParams, ctx: NodeContext) -> Finished:
     model = await ctx.model(params.llm_id)
     async with _temporary_folder() as scratch:
         files = await fetch_files(sources, scratch / "uploads", settings.upload_url_max_bytes, ctx)
-        wanted = BrowserOptions(
+        options = BrowserOptions(
             scratch=scratch,
             profile=_profile_name(ctx) if params.persist_session else None,
             headless=params.headless,
@@ -104,7 +104,7 @@ async def browser(params: BrowserParams, ctx: NodeContext) -> Finished:
             files=files,
             max_text=min(MAX_TEXT_CHARS, max(MIN_TEXT_CHARS, model.spec.context_tokens // 2)),
         )
-        async with open_browser(settings, wanted, ctx.log) as (page, downloads):
+        async with open_browser(settings, options, ctx.log) as (page, downloads):
             result = await run_task(
                 _append_file_list(task, files), page, _build_ask(params, ctx, model), params.max_steps
             )

@@ -22,7 +22,7 @@ from canvas.errors import NodeFailure
 CLOSE_SECONDS = 2.0  # for the browser to write its profile and close
 STOP_SECONDS = 3.0  # for the driver to end; afterwards it ends in the background
 LAUNCH_SECONDS = 60.0
-MAX_REASON_CHARS = 500  # characters
+MAX_REASON_CHARS = 500
 MAX_TMPDIR_CHARS = 56  # characters of the path: Chromium puts a socket below it, and a socket's path may have 103
 
 _COMMANDS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")

@@ -13,7 +13,7 @@ from components.browsing.actions import DoneAction, ExtractAction, InvalidReply,
 from components.browsing.page_view import PageView
 from components.text.templates.templates import value_text
 
-MAX_NOTE_CHARS = 4_000  # characters
+MAX_NOTE_CHARS = 4_000
 MAX_NOTES_CHARS = 16_000  # characters of all notes together; the oldest are dropped first
 MAX_THOUGHT_CHARS = 300  # characters of a thought in the list of earlier steps
 MAX_STEPS_SHOWN = 12

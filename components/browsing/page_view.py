@@ -7,7 +7,7 @@ from typing import Any
 from providers.models.text.sanitizer import clean
 
 MAX_ELEMENTS = 150
-MAX_NAME_CHARS = 120  # characters
+MAX_NAME_CHARS = 120
 MAX_VALUE_CHARS = 200
 
 

@@ -62,11 +62,11 @@ async def open_browser(
         log.warning("browser_without_sandbox", reason="Chromium cannot use its sandbox as root; run workers as a user")
     async with AsyncExitStack() as stack:
         profile = await _enter_profile(settings.profiles, options, log, stack)
-        egress = await stack.enter_async_context(BrowserProxy(settings.guard))
+        proxy = await stack.enter_async_context(BrowserProxy(settings.guard))
         launch = chromium.LaunchOptions(
             profile=profile,
             scratch=options.scratch,
-            proxy=egress.url,
+            proxy=proxy.url,
             executable=settings.executable,
             headless=options.headless,
             sandbox=options.sandbox and not is_root,
@@ -74,7 +74,7 @@ async def open_browser(
         context = await stack.enter_async_context(chromium.run_chromium(launch))
         downloads = Downloads(options.scratch)
         page = LivePage(
-            context, downloads, refused=egress.connect_errors, files=options.files, max_text=options.max_text
+            context, downloads, refused=proxy.connect_errors, files=options.files, max_text=options.max_text
         )
         yield page, downloads
 

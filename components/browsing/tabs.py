@@ -1,7 +1,7 @@
 """The tabs of a browser: which tab is current, and whether it is still loading.
 
-The newest tab is the current one. Dialogs are accepted at once, because a page is blocked until then; the model is
-told of them.
+The newest tab is the current one. Dialogs are accepted at once, because a page is blocked until then. The next page
+view lists them.
 """
 
 import asyncio

@@ -12,7 +12,7 @@ from canvas.validation.findings import Finding, errors_of
 from components import registry
 from components.checks import known_outputs, parameter_warnings
 
-MAX_WARNINGS = 1000  # warnings; a longer list helps no reader
+MAX_WARNINGS = 1000  # a longer list is not useful
 
 
 def findings_of(document: Document) -> list[Finding]:

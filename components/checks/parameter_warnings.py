@@ -197,8 +197,8 @@ def _templates(entry: Entry) -> Iterator[tuple[str, str]]:
 def _syntax_error(text: str) -> str | None:
     """Return why a text does not parse, or None if it does. References are replaced by a name, as in rendering."""
     source = "".join(
-        piece if isinstance(piece, str) else text[piece.start : piece.end] if piece.ref.is_alias else "ref"
-        for piece in templates.split_references(text)
+        part if isinstance(part, str) else text[part.start : part.end] if part.ref.is_alias else "ref"
+        for part in templates.split_references(text)
     )
     try:
         ImmutableSandboxedEnvironment().parse(source)

@@ -92,7 +92,7 @@ class _WeatherAccount:
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
 
     async def get(self, ctx: NodeContext, url: str, query_params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the vendor's answer. Raises _Refused for one with an error code."""
+        """Return the vendor's answer. Raises _ErrorCodeReturned for one with an error code."""
         call = HttpCall("GET", url, params={**query_params, **self.params}, headers=self.headers)
         reply = await http.send(ctx, "QWeather", call)
         code = _answer_code(reply)

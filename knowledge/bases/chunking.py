@@ -40,12 +40,12 @@ def split_text(text: str, tokens: int, overlap: int = 0) -> Iterator[Overlapping
     """
     room = tokens - overlap
     repeated, new = "", list[tuple[str, int]]()
-    for piece in _text_parts(text, room):
-        if new and sum(size for _, size in new) + piece[1] > room:
+    for part in _text_parts(text, room):
+        if new and sum(size for _, size in new) + part[1] > room:
             yield from _build_chunks(repeated, new, tokens)
             repeated = _last_parts(new, overlap)
             new = []
-        new.append(piece)
+        new.append(part)
     yield from _build_chunks(repeated, new, tokens)
 
 
@@ -68,7 +68,7 @@ def _bounded_int(value: Any, default: int, least: int, most: int) -> int:
 
 def _build_chunks(repeated: str, new: Sequence[tuple[str, int]], tokens: int) -> Iterator[OverlappingChunk]:
     """Yield the parts as one chunk, or as several if joining them results in more tokens than allowed."""
-    text = "".join(piece for piece, _ in new)
+    text = "".join(part for part, _ in new)
     if not text.strip():
         return
     if count_tokens(repeated + text) <= tokens:
@@ -80,21 +80,21 @@ def _build_chunks(repeated: str, new: Sequence[tuple[str, int]], tokens: int) ->
         yield from _build_chunks("", new[len(new) // 2 :], tokens)
 
 
-def _last_parts(pieces: Sequence[tuple[str, int]], tokens: int) -> str:
+def _last_parts(parts: Sequence[tuple[str, int]], tokens: int) -> str:
     """Return the last whole parts that fit into a number of tokens."""
     last = list[str]()
-    for piece, size in reversed(pieces):
+    for part, size in reversed(parts):
         tokens -= size
         if tokens < 0:
             break
-        last.append(piece)
+        last.append(part)
     return "".join(reversed(last))
 
 
 def _text_parts(text: str, most: int) -> Iterator[tuple[str, int]]:
     """Yield the parts of a text, each with its tokens.
 
-    Parts are paragraphs; of paragraphs that are too long, sentences; of sentences that are too long, pieces.
+    Parts are paragraphs, the sentences of paragraphs that are too long, and parts of sentences that are too long.
     """
     for paragraph in _paragraphs(text):
         size = count_tokens(paragraph)

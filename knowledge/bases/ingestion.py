@@ -86,7 +86,7 @@ class Ingestion:
             error_text = f"Reading was started {MAX_TRIES} times, and the worker was lost each time."
             return await self._end(document, "failed", error_text)
         try:
-            async with self._keep_lease(document):
+            async with self._renew_lease(document):
                 await self._read(document)
         except DocumentLeaseLost:
             log.info("document_left", generation=document.generation)
@@ -197,22 +197,22 @@ class Ingestion:
         await asyncio.to_thread(store)
 
     @asynccontextmanager
-    async def _keep_lease(self, document: LeasedDocument) -> AsyncGenerator[None]:
-        """Renew the lease until the block ends. If the lease is lost, the next store raises LeaseLost."""
+    async def _renew_lease(self, document: LeasedDocument) -> AsyncGenerator[None]:
+        """Renew the lease until the block ends. If the lease is lost, the next store raises DocumentLeaseLost."""
 
         def renew() -> None:
             with self._database.transaction() as tx:
                 documents.renew(tx, document, self._lease)
 
-        async def keep() -> None:
+        async def renew_periodically() -> None:
             while True:
                 await asyncio.sleep(self._lease.total_seconds() / 4)
                 await asyncio.to_thread(renew)
 
-        keeping = asyncio.create_task(keep())
+        renewing = asyncio.create_task(renew_periodically())
         try:
             yield
         finally:
-            keeping.cancel()
+            renewing.cancel()
             with suppress(asyncio.CancelledError):
-                await keeping
+                await renewing

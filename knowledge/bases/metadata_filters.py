@@ -123,7 +123,7 @@ class _NotLiteral:
 
 
 def _parse_literal(value: Any) -> Any:
-    """Parse a text as a number, boolean or list; return _Nothing() for other texts, and other values unchanged."""
+    """Parse a text as a number, boolean or list; return _NotLiteral() for other texts, and other values unchanged."""
     if not isinstance(value, str):
         return value
     if len(value) > _MAX_LITERAL_LENGTH:
@@ -135,16 +135,16 @@ def _parse_literal(value: Any) -> Any:
 
 
 _COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
-    "=": lambda told, asked: told == asked,
-    "≠": lambda told, asked: told != asked,
-    ">": lambda told, asked: told > asked,
-    "<": lambda told, asked: told < asked,
-    "≥": lambda told, asked: told >= asked,
-    "≤": lambda told, asked: told <= asked,
+    "=": lambda value, expected: value == expected,
+    "≠": lambda value, expected: value != expected,
+    ">": lambda value, expected: value > expected,
+    "<": lambda value, expected: value < expected,
+    "≥": lambda value, expected: value >= expected,
+    "≤": lambda value, expected: value <= expected,
 }
 _TEXT_COMPARISONS: Mapping[str, Callable[[str, str], bool]] = {
-    "contains": lambda told, asked: asked in told,
-    "not contains": lambda told, asked: asked not in told,
-    "start with": lambda told, asked: told.startswith(asked),
-    "end with": lambda told, asked: told.endswith(asked),
+    "contains": lambda value, expected: expected in value,
+    "not contains": lambda value, expected: expected not in value,
+    "start with": lambda value, expected: value.startswith(expected),
+    "end with": lambda value, expected: value.endswith(expected),
 }

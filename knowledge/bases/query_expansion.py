@@ -48,8 +48,8 @@ async def translate(question: str, languages: Sequence[str], model: ChatModel) -
     """Return the question and its translations, in this order. Raises ModelError."""
     prompt = _TRANSLATE.format(languages=", ".join(languages))
     answer = await _ask_model(model, prompt, question, {"temperature": 0.2})
-    pieces = [piece.strip() for piece in _SEPARATOR.split(without_reasoning(answer))]
-    return list(dict.fromkeys([question, *filter(None, pieces)]))
+    parts = [part.strip() for part in _SEPARATOR.split(without_reasoning(answer))]
+    return list(dict.fromkeys([question, *filter(None, parts)]))
 
 
 async def extract_key_words(question: str, model: ChatModel) -> str:

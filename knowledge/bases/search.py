@@ -187,14 +187,14 @@ class KnowledgeBaseSearch:
     async def _best_matches(
         self, tenant_id: UUID, bases: Sequence[SearchableBase], terms: QueryVariants, query: SearchQuery
     ) -> "Sequence[ChunkMatch]":
-        reach = max(query.offset + query.limit, MIN_RERANKED) if query.rerank_id else query.candidates
+        candidates = max(query.offset + query.limit, MIN_RERANKED) if query.rerank_id else query.candidates
         near = await self._score(
             tenant_id,
             bases,
             terms,
             query,
             threshold=0.0 if query.rerank_id else query.threshold,
-            limit=max(reach, query.offset + query.limit),
+            limit=max(candidates, query.offset + query.limit),
         )
         if not query.rerank_id or not near:
             return near

@@ -25,7 +25,7 @@ _WORD_AND_NUMBER = re.compile(
 class SectionHeading:
     """A heading and the position of its chunk.
 
-    `level` 1 is the highest; `begins`: the chunk begins with the heading.
+    `level` 1 is the highest; `begins_chunk`: the chunk begins with the heading.
     """
 
     position: int
@@ -51,7 +51,7 @@ def find_headings(chunks: Sequence[tuple[int, str]]) -> list[SectionHeading]:
 
 
 def limit_headings(headings: Sequence[SectionHeading], limit: int = MAX_HEADINGS) -> list[SectionHeading]:
-    """Return at most `most` headings: whole levels from the highest on; if the highest has more, its first ones."""
+    """Return at most `limit` headings: whole levels from the highest on; if the highest has more, its first ones."""
     fitting = list[SectionHeading]()
     for level in sorted({each.level for each in headings}):
         wider = [each for each in headings if each.level <= level]

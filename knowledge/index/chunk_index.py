@@ -133,13 +133,13 @@ def merge_segments(segments: Sequence[Segment], alive: Collection[tuple[UUID, in
         keep = lives[each.codes]
         renumbered = np.cumsum(keep, dtype=np.int32) - 1
         code_of = np.cumsum(lives, dtype=np.int32) - 1
-        kept_words = keep[each.rows]
+        words_to_keep = keep[each.rows]
         vectors = each.vectors
         if vectors is not None and not keep.all():
             vectors = vectors[keep]
         codes, positions = code_of[each.codes[keep]] + np.int32(at), each.positions[keep]
         parts.append(Segment((), codes, positions, vectors, each.words[:0], each.rows[:0]))
-        placed.append(_pack(each.words[kept_words], renumbered[each.rows[kept_words]].astype(np.uint64) + offset))
+        placed.append(_pack(each.words[words_to_keep], renumbered[each.rows[words_to_keep]].astype(np.uint64) + offset))
         documents += [document for document, is_alive in zip(each.documents, lives, strict=True) if is_alive]
         at = len(documents)
         offset += len(codes)

@@ -42,7 +42,7 @@ class MemoryQuery:
 class MemoryStore:
     """Saves to and searches in the memories of all tenants.
 
-    `tell` is called when a conversation waits for extraction.
+    `on_saved` is called when a conversation waits for extraction.
     """
 
     def __init__(self, database: Database, models: Models, on_saved: Callable[[], None] = lambda: None) -> None:

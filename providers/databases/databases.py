@@ -1,7 +1,7 @@
 """Opens read-only sessions on the databases that ExeSQL queries: checked hosts, one process per session.
 
-    async with Servers(guard).connect({"db_type": "postgres", "host": "db.example.com", ...}) as connection:
-        rows = await connection.execute("SELECT 1 AS n", 10)
+    async with DatabaseServers(guard).connect({"db_type": "postgres", "host": "db.example.com", ...}) as session:
+        rows = await session.execute("SELECT 1 AS n", 10)
 
 Implements `providers.interfaces.Databases`. Cancelling the caller cancels the statement, if the driver can do that, and
 kills the process of the session. `providers/databases/session_process.py` describes the limits of the process.

@@ -58,8 +58,8 @@ def _reason(error: Exception) -> str:
 class Driver:
     """The functions of one kind of database.
 
-    `ask` executes a statement and returns its cursor; `cancel` cancels a statement from another thread.
-    `mark` stands for a value in a statement, `%s` or `?` as in PEP 249. `modules` are needed by `connect`;
+    `execute` executes a statement and returns its cursor; `cancel` cancels a statement from another thread.
+    `placeholder` stands for a value in a statement, `%s` or `?` as in PEP 249. `modules` are needed by `connect`;
     `is_fork_safe`: a process that has imported them may fork.
     """
 

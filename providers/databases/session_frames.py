@@ -1,7 +1,7 @@
 """Frames between a worker and the process of a database session: a length, then JSON.
 
-    frame = encoded({"rows": rows_as_json(rows)})   ->  8 bytes of length, then JSON
-    rows_of(decoded(body)["rows"])                  ->  the same rows
+    frame = encode_frame({"rows": rows_as_json(rows)})  ->  8 bytes of length, then JSON
+    rows_from_json(decode_body(body)["rows"])           ->  the same rows
 
 Values without a JSON form are pairs of a tag and a text. Nothing is pickled: a process that a hostile server controls
 can send a wrong value, but no code.
@@ -16,7 +16,7 @@ from decimal import Decimal
 from typing import Any
 
 LENGTH = struct.Struct(">Q")
-MAX_DEPTH = 100  # levels of a nested value; deeper levels are replaced by CUT
+MAX_DEPTH = 100  # levels of a nested value; deeper levels are replaced by TRUNCATED
 MAX_INTEGER_BITS = 14_284  # of an integer; Python does not convert integers of more than 4,300 digits to text
 TRUNCATED = "..."
 _LIST, _OBJECT, _DECIMAL, _DATE, _DATETIME, _TIME, _BYTES = "l", "o", "n", "d", "dt", "t", "b"
@@ -37,7 +37,7 @@ def decode_body(body: bytes | bytearray) -> dict[str, Any]:
 
 
 def rows_as_json(rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
-    """Return the rows of a driver in a form that `encoded` accepts."""
+    """Return the rows of a driver in a form that `encode_frame` accepts."""
     return [[_as_json(value, MAX_DEPTH) for value in row] for row in rows]
 
 

@@ -1,6 +1,6 @@
 """Resolves the hosts of outgoing connections and checks every address against the deployment's policy.
 
-    for address in await addresses_of("example.com", 443, guard): ...
+    for address in await resolve_checked("example.com", 443, guard): ...
 
 Callers connect to one of the returned addresses and never resolve the name again, since a second look-up may give
 another address (DNS rebinding).
@@ -124,7 +124,7 @@ async def resolve_checked(
 
     `trusted` is for hosts from the deployment's own settings or accounts: they may be private, but not link-local
     (clouds serve a machine's keys there) or reserved. `subject` is the first word of the error messages (`URL` if the
-    host was part of one). `of_the_web` also refuses ports of other protocols than HTTP.
+    host was part of one). `is_http` also refuses ports of other protocols than HTTP.
     Raises AddressRefused. For a name that cannot be resolved it raises HostUnknown, or, if private names are allowed, a
     retryable ToolError.
     """
@@ -265,7 +265,7 @@ class _InvalidHostName(Exception):
 
 
 async def _resolve_name(name: str, port: int, resolve: Resolve) -> list[Address]:
-    """Resolve a host name. Raises _NoHostName for an invalid name, OSError for an unknown one."""
+    """Resolve a host name. Raises _InvalidHostName for an invalid name, OSError for an unknown one."""
     if len(name) > MAX_NAME_LENGTH or not _NAME.fullmatch(name) or _NUMERIC.fullmatch(name.rpartition(".")[2]):
         raise _InvalidHostName("it is not a host name")
     try:

@@ -1,7 +1,7 @@
 """A forward proxy for a browser process: it checks every address that the browser connects to.
 
-    async with Egress(guard) as egress:
-        ...  # start the browser with --proxy-server={egress.url}
+    async with BrowserProxy(guard) as proxy:
+        ...  # start the browser with --proxy-server={proxy.url}
 
 The proxy does for a program's own requests what `providers/http/client.py` does for ours: it resolves the host of each
 request, checks each address, and connects to a checked address. It listens on loopback only, does not read inside
@@ -140,7 +140,7 @@ class BrowserProxy:
         """Connect to a checked address of the host. Raises AddressRefused, and ToolError if no address answers."""
         try:
             if self._remaining_bytes <= 0:
-                raise AddressRefused("The browser has transferred as many bytes as one run may.")
+                raise AddressRefused("The browser has transferred as many bytes as one browser may.")
             addresses = await resolve_checked(
                 request.host, request.port, self._guard, subject="URL", is_http=True, resolve=self._resolve
             )
@@ -173,7 +173,7 @@ class BrowserProxy:
 
 
 def parse_request(head: bytes) -> ProxyRequest:
-    """Parse the head of a request to a proxy. Raises NotHttp."""
+    """Parse the head of a request to a proxy. Raises InvalidHttp."""
     first, *lines = _lines(head)
     words = first.split(" ")
     if len(words) != 3 or not words[2].startswith("HTTP/1."):
@@ -192,7 +192,7 @@ def parse_request(head: bytes) -> ProxyRequest:
 
 
 def parse_response(head: bytes) -> tuple[int, bytes]:
-    """Return the status of a response and the head to forward to the browser. Raises NotHttp."""
+    """Return the status of a response and the head to forward to the browser. Raises InvalidHttp."""
     first, *lines = _lines(head)
     found = _STATUS_LINE.fullmatch(first)
     if found is None or found[1] == "101":
@@ -215,7 +215,7 @@ def _end_to_end_head(first: str, lines: list[str]) -> bytes:
 
 
 def _parse_authority(authority: str, default: int) -> tuple[str, int]:
-    """Return host and port. Raises NotHttp."""
+    """Return host and port. Raises InvalidHttp."""
     try:
         split = urlsplit(authority)
         port = default if split.port is None else split.port
@@ -227,7 +227,7 @@ def _parse_authority(authority: str, default: int) -> tuple[str, int]:
 
 
 async def _read_head(reader: asyncio.StreamReader) -> bytes:
-    """Read a head, up to the empty line. Raises NotHttp if it is too long, EOFError if the stream ends first."""
+    """Read a head, up to the empty line. Raises InvalidHttp if it is too long, EOFError if the stream ends first."""
     try:
         return await reader.readuntil(b"\r\n\r\n")
     except asyncio.LimitOverrunError as error:

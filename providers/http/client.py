@@ -1,7 +1,7 @@
 """The only HTTP client for requests of canvases; implements `providers.interfaces.Http` and `StreamingHttp`.
 
-    http = Outgoing(Guard.parse(allowed="searx.internal"))
-    reply = await http.send(Call("GET", "https://example.com", redirects=5))
+    http = HttpClient(Guard.parse(allowed="searx.internal"))
+    reply = await http.send(HttpCall("GET", "https://example.com", redirects=5))
 
 A host name is resolved when a connection is opened, and the connection goes to an address that was checked; Host and
 the TLS server name still contain the name. A pooled connection stays at its address. Trusted calls have a connection
@@ -119,7 +119,7 @@ class HttpClient:
             raise callers_error
 
     def transport(self, max_bytes: int) -> GuardedTransport:
-        """Return a guarded transport for a library's own httpx2 client; `most_bytes` limits each body."""
+        """Return a guarded transport for a library's own httpx2 client; `max_bytes` limits each body."""
         return GuardedTransport(self._pool(trusted=False).handle_async_request, _translate_error, max_bytes)
 
     async def aclose(self) -> None:

@@ -1,6 +1,6 @@
 """A transport for libraries that make their own requests over httpx2, with the address checks of `HttpClient`.
 
-    httpx2.AsyncClient(transport=outgoing.transport(), ...)
+    httpx2.AsyncClient(transport=http.transport(max_bytes), ...)
 
 Host names are resolved, checked and pinned as in all our requests. A redirect is an error, because a library that
 follows redirects would send its headers to the new address. Bodies other than event streams have a size limit. The

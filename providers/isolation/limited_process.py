@@ -212,7 +212,7 @@ class ProcessPool:
                 reply = child.call(call.request, call.seconds, self._limits.reply)
         except Exception as error:  # noqa: BLE001 (the thread must serve the calls after this one)
             log.error("limited_process_failed", error=f"{type(error).__name__}: {error}")
-            message = f"The child process for this work did not start: {type(error).__name__}."
+            message = f"The child process for this work failed: {type(error).__name__}."
             _fail_call(call, ResourceLimitExceeded(message, retryable=True))
         with self._changed:
             call.child = None
@@ -252,7 +252,7 @@ class _Child:
         return self._process.poll() is not None
 
     def kill(self) -> None:
-        """Kill the process; a pending `ask` returns ENDED."""
+        """Kill the process; a pending `call` returns ENDED."""
         self._process.kill()
 
     def end(self) -> None:

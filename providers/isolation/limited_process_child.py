@@ -1,6 +1,6 @@
 """The program of a limited child process: it sets its limits, then executes one request after the other.
 
-Its arguments are the module search path and the options of `limited_process_frames.options`.
+Its arguments are the module search path and the options of `limited_process_frames.child_options`.
 """
 
 import contextlib

@@ -111,7 +111,7 @@ def read_request(connection: socket.socket) -> Mapping[str, Any] | None:
 
 
 def read_reply(connection: socket.socket, give_up: float, most: int) -> ChildReply:
-    """Read a child's reply. Raises TimeoutError, OSError, TooLarge, and ValueError if the reply is not valid."""
+    """Read a child's reply. Raises TimeoutError, OSError, FrameTooLarge, and ValueError if the reply is not valid."""
     try:
         length = _read_length(connection, give_up, most)
         head = decode(_read_exactly(connection, length, give_up))

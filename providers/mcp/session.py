@@ -1,6 +1,6 @@
 """A session with an MCP server, over the official SDK.
 
-    session = Session(server, outgoing)
+    session = McpSession(server, http)
     await session.open()
     text = await session.call("add", {"a": 1, "b": 2})
     await session.close()
@@ -120,7 +120,7 @@ class McpSession:
         await self._client()
 
     async def tools(self) -> Mapping[str, LiveTool]:
-        """Return the server's tools by name, at most MOST_TOOLS, listed once per session. Raises McpUnreachable."""
+        """Return the server's tools by name, at most MAX_TOOLS, listed once per session. Raises McpUnreachable."""
         client = await self._client()
         async with self._list_lock:
             if self._tools is None:
@@ -159,7 +159,7 @@ class McpSession:
         return self.server.mask_secrets(text)
 
     async def close(self) -> None:
-        """Close the session, within CLOSE_SECONDS. Closing it again does nothing."""
+        """Close the session, within CLOSE_TIMEOUT. Closing it again does nothing."""
         self._closing.set()
         if self._task is None or self._task.done():
             return
@@ -181,7 +181,7 @@ class McpSession:
     async def _run(self, ready: asyncio.Future[Any]) -> None:
         limit = asyncio.timeout(OPEN_TIMEOUT)
         try:
-            # The import takes a second: it must not block the event loop, and does not count towards OPEN_SECONDS.
+            # The import takes a second: it must not block the event loop, and does not count towards OPEN_TIMEOUT.
             sdk = await asyncio.to_thread(_sdk)
             async with AsyncExitStack() as stack:
                 async with limit:

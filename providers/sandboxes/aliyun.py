@@ -105,7 +105,7 @@ class AliyunSandbox:
         return sandbox_id
 
     async def _wait_until_ready(self, sandbox_id: str) -> None:
-        """Wait until the sandbox is ready. Raises ToolError if that takes longer than READY_SECONDS."""
+        """Wait until the sandbox is ready. Raises ToolError if that takes longer than READY_TIMEOUT."""
         last = "there was no response"
         try:
             async with asyncio.timeout(READY_TIMEOUT):

@@ -1,6 +1,6 @@
 """Creates the sandbox that the deployment's settings name.
 
-    sandbox = sandbox_of("ssh", '{"host": "...", "username": "...", ...}', http, guard)
+    sandbox = create_sandbox("ssh", '{"host": "...", "username": "...", ...}', http, guard)
 
 Each set of settings gives one immutable provider. If settings are invalid, running a program fails with the reason,
 and everything else in the worker keeps working.

@@ -54,7 +54,7 @@ class ProgramLimits:
 class LocalSandbox:
     """The local implementation of `providers.interfaces.Sandbox`.
 
-    `must_isolate`: refuse to run code that would have a network; only then is the sandbox `repeatable`.
+    `must_isolate`: refuse to run code that would have a network; only then is the sandbox `is_repeatable`.
     `allow_root`: run code although this process is root, so that the code could change root's files.
     """
 

@@ -67,7 +67,7 @@ class ManagedSandbox:
             "POST",
             f"{self._endpoint}/run",
             json=body,
-            timeout=seconds + 2 * GRACE,  # longer than the timeout in `_answer`, which has a clearer message
+            timeout=seconds + 2 * GRACE,  # longer than the timeout in `_request`, which has a clearer message
             trusted=True,
             max_bytes=MAX_RESPONSE_BYTES,
         )

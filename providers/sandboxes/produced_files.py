@@ -43,7 +43,7 @@ class FileSelection:
     skipped: list[SkippedFile] = field(default_factory=list[SkippedFile])
 
     def skip(self, name: str, reason: str) -> None:
-        """List a file as skipped, up to MOST_SKIPPED of them."""
+        """List a file as skipped, up to MAX_SKIPPED of them."""
         if len(self.skipped) < MAX_SKIPPED:
             self.skipped.append(SkippedFile(name, reason))
 

@@ -2,7 +2,7 @@
 
     remote = RemoteProgram.of(program)
     output = RemoteOutput(remote.mark)
-    output.hear(stdout=b"...")          # for each part that arrives; raises ToolError if there is too much
+    output.add(stdout=b"...")           # for each part that arrives; raises ToolError if there is too much
     result = output.result(exit_code)
 
 Arguments are sent as data. The result is a line on standard output after a mark with a nonce, so that ordinary output
@@ -79,7 +79,7 @@ class RemoteOutput:
             raise ToolError(f"The program's result exceeded {self._result} bytes.")
 
     def result(self, exit_code: int, error_text: str = "") -> ProgramResult:
-        """Return the result of the program. `complaint` is the error text if stderr is empty."""
+        """Return the result of the program. `error_text` is the error text if stderr is empty."""
         stdout, found = self._extract_result()
         files = produced_files.select_files(_files(found))
         return ProgramResult(

@@ -99,7 +99,7 @@ class DecisionWriter:
         last = decision.run.last_node
         answer = (last[1], last[2]) if decision.run.status is RunStatus.SUCCEEDED and last is not None else None
         next_run = conversation_runs.finish_run(tx, row, last=answer, error=decision.error)
-        forget = None
+        delete_keys = None
         if external_cancel_keys.may_have_external_ids(row):
-            forget = external_cancel_keys.ExternalIdsOfRun(tx, row, self.database, self.dispatch.bus).delete_keys
-        return RunEnd(row.conversation_id, next_run, forget)
+            delete_keys = external_cancel_keys.ExternalIdsOfRun(tx, row, self.database, self.dispatch.bus).delete_keys
+        return RunEnd(row.conversation_id, next_run, delete_keys)

@@ -72,18 +72,18 @@ def baseline(tx: Transaction, document: Document, previous: Mapping[str, Any] | 
         return {"globals": fresh, "values": {}, "files": [], "inputs": {}}
     base = previous["base"]
     left = values.load_final(tx, previous["id"], with_large=False)
-    kept_globals = dict(base["globals"])
-    kept_values = {node: dict(outputs) for node, outputs in base["values"].items()}
+    globals_ = dict(base["globals"])
+    outputs_by_node = {node: dict(outputs) for node, outputs in base["values"].items()}
     for node, (outputs, _) in left.outputs.items():
-        kept_values[node] = {name: None for name in outputs if not name.startswith("_")}
+        outputs_by_node[node] = {name: None for name in outputs if not name.startswith("_")}
     for name, (value, _) in left.variables.items():
         node, at, root = name.partition("@")
         if not at:
-            kept_globals[name] = value
+            globals_[name] = value
         elif node not in left.outputs:
-            kept_values.setdefault(node, {})[root] = value
+            outputs_by_node.setdefault(node, {})[root] = value
     inputs = values.load_inputs(tx, previous["id"], "begin") or base.get("inputs", {})
-    return {"globals": kept_globals, "values": kept_values, "files": base.get("files", []), "inputs": inputs}
+    return {"globals": globals_, "values": outputs_by_node, "files": base.get("files", []), "inputs": inputs}
 
 
 def turn_globals(base: Mapping[str, Any], request: RunRequest, now: datetime) -> dict[str, Any]:

@@ -48,8 +48,8 @@ class VersionCache:
             if found is not None:
                 self._compiled.move_to_end(version_id)
                 return found
-            alone = self._compiling.setdefault(version_id, Lock())
-        with alone:
+            lock = self._compiling.setdefault(version_id, Lock())
+        with lock:
             with self._lock:
                 found = self._compiled.get(version_id)
             return found or self._compile(tx, version_id)

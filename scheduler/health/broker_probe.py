@@ -66,9 +66,9 @@ class BrokerProbe:
         Celery forgets some of its messages when it loses its connection, so the process's own count is used as well.
         Abandoned threads do not count as work if there are no other threads: such a process is useless.
         """
-        left_behind = self._abandoned()
-        busy = max(len(state.reserved_requests), self._in_flight() + left_behind)
-        return busy >= self._threads and left_behind < self._threads
+        abandoned = self._abandoned()
+        busy = max(len(state.reserved_requests), self._in_flight() + abandoned)
+        return busy >= self._threads and abandoned < self._threads
 
     def delete_queue(self) -> None:
         """Delete the queue; give up after QUEUE_DELETE_TIMEOUT."""

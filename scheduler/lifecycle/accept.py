@@ -50,7 +50,7 @@ class Start:
     conversation_id: UUID | None = None
     conversation_name: str = ""
     conversation_source: str = "workflow"
-    said_before: tuple[tuple[str, str], ...] = ()  # (role, text): the history of a new conversation
+    history: tuple[tuple[str, str], ...] = ()  # (role, text) of earlier messages, for a new conversation
     on_busy: str = "refuse"
     idempotency: tuple[str, str, bytes] | None = None  # (route, key, SHA-256 of the request)
     budget: Mapping[str, int] = field(default_factory=dict)  # limits of the run, by measure
@@ -172,8 +172,8 @@ def _conversation(tx: Transaction, start: Start, conversation_id: UUID) -> Mappi
         conversation_id=conversation_id,
         token_id=start.token_id,
     )
-    conversation_runs.import_history(tx, conversation_id, start.said_before)
-    return {"active_run": None, "last_run": None, "has_queue": False, "messages": len(start.said_before)}
+    conversation_runs.import_history(tx, conversation_id, start.history)
+    return {"active_run": None, "last_run": None, "has_queue": False, "messages": len(start.history)}
 
 
 def _check_busy(tx: Transaction, start: Start, active: UUID) -> None:

@@ -80,12 +80,14 @@ class AmqpTlsTransport(pyamqp.SSLTransport):
         return True
 
 
-def tls_options(given: Any, host: str) -> dict[str, Any]:
+def tls_options(url_options: Any, host: str) -> dict[str, Any]:
     """Return the arguments for amqp's TLS socket from the `ssl_...` options of a URL.
 
     Without options the server needs a certificate that a CA of this machine has signed for `host`.
     """
-    options = {key.removeprefix("ssl_"): value for key, value in given.items()} if isinstance(given, dict) else {}
+    options = (
+        {key.removeprefix("ssl_"): value for key, value in url_options.items()} if isinstance(url_options, dict) else {}
+    )
     options.setdefault("cert_reqs", ssl.CERT_REQUIRED)
     checks_host = options.pop("check_hostname", True) and options["cert_reqs"] != ssl.CERT_NONE
     if checks_host:

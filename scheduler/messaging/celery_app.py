@@ -40,14 +40,14 @@ RECONNECT_INTERVAL = 1.0  # seconds, without end; Celery by default increases th
 class _App(Celery):
     """Celery, with a shorter timeout on connections for sending than on those that wait for messages."""
 
-    def connection_for_write(self, url: str | None = None, **given: Any) -> Any:
+    def connection_for_write(self, url: str | None = None, **kwargs: Any) -> Any:
         if not _is_amqp(url or self.conf.broker_url):
-            options: dict[str, Any] = given.get("transport_options") or {}
-            given["transport_options"] = {"socket_timeout": PUBLISH_TIMEOUT, **options}
-        return super().connection_for_write(url, **given)
+            options: dict[str, Any] = kwargs.get("transport_options") or {}
+            kwargs["transport_options"] = {"socket_timeout": PUBLISH_TIMEOUT, **options}
+        return super().connection_for_write(url, **kwargs)
 
-    def connection_for_read(self, url: str | None = None, **given: Any) -> Any:
-        connection = super().connection_for_read(url, **given)
+    def connection_for_read(self, url: str | None = None, **kwargs: Any) -> Any:
+        connection = super().connection_for_read(url, **kwargs)
         again = {"interval_start": RECONNECT_INTERVAL, "interval_step": 0, "interval_max": RECONNECT_INTERVAL}
         connection.ensure_connection = partial(connection.ensure_connection, **again)
         return connection

@@ -22,9 +22,9 @@ LONGEST_NAME = 100  # characters of a task's name or a message's id in a log lin
 class Consumer(CelerysConsumer):
     """A consumer that survives every message."""
 
-    def create_task_handler(self, *given: Any, **more: Any) -> Any:
+    def create_task_handler(self, *args: Any, **kwargs: Any) -> Any:
         """Return Celery's handler, changed so that an error drops the message and does not end the process."""
-        deliver = super().create_task_handler(*given, **more)
+        deliver = super().create_task_handler(*args, **kwargs)
 
         def deliver_or_drop(message: Any) -> None:
             try:

@@ -65,13 +65,13 @@ class Dispatch:
         event = EventNotification(run_id, last_event, notifications.is_over) if last_event is not None else None
         promoted = notifications.promoted.result() if notifications.promoted is not None else []
         self.enqueue_nodes([*notifications.task_messages, *promoted], event)
-        if notifications.status is not None and notifications.status.is_over:
+        if notifications.status is not None and notifications.is_over:
             self.counters.run(notifications.status.value)
         if end is None:
             return
         self.bus.clear_cancel_keys(run_id, end.conversation_id)
-        if end.forget_external_keys is not None:
-            end.forget_external_keys()
+        if end.delete_external_keys is not None:
+            end.delete_external_keys()
         if end.next_run is not None:
             self.advance(end.next_run)
 

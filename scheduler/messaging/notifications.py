@@ -14,7 +14,7 @@ class RunEnd:
 
     conversation_id: UUID  # its cancel keys are deleted, and those of the run
     next_run: UUID | None = None  # the conversation's next run, which a scheduler is to start
-    forget_external_keys: Callable[[], None] | None = None  # deletes the cancel keys of the run's external ids
+    delete_external_keys: Callable[[], None] | None = None  # deletes the cancel keys of the run's external ids
 
 
 @dataclass(frozen=True, slots=True)

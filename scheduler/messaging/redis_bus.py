@@ -288,11 +288,11 @@ class TextDeltaPublisher:
         self._batch: _Batch | None = None  # the one to come
         self._sending: asyncio.Task[None] | None = None
 
-    def send(self, run_id: UUID, turn: UUID, epoch: int, offset: int, text: str) -> "asyncio.Future[None]":
+    def send(self, run_id: UUID, stream_id: UUID, epoch: int, offset: int, text: str) -> "asyncio.Future[None]":
         """Publish a text delta at `offset` (code points) of a stream. The future is done once it was sent, or lost."""
         if self._batch is None:
             self._batch = _Batch()
-        message = orjson.dumps({"t": str(turn), "ep": epoch, "o": offset, "x": text})
+        message = orjson.dumps({"t": str(stream_id), "ep": epoch, "o": offset, "x": text})
         if len(self._batch.commands) < MAX_PENDING_DELTAS:
             self._batch.commands.append(("PUBLISH", channel(run_id), message))
         if self._sending is None or self._sending.done():

@@ -214,9 +214,9 @@ class RedisChannel(redis.Channel):
 
     def _batch_size(self, count: int, capacity: int) -> int:
         """Return how many of `count` messages to request; 1 if not all queues have only droppable messages."""
-        if count == 1 or not self._has_blmpop or self.global_keyprefix:
+        if not self._has_blmpop or self.global_keyprefix or not self._has_only_droppable():
             return 1
-        return min(count, MAX_BATCH, capacity) if self._has_only_droppable() else 1
+        return min(count, MAX_BATCH, capacity)
 
     def _create_client(self, asynchronous: bool = False) -> Any:
         """Return a client, the same for all commands: kombu creates one per command, which costs more than it."""

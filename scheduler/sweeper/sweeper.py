@@ -225,8 +225,8 @@ def main() -> None:
     LockWatchdog(configured.unresponsive_after.total_seconds() + LOCK_WATCHDOG_DELAY).start()
     log.info("sweeper_started")
     harmless = configured.lease - 2 * configured.renew_every
-    keeping = Retention(configured.retention, coordinator.database.large.blobs) if configured.retention else None
-    Sweeper(coordinator, harmless.total_seconds(), beat.beat, keeping).run(ending)
+    retention = Retention(configured.retention, coordinator.database.large.blobs) if configured.retention else None
+    Sweeper(coordinator, harmless.total_seconds(), beat.beat, retention).run(ending)
 
 
 if __name__ == "__main__":

@@ -93,7 +93,7 @@ def answer_text(tx: Transaction, row: Mapping[str, Any]) -> str:
     """
     first = row["first_event"]
     return "".join(
-        turn.text
-        for turn in message_streams.list_opened(tx, row["id"])
-        if turn.closed_at is None or turn.closed_at >= first
+        stream.text
+        for stream in message_streams.list_opened(tx, row["id"])
+        if stream.closed_at is None or stream.closed_at >= first
     )

@@ -111,18 +111,18 @@ def finish_run(tx: Transaction, row: RunRow, *, last: tuple[UUID, str] | None, e
     queued, and for a run that ended while it was queued.
     """
     conversation_id = row.conversation_id
-    held = tx.one_or_none(LOCK_QUEUE if last is None else COUNT_MESSAGE, conversation_id=conversation_id)
-    if last is not None and held is not None:  # held is None if the conversation was deleted meanwhile
+    conversation = tx.one_or_none(LOCK_QUEUE if last is None else COUNT_MESSAGE, conversation_id=conversation_id)
+    if last is not None and conversation is not None:  # conversation is None if the conversation was deleted meanwhile
         tx.execute(
             PUT_MESSAGE,
             conversation_id=conversation_id,
-            number=held["messages"],
+            number=conversation["messages"],
             run_id=row.id,
             role="assistant",
             activation_id=last[0],
             node_id=last[1],
         )
-    next_run = find_next_queued(tx, conversation_id) if held is None or held["has_queue"] else None
+    next_run = find_next_queued(tx, conversation_id) if conversation is None or conversation["has_queue"] else None
     released = tx.execute(
         RELEASE,
         conversation_id=conversation_id,
@@ -132,4 +132,4 @@ def finish_run(tx: Transaction, row: RunRow, *, last: tuple[UUID, str] | None, e
         completed=1 if last is not None else 0,
         error=error,
     )
-    return next_run if released or held is None else None
+    return next_run if released or conversation is None else None

@@ -12,8 +12,8 @@ send one:
 A transaction that reads and then writes takes two round trips:
 
     begin()            nothing is sent yet
-    send(LOCK_RUN)     begin, LOCK_RUN ->
-    rows(REPORTS)      REPORTS ->                      <- all results, one round trip
+    send(TRY_LOCK)     begin, TRY_LOCK ->
+    rows(UNAPPLIED)    UNAPPLIED ->                    <- all results, one round trip
     write(SAVE), ...   nothing is sent yet
     commit()           SAVE, ..., commit ->            <- all results, one round trip
 

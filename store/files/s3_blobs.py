@@ -153,7 +153,7 @@ def _is_missing(error: Exception) -> bool:
 
 @contextmanager
 def _convert_errors() -> Generator[None]:
-    """Convert the exceptions of boto3 into StorageAway."""
+    """Convert the exceptions of boto3 into StorageUnavailable."""
     try:
         yield
     except Exception as error:

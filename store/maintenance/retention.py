@@ -131,7 +131,7 @@ def detach_runs(tx: Transaction, first: UUID, end: UUID, before: datetime) -> De
     """Detach up to 500 runs of a range from their conversations.
 
     Conversations that were not used since `before` are deleted; others get copies of their answers. A run cannot be
-    deleted while its conversation would begin its next turn from the run's state. Raises LargeAnswersLeft.
+    deleted while its conversation would begin its next turn from the run's state. Raises LargeAnswersPending.
     """
     batch = tx.rows(RUNS, first=first, end=end, most=BATCH)
     if not batch:
@@ -144,7 +144,7 @@ def detach_strays(tx: Transaction, after: tuple[datetime, UUID], before: datetim
     """Detach up to 500 runs that no week covers, accepted before `before`; return where the next batch begins.
 
     None: there are no more. Their ids contain no useful time, so they are ordered by acceptance. Raises
-    LargeAnswersLeft.
+    LargeAnswersPending.
     """
     batch = tx.rows(STRAY_RUNS, after=after[0], id=after[1], before=before, most=BATCH)
     if batch:
@@ -153,7 +153,7 @@ def detach_strays(tx: Transaction, after: tuple[datetime, UUID], before: datetim
 
 
 def _detach(tx: Transaction, batch: Sequence[tuple[UUID, UUID]], before: datetime) -> bool:
-    """Detach runs from their conversations; return whether all of them can be deleted. Raises LargeAnswersLeft."""
+    """Detach runs from their conversations; return whether all of them can be deleted. Raises LargeAnswersPending."""
     ids = [run_id for run_id, _ in batch]
     conversations = sorted({conversation_id for _, conversation_id in batch})
     idle = [conversation_id for (conversation_id,) in tx.rows(IDLE_CONVERSATIONS, ids=conversations, before=before)]

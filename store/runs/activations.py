@@ -189,8 +189,8 @@ def claim(
 ) -> Claim | None:
     """Acquire the lease on an activation; return None if another attempt has it, or it is over or not yet due.
 
-    Also None if its crash count is above `most_strikes`. A message that is delivered twice claims once. A claim whose
-    answer was lost is sent again under the same lease id.
+    Also None if its crash count is above `max_crash_count`. A message that is delivered twice claims once. A claim
+    whose answer was lost is sent again under the same lease id.
     """
     row = tx.one_or_none(
         CLAIM,
@@ -292,10 +292,10 @@ def renew(tx: Transaction, leases: Sequence[tuple[UUID, UUID, UUID]], lease: tim
     An expired lease that was not swept yet is valid again. Locked rows are skipped, because their transaction may wait
     for a row locked here; their leases are only checked, and renewed the next time.
     """
-    kept = {row[0] for row in _rows_by_week(tx, RENEW, leases, lease=lease)}
-    if len(kept) < len(leases):
-        kept |= {row[0] for row in _rows_by_week(tx, FIND_VALID, leases)}
-    return kept
+    valid = {row[0] for row in _rows_by_week(tx, RENEW, leases, lease=lease)}
+    if len(valid) < len(leases):
+        valid |= {row[0] for row in _rows_by_week(tx, FIND_VALID, leases)}
+    return valid
 
 
 def find_cancelled(tx: Transaction, leases: Sequence[tuple[UUID, UUID, UUID]]) -> set[UUID]:

@@ -180,7 +180,9 @@ def is_stale_cache(error: BaseException) -> bool:
     return failed_guard(error) is RowGuard.CACHE_FRESH
 
 
-def _save(tx: Transaction, row: RunRow, decision: Decision, given: DecisionInput, form_expiry: timedelta) -> RunRow:
+def _save(
+    tx: Transaction, row: RunRow, decision: Decision, decision_input: DecisionInput, form_expiry: timedelta
+) -> RunRow:
     """Write the run's row and return it. It comes first: if it is refused, nothing else is tried."""
     status = decision.run.status
     saved = row._replace(
@@ -189,13 +191,13 @@ def _save(tx: Transaction, row: RunRow, decision: Decision, given: DecisionInput
         last_event=row.last_event + len(decision.events),
         open_stream=decision.run.open_stream_id,
         state=run_to_json(decision.run),
-        usage=dict(given.usage),
+        usage=dict(decision_input.usage),
         error=decision.error or row.error,
     )
-    cached = {} if given.is_locked else {"was_budgeted": row.budgeted}
+    cached = {} if decision_input.is_locked else {"was_budgeted": row.budgeted}
     tx.write(
-        SAVE_RUN if given.is_locked else SAVE_CACHED_RUN,
-        EXPECT_UNCHANGED if given.is_locked else EXPECT_FRESH_CACHE,
+        SAVE_RUN if decision_input.is_locked else SAVE_CACHED_RUN,
+        EXPECT_UNCHANGED if decision_input.is_locked else EXPECT_FRESH_CACHE,
         of_run=row.id,
         old_revision=row.revision,
         new_status=status.value,
@@ -219,9 +221,11 @@ def _cached_run(saved: RunRow, decision: Decision) -> CachedRun | None:
     return CachedRun(saved._replace(state=state), scopes.scopes_after(decision))
 
 
-def _move(tx: Transaction, run_id: UUID, revision: int, decision: Decision, given: DecisionInput) -> list[TaskMessage]:
+def _move(
+    tx: Transaction, run_id: UUID, revision: int, decision: Decision, decision_input: DecisionInput
+) -> list[TaskMessage]:
     """Write the new statuses of activations; return task messages for those that are ready again."""
-    written = {new.id for new in decision.activated} | {report.claim.id for report in given.inline}
+    written = {new.id for new in decision.activated} | {report.claim.id for report in decision_input.inline}
     moved = {activation: status for activation, status in decision.new_statuses.items() if activation not in written}
     ids = sorted(moved)
     if ids:
@@ -233,10 +237,10 @@ def _move(tx: Transaction, run_id: UUID, revision: int, decision: Decision, give
     if decision.retry_after:
         delays = decision.retry_after
         tx.send(POSTPONE, run_id=run_id, ids=sorted(delays), seconds=[delays[each] for each in sorted(delays)])
-    if given.answers is not None:
+    if decision_input.answers is not None:
         retried = {*decision.retry_now, *decision.retry_after}
         answered = [each for each, status in moved.items() if status is ActivationStatus.READY and each not in retried]
-        again += tx.rows(ANSWER, run_id=run_id, ids=answered, answers=given.answers)
+        again += tx.rows(ANSWER, run_id=run_id, ids=answered, answers=decision_input.answers)
     return [TaskMessage(run_id, row.id, row.component) for row in again]
 
 
@@ -250,13 +254,14 @@ def _write_values(tx: Transaction, run_id: UUID, decision: Decision) -> None:
 
 def _write_streams(tx: Transaction, run_id: UUID, before: int, decision: Decision) -> None:
     """Truncate, fill, open and close message streams. `before`: number of the last event before the decision's own."""
-    for turn, offset in decision.truncated_streams.items():
-        opened_now = turn in decision.opened_streams
-        tx.send(message_streams.TRUNCATE, run_id=run_id, turn=turn, number=None if opened_now else before + offset)
-    for turn, (node_id, text_of_stream) in decision.default_texts.items():  # after truncating: it replaces the text
-        tx.send(message_streams.PUT_TEXT, run_id=run_id, turn=turn, node_id=node_id, said=text_of_stream)
-    for turn, offset in decision.opened_streams.items():
-        node_id = next((e.node_id for e in decision.events if e.activation == turn and e.node_id), "")
-        tx.send(message_streams.OPEN, run_id=run_id, turn=turn, node_id=node_id, number=before + offset)
-    for turn, offset in decision.closed_streams.items():
-        tx.send(message_streams.CLOSE, run_id=run_id, turn=turn, number=before + offset)
+    for stream_id, offset in decision.truncated_streams.items():
+        opened_now = stream_id in decision.opened_streams
+        tx.send(message_streams.TRUNCATE, run_id=run_id, turn=stream_id, number=None if opened_now else before + offset)
+    # after truncating: it replaces the text
+    for stream_id, (node_id, text_of_stream) in decision.default_texts.items():
+        tx.send(message_streams.PUT_TEXT, run_id=run_id, turn=stream_id, node_id=node_id, said=text_of_stream)
+    for stream_id, offset in decision.opened_streams.items():
+        node_id = next((e.node_id for e in decision.events if e.activation == stream_id and e.node_id), "")
+        tx.send(message_streams.OPEN, run_id=run_id, turn=stream_id, node_id=node_id, number=before + offset)
+    for stream_id, offset in decision.closed_streams.items():
+        tx.send(message_streams.CLOSE, run_id=run_id, turn=stream_id, number=before + offset)

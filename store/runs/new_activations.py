@@ -209,7 +209,7 @@ def _promote(
 
 
 def _next_request(requests: list[InlineReport], activation_id: UUID | None) -> tuple[InlineReport | None, UUID | None]:
-    """Return the first report whose request reserves the activation, and the lease id; remove those already asked."""
+    """Return the first report whose request reserves the activation, and the lease id; remove those tried."""
     while requests:
         report = requests.pop(0)
         lease_id = report.request.reserve(activation_id) if report.request is not None else None

@@ -90,7 +90,7 @@ runs = Table(
     Column("first_event", Integer, nullable=False, server_default="1"),  # of the current turn
     Column("asked", Text),  # what was requested of the run: "cancel" or null
     Column("turn", Uuid),  # the message stream that readers show now
-    # canvas/state/run_state.py: places in use, turns to come, open forms, the failure
+    # canvas/state/run_state.py: slots in use, streams not yet closed, open forms, the failure
     Column("state", JSON, nullable=False),
     Column("request", JSON, nullable=False),  # query, inputs, files, user_id, webhook_payload of the current turn
     Column("base", JSON, nullable=False),  # baseline: globals and values that the run began with

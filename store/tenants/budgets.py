@@ -26,19 +26,51 @@ from store.tables.budgets import DEFAULT_SCOPE_ID
 
 BATCH = 500
 
-# -- a call of an attempt ---------------------------------------------------------------------------------------------
-# `known` are the limits that apply to the attempt's run. A limit of this run or session precedes the default one
-# (`:each`) of the same scope and measure.
-INSERT_SPENT = text("""
-    with known as (
-        select distinct on (scope, measure) scope, measure, amount,
-            case scope when 'run' then cast(:run_id as uuid) when 'session' then cast(:session_id as uuid)
-              else cast(:tenant_id as uuid) end as scope_id,
-            case scope when 'day' then cast(:today as date) else date '0001-01-01' end as day
-        from budget_limits
-        where tenant_id = :tenant_id and measure <> 'seconds' and scope_id in (:each, :tenant_id, :session_id, :run_id)
-        order by scope, measure, scope_id = :each
+# -- SQL that several statements share --------------------------------------------------------------------------------
+_LIMITS_OF_RUN = """
+    select distinct on (scope, measure) scope, measure, amount,
+        case scope when 'run' then cast(:run_id as uuid) when 'session' then cast(:session_id as uuid)
+          else cast(:tenant_id as uuid) end as scope_id,
+        case scope when 'day' then cast(:today as date) else date '0001-01-01' end as day
+    from budget_limits
+    where tenant_id = :tenant_id and measure <> 'seconds' and scope_id in (:each, :tenant_id, :session_id, :run_id)
+    order by scope, measure, scope_id = :each
+"""
+"""The limits that apply to the attempt's run. A limit of this run or session precedes the default one (`:each`) of the
+same scope and measure."""
+_LIMITS_OF_TENANT = """
+    select scope, measure, amount, scope_id,
+        case scope when 'day' then cast(:today as date) else date '0001-01-01' end as day
+    from budget_limits
+    where tenant_id = :tenant_id and scope in ('tenant', 'day') and measure <> 'seconds' and scope_id = :tenant_id
+"""
+"""The limits that apply to a tenant's call outside of any run."""
+_RELEASE_AND_SETTLE = """
+    parts as (
+        select g.tenant_id, h.scope, h.scope_id, h.day, h.measure, cast(sum(h.amount) as bigint) as amount
+        from gone g
+        cross join lateral json_to_recordset(g.held)
+          as h(scope text, scope_id uuid, day date, measure text, amount bigint)
+        group by g.tenant_id, h.scope, h.scope_id, h.day, h.measure
+    ), mine as (
+        select p.*, cast(coalesce(cast(:used as json) ->> p.measure, '0') as bigint) as used
+        from budget_spent s
+        join parts p on s.tenant_id = p.tenant_id and s.scope = p.scope and s.scope_id = p.scope_id and s.day = p.day
+          and s.measure = p.measure
+        order by s.tenant_id, s.scope, s.scope_id, s.day, s.measure for no key update of s
     )
+    update budget_spent s set reserved = greatest(0, s.reserved - m.amount),
+        spent = s.spent + m.used, largest = greatest(s.largest, m.used), updated_at = now()
+    from mine m
+    where s.tenant_id = m.tenant_id and s.scope = m.scope and s.scope_id = m.scope_id and s.day = m.day
+      and s.measure = m.measure
+"""
+"""Release the amounts (`parts`) that deleted reservations (`gone`) held, and add what their calls used. The rows are
+locked in the order that all transactions use (`mine`) before they are updated."""
+
+# -- a call of an attempt ---------------------------------------------------------------------------------------------
+INSERT_SPENT = text(f"""
+    with known as ({_LIMITS_OF_RUN})
     insert into budget_spent as s (tenant_id, scope, scope_id, day, measure, spent)
     select :tenant_id, k.scope, k.scope_id, k.day, k.measure, case k.scope when 'run' then coalesce((
         select cast(r.usage ->> case k.measure when 'tokens' then 'total_tokens' when 'calls' then 'calls'
@@ -50,24 +82,16 @@ INSERT_SPENT = text("""
           and s.measure = k.measure)
     order by scope, scope_id, day, measure
     on conflict do nothing
-""")
+""")  # noqa: S608 (constants only)
 """Insert the missing rows of `budget_spent`. The row of a run begins with what the run has used so far."""
-LOCK_SPENT = text("""
-    with known as (
-        select distinct on (scope, measure) scope, measure, amount,
-            case scope when 'run' then cast(:run_id as uuid) when 'session' then cast(:session_id as uuid)
-              else cast(:tenant_id as uuid) end as scope_id,
-            case scope when 'day' then cast(:today as date) else date '0001-01-01' end as day
-        from budget_limits
-        where tenant_id = :tenant_id and measure <> 'seconds' and scope_id in (:each, :tenant_id, :session_id, :run_id)
-        order by scope, measure, scope_id = :each
-    )
+LOCK_SPENT = text(f"""
+    with known as ({_LIMITS_OF_RUN})
     select k.scope, k.scope_id, k.day, k.measure, k.amount, s.spent, s.reserved, s.largest
     from budget_spent s
     join known k on s.scope = k.scope and s.scope_id = k.scope_id and s.day = k.day and s.measure = k.measure
     where s.tenant_id = :tenant_id
     order by s.scope, s.scope_id, s.day, s.measure for no key update of s
-""")
+""")  # noqa: S608 (constants only)
 RESERVE = text("""
     update budget_spent s set reserved = s.reserved + h.amount, updated_at = now()
     from json_to_recordset(cast(:held as json))
@@ -79,31 +103,13 @@ INSERT_RESERVATION = text("""
     insert into budget_reservations (id, tenant_id, run_id, activation_id, lease_id, held)
     values (:id, :tenant_id, :run_id, :activation_id, :lease_id, cast(:held as json))
 """)
-SETTLE = text("""
+SETTLE = text(f"""
     with gone as (
         delete from budget_reservations where id = :id returning tenant_id, held
-    ), parts as (
-        select g.tenant_id, h.scope, h.scope_id, h.day, h.measure, cast(sum(h.amount) as bigint) as amount
-        from gone g
-        cross join lateral json_to_recordset(g.held)
-          as h(scope text, scope_id uuid, day date, measure text, amount bigint)
-        group by g.tenant_id, h.scope, h.scope_id, h.day, h.measure
-    ), mine as (
-        select p.*, cast(coalesce(cast(:used as json) ->> p.measure, '0') as bigint) as used
-        from budget_spent s
-        join parts p on s.tenant_id = p.tenant_id and s.scope = p.scope and s.scope_id = p.scope_id and s.day = p.day
-          and s.measure = p.measure
-        order by s.tenant_id, s.scope, s.scope_id, s.day, s.measure for no key update of s
-    )
-    update budget_spent s set reserved = greatest(0, s.reserved - m.amount),
-        spent = s.spent + m.used, largest = greatest(s.largest, m.used), updated_at = now()
-    from mine m
-    where s.tenant_id = m.tenant_id and s.scope = m.scope and s.scope_id = m.scope_id and s.day = m.day
-      and s.measure = m.measure
-""")
-"""Delete a reservation (`gone`), release the amounts it held (`parts`) and add what the call used. The rows are locked
-in the order that all transactions use (`mine`) before they are updated."""
-RELEASE_ORPHANS = text("""
+    ), {_RELEASE_AND_SETTLE}
+""")  # noqa: S608 (constants only)
+"""Delete a reservation, release the amounts that it held, and add what the call used."""
+RELEASE_ORPHANS = text(f"""
     with gone as (
         delete from budget_reservations r
         using (
@@ -114,52 +120,25 @@ RELEASE_ORPHANS = text("""
             order by id limit :most for update skip locked
         ) dead
         where r.id = dead.id returning r.tenant_id, r.held
-    ), parts as (
-        select g.tenant_id, h.scope, h.scope_id, h.day, h.measure, cast(sum(h.amount) as bigint) as amount
-        from gone g
-        cross join lateral json_to_recordset(g.held)
-          as h(scope text, scope_id uuid, day date, measure text, amount bigint)
-        group by g.tenant_id, h.scope, h.scope_id, h.day, h.measure
-    ), mine as (
-        select p.*, cast(coalesce(cast(:used as json) ->> p.measure, '0') as bigint) as used
-        from budget_spent s
-        join parts p on s.tenant_id = p.tenant_id and s.scope = p.scope and s.scope_id = p.scope_id and s.day = p.day
-          and s.measure = p.measure
-        order by s.tenant_id, s.scope, s.scope_id, s.day, s.measure for no key update of s
-    )
-    update budget_spent s set reserved = greatest(0, s.reserved - m.amount),
-        spent = s.spent + m.used, largest = greatest(s.largest, m.used), updated_at = now()
-    from mine m
-    where s.tenant_id = m.tenant_id and s.scope = m.scope and s.scope_id = m.scope_id and s.day = m.day
-      and s.measure = m.measure
-""")
+    ), {_RELEASE_AND_SETTLE}
+""")  # noqa: S608 (constants only)
 """The same as SETTLE for every reservation whose attempt no longer holds its lease; such a call has used nothing."""
 
 # -- a call of a tenant outside of any run ----------------------------------------------------------------------------
-LOCK_SPENT_OF_TENANT = text("""
-    with known as (
-        select scope, measure, amount, scope_id,
-            case scope when 'day' then cast(:today as date) else date '0001-01-01' end as day
-        from budget_limits
-        where tenant_id = :tenant_id and scope in ('tenant', 'day') and measure <> 'seconds' and scope_id = :tenant_id
-    )
+LOCK_SPENT_OF_TENANT = text(f"""
+    with known as ({_LIMITS_OF_TENANT})
     select k.scope, k.scope_id, k.day, k.measure, k.amount, s.spent, s.reserved, s.largest
     from budget_spent s
     join known k on s.scope = k.scope and s.scope_id = k.scope_id and s.day = k.day and s.measure = k.measure
     where s.tenant_id = :tenant_id
     order by s.scope, s.scope_id, s.day, s.measure for no key update of s
-""")
-INSERT_SPENT_OF_TENANT = text("""
-    with known as (
-        select scope, measure, amount, scope_id,
-            case scope when 'day' then cast(:today as date) else date '0001-01-01' end as day
-        from budget_limits
-        where tenant_id = :tenant_id and scope in ('tenant', 'day') and measure <> 'seconds' and scope_id = :tenant_id
-    )
+""")  # noqa: S608 (constants only)
+INSERT_SPENT_OF_TENANT = text(f"""
+    with known as ({_LIMITS_OF_TENANT})
     insert into budget_spent (tenant_id, scope, scope_id, day, measure, spent)
     select :tenant_id, k.scope, k.scope_id, k.day, k.measure, 0 from known k
     order by scope, scope_id, day, measure on conflict do nothing
-""")
+""")  # noqa: S608 (constants only)
 SPEND = text("""
     update budget_spent s set spent = greatest(0, s.spent + h.amount), updated_at = now()
     from json_to_recordset(cast(:held as json))

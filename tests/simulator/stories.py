@@ -59,7 +59,7 @@ def play_of(name: str, canvas: Canvas, script: Script) -> Play:
         script,
         player.status,
         {key[row.id]: row.place.key.hex() for row in rows},
-        [key[turn] for turn in player.spoken_turns],
+        [key[turn] for turn in player.spoken_streams],
     )
 
 

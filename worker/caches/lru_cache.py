@@ -10,7 +10,7 @@ V = TypeVar("V")
 
 
 class LruCache(Generic[K, V]):
-    """Values by key, for all threads. Callers must not change a value they get. `most` is in units of `size_of`."""
+    """Values by key, for all threads. Callers must not change a value they get. `max_size` is in units of `size_of`."""
 
     def __init__(self, max_size: int) -> None:
         self.max_size = max_size
@@ -45,7 +45,7 @@ class LruCache(Generic[K, V]):
 
 
 def size_of(value: Any, max_size: int) -> int:
-    """Return the size of a JSON value: its code points, and eight for each value. Stops counting above `most`."""
+    """Return the size of a JSON value: its code points, and eight for each value. Stops counting above `max_size`."""
     size = 0
     stack = [value]
     while stack and size <= max_size:

@@ -56,9 +56,9 @@ class AttemptStorage:
         name = outcomes.sanitize_json(name)
         file_id = uuid5(self.claim.id, f"{place}/{name}")
         claim = self.claim
-        kept = uploads.store_content(self._require_blobs(), name, mime_type, data)
+        content = uploads.store_content(self._require_blobs(), name, mime_type, data)
         with self.database.transaction() as tx:
-            uploads.put_row(tx, claim.tenant_id, file_id, kept, run_id=claim.run_id)
+            uploads.put_row(tx, claim.tenant_id, file_id, content, run_id=claim.run_id)
         return {"doc_id": file_id.hex, "filename": name, "mime_type": mime_type, "size": len(data)}
 
     def _require_blobs(self) -> Blobs:
@@ -119,5 +119,5 @@ class AttemptStorage:
         claim = self.claim
         with self.database.transaction() as tx:
             attempt_records.add_tool_call(tx, claim.run_id, claim.message_id, claim.node_id, call)
-            told = attempt_records.list_tool_calls(tx, claim.run_id, claim.message_id)
-        self.bus.publish_trace(claim.conversation_id, claim.message_id, told)
+            tool_calls = attempt_records.list_tool_calls(tx, claim.run_id, claim.message_id)
+        self.bus.publish_trace(claim.conversation_id, claim.message_id, tool_calls)

@@ -45,9 +45,9 @@ def compute_read_set(canvas: Canvas, node: Node) -> ReadSet:
     is_visit = node.kind.is_item or node.kind is NodeKind.EXIT_LOOP
     if is_visit and parent is not None:
         sources.append(parent.params)
-    turn = canvas.stream_targets.get(node.number)
-    if turn is not None:
-        sources.append(canvas.nodes[turn.message].params)
+    target = canvas.stream_targets.get(node.number)
+    if target is not None:
+        sources.append(canvas.nodes[target.message].params)
     nodes: set[str] = {node.id}
     names: set[str] = set()
     for source in sources:

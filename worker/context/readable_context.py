@@ -151,11 +151,11 @@ class ReadableContext:
         if ref.node is None:
             found = self.variables.run_inputs.base.get("files", ()) if ref.root == "sys.files" else ()
         else:
-            kept = self.variables.outputs(ref.node).get("_files") if ref.node in self._canvas.numbers else None
-            found = kept.get(ref.root, ()) if isinstance(kept, Mapping) else ()
+            stored = self.variables.outputs(ref.node).get("_files") if ref.node in self._canvas.numbers else None
+            found = stored.get(ref.root, ()) if isinstance(stored, Mapping) else ()
         return [file for file in found if isinstance(file, Mapping)]
 
     def streams_from(self, node_id: str) -> bool:
         number = self._canvas.numbers.get(node_id)
-        turn = self._canvas.stream_targets.get(number) if number is not None else None
-        return turn is not None and turn.message == self.node.number
+        target = self._canvas.stream_targets.get(number) if number is not None else None
+        return target is not None and target.message == self.node.number

@@ -95,11 +95,11 @@ class RunBudget:
     ) -> Granted | Deferred | Denied:
         today = self.cost_model.now().astimezone(UTC).date()
         with self.database.transaction() as tx:
-            kept = budgets.lock_for_attempt(tx, self.claim, today)
-            accounts = [each.account for each in kept]
+            budget_rows = budgets.lock_for_attempt(tx, self.claim, today)
+            accounts = [each.account for each in budget_rows]
             verdict = budget.authorize(accounts, estimates_for(accounts, asks, price))
-            if isinstance(verdict, Granted) and kept:
-                budgets.reserve(tx, reservation, self.claim, kept, verdict.amounts)
+            if isinstance(verdict, Granted) and budget_rows:
+                budgets.reserve(tx, reservation, self.claim, budget_rows, verdict.amounts)
         return verdict
 
     def _settle(self, reservation: UUID, used: Mapping[str, int]) -> None:

@@ -5,7 +5,7 @@ is up to date with the next one.
 
 An attempt writes to one message stream. Text that an earlier attempt streamed is not sent again: as long as the new
 text begins with it, that part is skipped. Where the new text differs, nothing more is sent, and the report replaces the
-whole text (`retake`), in a new epoch. Nothing leaves the worker before the claim is durable.
+whole text (`restarts_text`), in a new epoch. Nothing leaves the worker before the claim is durable.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ class MessageStreamWriter:
     is_stopped: Callable[[], bool] = lambda: False  # whether the attempt was stopped; then nothing more is sent
     restarts_text: bool = False
     parts: list[str] = field(default_factory=list[str])
-    _length: int = 0  # code points of `said`
+    _length: int = 0  # code points of `parts`
     _epoch: int = 0
     _before: str = ""  # the text that earlier attempts streamed
     _finished_length: int = 0  # code points of it that belong to finished nodes
@@ -69,47 +69,47 @@ class MessageStreamWriter:
         self._length += len(text)
         self.limits.check_streamed(self._length)
         self.parts.append(text)
-        turn = self.claim.stream_id
-        if turn is None or self.restarts_text:
+        stream_id = self.claim.stream_id
+        if stream_id is None or self.restarts_text:
             return
         async with self._lock:
             if not self._is_claimed:
-                await self._claim_stream(turn)
+                await self._claim_stream(stream_id)
         if self.restarts_text:
             return  # the stream could not be claimed
         fresh = self._skip_repeated(text)
         if fresh:
             self._waiting += fresh
             if self._pacing is None:
-                self._send(turn)
+                self._send(stream_id)
                 await asyncio.sleep(0)
 
-    async def _claim_stream(self, turn: UUID) -> None:
-        taken = await asyncio.to_thread(self._claim_row, turn)
+    async def _claim_stream(self, stream_id: UUID) -> None:
+        lease = await asyncio.to_thread(self._claim_row, stream_id)
         self._is_claimed = True
-        self._is_known = taken is not None
-        if taken is None:
+        self._is_known = lease is not None
+        if lease is None:
             self.restarts_text = True  # the lease is gone, or the database does not answer: send nothing more
             return
-        self._epoch, self._before, self._finished_length = taken.epoch, taken.text, taken.retained_length
-        self._offset = self._stored = len(taken.text)
+        self._epoch, self._before, self._finished_length = lease.epoch, lease.text, lease.retained_length
+        self._offset = self._stored = len(lease.text)
         self._written_at = asyncio.get_running_loop().time()
 
-    def _claim_row(self, turn: UUID) -> message_streams.StreamLease | None:
+    def _claim_row(self, stream_id: UUID) -> message_streams.StreamLease | None:
         try:
             # one transaction, so that the lease holds until the stream is claimed
             with self.database.transaction() as tx:
                 if not self.persist_claim(tx):
                     return None
                 return message_streams.claim_stream(
-                    tx, self.claim.run_id, turn, self.claim.node_id, self.claim.lease_id
+                    tx, self.claim.run_id, stream_id, self.claim.node_id, self.claim.lease_id
                 )
         except SQLAlchemyError as error:
             log.warning("stream_not_claimed", error=str(error).splitlines()[0])
             return None
 
     def _skip_repeated(self, text: str) -> str:
-        """Return the part of `text` that was not streamed before. Sets `retake` if the text differs."""
+        """Return the part of `text` that was not streamed before. Sets `restarts_text` if the text differs."""
         rest = self._before[self._matched :]
         overlap = min(len(rest), len(text))
         if text[:overlap] != rest[:overlap]:
@@ -118,7 +118,7 @@ class MessageStreamWriter:
         self._matched += overlap
         return text[overlap:]
 
-    def _send(self, turn: UUID) -> None:
+    def _send(self, stream_id: UUID) -> None:
         """Send what waits, and schedule the next call: every few milliseconds while there is text."""
         self._pacing = None
         if not self._waiting or self.is_stopped():
@@ -128,23 +128,23 @@ class MessageStreamWriter:
         self._unstored += fresh
         if len(self._unstored) <= MAX_REPEATED:
             offset, fresh = self._stored, self._unstored
-        self._sent = self.publisher.send(self.claim.run_id, turn, self._epoch, offset, fresh)
+        self._sent = self.publisher.send(self.claim.run_id, stream_id, self._epoch, offset, fresh)
         loop = asyncio.get_running_loop()
         is_writing = self._write_task is not None and not self._write_task.done()
         if not is_writing and loop.time() - self._written_at >= WRITE_INTERVAL:
             self._written_at = loop.time()
-            self._write_task = loop.create_task(self._write_text(turn, self._offset))  # deltas do not wait for it
-        self._pacing = loop.call_later(FLUSH_INTERVAL, self._send, turn)
+            self._write_task = loop.create_task(self._write_text(stream_id, self._offset))  # deltas do not wait for it
+        self._pacing = loop.call_later(FLUSH_INTERVAL, self._send, stream_id)
 
-    async def _write_text(self, turn: UUID, offset: int) -> None:
-        if await asyncio.to_thread(self._write_row, turn, self._full_text()[:offset]):
+    async def _write_text(self, stream_id: UUID, offset: int) -> None:
+        if await asyncio.to_thread(self._write_row, stream_id, self._full_text()[:offset]):
             self._unstored = self._unstored[offset - self._stored :]
             self._stored = offset
 
-    def _write_row(self, turn: UUID, said: str) -> bool:
+    def _write_row(self, stream_id: UUID, text: str) -> bool:
         try:
             with self.database.transaction() as tx:
-                return message_streams.write(tx, self.claim.run_id, turn, self.claim.lease_id, self._epoch, said)
+                return message_streams.write(tx, self.claim.run_id, stream_id, self.claim.lease_id, self._epoch, text)
         except SQLAlchemyError as error:
             log.warning("stream_not_written", error=str(error).splitlines()[0])
             return False

@@ -40,7 +40,7 @@ class NodeVariables:
         declared: Declared,
         may_be_assigned: bool = True,
     ) -> None:
-        asked = caches.run_inputs.load(tx, claim)
+        receive_run_inputs = caches.run_inputs.load(tx, claim)
         self._claim = claim
         self._compiled = compiled
         self._declared = declared
@@ -48,17 +48,17 @@ class NodeVariables:
         self._view = read_view_of(claim)
         is_first_visit = not claim.ordinal and not claim.scope and claim.answers is None
         nodes = reads.nodes - {claim.node_id} if is_first_visit else reads.nodes
-        at_hand = caches.outputs.get_visible(self._view, nodes - reads.items)
-        outputs = self._latest(values.query_outputs, tx, nodes - at_hand.keys(), reads)
+        cached = caches.outputs.get_visible(self._view, nodes - reads.items)
+        outputs = self._latest(values.query_outputs, tx, nodes - cached.keys(), reads)
         waited = values.query_awaited_outputs(
             tx, self._view, {node: self._shared_pass(node) for node in reads.waits_for}
         )
         names = reads.names if may_be_assigned else frozenset[str]()
         variables = self._latest(values.query_variables, tx, names, reads)
-        self.run_inputs = asked()
+        self.run_inputs = receive_run_inputs()
         found = outputs()
         caches.outputs.put_read(self._view, found)
-        self._outputs, self._variables = {**at_hand, **found, **waited()}, variables()
+        self._outputs, self._variables = {**cached, **found, **waited()}, variables()
         self.globals: dict[str, Any] = dict(self.run_inputs.base["globals"])
         self.globals |= {name: found.value for name, found in self._variables.items() if "@" not in name}
         if reads.uses_history and "sys.history" not in self.globals:
@@ -77,16 +77,16 @@ class NodeVariables:
     def outputs(self, node_id: str) -> dict[str, Any]:
         """Return a node's outputs; a declared output that was not set yet is null."""
         entry = self._compiled.document.entries[node_id]
-        slots: dict[str, Any] = dict.fromkeys(self._declared(entry))
-        slots |= self.run_inputs.base["values"].get(node_id, {})
+        outputs: dict[str, Any] = dict.fromkeys(self._declared(entry))
+        outputs |= self.run_inputs.base["values"].get(node_id, {})
         found = self._outputs.get(node_id)
-        slots |= found.value if found is not None else {}
+        outputs |= found.value if found is not None else {}
         place = found.place if found is not None else b""
         prefix = f"{node_id}@"
         for name, assigned in self._variables.items():
             if name.startswith(prefix) and assigned.place >= place:
-                slots[name.removeprefix(prefix)] = assigned.value
-        return slots | self._collected.get(node_id, {})
+                outputs[name.removeprefix(prefix)] = assigned.value
+        return outputs | self._collected.get(node_id, {})
 
     def has_run(self, node_id: str) -> bool:
         """Return whether a node has run in this run, as far as the attempt sees."""
@@ -104,10 +104,10 @@ class NodeVariables:
         run_id = self._claim.run_id
         lists = names & reads.items
         cached = self._lists.get_lists(run_id, lists)
-        asked = ask(tx, self._view, names, cached=cached)
+        pending = ask(tx, self._view, names, cached=cached)
 
         def receive() -> dict[str, StoredValue]:
-            values_found = asked()
+            values_found = pending()
             for name in lists & values_found.keys():
                 if values_found[name] is not cached.get(name):
                     self._lists.put_list(run_id, name, values_found[name])
@@ -176,14 +176,14 @@ class NodeVariables:
     def _outputs_before(self, tx: Transaction, entry: str, children: Sequence[str]) -> dict[str, dict[str, Any]]:
         """Return the outputs that the children had before the container was entered."""
         earlier = values.query_outputs(tx, self._view, children, not_in=entry)()
-        held: dict[str, dict[str, Any]] = {}
+        outputs: dict[str, dict[str, Any]] = {}
         for child in children:
             entries = self._compiled.document.entries
-            slots: dict[str, Any] = dict.fromkeys(self._declared(entries[child])) if child in entries else {}
-            slots |= self.run_inputs.base["values"].get(child, {})
-            slots |= earlier[child].value if child in earlier else {}
-            held[child] = slots
-        return held
+            values_of_child: dict[str, Any] = dict.fromkeys(self._declared(entries[child])) if child in entries else {}
+            values_of_child |= self.run_inputs.base["values"].get(child, {})
+            values_of_child |= earlier[child].value if child in earlier else {}
+            outputs[child] = values_of_child
+        return outputs
 
 
 def _read_history(tx: Transaction, claim: Claim) -> list[str]:
@@ -191,12 +191,12 @@ def _read_history(tx: Transaction, claim: Claim) -> list[str]:
     return [history_line(entry["role"], entry["content"]) for entry in entries]
 
 
-def _read_uploads(of_the_turn: RunInputs, compiled: CompiledVersion, read_file: ReadFile) -> list[str]:
+def _read_uploads(run_inputs: RunInputs, compiled: CompiledVersion, read_file: ReadFile) -> list[str]:
     begin = compiled.document.entries["begin"].params
     layout = begin.get("layout_recognize")
     texts: list[str] = []
     # one by one, so that they are not all in memory at the same time
-    for descriptor in of_the_turn.base.get("files", ()):
+    for descriptor in run_inputs.base.get("files", ()):
         file = read_file(descriptor, layout if isinstance(layout, str) else "")
         with COMPUTING_THREADS.waiting():  # a child process reads it
             texts.append(file.text_blocking() if isinstance(file, UnparsedFile) else file)

@@ -43,7 +43,10 @@ class ComputingThreads:
         self._notify()
 
     def thread_abandoned(self, thread: int) -> None:
-        """Stop counting an abandoned thread, so that another may begin. If it returns, it calls `ends` itself."""
+        """Stop counting an abandoned thread, so that another may begin.
+
+        If it returns, it calls `task_finished` itself.
+        """
         self._computing.discard(thread)
         self._notify()
 

@@ -38,7 +38,7 @@ class ClaimBatcher:
         self._line: list[_PendingClaim] = []
 
     def claim(self, attempt: Attempt, claim_one: ClaimOne, claim_many: ClaimMany) -> Claim | None:
-        """Return the claim that a batch made for the attempt, else what `alone` returns. Raises what `alone` raises."""
+        """Return the claim that a batch made for the attempt, else what `claim_one` returns. Raises what it raises."""
         if not self._places.acquire(blocking=False):
             claim = self._claim_in_batch(attempt, claim_many) if self._batches else None
             if claim is not None:
@@ -49,30 +49,30 @@ class ClaimBatcher:
         finally:
             self._places.release()
 
-    def _claim_in_batch(self, attempt: Attempt, together: ClaimMany) -> Claim | None:
-        wanted = _PendingClaim(attempt)
+    def _claim_in_batch(self, attempt: Attempt, claim_many: ClaimMany) -> Claim | None:
+        pending = _PendingClaim(attempt)
         with self._lock:
             if self._line:
-                wanted.done = threading.Event()
-            self._line.append(wanted)
-        if wanted.done is not None:
-            wanted.done.wait()
+                pending.done = threading.Event()
+            self._line.append(pending)
+        if pending.done is not None:
+            pending.done.wait()
         else:
-            self._claim_line(together)
-        return wanted.claim
+            self._claim_line(claim_many)
+        return pending.claim
 
-    def _claim_line(self, together: ClaimMany) -> None:
+    def _claim_line(self, claim_many: ClaimMany) -> None:
         """Claim for the whole line, once a place is free. Called by the first in line."""
         self._places.acquire()
         with self._lock:
             line, self._line = self._line, []
         try:
             if len(line) > 1:
-                claims = together([wanted.attempt for wanted in line])
-                for wanted in line:
-                    wanted.claim = claims.get(wanted.attempt.lease_id)
+                claims = claim_many([pending.attempt for pending in line])
+                for pending in line:
+                    pending.claim = claims.get(pending.attempt.lease_id)
         finally:
             self._places.release()
-            for wanted in line:
-                if wanted.done is not None:
-                    wanted.done.set()
+            for pending in line:
+                if pending.done is not None:
+                    pending.done.set()

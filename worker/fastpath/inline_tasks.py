@@ -74,15 +74,15 @@ def thread_continuation(make: Callable[[], LocalContinuation]) -> LocalContinuat
 class InlineTaskRequest(Request):
     """A request to execute a node. Nodes that the thread continues with are executed behind it."""
 
-    def __init_subclass__(cls, **given: Any) -> None:
+    def __init_subclass__(cls, **kwargs: Any) -> None:
         """Wrap `on_success` of the class that Celery derives from this one, which calls no method of its base class."""
-        super().__init_subclass__(**given)
+        super().__init_subclass__(**kwargs)
         derived: Any = cls
         celery_on_success = derived.on_success
 
-        def on_success(self: "InlineTaskRequest", result: Any, **given: Any) -> None:
+        def on_success(self: "InlineTaskRequest", result: Any, **kwargs: Any) -> None:
             try:
-                celery_on_success(self, result, **given)
+                celery_on_success(self, result, **kwargs)
             finally:
                 self.continue_run()
 

@@ -30,17 +30,17 @@ class PendingReport:
     _woken: threading.Event | None = None  # only of a report that has to wait; few have
 
     def prepare_wait(self) -> None:
-        """Prepare to wait. From here on `call` may be called."""
+        """Prepare to wait. From here on `wake` may be called."""
         self._woken = threading.Event()
 
     def wake(self) -> None:
         """Wake the reporter: its turn has come, or its report was in another reporter's batch."""
-        assert self._woken is not None, "only a waiting reporter is called"
+        assert self._woken is not None, "only a waiting reporter is woken"
         self._woken.set()
 
     def wait(self) -> None:
-        """Wait for `call`."""
-        assert self._woken is not None, "will_wait() comes first"
+        """Wait for `wake`."""
+        assert self._woken is not None, "prepare_wait() comes first"
         self._woken.wait()
 
 

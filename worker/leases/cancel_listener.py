@@ -61,7 +61,7 @@ class CancelListener:
 class CancelKeyPoller:
     """The poll of cancel keys, on a thread of its own.
 
-    `runs` returns the runs to look at, with their conversations; `on_key` cancels a run in the database.
+    `runs` returns the runs to look at, with their conversations; `cancel_run` cancels a run in the database.
     """
 
     def __init__(

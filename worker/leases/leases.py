@@ -45,7 +45,10 @@ class LeaseSettings(Protocol):
 
 
 class LeaseKeeper:
-    """Registers the attempts of a process, renews their leases, stops them. `on_key` cancels a run in the database."""
+    """Registers the attempts of a process, renews their leases, stops them.
+
+    `cancel_run` cancels a run in the database.
+    """
 
     def __init__(
         self,
@@ -70,7 +73,7 @@ class LeaseKeeper:
         self._renew_soon = False
         self._ending = threading.Event()
         self._listener = CancelListener(
-            bus, self._ending, stop_run=lambda run_id: self.stop_run(run_id), on_subscribed=self._renew_at_next_tick
+            bus, self._ending, stop_run=self.stop_run, on_subscribed=self._renew_at_next_tick
         )
         self._keys = CancelKeyPoller(
             bus,
@@ -78,7 +81,7 @@ class LeaseKeeper:
             interval=settings.cancel_poll.total_seconds(),
             runs=self._active_runs,
             cancel_run=cancel_run,
-            stop_run=lambda run_id: self.stop_run(run_id),
+            stop_run=self.stop_run,
         )
         renewing = threading.Thread(target=self._run, name="easel-leases", daemon=True)
         self._threads = [renewing, self._listener.thread, self._keys.thread]

@@ -68,7 +68,7 @@ class EventLoopWatchdog:
 
     def _find_blocking_attempt(self) -> Attempt | None:
         activation = _bound_log_fields(self._frame()).get("activation_id")
-        return next((held for held in self.leases.attempts() if str(held.activation_id) == activation), None)
+        return next((attempt for attempt in self.leases.attempts() if str(attempt.activation_id) == activation), None)
 
     def _frame(self) -> FrameType | None:
         frames = sys._current_frames()  # pyright: ignore[reportPrivateUsage] (documented, and there is no other way)

@@ -47,20 +47,20 @@ class CachedTenantModels:
         database: Database,
         shared: Sequence[VendorAccount],
         limits: RequestLimits,
-        sealing_key: EncryptionKey | None,
+        encryption_key: EncryptionKey | None,
         script: Callable[[UUID], Script | None] = lambda _: None,
-        pace: RetryPolicy | None = None,
-        spending: CostModel | None = None,
-        governor: RateLimiter | None = None,
+        retry_policy: RetryPolicy | None = None,
+        cost_model: CostModel | None = None,
+        rate_limiter: RateLimiter | None = None,
     ) -> None:
         self._database = database
         self._shared = tuple(shared)
         self._limits = limits
-        self._encryption_key = sealing_key
+        self._encryption_key = encryption_key
         self._script = script
-        self._retry_policy = pace
-        self._cost_model = spending or CostModel()
-        self._rate_limiter = governor
+        self._retry_policy = retry_policy
+        self._cost_model = cost_model or CostModel()
+        self._rate_limiter = rate_limiter
         self._cache: dict[UUID, _CachedTenant] = {}
         self._read_locks: dict[UUID, threading.Lock] = {}  # by tenant: one thread reads, and the others wait for it
         self._lock = threading.Lock()

@@ -33,13 +33,13 @@ class RedisAudioCache:
         if self._circuit_breaker.is_open():
             return None
         try:
-            kept = cast("str | None", await self._redis.get(key))
+            cached = cast("str | None", await self._redis.get(key))
         except redis.RedisError as error:
             self._note_unreachable(error)
             return None
         self._circuit_breaker.record_success()
         try:
-            return bytes.fromhex(kept) if kept else None
+            return bytes.fromhex(cached) if cached else None
         except ValueError:  # not written by Easel or RAGFlow
             return None
 

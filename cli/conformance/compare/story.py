@@ -24,7 +24,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """The events of a run. `position` has every step by its key, and the first text of turn n by `first_piece(n)`."""
+    """The events of a run. `position` has every step by its key, and the first text of turn n by `start_of_text(n)`."""
 
     steps: tuple[Step, ...]
     turns: tuple[tuple[NormalisedEvent, ...], ...]  # text of each turn, joined; the last turn may lack its end

@@ -2,9 +2,8 @@
 
 A tool's function is named `<function>_<i>` by its position in the list, so that two tools of one kind have different
 names. The tools of MCP servers follow, with the next numbers. The author's configuration is validated when the canvas
-is loaded: `parse_entry` builds an `Entry`; `tool_function` and `mcp_function` build the functions when the Agent runs.
-Sub-agents are
-functions too; `components/nodes/agent/agent.py` builds those.
+is loaded: `parse_entry` builds a `ToolEntry`; `tool_function` and `mcp_function` build the functions when the Agent
+runs. Sub-agents are functions too; `components/nodes/agent/agent.py` builds those.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping

@@ -98,8 +98,8 @@ class _Assignment:
             case "extend":
                 return _extend(value, self.lookup(str(parameter)))
             case "remove_first" | "remove_last":
-                kept = slice(1, None) if operator == "remove_first" else slice(None, -1)
-                return value[kept] if isinstance(value, list) else NOT_LIST
+                remaining = slice(1, None) if operator == "remove_first" else slice(None, -1)
+                return value[remaining] if isinstance(value, list) else NOT_LIST
             case "+=" | "-=" | "*=" | "/=":
                 return _calculate(value, operator, parameter)
             case _:

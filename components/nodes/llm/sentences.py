@@ -28,8 +28,8 @@ _BLANKS = re.compile(r"\s+")
 
 def spoken_sentences(text: str) -> Iterator[str]:
     """Yield the sentences of an answer as they are read aloud, without its reasoning."""
-    for piece in split_sentences(_THOUGHT.sub("", text)[:MAX_TEXT_CHARS]):
-        sentence = clean_sentence(piece)
+    for part in split_sentences(_THOUGHT.sub("", text)[:MAX_TEXT_CHARS]):
+        sentence = clean_sentence(part)
         if any(map(str.isalnum, sentence)):
             yield sentence
 

@@ -53,16 +53,12 @@ _UNTITLED = re.compile(r"[\\/*?:\[\]\x00-\x1f]")
 _UNWRITABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff\ud800-\udfff]")
 
 
-def parse_tables(name: str, data: bytes, selection: str = "all") -> dict[str, Table]:
+async def read_tables(name: str, data: bytes, selection: str = "all") -> dict[str, Table]:
     """Return the sheets of a file by name, as tables. A file name that ends in `.csv` means one sheet.
 
-    `selection`: `all`, `first`, or names separated by commas; unknown names are ignored. Raises FileUnreadable.
+    `selection`: `all`, `first`, or names separated by commas; unknown names are ignored. The file is read in a process
+    with limits. Raises FileUnreadable.
     """
-    return {sheet: from_grid(grid) for sheet, grid in parse_grids(name, data, selection).items()}
-
-
-async def read_tables(name: str, data: bytes, selection: str = "all") -> dict[str, Table]:
-    """Return the same as `parse_tables`; the file is read in a process with limits."""
     try:
         grids = await in_limited_process(parse_grids, name, data, selection)
     except ResourceLimitExceeded as limit:

@@ -123,8 +123,8 @@ def _describe_value(result: ProgramResult) -> tuple[Any, str, str]:
 def _program_value(result: ProgramResult) -> Any:
     if result.has_value:
         return output_contract.to_json_value(result.value)
-    has_said_nothing = not result.files and not result.stdout.strip()
-    if result.exit_code != 0 or (result.stderr.strip() and has_said_nothing):
+    has_no_output = not result.files and not result.stdout.strip()
+    if result.exit_code != 0 or (result.stderr.strip() and has_no_output):
         stderr = result.stderr.strip()[-MAX_ERROR_LENGTH:]
         raise ToolError(stderr or f"The program ended with exit code {result.exit_code}.")
     return output_contract.parse_printed(result.stdout)

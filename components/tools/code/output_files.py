@@ -88,14 +88,14 @@ def extract_pdf_beginning(name: str, data: bytes) -> str:
 
 def _first_characters(parts: Iterable[str]) -> str:
     """Return the beginning of a text that comes in parts."""
-    pieces: list[str] = []
+    beginning: list[str] = []
     remaining = MAX_TEXT_LENGTH
     for part in parts:
-        pieces.append(clean(part)[:remaining])
+        beginning.append(clean(part)[:remaining])
         remaining -= len(part)
         if remaining <= 0:
             break
-    return "".join(pieces)
+    return "".join(beginning)
 
 
 def _extension(name: str) -> str:

@@ -114,18 +114,18 @@ def parse_address(text: str) -> str:
     return address
 
 
-def encode_message(letter: OutgoingEmail, now: datetime) -> bytes:
+def encode_message(email: OutgoingEmail, now: datetime) -> bytes:
     """Return the message as bytes for the mail server: ASCII lines that end in CRLF."""
-    boundary = sha256(f"boundary\n{letter.key}".encode()).hexdigest()[:40]
+    boundary = sha256(f"boundary\n{email.key}".encode()).hexdigest()[:40]
     whole = MIMEMultipart("alternative", boundary=f"=_{boundary}")
-    whole["From"] = _format_address(letter.sender_name, letter.sender)
-    whole["To"] = _format_addresses(letter.to, letter.names)
-    if letter.cc:
-        whole["Cc"] = _format_addresses(letter.cc, letter.names)
-    whole["Subject"] = _encode_header(_one_line(letter.subject)[:MAX_SUBJECT_LENGTH] or NO_SUBJECT)
+    whole["From"] = _format_address(email.sender_name, email.sender)
+    whole["To"] = _format_addresses(email.to, email.names)
+    if email.cc:
+        whole["Cc"] = _format_addresses(email.cc, email.names)
+    whole["Subject"] = _encode_header(_one_line(email.subject)[:MAX_SUBJECT_LENGTH] or NO_SUBJECT)
     whole["Date"] = format_datetime(now)
-    whole["Message-ID"] = letter.message_id
-    whole.attach(MIMEText(clean(letter.html) if letter.html.strip() else NO_CONTENT, "html", "utf-8"))
+    whole["Message-ID"] = email.message_id
+    whole.attach(MIMEText(clean(email.html) if email.html.strip() else NO_CONTENT, "html", "utf-8"))
     return whole.as_bytes(policy=compat32.clone(linesep="\r\n"))
 
 

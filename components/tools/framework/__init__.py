@@ -1,1 +1,1 @@
-"""What all tools share: the `Tool` itself, HTTP, parameters, rate limits, evidence."""
+"""What all tools share: the `Tool` itself, HTTP, parameters, rate limits, citations."""

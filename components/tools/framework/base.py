@@ -18,7 +18,7 @@ from components.base import Effect, Params
 from components.context import NodeContext
 from components.text.templates.templates import json_text
 from components.tools.framework import redaction
-from components.tools.framework.rate_limited import in_pace
+from components.tools.framework.rate_limited import with_rate_limit
 from providers.models.limits.pausable_timeout import PausableTimeout
 from providers.models.types.rate_limits import VendorRateLimit
 
@@ -194,7 +194,7 @@ class Tool(Generic[P]):
         hidden = redaction.secrets_in(params, params.secrets, ctx.services.vendor_keys.values())
         redacting = redaction.redact_citations(ctx, hidden)
         if self.rate_limit is not None:
-            redacting = in_pace(redacting, self.rate_limit.for_key(params.rate_limit_key))
+            redacting = with_rate_limit(redacting, self.rate_limit.for_key(params.rate_limit_key))
         attempts = self._max_attempts(params)
         clock = asyncio.get_running_loop()
         ends_at = clock.time() + ctx.time_limit(self.name)
@@ -289,8 +289,8 @@ def _argument_schema(argument: Argument, stored: Any) -> dict[str, Any]:
         described["enum"] = list(argument.enum)
     if argument.items:
         described["items"] = {"type": argument.items}
-    is_told = not argument.required and not argument.is_free_text and argument.is_valid(stored)
-    default = stored if is_told else argument.default
+    is_shown = not argument.required and not argument.is_free_text and argument.is_valid(stored)
+    default = stored if is_shown else argument.default
     if default is not None and "{" not in json_text(default):
         described["default"] = default
     return described

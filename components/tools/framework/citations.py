@@ -1,6 +1,6 @@
 """Citations: search results as chunks of the run's references, and as text for a model (docs/tools.md).
 
-    formalized = await evidence.cite_hits([Hit("Widget supply", "https://example.com/b", "Supply stayed flat.")], ctx)
+    formalized = await citations.cite_hits([Hit("Widget supply", "https://example.com/b", "Supply stayed flat.")], ctx)
 
 An answer cites a chunk by its display number. The id of a web page's chunk is a hash of its content, so the same
 content found twice is one chunk.

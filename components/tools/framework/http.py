@@ -1,6 +1,6 @@
 """HTTP requests of tools to their vendors: addresses, limits, parsing of replies, and errors.
 
-    reply = await http.fetch(ctx, "TavilySearch", Call("POST", "https://api.tavily.com/search", json=body))
+    reply = await http.fetch(ctx, "TavilySearch", HttpCall("POST", "https://api.tavily.com/search", json=body))
     found = http.parse_object(reply)
 
 A deployment may override the address of a tool, or of one host of a tool that has several (`TAVILYSEARCH`,

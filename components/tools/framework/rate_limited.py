@@ -10,25 +10,25 @@ from providers.interfaces import Http, HttpCall, HttpResponse
 from providers.models.types.rate_limits import VendorRateLimit
 
 
-def in_pace(ctx: NodeContext, pace: VendorRateLimit | None) -> NodeContext:
+def with_rate_limit(ctx: NodeContext, rate_limit: VendorRateLimit | None) -> NodeContext:
     """Return the context with HTTP requests that keep the vendor's rate limit."""
-    return _RateLimitedContext(ctx, pace) if pace is not None else ctx
+    return _RateLimitedContext(ctx, rate_limit) if rate_limit is not None else ctx
 
 
 class _RateLimitedContext(DelegatingContext):
     """A context whose requests keep a vendor's rate limit."""
 
-    def __init__(self, ctx: NodeContext, pace: VendorRateLimit) -> None:
+    def __init__(self, ctx: NodeContext, rate_limit: VendorRateLimit) -> None:
         super().__init__(ctx)
-        self.services = replace(ctx.services, http=_PacedHttp(ctx.services.http, pace))
+        self.services = replace(ctx.services, http=_RateLimitedHttp(ctx.services.http, rate_limit))
 
 
-class _PacedHttp:
+class _RateLimitedHttp:
     """The HTTP client of one tool call; every request keeps the vendor's rate limit."""
 
-    def __init__(self, http: Http, pace: VendorRateLimit) -> None:
+    def __init__(self, http: Http, rate_limit: VendorRateLimit) -> None:
         self._http = http
-        self._pace = pace
+        self._rate_limit = rate_limit
 
     async def send(self, call: HttpCall) -> HttpResponse:
-        return await self._http.send(replace(call, rate_limit=self._pace))
+        return await self._http.send(replace(call, rate_limit=self._rate_limit))

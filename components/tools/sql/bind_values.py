@@ -80,16 +80,16 @@ def mark_references(text: str, values: Mapping[str, Any]) -> MarkedText:
     marks: dict[str, Any] = {}
     written: dict[str, str] = {}
     parts: list[str] = []
-    for piece in templates.split_references(text):
-        if isinstance(piece, str):
-            parts.append(piece)
+    for part in templates.split_references(text):
+        if isinstance(part, str):
+            parts.append(part)
             continue
-        as_it_is = text[piece.start : piece.end]
-        if piece.expression not in values:
+        as_it_is = text[part.start : part.end]
+        if part.expression not in values:
             parts.append(as_it_is)
             continue
         mark = f"{name}_{len(marks)}_"
-        marks[mark], written[mark] = values[piece.expression], as_it_is
+        marks[mark], written[mark] = values[part.expression], as_it_is
         parts.append(mark)
     return MarkedText("".join(parts), marks, written)
 

@@ -18,7 +18,7 @@ from components.tools.framework.parameters import may_have_references, parse_lis
 FORMATS = ("text", "markdown", "html")
 MAX_CHUNKS = 3  # of a page
 MAX_URLS = 10
-MAX_CRAWL_SECONDS = 60  # seconds
+MAX_CRAWL_SECONDS = 60
 
 _RELATIVE_RANGE = re.compile(r"[dwmy][1-9]\d{0,5}")
 _DATE_RANGE = re.compile(r"(\d{4}-\d\d-\d\d)to(\d{4}-\d\d-\d\d)")

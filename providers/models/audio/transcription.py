@@ -86,10 +86,15 @@ class VendorTranscriber:
     async def _send(self, recording: Recording, language: str) -> tuple[str, int | None]:
         options = {"language": language} if language else {}
         body = {**self._fields, **options, "model": self._spec.name, "response_format": "json"}
-        hears = self._meter.observe_headers
         upload = FileUpload("file", recording.name, recording.data, recording.mime_type)
         reply = await send_request(
-            self._spec, _PATH, body, self._limits, is_azure=self._is_azure, upload=upload, observe_headers=hears
+            self._spec,
+            _PATH,
+            body,
+            self._limits,
+            is_azure=self._is_azure,
+            upload=upload,
+            observe_headers=self._meter.observe_headers,
         )
         answer = read_answer(reply)
         text = field_of(answer, "text")

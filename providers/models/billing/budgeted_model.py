@@ -39,7 +39,7 @@ class BudgetedModel:
     async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta, None]:
         """Yield deltas as they arrive, one UsageDelta at the end. A cancelled call pays for what it received."""
         reservation = await self._reserve(request)
-        request, at_gate = _observe_wait(request)
+        request, observed_wait = _observe_wait(request)
         received: list[str] = []
         usage: Usage | None = None
         try:
@@ -52,20 +52,22 @@ class BudgetedModel:
         finally:
             if reservation is not None:
                 await self._budget.settle(
-                    reservation, usage or at_gate.usage or self._estimate_usage(request, received)
+                    reservation, usage or observed_wait.usage or self._estimate_usage(request, received)
                 )
 
     async def complete(self, request: ChatRequest) -> Completion:
         """Return the whole answer without streaming."""
         reservation = await self._reserve(request)
-        request, at_gate = _observe_wait(request)
+        request, observed_wait = _observe_wait(request)
         usage: Usage | None = None
         try:
             answer = await self._model.complete(request)
             usage = answer.usage
         finally:
             if reservation is not None:
-                await self._budget.settle(reservation, usage or at_gate.usage or self._estimate_usage(request, ()))
+                await self._budget.settle(
+                    reservation, usage or observed_wait.usage or self._estimate_usage(request, ())
+                )
         return answer
 
     async def _reserve(self, request: ChatRequest) -> Any:
@@ -86,8 +88,8 @@ class BudgetedModel:
 class _ObservedWait:
     """Wraps how a request waits for rate limits, and knows whether it is still waiting."""
 
-    def __init__(self, patience: RateLimitWait | None) -> None:
-        self._wait = patience
+    def __init__(self, rate_limit_wait: RateLimitWait | None) -> None:
+        self._wait = rate_limit_wait
         self._is_waiting = False
 
     @property
@@ -110,8 +112,8 @@ class _ObservedWait:
 
 
 def _observe_wait(request: ChatRequest) -> tuple[ChatRequest, _ObservedWait]:
-    at_gate = _ObservedWait(request.rate_limit_wait)
-    return replace(request, rate_limit_wait=at_gate), at_gate
+    observed_wait = _ObservedWait(request.rate_limit_wait)
+    return replace(request, rate_limit_wait=observed_wait), observed_wait
 
 
 def _texts_of(delta: Delta) -> Sequence[str]:

@@ -62,7 +62,7 @@ class Budget(Protocol):
 def estimate_chat(
     spec: ModelSpec, request: ChatRequest, price: Price | None, default_answer: int
 ) -> dict[str, CostEstimate]:
-    """Return the estimates of a chat call by measure; `usual` is the default length of an answer in tokens.
+    """Return the estimates of a chat call by measure; `default_answer` is the default length of an answer in tokens.
 
     A long prompt takes a while to count.
     """
@@ -113,7 +113,7 @@ def prompt_tokens(request: ChatRequest) -> int:
 
 
 def answer_tokens(spec: ModelSpec, request: ChatRequest, prompt: int, default_answer: int) -> tuple[int, int]:
-    """Return the least and the most tokens of an answer: `max_tokens`, or up to `usual` within the context."""
+    """Return the least and the most tokens of an answer: `max_tokens`, or up to `default_answer` within the context."""
     max_tokens = request.params.get("max_tokens")
     if isinstance(max_tokens, int) and not isinstance(max_tokens, bool) and max_tokens > 0:
         return max_tokens, max_tokens

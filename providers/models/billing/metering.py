@@ -1,9 +1,9 @@
 """Meters requests to models other than the chat models of nodes: embeddings, ranks, speech, and chat below a node.
 
-    set_billing_context(BillingContext(patience, purse, spent=context.spent))  # once, in the task of an attempt
+    set_billing_context(BillingContext(rate_limit_wait, budget, record_usage=...))  # once, in the task of an attempt
     ...
-    meter = Meter(spec, "embedding", price, gate, otherwise=tenant)
-    vectors = await meter.passed(ask, sent)                                    # anywhere below
+    meter = Meter(spec, "embedding", price, limiter, default_payer=tenant)
+    vectors = await meter.call(ask, sent)                                           # anywhere below
 
 Each request, repeated ones included, waits for the rate limits of its account (providers/models/limits/),
 is reserved in the budgets that apply, and is counted by its actual usage. The payer is a context variable of the task
@@ -81,8 +81,8 @@ def _same_model(model: ChatModel) -> ChatModel:
 class BillingContext:
     """The payer of requests: how they wait for rate limits, their budget, and where their usage is counted.
 
-    `chat` wraps a chat model like the payer's own models. `repeats` generates the keys of requests.
-    `longest` is the longest wait of a request in seconds if there is no `patience`.
+    `wrap_model` wraps a chat model like the payer's own models. `idempotency_keys` generates the keys of requests.
+    `max_wait` is the longest wait of a request in seconds if there is no `rate_limit_wait`.
     """
 
     rate_limit_wait: RateLimitWait | None = None
@@ -140,7 +140,7 @@ class BlockingWait:
 
 @dataclass(frozen=True, slots=True)
 class Meter:
-    """Meters the requests to one model. `otherwise` is the payer of requests outside of an attempt."""
+    """Meters the requests to one model. `default_payer` is the payer of requests outside of an attempt."""
 
     spec: ModelSpec
     kind: str
@@ -154,7 +154,7 @@ class Meter:
         """Reserve, wait for the rate limits, send the request once with `ask`, count its usage and return its result.
 
         `ask` also returns the tokens that the vendor has counted, or None.
-        `stays`: block in the wait for rate limits even if the attempt could be rescheduled.
+        `is_blocking`: block in the wait for rate limits even if the attempt could be rescheduled.
         """
         payer = _payer.get() or self.default_payer
         expected = self._usage(sent, await _count_tokens(sent))
@@ -165,12 +165,14 @@ class Meter:
         try:
             with _key_for(payer, self.kind, self.spec.id, sent.digest()) as keyed:
                 key = keyed.key if keyed is not None else None
-                patience = (
+                rate_limit_wait = (
                     payer.rate_limit_wait
                     if payer.rate_limit_wait is not None and not is_blocking
                     else BlockingWait(payer.max_wait)
                 )
-                request = PermitRequest(len("".join(sent.texts)), lambda: expected.total_tokens, None, key, patience)
+                request = PermitRequest(
+                    len("".join(sent.texts)), lambda: expected.total_tokens, None, key, rate_limit_wait
+                )
                 permit = await self.limiter.acquire(request) if self.limiter is not None else None
                 used, failed, tokens = expected, None, None
                 if payer.rate_limit_wait is not None:

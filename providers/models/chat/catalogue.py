@@ -69,7 +69,7 @@ def open_chat(
 ) -> ChatModel:
     """Return a chat model for a resolved spec. If `scripted` is set, it answers in place of that model.
 
-    Requests wait for the rate limits of `gate`, if there is one; those of built-in models do not.
+    Requests wait for the rate limits of `limiter`, if there is one; those of built-in models do not.
 
     Raises ModelError if a package for the vendor is missing, or the scripted model has no rules.
     """

@@ -76,7 +76,7 @@ def dialect_of_spec(spec: ModelSpec) -> Dialect:
 def open_wire(spec: ModelSpec, limits: RequestLimits, *, observe_headers: HeaderObserver | None = None) -> Wire:
     """Return the wire of a resolved model. Raises ModelError if a package for it is missing.
 
-    `hears` is called with the headers of each response, in which vendors report what is left of a rate limit.
+    `observe_headers` is called with the headers of each response, in which vendors report what is left of a rate limit.
     """
     vendor = vendors().get(spec.factory, UNLISTED)
     dialect = dialect_of_spec(spec)

@@ -21,7 +21,7 @@ T = TypeVar("T")
 async def call_with_retries(
     send: Callable[[], Awaitable[tuple[T, int | None]]], size: RequestSize, meter: Meter, retry_policy: RetryPolicy
 ) -> T:
-    """Call `ask` until it succeeds; return its result without the tokens. Raises ModelError after the last retry."""
+    """Call `send` until it succeeds; return its result without the tokens. Raises ModelError after the last retry."""
     spec = meter.spec
     for repeats in count():
         try:

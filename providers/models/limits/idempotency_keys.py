@@ -35,7 +35,7 @@ RATE_LIMIT_STATUSES = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVIC
 class VendorLimits(Protocol):
     """The rate limits of vendors, for the requests of one activation."""
 
-    async def acquire(self, paced: RateLimitKey, ticket: str) -> Permit:
+    async def acquire(self, limit: RateLimitKey, ticket: str) -> Permit:
         """Wait until a request may be sent; the wait may cancel the attempt, which later asks with the same ticket."""
         ...
 

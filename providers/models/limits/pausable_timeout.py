@@ -1,7 +1,7 @@
 """Timeouts that count only work: they pause while a request waits for a rate limit.
 
     async with PausableTimeout(12):
-        ...                      # somewhere below: `with pause_timeouts(): await limiter.take(...)`
+        ...                      # somewhere below: `with pause_timeouts(): await limiter.acquire(...)`
 
 A timeout applies to the task that entered it and to all tasks that this one starts. When it has expired, leaving the
 block raises TimeoutError, as `asyncio.timeout` does.

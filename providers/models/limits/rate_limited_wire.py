@@ -1,10 +1,10 @@
 """A wire that waits for rate limits: each request is sent only when the limits of its credential allow it.
 
-    wire = GatedWire(OpenAIWire(...), gate)
+    wire = RateLimitedWire(OpenAIWire(...), limiter)
 
 Every request needs a permit, repeated ones included; requests of other models than chat get theirs in
 providers/models/billing/metering.py. The tokens used are reported afterwards, so that the limiter returns what was
-reserved too much. `PermitRequest.patience` decides how the caller waits.
+reserved too much. `PermitRequest.rate_limit_wait` decides how the caller waits.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
@@ -30,8 +30,8 @@ from providers.models.types.chat import (
 class PermitRequest:
     """A request that needs a permit: its size, and how the caller waits.
 
-    `count` returns the tokens that are sent, and may take a while for many `letters`.
-    `answer` is the largest number of tokens of an answer; 0: not known; None: answers have no tokens.
+    `count_tokens` returns the tokens that are sent, and may take a while for many `characters`.
+    `max_answer_tokens` is the largest number of tokens of an answer; 0: not known; None: answers have no tokens.
     `key` is the same for every attempt at the same request.
     """
 

@@ -143,7 +143,7 @@ class AccountLimiter:
     _pause: float = 0.0  # seconds that the vendor asks all callers to wait, not yet reported to the script
 
     async def acquire(self, request: PermitRequest) -> "AccountPermit":
-        """Wait until the request may be sent; `request.patience` waits or cancels the attempt."""
+        """Wait until the request may be sent; `request.rate_limit_wait` waits or cancels the attempt."""
         prompt = await _count_prompt(request) if self.limit.limits.tokens_per_minute else 0
         most = NO_COMPLETION if request.max_answer_tokens is None else request.max_answer_tokens
         return await self.acquire_ticket(request.key or uuid4().hex, request.rate_limit_wait, prompt, most)
@@ -195,38 +195,38 @@ class AccountLimiter:
 class AccountPermit:
     """The permit of one request that was sent."""
 
-    limiter: AccountLimiter
+    account: AccountLimiter
     id: str
     prompt: int
     started_at: float = field(default_factory=time.monotonic)
     _renewal: "asyncio.Task[Any] | None" = None
 
     def __post_init__(self) -> None:
-        if self.limiter.limit.limits.concurrency:
-            self._renewal = self.limiter.limiter.run_in_background(self._renew())
+        if self.account.limit.limits.concurrency:
+            self._renewal = self.account.limiter.run_in_background(self._renew())
 
     def release(self, tokens: int | None, failed: ProviderError | None) -> None:
         """Report the end of the request to the script, in the background."""
         if self._renewal is not None:
             self._renewal.cancel()
         is_refused = failed is not None and failed.code is ErrorCode.RATE_LIMIT_EXCEEDED
-        governor, pause = self.limiter.limiter, self.limiter.take_pause()
+        limiter, pause = self.account.limiter, self.account.take_pause()
         if is_refused and failed is not None:
-            governor.metrics.count_rate_limit_refusal()
+            limiter.metrics.count_rate_limit_refusal()
             tokens, pause = 0, failed.retry_after or 0.0
-            log.warning("request_refused", account=self.limiter.limit.title, retry_after=failed.retry_after)
+            log.warning("request_refused", account=self.account.limit.title, retry_after=failed.retry_after)
         total = -1 if tokens is None else tokens
         took = (time.monotonic() - self.started_at) * 1000
-        limit = self.limiter.limit.limits.tokens_per_minute or 0
-        longest = MAX_PAUSE * governor.window / MINUTE
+        limit = self.account.limit.limits.tokens_per_minute or 0
+        longest = MAX_PAUSE * limiter.window / MINUTE
         arguments = [self.id, limit, total, self.prompt, took, int(is_refused), pause * 1000, longest * 1000]
-        governor.run_in_background(governor.run_script(self.limiter.limit, "settle", *arguments))
+        limiter.run_in_background(limiter.run_script(self.account.limit, "settle", *arguments))
 
     async def _renew(self) -> None:
         """Renew the lease of the slot until the request ends."""
         while True:
             await asyncio.sleep(RENEW_INTERVAL)
-            await self.limiter.limiter.run_script(self.limiter.limit, "renew", self.id, LEASE * 1000)
+            await self.account.limiter.run_script(self.account.limit, "renew", self.id, LEASE * 1000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,9 +237,9 @@ class VendorLimiter:
     tenant: str
     rate_limit_wait: RateLimitWait
 
-    async def acquire(self, paced: RateLimitKey, ticket: str) -> AccountPermit:
-        """Wait until a request may be sent; `patience` waits or cancels the attempt."""
-        return await self.limiter.account_limiter(paced, self.tenant).acquire_ticket(ticket, self.rate_limit_wait)
+    async def acquire(self, limit: RateLimitKey, ticket: str) -> AccountPermit:
+        """Wait until a request may be sent; `rate_limit_wait` waits or cancels the attempt."""
+        return await self.limiter.account_limiter(limit, self.tenant).acquire_ticket(ticket, self.rate_limit_wait)
 
 
 async def _count_prompt(request: PermitRequest) -> int:

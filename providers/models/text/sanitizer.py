@@ -1,7 +1,7 @@
 """Cleans the text of models for storage and speech: no NUL, lone surrogates or markers of ours, reasoning separated.
 
 Both classes work on streams that may be split anywhere: what is held back at the end of one part is returned with the
-next part, or by `rest()`. The joined output does not depend on how the input was split.
+next part, or by `flush()`. The joined output does not depend on how the input was split.
 """
 
 from providers.models.types.chat import ContentDelta, ReasoningDelta

@@ -50,7 +50,7 @@ class RateLimits(BaseModel):
 class RateLimitKey:
     """Limits and the key under which requests share them. `title` is the name in messages.
 
-    `minute` is the window of the limits in seconds: 60, unless a vendor uses another window.
+    `window` is the window of the limits in seconds: 60, unless a vendor uses another window.
     """
 
     limits: RateLimits

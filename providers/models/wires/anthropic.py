@@ -62,7 +62,7 @@ log = structlog.get_logger()
 
 
 class AnthropicWire:
-    """Requests to one model of one account. `answers` is the default limit of an answer in tokens."""
+    """Requests to one model of one account. `default_answer` is the default limit of an answer in tokens."""
 
     def __init__(
         self,

@@ -42,7 +42,7 @@ async def post_json(
     """Send a request and return the response with its body unread.
 
     Raises ProviderError if the request fails, or if the connection breaks while the caller reads the body.
-    `hears` is called with the headers of the response.
+    `observe_headers` is called with the headers of the response.
     """
     import httpx2
 

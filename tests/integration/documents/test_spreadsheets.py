@@ -1,5 +1,6 @@
 """Spreadsheet files are read as tables, and written from them."""
 
+import asyncio
 import io
 from datetime import datetime, time
 from typing import Any
@@ -12,7 +13,7 @@ from openpyxl import Workbook, load_workbook
 from canvas.errors import NodeFailure
 from components.text.extraction import spreadsheets
 from components.text.extraction.file_kinds import FileTooLarge, FileUnreadable
-from components.text.extraction.spreadsheets import parse_tables, write_csv, write_xlsx
+from components.text.extraction.spreadsheets import parse_grids, read_tables, write_csv, write_xlsx
 from components.text.extraction.tables import Table, from_rows
 
 CELLS = st.none() | st.booleans() | st.integers(-(10**14), 10**14) | st.text(
@@ -36,14 +37,18 @@ def opened(data: bytes) -> Any:
     return load_workbook(io.BytesIO(data))
 
 
+def tables_of(name: str, data: bytes, selection: str = "all") -> dict[str, Table]:
+    return asyncio.run(read_tables(name, data, selection))
+
+
 def rows_of(data: bytes, name: str = "a.xlsx") -> Any:
-    return next(iter(parse_tables(name, data).values())).rows
+    return next(iter(tables_of(name, data).values())).rows
 
 
 def test_a_workbook_has_a_table_for_each_sheet():
     data = workbook(S1=[["id", "name"], [1, "a"]], S2=[["x"]], S3=[])
 
-    assert parse_tables("a.xlsx", data) == {
+    assert tables_of("a.xlsx", data) == {
         "S1": Table(["id", "name"], [{"id": 1, "name": "a"}]), "S2": Table(["x"], []), "S3": Table([], []),
     }  # fmt: skip
 
@@ -80,7 +85,7 @@ def test_a_name_is_a_name_even_where_it_stands_for_no_value_elsewhere():
     ],
 )  # fmt: skip
 def test_sheets_are_chosen_by_name(selection: str, sheets: list[str]):
-    assert list(parse_tables("a.xlsx", workbook(S1=[["a"]], S2=[["b"]]), selection)) == sheets
+    assert list(tables_of("a.xlsx", workbook(S1=[["a"]], S2=[["b"]]), selection)) == sheets
 
 
 @pytest.mark.parametrize(
@@ -118,7 +123,7 @@ def test_a_csv_file_may_have_semicolons_tabs_or_bars_between_its_cells(text: str
 def test_a_csv_file_may_be_ragged_and_in_another_encoding():
     data = "名,b\n\n张,1,2\n李".encode("gb18030")
 
-    assert parse_tables("a.csv", data) == {
+    assert tables_of("a.csv", data) == {
         "Sheet1": Table(
             ["名", "b", "Unnamed: 2"],
             [{"名": "张", "b": 1, "Unnamed: 2": 2}, {"名": "李", "b": None, "Unnamed: 2": None}],
@@ -129,7 +134,7 @@ def test_a_csv_file_may_be_ragged_and_in_another_encoding():
 @pytest.mark.parametrize(("name", "data"), [("a.xlsx", b"a,b"), ("a.xls", b"\xd0\xcf\x11\xe0"), ("a", b"")])
 def test_a_file_that_is_no_workbook_says_so(name: str, data: bytes):
     with pytest.raises(FileUnreadable, match=f'"{name}"'):
-        parse_tables(name, data)
+        tables_of(name, data)
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.xlsx"])
@@ -137,14 +142,14 @@ def test_a_file_with_far_too_many_cells_is_refused(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(spreadsheets, "MAX_CELLS", 3)
 
     with pytest.raises(FileTooLarge, match="more than 3 cells"):
-        parse_tables(name, b"a,b\n1,2" if name == "a.csv" else workbook(S=[["a", "b"], [1, 2]]))
+        parse_grids(name, b"a,b\n1,2" if name == "a.csv" else workbook(S=[["a", "b"], [1, 2]]))
 
 
 def test_what_is_written_reads_back():
     table = from_rows([{"id": 1, "name": "ä", "ok": True}, {"id": 2.5, "name": None, "ok": False}])
 
-    assert parse_tables("a.xlsx", write_xlsx({"S": table})) == {"S": table}
-    assert parse_tables("a.csv", write_csv(table)) == {"Sheet1": table}
+    assert tables_of("a.xlsx", write_xlsx({"S": table})) == {"S": table}
+    assert tables_of("a.csv", write_csv(table)) == {"Sheet1": table}
 
 
 @given(st.lists(CELLS, min_size=1, max_size=4))
@@ -152,7 +157,7 @@ def test_what_is_written_reads_back():
 def test_any_cell_that_is_written_reads_back(cells: list[Any]):
     table = from_rows([{"a": cell, "last": "x"} for cell in cells])
 
-    assert parse_tables("a.xlsx", write_xlsx({"S": table}))["S"] == table
+    assert tables_of("a.xlsx", write_xlsx({"S": table}))["S"] == table
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+1+1", "-1+1", "@SUM(A1)", "=cmd|' /C calc'!A0"])

@@ -331,7 +331,7 @@ def test_a_start_by_task_that_answers_a_form_answers_it_once_however_often_it_co
 
 def test_a_start_that_fails_leaves_no_session_with_the_past_it_came_with(bench: Bench):
     taken = bench.start("begin -> work", tenant_id=bench.a_tenant())
-    start = replace(bench.a_start("begin -> work"), said_before=(("user", "hi"), ("assistant", "hello")))
+    start = replace(bench.a_start("begin -> work"), history=(("user", "hi"), ("assistant", "hello")))
 
     with pytest.raises(Conflict, match="already in use"):
         bench.lifecycle.start_run(replace(start, run_id=taken.id))

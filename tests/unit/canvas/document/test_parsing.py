@@ -208,6 +208,23 @@ def test_values_that_cannot_be_stored_are_refused_naming_node_and_field(value: s
     assert error.field.startswith("obj.params.x.1")
 
 
+@pytest.mark.parametrize(
+    ("document", "node", "field"),
+    [
+        ({"components": float("nan")}, None, "components"),
+        ({"components": {}, "graph": {"nodes": float("nan")}}, None, "graph.nodes"),
+        ({"components": {"LLM:0": float("nan")}}, "LLM:0", None),
+    ],
+)
+def test_a_value_that_cannot_be_stored_outside_of_a_node_is_refused_naming_its_field(
+    document: dict[str, Any], node: str | None, field: str | None
+):
+    error = refused(document)
+
+    assert (error.node, error.field) == (node, field)
+    assert (f"Node {node}" if node else f"Field {field}") in error.message
+
+
 def test_nesting_without_end_is_refused():
     assert "nested deeper" in refused("[" * 200_000).message
     assert "nested deeper" in refused('{"a":' * 50_000 + "1" + "}" * 50_000).message

@@ -349,6 +349,18 @@ def test_a_piece_that_comes_before_its_turn_opens_is_kept_for_it() -> None:
     assert not listener.transcript.needs_rows
 
 
+def test_a_late_delta_of_a_stream_that_closed_without_an_event_is_ignored() -> None:
+    sequencer: StreamSequencer[Row] = StreamSequencer(Position(5, 3))
+    stream = TurnState(UUID(int=1), text="Hello", opened_at=3, epoch_at=3, closed_at=5)
+
+    frames = sequencer.on_rows([], [stream])
+    late = sequencer.on_text_delta(stream.id, 0, 3, "lo")
+
+    assert frames == [TextDelta(Position(5, 5), stream.id, "lo")]
+    assert late == []
+    assert not sequencer.needs_rows
+
+
 def test_a_gap_between_pieces_asks_for_rows() -> None:
     run, turn = speaking()
     listener = Listener()

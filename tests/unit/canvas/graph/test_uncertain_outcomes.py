@@ -205,14 +205,14 @@ def test_a_loop_asks_in_the_pass_in_which_it_happened():
 def test_stream_of_a_node_with_unknown_outcome_is_truncated_and_reopened():
     canvas = canvas_of("begin -> model -> say", model=ASK)
     player = Player(canvas, in_doubt("model")).begin().report("begin")
-    assert player.turn is not None
+    assert player.open_stream_id is not None
 
     player.report("model")
-    assert (player.status, player.turn) == (RunStatus.WAITING, None)
+    assert (player.status, player.open_stream_id) == (RunStatus.WAITING, None)
     assert any(event.name == MESSAGE_RESET for event in player.events)
     player.answer()
 
-    assert player.turn == player.row("model").turn
+    assert player.open_stream_id == player.row("model").stream_id
     assert player.play().spoken == ["say"]
     check_events(player)
 

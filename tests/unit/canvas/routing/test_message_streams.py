@@ -13,13 +13,13 @@ from tests.player import Player
 def test_model_writes_to_its_messages_stream_from_its_start():
     player = Player(canvas_of("begin -> model -> say")).begin().report("begin")
 
-    message = player.turn
-    assert message == player.row("model").turn
+    message = player.open_stream_id
+    assert message == player.row("model").stream_id
     assert player.story[-2:] == ["+model", "+say"]
     player.report("model")
 
     assert player.row("say").id == message
-    assert player.row("say").turn == message
+    assert player.row("say").stream_id == message
 
 
 def test_the_events_of_a_spoken_message_come_in_the_recorded_order():
@@ -39,14 +39,14 @@ def test_a_message_end_carries_only_what_is_there():
 def test_model_whose_text_is_not_read_is_finished_at_once():
     player = Player(canvas_of("begin -> model -> say", say=says("hello"))).play()
 
-    assert player.row("model").turn is None
+    assert player.row("model").stream_id is None
     assert player.story[3:] == ["+model", "-model", "+say", "!say", "-say", "workflow_finished"]
 
 
 def test_model_that_is_not_directly_before_its_message_does_not_stream():
     player = Player(canvas_of("begin -> model -> a -> say", say=says("{model@content}"))).play()
 
-    assert player.row("model").turn is None
+    assert player.row("model").stream_id is None
     assert player.at("-model", "+a")
 
 
@@ -54,7 +54,7 @@ def test_model_before_two_messages_writes_to_the_first_stream():
     player = Player(canvas_of("begin -> model -> saya, sayb")).begin().report("begin")
 
     player.report("model")
-    assert player.row("model").turn == player.row("saya").id
+    assert player.row("model").stream_id == player.row("saya").id
     player.report("sayb")
     assert player.spoken == []
     player.report("saya")
@@ -69,12 +69,12 @@ def test_two_models_of_one_message_stream_in_the_order_of_its_text(first: str):
     canvas = canvas_of("begin -> modela, modelb -> say", say=says("{modelb@content} {modela@content}"))
     player = Player(canvas).begin().report("begin")
 
-    assert player.row("modelb").turn is not None
-    assert player.row("modela").turn is None
-    assert player.turn is None  # the other may still fail, so the turn is not open
+    assert player.row("modelb").stream_id is not None
+    assert player.row("modela").stream_id is None
+    assert player.open_stream_id is None  # the other may still fail, so the stream is not open
     second = "modela" if first == "modelb" else "modelb"
     player.report(first)
-    assert player.turn == player.row("modelb").turn
+    assert player.open_stream_id == player.row("modelb").stream_id
     player.report(second)
 
     assert player.play().story[-5:] == ["!say", "-modela", "-modelb", "-say", "workflow_finished"]
@@ -92,33 +92,33 @@ def test_second_writer_continues_the_stream_once_the_text_before_is_known():
     canvas = canvas_of("begin -> modela, wait; wait -> modelb; modela, modelb -> say")
     player = Player(canvas).begin().report("begin").report("modela").report("wait")
 
-    assert player.row("modelb").turn == player.turn is not None
+    assert player.row("modelb").stream_id == player.open_stream_id is not None
 
 
 def test_stream_is_not_open_while_another_node_can_reach_its_message():
     player = Player(canvas_of("begin -> model, a -> say")).begin().report("begin")
-    assert player.row("model").turn is not None
-    assert player.turn is None
+    assert player.row("model").stream_id is not None
+    assert player.open_stream_id is None
 
     player.report("a")
 
-    assert player.turn == player.row("model").turn
+    assert player.open_stream_id == player.row("model").stream_id
 
 
 def test_stream_is_not_open_while_its_writer_may_wait_for_a_person():
     player = Player(canvas_of("begin -> model -> form, say; form -> say")).begin().report("begin")
 
-    assert player.turn is None
+    assert player.open_stream_id is None
     player.report("model").report("form")
 
     assert player.status is RunStatus.WAITING
-    assert player.turn is None
+    assert player.open_stream_id is None
 
 
 def test_message_with_another_text_truncates_the_stream():
     player = Player(canvas_of("begin -> model -> say")).begin().report("begin").report("model")
-    turn = player.turn
-    player.retakes.add("say")
+    turn = player.open_stream_id
+    player.restarts_text.add("say")
 
     player.report("say")
 
@@ -142,7 +142,7 @@ def test_lost_writer_of_an_unopened_stream_restarts_without_a_reset_event():
     player.report("model")
 
     assert "message_reset" not in player.story
-    assert player.reset == [player.row("model").turn]
+    assert player.reset == [player.row("model").stream_id]
 
 
 # -- several texts ---------------------------------------------------------------------------------------------------
@@ -208,7 +208,7 @@ def test_model_in_a_body_streams_although_later_passes_will_stream():
     canvas = canvas_of("begin -> each", "each: item -> model -> a, say")
     player = Player(canvas, script_of(each=items(2))).begin().report("begin").report("each").report("item")
 
-    assert player.turn == player.row("model", (("each", 0, 0),)).turn is not None
+    assert player.open_stream_id == player.row("model", (("each", 0, 0),)).stream_id is not None
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -216,7 +216,7 @@ def test_parallel_items_are_streamed_in_item_order(seed: int):
     canvas = canvas_of("begin -> each", "each: item -> model -> say")
     player = Player(canvas, script_of(each=items(3, at_once=3)), seeded(seed)).play()
 
-    assert [player.rows[turn].scope[0][2] for turn in player.spoken_turns] == [0, 1, 2]
+    assert [player.rows[turn].scope[0][2] for turn in player.spoken_streams] == [0, 1, 2]
     check_events(player)
 
 
@@ -224,13 +224,13 @@ def test_stream_does_not_open_before_an_earlier_one():
     canvas = canvas_of("begin -> a, model; a -> saya; model -> b -> sayb; model -> say")
     player = Player(canvas).begin().report("begin")
 
-    assert player.turn is None  # "saya" stands before "say"
+    assert player.open_stream_id is None  # "saya" stands before "say"
     player.report("a")
-    assert player.turn == player.row("saya").id
+    assert player.open_stream_id == player.row("saya").id
     player.report("saya")
 
     assert player.spoken == ["saya"]
-    assert player.turn == player.row("model").turn
+    assert player.open_stream_id == player.row("model").stream_id
 
 
 def test_an_edge_back_can_bring_an_earlier_text_too():
@@ -282,7 +282,7 @@ def test_stream_is_not_opened_for_another_node_than_its_writer():
     """The model has spoken and the loop is on its way: a default inside of the loop is heard in between."""
     canvas = canvas_of("begin -> model, loop -> say", "loop: visit -> a", a=default("sorry"))
     player = Player(canvas, script_of(a=failed())).begin().report("begin").report("model")
-    assert player.turn is None
+    assert player.open_stream_id is None
 
     player.play()
 
@@ -293,11 +293,11 @@ def test_stream_is_not_opened_for_another_node_than_its_writer():
 def test_one_stream_is_open_and_the_next_opens_in_the_same_decision():
     canvas = canvas_of("begin -> modela, modelb; modela -> saya; modelb -> sayb")
     player = Player(canvas).begin().report("begin").report("modelb").report("modela")
-    assert player.turn == player.row("saya").id
+    assert player.open_stream_id == player.row("saya").id
 
     player.report("saya")
 
-    assert player.turn == player.row("sayb").id
+    assert player.open_stream_id == player.row("sayb").id
     assert player.story[-4:] == ["!saya", "-modela", "-saya", "+sayb"]
 
 
@@ -310,7 +310,7 @@ def test_cancel_closes_the_open_stream_and_shows_no_other():
     player.cancel().report("saya")
 
     assert player.status is RunStatus.CANCELLED
-    assert player.turn is None
+    assert player.open_stream_id is None
     check_events(player)
 
 

@@ -130,7 +130,7 @@ def test_after_a_failure_no_item_behind_it_begins_and_what_runs_there_is_called_
     player = begun(script=fails_in(1))
 
     player.report("item", scope=nth(1)).report("a", scope=nth(1))
-    assert player.called_off == {"each#0": 1}
+    assert player.cancelled_after == {"each#0": 1}
     done(player, 0)
 
     assert all(row.scope[0][2] < 3 for row in player.rows.values() if row.scope)
@@ -261,6 +261,6 @@ def test_a_run_comes_to_the_same_end_in_the_same_places(rng: random.Random, arou
         assert overlapping.rows.keys() == in_order.rows.keys()
         assert [(row.id, row.place) for row in overlapping.ordered] == [(row.id, row.place) for row in in_order.ordered]
         assert Counter(map(str, told(overlapping))) == Counter(map(str, told(in_order)))
-        assert overlapping.spoken_turns == in_order.spoken_turns
+        assert overlapping.spoken_streams == in_order.spoken_streams
         assert overlapping.last == in_order.last
         check_events(overlapping)

@@ -28,7 +28,7 @@ def told(player: Player) -> Counter[str]:
 
 
 def made(player: Player, *, up_to: int | None = None) -> dict[Any, Any]:
-    """All activations with their places, of a failed run those up to a wave."""
+    """All activations with their places, of a failed run those up to a level."""
     rows = player.rows.values()
     return {row.id: (row.node, row.place) for row in rows if up_to is None or row.place.level <= up_to}
 
@@ -40,7 +40,7 @@ def test_any_order_and_grouping_of_reports_gives_the_same_run(story: Story, seed
 
     assert made(one) == made(other)
     assert one.path == other.path
-    assert one.spoken_turns == other.spoken_turns
+    assert one.spoken_streams == other.spoken_streams
     assert one.last == other.last
     assert told(one) == told(other)
 
@@ -51,7 +51,7 @@ def test_rounds_of_circles_do_not_race_with_what_runs_beside_them(story: Story, 
     one, other = (Player(story.canvas, story.script, seeded(seed)).play_out() for seed in seeds)
 
     assert made(one) == made(other)
-    assert one.spoken_turns == other.spoken_turns
+    assert one.spoken_streams == other.spoken_streams
     assert one.last == other.last
     assert told(one) == told(other)
     check_events(one)
@@ -62,14 +62,14 @@ def test_rounds_of_circles_do_not_race_with_what_runs_beside_them(story: Story, 
 def test_failing_run_is_deterministic_up_to_the_failing_level(story: Story, seeds: tuple[int, int]):
     one, other = (Player(story.canvas, story.script, seeded(seed)).play_out() for seed in seeds)
 
-    wave = one.failing[0] if one.failing else None
+    level = one.failing[0] if one.failing else None
     heard = [
-        [turn for turn in player.spoken_turns if wave is None or player.rows[turn].place.level <= wave]
+        [turn for turn in player.spoken_streams if level is None or player.rows[turn].place.level <= level]
         for player in (one, other)
     ]
     assert one.failing == other.failing
     assert one.error == other.error
-    assert made(one, up_to=wave) == made(other, up_to=wave)
+    assert made(one, up_to=level) == made(other, up_to=level)
     assert heard[0] == heard[1]
 
 

@@ -178,8 +178,8 @@ class Line:
     paces: list[RateLimitKey] = field(default_factory=list)
     refused: list[ProviderError | None] = field(default_factory=list)
 
-    async def acquire(self, paced: RateLimitKey, ticket: str) -> "Line":
-        self.paces.append(paced)
+    async def acquire(self, limit: RateLimitKey, ticket: str) -> "Line":
+        self.paces.append(limit)
         self.tickets.append(ticket)
         return self
 
@@ -206,7 +206,7 @@ def test_a_request_waits_for_its_vendors_pace_under_the_same_ticket_in_every_att
 
     assert line.tickets == lined_up(QUESTION, again, QUESTION).tickets
     assert len({*line.tickets}) == 3
-    assert {paced.key for paced in line.paces} == {SLOWLY.for_host("preprints.test:8080").key}
+    assert {limit.key for limit in line.paces} == {SLOWLY.for_host("preprints.test:8080").key}
     assert line.refused == []
 
 
