@@ -78,7 +78,7 @@ class RunStopper:
         """Close what need not run, stop attempts that must stop at once, and end the run if nothing is running."""
         failing = state.failure
         run_rows.close(tx, row, after_level=_last_level(row, failing), everything=False)
-        is_out_of_time = failing is not None and failing.level < 0 and failing.code == EXCEEDED
+        is_out_of_time = failing is not None and failing.level == NO_LEVEL and failing.code == EXCEEDED
         must_stop = row.is_cancel_requested or is_out_of_time
         cancel_requested = must_stop and run_rows.request_cancel(tx, row.id)
         before = (state.in_flight, state.queued)

@@ -214,7 +214,7 @@ class RedisChannel(redis.Channel):
 
     def _batch_size(self, count: int, capacity: int) -> int:
         """Return how many of `count` messages to request; 1 if not all queues have only droppable messages."""
-        if not self._has_blmpop or self.global_keyprefix or not self._has_only_droppable():
+        if not self._has_blmpop or not self._has_only_droppable():
             return 1
         return min(count, MAX_BATCH, capacity)
 

@@ -1,13 +1,16 @@
 """Ten thousand schedules: whatever is killed, stopped, lost, doubled or delayed, promises are kept."""
 
+import gc
 import os
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import pytest
 
 from tests.simulator.__main__ import chunk, replay
+from tests.simulator.schedule import Schedule, playing
 
 SCHEDULES = 10_000
 CHUNKS = 20
@@ -33,6 +36,20 @@ def test_a_seed_names_one_schedule_in_every_process():
 
     assert told[0].stdout == told[1].stdout
     assert told[0].stdout.count(b"\n") > 50
+
+
+def test_a_schedule_that_has_ended_is_freed():
+    with playing():
+        schedule = Schedule(7)
+        schedule.play()
+    world = weakref.ref(schedule.world)
+
+    del schedule
+    with playing():
+        Schedule(8).play()
+    gc.collect()
+
+    assert world() is None
 
 
 def test_a_schedule_can_be_replayed_with_its_trace(capsys: pytest.CaptureFixture[str]):

@@ -70,6 +70,7 @@ class World:
         self.counts: dict[str, int] = {}
         self.before_each: Callable[[], None] = _nothing  # chaos
         self.only: frozenset[Process] | None = None  # who may move; None: everybody
+        self._processes: dict[Process, None] = {}  # all that ever began, in this order
         self._able: list[Actor] = []
         self._timers: list[tuple[float, int, Actor | Callable[[], None]]] = []
         self._number = 0
@@ -164,6 +165,7 @@ class World:
         """A thread begins."""
         actor = Actor(process, name, greenlet.greenlet(self._guarded(work), self._hub))
         process.actors.append(actor)
+        self._processes[process] = None
         self._enable(actor)
         return actor
 
@@ -276,11 +278,11 @@ class World:
             raise self.failure
 
     def end(self) -> None:
-        """Nobody moves any more; stacks are unwound."""
+        """Nobody moves any more; stacks are unwound, without which Python could never free them."""
         self.before_each = _nothing
-        for actor in [*self._able, *(what for _, _, what in self._timers if isinstance(what, Actor))]:
-            if not actor.process.is_dead:
-                self.kill(actor.process)
+        for process in self._processes:
+            if not process.is_dead:
+                self.kill(process)
 
 
 def _nothing() -> None:

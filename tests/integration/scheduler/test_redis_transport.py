@@ -185,9 +185,9 @@ class Consuming:
         return True
 
 
-def commands(server: redis.Redis, name: str) -> int:
-    told: Any = server.info("commandstats")
-    return told.get(f"cmdstat_{name}", {"calls": 0})["calls"]
+def commands(server: redis.Redis, name: str, count: str = "calls") -> int:
+    stats: Any = server.info("commandstats")
+    return stats.get(f"cmdstat_{name}", {}).get(count, 0)
 
 
 def hinted(bench: Bench, app: Celery, server: redis.Redis, number: int) -> list[str]:
@@ -302,6 +302,7 @@ def test_a_server_that_gives_one_message_at_a_time_is_asked_for_one_at_a_time(
     bench: Bench, app: Celery, server: redis.Redis, consuming: Callable[..., Consuming], monkeypatch: pytest.MonkeyPatch
 ):
     expected, consumer = hinted(bench, app, server, 8), consuming(100)
+    refused = commands(server, "blmpop", "rejected_calls")
     server.execute_command("ACL SETUSER default -blmpop")
     try:
         found = consumer.take(8)
@@ -309,6 +310,7 @@ def test_a_server_that_gives_one_message_at_a_time_is_asked_for_one_at_a_time(
         server.execute_command("ACL SETUSER default +blmpop")
 
     assert found == expected
+    assert commands(server, "blmpop", "rejected_calls") - refused == 1
 
 
 def test_other_messages_come_one_at_a_time(

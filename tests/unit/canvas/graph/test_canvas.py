@@ -1,5 +1,7 @@
 """Compiling a document: kinds, edges, bodies, and who speaks where."""
 
+from typing import Any
+
 import pytest
 
 from canvas.document.document import Document, Entry
@@ -23,6 +25,27 @@ def test_an_edge_drawn_twice_or_to_nowhere_counts_once_or_not():
     assert canvas.node("begin").downstream == (1,)
     assert canvas.node("a").targets == (0,)
     assert canvas.targets_of(["gone", "a", "a"]) == (1,)
+
+
+@pytest.mark.parametrize(
+    ("component", "params"),
+    [
+        ("Switch", {"conditions": [{"to": ["a"]}], "end_cpn_ids": ["b"]}),
+        ("Categorize", {"category_description": {"first": {"to": ["a"]}, "second": {"to": ["b"]}}}),
+        ("LLM", {"exception_method": "goto", "exception_goto": ["a", "b"]}),
+    ],
+)
+def test_targets_that_only_the_parameters_name_are_targets(component: str, params: dict[str, Any]):
+    entries = {
+        "begin": Entry("begin", "Begin", {}, ("choice",)),
+        "choice": Entry("choice", component, params),
+        "a": Entry("a", "Message", {}),
+        "b": Entry("b", "Message", {}),
+    }
+
+    canvas = compile_canvas(Document(entries, raw={}))
+
+    assert canvas.node("choice").targets == (canvas.numbers["a"], canvas.numbers["b"])
 
 
 @pytest.mark.parametrize(
