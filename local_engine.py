@@ -14,7 +14,8 @@ from uuid import UUID
 from celery import Celery
 from celery.exceptions import Reject, WorkerShutdown
 
-from providers.http.address_policy import Guard
+from canvas.ids import ActivationId, RunId, TenantId
+from providers.address_policy import Guard
 from providers.interfaces import Services
 from providers.models.chat.retrying_model import RetryPolicy
 from providers.models.chat.scripted import Script
@@ -56,10 +57,10 @@ def run_engine(
     *,
     broker_url: str | None = None,
     threads: int = 16,
-    script: Callable[[UUID], Script | None] = lambda _: None,
-    read_file: Callable[[UUID, UUID, Mapping[str, Any], str], str] | None = None,
+    script: Callable[[TenantId], Script | None] = lambda _: None,
+    read_file: Callable[[TenantId, RunId, Mapping[str, Any], str], str] | None = None,
     retry_policy: RetryPolicy | None = None,
-    of_tenant: Callable[[UUID, Services], Services] | None = None,
+    of_tenant: Callable[[TenantId, Services], Services] | None = None,
     guard: Guard | None = None,
 ) -> Generator[Engine]:
     """Run scheduler, worker and sweeper on these servers until the block ends."""
@@ -98,13 +99,12 @@ def run_engine(
 
 def _add_tasks(app: Celery, coordinator: Coordinator, worker: Worker) -> None:
     def execute(run_id: str, activation_id: str) -> None:
-        if not worker.execute(
-            UUID(run_id), UUID(activation_id), thread_continuation(worker.execution.new_continuation)
-        ):
+        ids = RunId(UUID(run_id)), ActivationId(UUID(activation_id))
+        if not worker.execute(*ids, thread_continuation(worker.execution.new_continuation)):
             raise Reject("The engine is shutting down.", requeue=True)
 
     def advance(run_id: str) -> None:
-        coordinator.advance_run(UUID(run_id))
+        coordinator.advance_run(RunId(UUID(run_id)))
 
     def probe(sent_at: str) -> None:
         with coordinator.database.transaction() as tx:

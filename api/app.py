@@ -12,15 +12,15 @@ from starlette.routing import Route
 import telemetry
 from api import health
 from api.agents import agents, conversations, database_check, drafts, files, plugin_tools, tags, tool_logs
-from api.agents.findings import CheckedVersions
-from api.dependencies import ApiContext, run_in_thread
+from api.events.event_reader import THREADS, EventReader
+from api.events.event_stream import KEEPALIVE_INTERVAL, POLL_INTERVAL, EventStreams
+from api.findings import CheckedVersions
 from api.http.errors import add_handlers
 from api.knowledge import datasets, documents, memories, messages, retrieval
 from api.mcp import routes as mcp_routes
 from api.mcp.server import PATH, McpEndpoint
+from api.requests.dependencies import ApiContext, run_in_thread
 from api.runs import budgets, completions, openai_models, runs, share_links, tasks
-from api.runs.event_reader import THREADS, EventReader
-from api.runs.event_stream import KEEPALIVE_INTERVAL, POLL_INTERVAL, EventStreams
 from api.webhooks import routes as webhook_routes
 from api.webhooks.token_bucket import TokenBuckets
 from components import plugins
@@ -28,8 +28,8 @@ from knowledge.bases.search import KnowledgeBaseSearch
 from knowledge.index.index_cache import IndexCache
 from knowledge.memory.memories import MemoryStore
 from knowledge.models import TenantModels
+from providers.address_policy import Guard
 from providers.databases.databases import database_location, database_servers
-from providers.http.address_policy import Guard
 from providers.http.client import HttpClient
 from providers.isolation.limited_process import close_limited_processes
 from providers.models.billing.cost_estimates import CostModel

@@ -13,12 +13,12 @@ import structlog
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from api.dependencies import ApiContext, ApiContextDep, run_in_thread
-from api.http import auth
 from api.http.errors import FORBIDDEN, RequestRefused
 from api.http.replies import json_reply
+from api.requests import auth
+from api.requests.dependencies import ApiContext, ApiContextDep, run_in_thread
+from store.db.db_errors import outage_reason
 from store.maintenance import migrate
-from store.primitives.db_errors import outage_reason
 
 log = structlog.get_logger()
 router = APIRouter(tags=["health"])

@@ -14,7 +14,7 @@ from decimal import Decimal
 from typing import Any, Literal, TypeAlias, cast
 
 from canvas.errors import InvalidRequest
-from canvas.events.run_warnings import COUNTED
+from canvas.run_warnings import COUNTED
 
 Scope: TypeAlias = Literal["run", "session", "tenant", "day"]
 SCOPES: tuple[Scope, ...] = ("run", "session", "tenant", "day")

@@ -16,8 +16,8 @@ from canvas.document.document import Document, Entry
 from canvas.document.secret_fields import SecretDeclaration
 from components import tools
 from components.base import Component
-from components.browsing.browser import browser
 from components.nodes.agent.agent import agent
+from components.nodes.agent.browser import browser
 from components.nodes.agent.deep_research import deep_research
 from components.nodes.data.data_operations import data_operations
 from components.nodes.data.doc_generator import doc_generator

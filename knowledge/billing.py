@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC
-from uuid import UUID
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
@@ -17,13 +16,14 @@ from sqlalchemy.exc import SQLAlchemyError
 from canvas import budget
 from canvas.budget import CostEstimate, Deferred, Denied, Granted
 from canvas.errors import ModelError
+from canvas.ids import TenantId
 from providers.models.billing.budgeted_model import BudgetedModel
 from providers.models.billing.cost_estimates import CostModel, amounts_of, estimates_for
 from providers.models.billing.metering import MAX_WAIT, BillingContext
 from providers.models.billing.prices import Price
 from providers.models.types.chat import ChatModel, ModelSpec, Usage
 from store.db.database import Database
-from store.primitives.db_errors import is_outage
+from store.db.db_errors import is_outage
 from store.tenants import budgets
 from store.tenants.budgets import BudgetRow
 
@@ -45,7 +45,7 @@ class Booking:
 class TenantBudget:
     """A tenant's budget for model calls outside of runs."""
 
-    tenant_id: UUID
+    tenant_id: TenantId
     database: Database
     cost_model: CostModel
 
@@ -102,7 +102,7 @@ class TenantBudget:
 
 
 def tenant_billing(
-    tenant_id: UUID, database: Database, cost_model: CostModel | None = None, max_wait: float = MAX_WAIT
+    tenant_id: TenantId, database: Database, cost_model: CostModel | None = None, max_wait: float = MAX_WAIT
 ) -> BillingContext:
     """Return the billing context for calls outside of runs.
 

@@ -7,9 +7,9 @@ server that the deployment configured; without one it is reported as not found.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
-from uuid import UUID
 
 from canvas.errors import ExecutorError, ToolError
+from canvas.ids import TenantId
 from knowledge.memory.memories import MemoryStore
 
 
@@ -25,7 +25,7 @@ class RemoteMemories(Protocol):
 class TenantMemories:
     """The memories that one tenant's nodes may write to."""
 
-    tenant_id: UUID
+    tenant_id: TenantId
     memories: MemoryStore
     remote: RemoteMemories | None = None
 

@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Sequence
 from typing import Protocol
-from uuid import UUID
 
+from canvas.ids import TenantId
 from knowledge.billing import tenant_billing
 from providers.models.billing.cost_estimates import CostModel
 from providers.models.billing.metering import MAX_WAIT, Meter, MeteredModel
@@ -14,8 +14,8 @@ from providers.models.embeddings.factory import EMBEDDING, RERANK, Embedder, Rer
 from providers.models.limits.rate_limited_wire import RequestLimiter
 from providers.models.limits.rate_limiter import RateLimiter
 from providers.models.types.chat import ChatModel, ModelSpec
-from providers.models.types.rate_limits import RateLimits
 from providers.models.vendors.accounts import AccountModel, VendorAccount
+from providers.rate_limits import RateLimits
 from store.db.database import Database
 from store.primitives.encryption import EncryptionKey
 from store.tenants import model_accounts
@@ -29,15 +29,15 @@ class Models(Protocol):
     Calls are billed to the attempt that makes them, or to the tenant (providers/models/billing/metering.py).
     """
 
-    async def open(self, tenant_id: UUID, llm_id: str, kind: str = "chat") -> ChatModel:
+    async def open(self, tenant_id: TenantId, llm_id: str, kind: str = "chat") -> ChatModel:
         """Open a chat model. Its account must list it with this `kind`; `vision` and `ocr` models read images."""
         ...
 
-    async def embedder(self, tenant_id: UUID, llm_id: str) -> Embedder: ...
+    async def embedder(self, tenant_id: TenantId, llm_id: str) -> Embedder: ...
 
-    async def reranker(self, tenant_id: UUID, llm_id: str) -> Reranker: ...
+    async def reranker(self, tenant_id: TenantId, llm_id: str) -> Reranker: ...
 
-    def accounts(self, tenant_id: UUID) -> Sequence[VendorAccount]:
+    def accounts(self, tenant_id: TenantId) -> Sequence[VendorAccount]:
         """Return the tenant's own accounts and those of the deployment. May read the database."""
         ...
 
@@ -56,7 +56,7 @@ def first_model_of(accounts: Sequence[VendorAccount], kind: str) -> str | None:
     )
 
 
-def accounts_from_rows(rows: Sequence[AccountRow], tenant_id: UUID) -> list[VendorAccount]:
+def accounts_from_rows(rows: Sequence[AccountRow], tenant_id: TenantId) -> list[VendorAccount]:
     """Return a tenant's own accounts, with their rate limits."""
     return [
         VendorAccount(
@@ -99,36 +99,36 @@ class TenantModels:
         self._cost_model = cost_model or CostModel()
         self._max_wait = max_wait
 
-    async def open(self, tenant_id: UUID, llm_id: str, kind: str = "chat") -> ChatModel:
+    async def open(self, tenant_id: TenantId, llm_id: str, kind: str = "chat") -> ChatModel:
         spec = resolve(llm_id, await self._accounts(tenant_id), kind=kind)
         model = open_chat(spec, self._limits, limiter=self._account_limiter(tenant_id, spec))
         billing = tenant_billing(tenant_id, self._database, self._cost_model, self._max_wait)
         return MeteredModel(PricedModel(model, self._cost_model.prices.price_of(spec)), billing)
 
-    async def embedder(self, tenant_id: UUID, llm_id: str) -> Embedder:
+    async def embedder(self, tenant_id: TenantId, llm_id: str) -> Embedder:
         spec = resolve(llm_id, await self._accounts(tenant_id), kind=EMBEDDING)
         return open_embedder(spec, self._limits, meter=self.meter(tenant_id, spec, EMBEDDING))
 
-    async def reranker(self, tenant_id: UUID, llm_id: str) -> Reranker:
+    async def reranker(self, tenant_id: TenantId, llm_id: str) -> Reranker:
         spec = resolve(llm_id, await self._accounts(tenant_id), kind=RERANK)
         return open_reranker(spec, self._limits, meter=self.meter(tenant_id, spec, RERANK))
 
-    def meter(self, tenant_id: UUID, spec: ModelSpec, kind: str) -> Meter:
+    def meter(self, tenant_id: TenantId, spec: ModelSpec, kind: str) -> Meter:
         """Return the meter for requests to an embedding model or a reranker."""
         billing = tenant_billing(tenant_id, self._database, self._cost_model, self._max_wait)
         return Meter(
             spec, kind, self._cost_model.prices.price_of(spec), self._account_limiter(tenant_id, spec), billing
         )
 
-    def accounts(self, tenant_id: UUID) -> Sequence[VendorAccount]:
+    def accounts(self, tenant_id: TenantId) -> Sequence[VendorAccount]:
         with self._database.transaction() as tx:
             rows = model_accounts.list_accounts(tx, tenant_id, self._encryption_key)
         return (*accounts_from_rows(rows, tenant_id), *self._shared)
 
-    async def _accounts(self, tenant_id: UUID) -> Sequence[VendorAccount]:
+    async def _accounts(self, tenant_id: TenantId) -> Sequence[VendorAccount]:
         return await asyncio.to_thread(self.accounts, tenant_id)
 
-    def _account_limiter(self, tenant_id: UUID, spec: ModelSpec) -> RequestLimiter | None:
+    def _account_limiter(self, tenant_id: TenantId, spec: ModelSpec) -> RequestLimiter | None:
         return (
             self._rate_limiter.account_limiter(spec.rate_limit, str(tenant_id))
             if self._rate_limiter and spec.rate_limit

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeVar
 from uuid import UUID
 
+from canvas.ids import TenantId
 from components.checks.missing_sources import Sources
 from store.db.transaction import Transaction
 from store.knowledge import bases as knowledge_bases
@@ -34,7 +35,7 @@ def find_named(entries: Iterable[str], find_rows: Callable[[list[UUID], list[str
     return {entry: one for entry in names if (one := found[entry] or by_name.get(entry.lower())) is not None}
 
 
-def existing_sources(tx: Transaction, tenant_id: UUID, named: Sources) -> Sources:
+def existing_sources(tx: Transaction, tenant_id: TenantId, named: Sources) -> Sources:
     """Return those of the named sources that the tenant has. Kinds without any name are not looked up."""
     bases = find_named(
         named.datasets,

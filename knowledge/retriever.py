@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any
-from uuid import UUID
 
 from canvas.errors import ToolError
+from canvas.ids import TenantId
 from knowledge.bases.search import KnowledgeBaseSearch, SearchQuery
 from knowledge.memory.memories import MemoryQuery, MemoryStore
 from providers.interfaces import RetrievalQuery, Retriever
@@ -22,7 +22,7 @@ from store.knowledge.memory_messages import MessageScope
 class TenantRetriever:
     """The knowledge bases and memories that one tenant's nodes may search."""
 
-    tenant_id: UUID
+    tenant_id: TenantId
     knowledge_search: KnowledgeBaseSearch
     memories: MemoryStore
     remote: Retriever | None = None

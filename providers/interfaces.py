@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from canvas.errors import ToolError
-from providers.http.address_policy import Guard
-from providers.models.types.rate_limits import VendorRateLimit
+from providers.address_policy import Guard
+from providers.rate_limits import VendorRateLimit
 
 MAX_RESPONSE_BYTES = 16 * 1024 * 1024  # default limit for the body of one response
 

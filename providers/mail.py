@@ -22,8 +22,8 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from canvas.errors import AddressRefused, ToolError
-from providers.http import address_policy
-from providers.http.address_policy import Guard, Resolve, resolve_checked
+from providers import address_policy
+from providers.address_policy import Guard, Resolve, resolve_checked
 from providers.interfaces import DeliveryUnknown, MailAccount
 
 PORTS = frozenset({25, 465, 587, 2525})

@@ -12,16 +12,17 @@ from sqlalchemy.exc import SQLAlchemyError
 
 import settings
 import telemetry
+from canvas.ids import RunId
 from scheduler.bootstrap import Role, build_coordinator
+from scheduler.celery_startup import connect_start
 from scheduler.coordinator.coordinator import Coordinator
 from scheduler.health.broker_probe import QUEUE_DELETE_TIMEOUT, BrokerProbe
 from scheduler.health.watchdog import LOCK_WATCHDOG_DELAY, LockWatchdog, exit_for_restart
 from scheduler.lifecycle.lifecycle import Lifecycle
 from scheduler.lifecycle.start_messages import carry_out, parse_message
 from scheduler.messaging.celery_app import ADVANCE, START, make_app, raise_prefetch
-from scheduler.messaging.celery_startup import connect_start
 from scheduler.metrics import Metrics
-from store.primitives.db_errors import is_outage
+from store.db.db_errors import is_outage
 
 log = structlog.get_logger()
 
@@ -58,7 +59,7 @@ def coordinator() -> Coordinator:
 @app.task(name=ADVANCE, ignore_result=True)  # pyright: ignore[reportUntypedFunctionDecorator] (Celery is untyped)
 def advance(run_id: str) -> None:
     """Advance a run to its next checkpoint."""
-    coordinator().advance_run(UUID(run_id))
+    coordinator().advance_run(RunId(UUID(run_id)))
 
 
 @app.task(  # pyright: ignore[reportUntypedFunctionDecorator] (Celery is untyped)

@@ -1,12 +1,12 @@
-"""Canvases, states and whole runs in a few readable words.
+"""Build canvases, states, reports and scripts from short texts.
 
     canvas_of("begin -> search, recall; search, recall -> answer")
     canvas_of("begin -> each -> say", "each: item -> ask -> model", ask=reads("item"))
 
-An id says what the node is: `begin`, `say...` (Message), `model...`, `form...`, `pick...` (Switch), `each...` and
-`item...` (Iteration), `loop...` and `visit...` (Loop), `exit...` (ExitLoop); anything else is a plain node. What a part
-that begins with `each:` is the first to name lies in the body of `each`. A Message mentions the models before it, if
-its text is not given.
+The id of a node sets its component: `begin`, `say...` (Message), `model...`, `form...`, `pick...` (Switch), `each...`,
+`item...` (Iteration), `loop...`, `visit...` (Loop), `exit...` (ExitLoop); anything else is a plain node. The nodes
+that a part beginning with `each:` is the first to name are in the body of `each`. A Message without a text mentions the
+models before it.
 """
 
 import random
@@ -53,21 +53,21 @@ Params: TypeAlias = Mapping[str, Any]
 
 # -- canvases --------------------------------------------------------------------------------------------------------
 def canvas_of(*parts: str, **params: Params) -> Canvas:
-    """The compiled canvas that the parts draw; keywords add to the params of a node."""
+    """Return the compiled canvas that the parts describe; keywords add to the params of a node."""
     return compile_canvas(document_of(*parts, **params))
 
 
 def document_of(*parts: str, **params: Params) -> Document:
-    """The document that the parts draw. Without a `begin` one is added before the first node."""
+    """Return the document that the parts describe. Without a `begin` one is added before the first node."""
     edges: dict[str, list[str]] = {}
     parents: dict[str, str | None] = {}
     for part in parts:
-        inside, colon, drawn = part.rpartition(":")
-        for chain in drawn.split(";"):
+        container, colon, edges_text = part.rpartition(":")
+        for chain in edges_text.split(";"):
             groups = [[node.strip() for node in group.split(",")] for group in chain.split("->")]
             for node in (node for group in groups for node in group):
                 edges.setdefault(node, [])
-                parents.setdefault(node, inside.strip() if colon else None)
+                parents.setdefault(node, container.strip() if colon else None)
             for sources, targets in pairwise(groups):
                 for source in sources:
                     edges[source] += targets
@@ -80,17 +80,17 @@ def document_of(*parts: str, **params: Params) -> Document:
 
 def _entry(node: str, edges: Mapping[str, list[str]], parent: str | None, params: Params) -> Entry:
     component = component_of(node)
-    given: dict[str, Any] = {}
+    defaults: dict[str, Any] = {}
     if component == "Switch":
-        given["conditions"] = [{"items": [], "to": [target]} for target in edges[node]]
+        defaults["conditions"] = [{"items": [], "to": [target]} for target in edges[node]]
     if component == "Message":
         models = [before for before in edges if node in edges[before] and component_of(before) == "LLM"]
-        given["content"] = [" ".join(f"{{{model}@content}}" for model in models) or "text"]
-    return Entry(node, component, {**given, **params}, tuple(dict.fromkeys(edges[node])), parent=parent, name=node)
+        defaults["content"] = [" ".join(f"{{{model}@content}}" for model in models) or "text"]
+    return Entry(node, component, {**defaults, **params}, tuple(dict.fromkeys(edges[node])), parent=parent, name=node)
 
 
 def component_of(node: str) -> str:
-    """What a node of this id is."""
+    """Return the component of a node with this id."""
     prefix = re.match(r"[a-z]*", node)
     return next(
         (name for start, name in COMPONENTS.items() if prefix and prefix[0].startswith(start)), "StringTransform"
@@ -98,58 +98,58 @@ def component_of(node: str) -> str:
 
 
 def reads(*nodes: str) -> Params:
-    """A node that refers to others."""
+    """Return the params of a node that refers to others."""
     return {"script": " ".join(f"{{{node}@result}}" for node in nodes)}
 
 
-def says(text: str) -> Params:
-    """A Message with this text."""
+def content(text: str) -> Params:
+    """Return the params of a Message with this text."""
     return {"content": [text]}
 
 
 def goto(*nodes: str) -> Params:
-    """A node whose failure leads elsewhere."""
+    """Return the params of a node whose failure leads to other nodes."""
     return {"exception_method": "goto", "exception_goto": list(nodes)}
 
 
 def default(text: str) -> Params:
-    """A node whose failure is answered with a text that the user hears."""
+    """Return the params of a node whose failure streams a default text."""
     return {"exception_method": "comment", "exception_default_value": text}
 
 
 # -- single decisions ------------------------------------------------------------------------------------------------
-def running(canvas: Canvas, *, live: Sequence[str] = (), reached: Sequence[str] = (), **scope: Any) -> RunState:
-    """A run in whose outermost scope these nodes are alive, and these reached, all in wave 1."""
-    places = {canvas.numbers[node]: OrderKey(1) for node in (*live, *reached)}
-    alive = {number: places[number] for number in (canvas.numbers[node] for node in live)}
+def running(canvas: Canvas, *, active: Sequence[str] = (), reached: Sequence[str] = (), **scope: Any) -> RunState:
+    """Return a running run whose outermost scope has these active and these reached nodes, all in level 1."""
+    order_keys = {canvas.numbers[node]: OrderKey(1) for node in (*active, *reached)}
+    active_keys = {number: order_keys[number] for number in (canvas.numbers[node] for node in active)}
     top = Scope(
         key=TOP,
-        active=sum(1 << number for number in alive),
+        active=sum(1 << number for number in active_keys),
         last_level=1,
-        order_keys=alive if canvas.needs_stream_order else {},
-        reached={number: places[number] for number in (canvas.numbers[node] for node in reached)},
+        order_keys=active_keys if canvas.needs_stream_order else {},
+        reached={number: order_keys[number] for number in (canvas.numbers[node] for node in reached)},
         **scope,
     )
-    return RunState(RUN_ID, RunStatus.RUNNING, in_flight=len(live), scopes={TOP: top})
+    return RunState(RUN_ID, RunStatus.RUNNING, in_flight=len(active), scopes={TOP: top})
 
 
 def report(node: str, outcome: Outcome, *, scope: ScopeKey = TOP, ordinal: int = 0, **more: Any) -> Report:
-    """What a node of wave 1 reports."""
-    told = {"order_key": OrderKey(1), **more}
-    return Report(activation_id(RUN_ID, node, scope, ordinal), node, scope, ordinal, outcome=outcome, **told)
+    """Return the report of a node in level 1."""
+    fields = {"order_key": OrderKey(1), **more}
+    return Report(activation_id(RUN_ID, node, scope, ordinal), node, scope, ordinal, outcome=outcome, **fields)
 
 
 # -- scripts ---------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
-class At:
-    """Which attempt a script is asked about."""
+class NodeAttempt:
+    """The attempt for which a script returns an outcome."""
 
     canvas: Canvas
     node: str
     scope: ScopeKey
     visit: int  # how often the node has run in this scope before
     attempt: int  # 1 for the first
-    answered: bool  # of a form: a person has answered
+    answered: bool  # of a form: it was answered
     count: int | None  # items of the container around an item node
 
     @property
@@ -162,25 +162,25 @@ class At:
         return self.canvas.node(self.node).kind
 
 
-Script: TypeAlias = Callable[[At], Outcome]
+Script: TypeAlias = Callable[[NodeAttempt], Outcome]
 
 
 def script_of(**outcomes: Outcome | Script | Sequence[Outcome]) -> Script:
-    """Outcomes by node: one, a function, or one for each visit (the last for all later ones)."""
+    """Return a script from outcomes by node: one, a function, or one for each visit (the last for all later ones)."""
 
-    def script(at: At) -> Outcome:
-        given = outcomes.get(at.node)
-        if given is None:
-            return usual(at)
-        if isinstance(given, Sequence):
-            return given[min(at.visit, len(given) - 1)]
-        return given(at) if callable(given) else given
+    def script(at: NodeAttempt) -> Outcome:
+        outcome = outcomes.get(at.node)
+        if outcome is None:
+            return default_outcome(at)
+        if isinstance(outcome, Sequence):
+            return outcome[min(at.visit, len(outcome) - 1)]
+        return outcome(at) if callable(outcome) else outcome
 
     return script
 
 
-def usual(at: At) -> Outcome:
-    """What a node of its kind does if nothing is said: a router takes its first edge, a container runs two passes."""
+def default_outcome(at: NodeAttempt) -> Outcome:
+    """Return the usual outcome of a kind of node: a router takes its first edge, a container runs two passes."""
     node = at.canvas.node(at.node)
     match at.kind:
         case NodeKind.ITERATION:
@@ -194,36 +194,36 @@ def usual(at: At) -> Outcome:
         case NodeKind.FORM if not at.answered:
             return WaitingForInput(inputs={at.node: {"type": "line"}}, tips=at.node)
         case _ if node.component == "Switch":
-            return chose(*(at.canvas.nodes[number].id for number in node.downstream[:1]))
+            return routed_to(*(at.canvas.nodes[number].id for number in node.downstream[:1]))
         case _:
             return Finished()
 
 
-def chose(*nodes: str) -> Routed:
-    """A router takes the edges to these nodes."""
+def routed_to(*nodes: str) -> Routed:
+    """Return the outcome of a router that takes the edges to these nodes."""
     return Routed(to=nodes)
 
 
 def failed(error: str = "broken", *, retryable: bool = False) -> Failed:
-    """An attempt that could not do its work."""
+    """Return the outcome of an attempt that failed."""
     return Failed(error, retryable=retryable)
 
 
 def items(count: int, *, at_once: int = 1) -> ContainerOpened:
-    """An Iteration over so many items."""
+    """Return the outcome of an Iteration over this many items."""
     return ContainerOpened(count=count, concurrency=at_once)
 
 
 def rounds(count: int) -> Script:
-    """The item node of a Loop that runs its body so often."""
+    """Return the script of a Loop's item node that runs the body this many times."""
     return lambda at: NextIteration() if at.item < count else ContainerExited()
 
 
-def lost_once(at: At) -> Outcome:
-    """The first worker dies; the second does what is usual."""
-    return failed("lease lost", retryable=True) if at.attempt == 1 else usual(at)
+def lost_once(at: NodeAttempt) -> Outcome:
+    """Lose the worker of the first attempt; return the default outcome afterwards."""
+    return failed("lease lost", retryable=True) if at.attempt == 1 else default_outcome(at)
 
 
-def seeded(seed: int) -> random.Random:
-    """A source of orders and groupings."""
+def seeded_random(seed: int) -> random.Random:
+    """Return a random source for orders and groupings."""
     return random.Random(seed)

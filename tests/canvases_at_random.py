@@ -1,8 +1,7 @@
 """Random canvases for property tests, and scripts that follow from a number: same number, same outcomes.
 
-A canvas holds routers, joins of unequal length, containers in containers, models that speak, forms, references across
-branches, failures that lead elsewhere, and, where they are asked for, circles: a router that may lead back, and does so
-no more than a few times.
+A canvas has routers, joins of unequal paths, nested containers, streaming models, forms, references across branches,
+failures with a goto, and optionally cycles: a router that may lead back, for a few rounds only.
 """
 
 import random
@@ -15,99 +14,99 @@ from hypothesis import strategies as st
 from canvas.document.document import Document, Entry
 from canvas.graph.canvas import Canvas, Node, NodeKind, compile_canvas
 from canvas.outcome import ContainerOpened, NextIteration, Outcome
-from tests.builders import At, Params, chose, component_of, default, failed, goto, usual
+from tests.builders import NodeAttempt, Params, component_of, default, default_outcome, failed, goto, routed_to
 
 PLAIN_KINDS = ("step", "step", "step", "talk", "talk", "model", "say", "pick")  # talk: a model and its Message
 INNER_KINDS = ("each", "loop")
-MOST_NODES = 14
-MOST_ROUNDS = 3  # visits of a router after which it no longer leads back
+MAX_NODES = 14
+MAX_ROUNDS = 3  # visits of a router after which it no longer leads back
 
 
 @dataclass(slots=True)
-class Drawn:
-    """What is being drawn."""
+class CanvasDraft:
+    """A canvas that is being generated."""
 
     rng: random.Random
     forms: bool
-    side_by_side: bool
-    circles: bool
+    parallel_items: bool
+    cycles: bool
     entries: dict[str, Entry] = field(default_factory=dict)
 
-    def number(self, most: int) -> int:
-        return self.rng.randint(0, most)
+    def number(self, maximum: int) -> int:
+        return self.rng.randint(0, maximum)
 
     def chance(self, percent: int) -> bool:
         return self.number(99) >= 100 - percent
 
-    def some(self, names: list[str], most: int) -> list[str]:
-        return self.rng.sample(names, min(len(names), self.number(most)))
+    def some(self, names: list[str], maximum: int) -> list[str]:
+        return self.rng.sample(names, min(len(names), self.number(maximum)))
 
 
-def canvas_at_random(
-    rng: random.Random, *, forms: bool = True, side_by_side: bool = True, circles: bool = False
+def random_canvas(
+    rng: random.Random, *, forms: bool = True, parallel_items: bool = True, cycles: bool = False
 ) -> Canvas:
-    """A canvas of up to fifteen or so nodes."""
-    drawn = Drawn(rng, forms, side_by_side, circles)
-    _level(drawn, "begin", None, size=2 + drawn.number(6), depth=0, later=[])
-    return compile_canvas(Document(entries=drawn.entries, raw={}))
+    """Generate a canvas of up to about fifteen nodes."""
+    draft = CanvasDraft(rng, forms, parallel_items, cycles)
+    _level(draft, "begin", None, size=2 + draft.number(6), depth=0, later=[])
+    return compile_canvas(Document(entries=draft.entries, raw={}))
 
 
-def _level(drawn: Drawn, first: str, parent: str | None, *, size: int, depth: int, later: list[str]) -> None:
-    """One body: every node follows from earlier ones. `later` are nodes outside that a failure may lead to."""
-    kinds = (*PLAIN_KINDS, *(("form",) if drawn.forms else ()), *(INNER_KINDS if depth < 2 else ()))
+def _level(draft: CanvasDraft, first: str, parent: str | None, *, size: int, depth: int, later: list[str]) -> None:
+    """Generate one body: every node follows earlier ones. `later` are outer nodes that a failure may go to."""
+    kinds = (*PLAIN_KINDS, *(("form",) if draft.forms else ()), *(INNER_KINDS if depth < 2 else ()))
     names = [first]
     for _ in range(size):
-        if len(drawn.entries) + len(names) < MOST_NODES:
-            kind = drawn.rng.choice(kinds)
+        if len(draft.entries) + len(names) < MAX_NODES:
+            kind = draft.rng.choice(kinds)
             for part in ("model", "say") if kind == "talk" else (kind,):
-                names.append(f"{part}{len(drawn.entries) + len(names)}{'abc'[depth]}")
+                names.append(f"{part}{len(draft.entries) + len(names)}{'abc'[depth]}")
     edges: dict[str, list[str]] = {name: [] for name in names}
     for position, name in enumerate(names[1:], start=1):
         last = names[position - 1]
-        sources = drawn.some(names[:position], 3) or [names[drawn.number(position - 1)]]
+        sources = draft.some(names[:position], 3) or [names[draft.number(position - 1)]]
         if name.startswith("say") and last.startswith("model"):
-            sources = list(dict.fromkeys([last, *sources[: drawn.number(1)]]))
+            sources = list(dict.fromkeys([last, *sources[: draft.number(1)]]))
         for before in sources:
-            edges[before].insert(drawn.number(len(edges[before])), name)
+            edges[before].insert(draft.number(len(edges[before])), name)
     for position, name in enumerate(names[1:], start=1):
-        if drawn.circles and component_of(name) == "Switch" and drawn.chance(60):
-            edges[name].insert(drawn.number(len(edges[name])), names[1 + drawn.number(position - 1)])
-    drawn.entries |= {name: Entry(name, component_of(name), {}, parent=parent) for name in names}
+        if draft.cycles and component_of(name) == "Switch" and draft.chance(60):
+            edges[name].insert(draft.number(len(edges[name])), names[1 + draft.number(position - 1)])
+    draft.entries |= {name: Entry(name, component_of(name), {}, parent=parent) for name in names}
     for position, name in enumerate(names):
         after = names[position + 1 :]
-        params = _params(drawn, name, names, edges, [*after, *later] if name != first else [])
-        drawn.entries[name] = Entry(name, component_of(name), params, tuple(edges[name]), parent=parent, name=name)
+        params = _params(draft, name, names, edges, [*after, *later] if name != first else [])
+        draft.entries[name] = Entry(name, component_of(name), params, tuple(edges[name]), parent=parent, name=name)
         if component_of(name) in ("Iteration", "Loop"):
             item = f"{'item' if name.startswith('each') else 'visit'}{name[4:]}"
-            _level(drawn, item, name, size=1 + drawn.number(3), depth=depth + 1, later=[*after, *later])
+            _level(draft, item, name, size=1 + draft.number(3), depth=depth + 1, later=[*after, *later])
 
 
-def _params(drawn: Drawn, name: str, names: list[str], edges: dict[str, list[str]], exits: list[str]) -> Params:
+def _params(draft: CanvasDraft, name: str, names: list[str], edges: dict[str, list[str]], exits: list[str]) -> Params:
     params: dict[str, Any] = {}
     kind = component_of(name)
     if kind == "Message":
         models = [before for before in names if name in edges[before] and component_of(before) == "LLM"]
-        mentioned = drawn.some(models, 2) if models and drawn.chance(80) else []
+        mentioned = draft.some(models, 2) if models and draft.chance(80) else []
         params["content"] = [" ".join(f"{{{model}@content}}" for model in mentioned) or "text"]
-    elif drawn.chance(20):
-        params["script"] = " ".join(f"{{{other}@result}}" for other in drawn.some(names, 2))
+    elif draft.chance(20):
+        params["script"] = " ".join(f"{{{other}@result}}" for other in draft.some(names, 2))
     if kind == "Switch":
         params["conditions"] = [{"items": [], "to": [target]} for target in edges[name]]
-    if kind == "Iteration" and drawn.side_by_side:
-        params["max_concurrency"] = drawn.rng.choice((1, 2, 3))
-    if drawn.chance(25):
-        params |= goto(drawn.rng.choice(exits)) if exits and drawn.chance(50) else default("sorry")
+    if kind == "Iteration" and draft.parallel_items:
+        params["max_concurrency"] = draft.rng.choice((1, 2, 3))
+    if draft.chance(25):
+        params |= goto(draft.rng.choice(exits)) if exits and draft.chance(50) else default("sorry")
     return params
 
 
 @dataclass(frozen=True, slots=True)
-class Dice:
-    """A script that follows from a number. `fatal`: percent of attempts that fail with nobody to catch it."""
+class SeededScript:
+    """A script that follows from a number. `fatal`: percent of attempts that fail without a handler."""
 
     salt: int
     fatal: int = 0
 
-    def __call__(self, at: At) -> Outcome:
+    def __call__(self, at: NodeAttempt) -> Outcome:
         node = at.canvas.node(at.node)
         caught = node.failure.streams_default or node.failure.has_goto
         if at.attempt == 1 and self._roll(at, "lost") < 8:
@@ -119,19 +118,19 @@ class Dice:
         if node.kind is NodeKind.LOOP_ITEM and at.item < self._roll(at, "rounds", of=at.scope[:-1]) % 3:
             return NextIteration()
         if node.component == "Switch":
-            back = {end for tail, end in at.canvas.reachability.back if tail == node.number and at.visit >= MOST_ROUNDS}
-            taken = (at.canvas.nodes[number].id for number in node.downstream if number not in back)
-            return chose(*(target for target in taken if self._roll(at, target) < 60))
-        return usual(at)
+            back = {end for tail, end in at.canvas.reachability.back if tail == node.number and at.visit >= MAX_ROUNDS}
+            targets = (at.canvas.nodes[number].id for number in node.downstream if number not in back)
+            return routed_to(*(target for target in targets if self._roll(at, target) < 60))
+        return default_outcome(at)
 
-    def _roll(self, at: At, what: str, of: Any = None) -> int:
+    def _roll(self, at: NodeAttempt, what: str, of: Any = None) -> int:
         return zlib.crc32(f"{self.salt} {at.node} {at.scope if of is None else of} {at.visit} {what}".encode()) % 100
 
 
-class Story:
-    """A canvas and what its nodes do; printed as a drawing."""
+class CanvasCase:
+    """A canvas and the script of its nodes; its repr lists the nodes."""
 
-    def __init__(self, canvas: Canvas, script: Dice) -> None:
+    def __init__(self, canvas: Canvas, script: SeededScript) -> None:
         self.canvas = canvas
         self.script = script
 
@@ -144,13 +143,13 @@ class Story:
         return f"  {around}{node.id} -> {', '.join(self.canvas.nodes[n].id for n in node.downstream)}  {params}"
 
 
-def story_at_random(rng: random.Random, *, fatal: int = 0, **kinds: bool) -> Story:
-    """A random canvas with a script."""
-    return Story(canvas_at_random(rng, **kinds), Dice(rng.randint(0, 9999), fatal))
+def random_case(rng: random.Random, *, fatal: int = 0, **kinds: bool) -> CanvasCase:
+    """Generate a random canvas with a script."""
+    return CanvasCase(random_canvas(rng, **kinds), SeededScript(rng.randint(0, 9999), fatal))
 
 
-def layered_at_random(rng: random.Random) -> Story:
-    """A canvas whose edges lead from each layer to the next, so that waves are layers whatever happens."""
+def random_layered_case(rng: random.Random) -> CanvasCase:
+    """Generate a canvas whose edges lead from each layer to the next, so that levels are layers."""
     layers = [["begin"]]
     for depth in range(1, rng.randint(3, 6)):
         kinds = rng.choices(("step", "model", "say", "pick"), k=rng.randint(1, 4))
@@ -167,14 +166,14 @@ def layered_at_random(rng: random.Random) -> Story:
         if entry.component == "Message":
             models = [f"{{{e.id}@content}}" for e in entries.values() if name in e.downstream and e.component == "LLM"]
             entries[name] = Entry(name, "Message", {"content": [" ".join(models) or "text"]}, entry.downstream)
-    return Story(compile_canvas(Document(entries=entries, raw={})), Dice(rng.randint(0, 9999), fatal=15))
+    return CanvasCase(compile_canvas(Document(entries=entries, raw={})), SeededScript(rng.randint(0, 9999), fatal=15))
 
 
-def stories(**kinds: Any) -> st.SearchStrategy[Story]:
-    """Random canvases with their scripts, as hypothesis draws them."""
-    return st.randoms(use_true_random=False).map(lambda rng: story_at_random(rng, **kinds))
+def random_cases(**kinds: Any) -> st.SearchStrategy[CanvasCase]:
+    """A hypothesis strategy of random canvases with their scripts."""
+    return st.randoms(use_true_random=False).map(lambda rng: random_case(rng, **kinds))
 
 
-def layered() -> st.SearchStrategy[Story]:
-    """Random canvases in layers, as hypothesis draws them."""
-    return st.randoms(use_true_random=False).map(layered_at_random)
+def random_layered_cases() -> st.SearchStrategy[CanvasCase]:
+    """A hypothesis strategy of random canvases in layers."""
+    return st.randoms(use_true_random=False).map(random_layered_case)

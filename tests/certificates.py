@@ -13,47 +13,47 @@ from cryptography.x509.oid import NameOID
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """Files in PEM: a certificate authority that no machine knows, and what it has signed for one host."""
+    """Files in PEM: a new certificate authority, and a key and certificate that it signed for one host."""
 
     authority: Path
     certificate: Path
     key: Path
 
 
-def self_signed(path: Path, host: str) -> Path:
-    """Write a key and a certificate for a host that vouches for itself."""
+def create_self_signed(path: Path, host: str) -> Path:
+    """Write a key and a self-signed certificate for a host."""
     key = ec.generate_private_key(ec.SECP256R1())
-    signed = (
+    certificate = (
         _certificate(key.public_key(), host, host)
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(host)]), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .sign(key, hashes.SHA256())
     )
-    path.write_bytes(_private(key) + signed.public_bytes(serialization.Encoding.PEM))
+    path.write_bytes(_private(key) + certificate.public_bytes(serialization.Encoding.PEM))
     return path
 
 
-def signed(folder: Path, host: str) -> Certificates:
-    """Make a certificate authority, and a server's key and certificate for a host name or an IP address."""
-    own, servers = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+def create_signed(folder: Path, host: str) -> Certificates:
+    """Create a certificate authority, and a server's key and certificate for a host name or an IP address."""
+    authority_key, server_key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     authority = (
-        _certificate(own.public_key(), "Test CA", "Test CA")
+        _certificate(authority_key.public_key(), "Test CA", "Test CA")
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_signs_certificates(), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(own.public_key()), critical=False)
-        .sign(own, hashes.SHA256())
+        .add_extension(_authority_key_usage(), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key()), critical=False)
+        .sign(authority_key, hashes.SHA256())
     )
     certificate = (
-        _certificate(servers.public_key(), host, "Test CA")
+        _certificate(server_key.public_key(), host, "Test CA")
         .add_extension(x509.SubjectAlternativeName([_general_name(host)]), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(own.public_key()), critical=False)
-        .sign(own, hashes.SHA256())
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False)
+        .sign(authority_key, hashes.SHA256())
     )
-    made = Certificates(folder / "ca.pem", folder / "server.pem", folder / "server.key")
-    made.authority.write_bytes(authority.public_bytes(serialization.Encoding.PEM))
-    made.certificate.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    made.key.write_bytes(_private(servers))
-    return made
+    created = Certificates(folder / "ca.pem", folder / "server.pem", folder / "server.key")
+    created.authority.write_bytes(authority.public_bytes(serialization.Encoding.PEM))
+    created.certificate.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    created.key.write_bytes(_private(server_key))
+    return created
 
 
 def _certificate(key: ec.EllipticCurvePublicKey, host: str, issuer: str) -> x509.CertificateBuilder:
@@ -69,8 +69,8 @@ def _certificate(key: ec.EllipticCurvePublicKey, host: str, issuer: str) -> x509
     )
 
 
-def _signs_certificates() -> x509.KeyUsage:
-    """Python 3.13 takes no authority without it."""
+def _authority_key_usage() -> x509.KeyUsage:
+    """The key usage of an authority, which Python 3.13 requires."""
     names = (
         "digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement",
         "key_cert_sign", "crl_sign", "encipher_only", "decipher_only",

@@ -1,4 +1,4 @@
-"""One PostgreSQL and one Redis for a whole run of pytest, started when the first test asks for them.
+"""One PostgreSQL and one Redis for a whole run of pytest, started when the first test needs them.
 
 Each test gets a database of its own, cloned from a migrated template, and each process a Redis database of its own.
 DATABASE_URL and REDIS_URL, where they are set, name the servers to use instead.
@@ -22,33 +22,33 @@ SERVICES = pytest.StashKey[ExitStack]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Name the folder that all processes of this run share, and arrange what happens when they end.
+    """Name the folder that all processes of this run share, and register the cleanup at their end.
 
     Servers stop at the very end rather than in a fixture's teardown: the process that started them waits there for
     the others, and no test's time limit should count that.
     """
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # tests start 200 programs; each would compile us anew, for 1 s
-    configure: Any = structlog.configure  # what a logger has kept of an earlier one, no test would hear
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # tests start 200 programs, and each would compile for 1 s
+    configure: Any = structlog.configure  # a cached logger would bypass the configuration of a test
     structlog.configure = lambda **how: configure(**{**how, "cache_logger_on_first_use": False})
-    given = getattr(config, "workerinput", {}).get("easel_home")
+    shared_home = getattr(config, "workerinput", {}).get("easel_home")
     config.stash[SERVICES] = ExitStack()
     config.add_cleanup(config.stash[SERVICES].close)
-    if given is None:
+    if shared_home is None:
         config.stash[HOME] = config.stash[SERVICES].enter_context(test_services.shared_folder())
     else:
-        config.stash[HOME] = Path(given)
+        config.stash[HOME] = Path(shared_home)
 
 
 def pytest_collection_finish() -> None:
-    """Modules and tests stay to the end: to look through them for garbage again and again takes seconds."""
+    """Exclude modules and tests from garbage collection, which would take seconds to scan them."""
     gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Let an idle worker of pytest-xdist take tests that another has in its queue.
+    """Let an idle worker of pytest-xdist take tests from the queue of another.
 
-    By default each worker is given hundreds of tests at once, and the last minutes are one worker alone with slow ones.
+    By default each worker gets hundreds of tests at once, and one with slow tests runs alone for minutes.
     """
     from xdist.scheduler import WorkStealingScheduling  # absent where pytest runs without the plugin
 
@@ -57,7 +57,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Tell a worker of pytest-xdist where the shared folder is."""
+    """Pass the path of the shared folder to a worker of pytest-xdist."""
     node.workerinput["easel_home"] = str(node.config.stash[HOME])
 
 
@@ -71,7 +71,7 @@ def logging_of_a_module() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def logging_of_a_test() -> Iterator[None]:
-    """Restore the configuration of structlog that the test found."""
+    """Restore the configuration of structlog from before the test."""
     before = structlog.get_config()
     yield
     structlog.configure(**before)
@@ -79,9 +79,9 @@ def logging_of_a_test() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def services(pytestconfig: pytest.Config) -> EmbeddedServers:
-    """The servers of this run: `services.database_url` is for administration, `database_url` is what a test wants."""
-    wanted = test_services.running(pytestconfig.stash[HOME])
-    return pytestconfig.stash[SERVICES].enter_context(wanted)
+    """The servers of this run: `services.database_url` is for administration, `database_url` is for tests."""
+    servers = test_services.running(pytestconfig.stash[HOME])
+    return pytestconfig.stash[SERVICES].enter_context(servers)
 
 
 @pytest.fixture(scope="session")

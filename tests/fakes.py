@@ -2,7 +2,7 @@
 
 ctx = FakeContext(values={"begin": {"name": "Ann"}}, globals={"sys.query": "Hi"})
 outcome = run(message, {"content": ["{begin@name}"]}, ctx)
-assert ctx.said == "Ann"
+assert ctx.streamed_text == "Ann"
 """
 
 import asyncio
@@ -28,7 +28,7 @@ def run(component: Component[Any], params: Mapping[str, Any], ctx: "FakeContext"
     ctx.params = params
     ctx.component = component.name
     outcome = component.run(component.params.model_validate(params), ctx)
-    return asyncio.run(_awaited(outcome)) if inspect.isawaitable(outcome) else outcome
+    return asyncio.run(_await(outcome)) if inspect.isawaitable(outcome) else outcome
 
 
 def display_id(chunk_id: str) -> int:
@@ -36,13 +36,13 @@ def display_id(chunk_id: str) -> int:
     return int(hashlib.sha1(chunk_id.encode()).hexdigest(), 16) % 500
 
 
-async def _awaited(outcome: Any) -> Outcome:
+async def _await(outcome: Any) -> Outcome:
     return await outcome
 
 
 @dataclass
 class FakeHttp:
-    """Answers every request with `answer`, and records it. Tests of the real client use a server."""
+    """Answers every request with `answer`, and records the request. Tests of the real client use a server."""
 
     answer: Callable[[HttpCall], HttpResponse]
     calls: list[HttpCall] = field(default_factory=list)
@@ -66,13 +66,13 @@ class FakeContext:
     components: dict[str, str] = field(default_factory=dict)  # node id -> component name
     names: dict[str, str] = field(default_factory=dict)  # node id -> display name
     not_run: set[str] = field(default_factory=set)
-    listened: set[str] = field(default_factory=set)
+    streaming_nodes: set[str] = field(default_factory=set)
     previous: dict[str, Any] = field(default_factory=dict)
     answers: Mapping[str, Any] | None = None
     headers: dict[str, str] = field(default_factory=dict)  # the caller's, for MCP servers
     webhook_payload: Mapping[str, Any] | None = None
 
-    kept_inputs: dict[str, Any] = field(default_factory=dict)  # of Begin, from the previous turn
+    last_inputs: dict[str, Any] = field(default_factory=dict)  # of Begin, from the previous turn
 
     node_id: str = "Node:Under"
     name: str = ""
@@ -95,12 +95,12 @@ class FakeContext:
     reference_store: dict[str, Any] = field(default_factory=lambda: {"chunks": {}, "doc_aggs": {}})
     file_texts: dict[str, str] = field(default_factory=dict)  # file id -> text
     raw_files: dict[str, list[dict[str, Any]]] = field(default_factory=dict)  # "begin@f" -> raw descriptors
-    stored: dict[str, bytes] = field(default_factory=dict)  # file id -> bytes: what can be read
+    stored: dict[str, bytes] = field(default_factory=dict)  # file id -> bytes of readable files
     saved: dict[str, tuple[str, bytes, str]] = field(default_factory=dict)  # doc_id -> name, bytes, mime type
     services: Services = field(default_factory=lambda: Services(FakeHttp(no_network)))
     limits: dict[str, float] = field(default_factory=dict)  # seconds by component
-    journal: dict[str, Any] = field(default_factory=dict)  # what was recorded
-    unrepeated: list[str] = field(default_factory=list)  # work that must not be done twice: "begun", then "done"
+    journal: dict[str, Any] = field(default_factory=dict)  # key -> recorded value
+    non_repeatable_work: list[str] = field(default_factory=list)  # each "begun", then "done"
     traces: list[dict[str, Any]] = field(default_factory=list)
     memories: list[tuple[tuple[str, ...], str, str]] = field(default_factory=list)  # (memory ids, user, answer)
     on_unknown: OnUnknown = "fail"
@@ -108,14 +108,14 @@ class FakeContext:
     has_reader: bool = True
 
     warnings: list[tuple[str, str]] = field(default_factory=list)  # (code, message)
-    inputs: dict[str, Any] = field(default_factory=dict)  # what the component noted
-    pieces: list[str] = field(default_factory=list)  # what was streamed
+    inputs: dict[str, Any] = field(default_factory=dict)  # noted by the component
+    text_deltas: list[str] = field(default_factory=list)  # as streamed
     usage: Usage = field(default_factory=Usage)
     log: Any = None
 
     @property
-    def said(self) -> str:
-        return "".join(self.pieces)
+    def streamed_text(self) -> str:
+        return "".join(self.text_deltas)
 
     def lookup(self, expression: str) -> Any:
         ref = references.parse_reference(expression)
@@ -148,7 +148,7 @@ class FakeContext:
         return self.previous.get(name)
 
     def previous_inputs(self) -> Mapping[str, Any]:
-        return self.kept_inputs
+        return self.last_inputs
 
     def note_input(self, name: str, value: Any) -> None:
         self.inputs[name] = value
@@ -169,10 +169,10 @@ class FakeContext:
         return self.parent_outputs
 
     def streams_from(self, node_id: str) -> bool:
-        return node_id in self.listened
+        return node_id in self.streaming_nodes
 
     async def write(self, text: str) -> None:
-        self.pieces.append(text)
+        self.text_deltas.append(text)
 
     async def model(self, llm_id: str) -> ChatModel:
         if llm_id not in self.models:
@@ -233,9 +233,9 @@ class FakeContext:
 
     @asynccontextmanager
     async def non_repeatable(self) -> AsyncGenerator[None]:
-        self.unrepeated.append("begun")
+        self.non_repeatable_work.append("begun")
         yield
-        self.unrepeated[-1] = "done"
+        self.non_repeatable_work[-1] = "done"
 
     async def trace(self, call: Mapping[str, Any]) -> None:
         self.traces.append(dict(call))

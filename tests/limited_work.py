@@ -1,4 +1,4 @@
-"""Work for child processes: honest, endless, hungry, and such that it ends its process."""
+"""Functions for child processes: normal, endless, memory-hungry, and crashing ones."""
 
 import ctypes
 import os
@@ -11,7 +11,7 @@ from components.text.extraction.file_kinds import FileUnreadable
 from components.text.templates import jinja
 
 
-def returned(value: Any) -> Any:
+def return_value(value: Any) -> Any:
     return value
 
 
@@ -23,54 +23,54 @@ def process_id() -> int:
     return os.getpid()
 
 
-def variables() -> list[str]:
+def environment_variables() -> list[str]:
     return sorted(os.environ)
 
 
-def sleeping(seconds: float) -> int:
+def sleep_for(seconds: float) -> int:
     time.sleep(seconds)
     return os.getpid()
 
 
-def holding_the_lock() -> None:
-    """A single call in C that never gives the interpreter's lock to another thread."""
+def hold_interpreter_lock() -> None:
+    """Block in a single call in C that never releases the interpreter lock."""
     re.match(r"(a+)+$", "a" * 64 + "b")
 
 
-def hungry() -> int:
+def allocate_8_gib() -> int:
     return len(bytearray(8 * 1024**3))
 
 
-def crashing() -> None:
+def crash() -> None:
     ctypes.string_at(0)
 
 
-def leaving() -> None:
+def exit_process() -> None:
     os._exit(0)
 
 
-def unreadable(name: str) -> None:
+def raise_file_unreadable(name: str) -> None:
     raise FileUnreadable(f'The file "{name}" is damaged.', file=name)
 
 
-def retryable() -> None:
+def raise_retryable() -> None:
     raise ToolError("Later.", retryable=True, odd=object())
 
 
-def failing() -> None:
+def raise_lookup_error() -> None:
     raise LookupError("nobody is here")
 
 
-def unsendable() -> Any:
+def return_unpicklable() -> Any:
     return object()
 
 
-def verbose(size: int) -> str:
+def return_text(size: int) -> str:
     return "a" * size
 
 
 def render(source: str) -> tuple[str, float]:
-    """A template's text, or why there is none; and the seconds of computing that it took."""
+    """Return a template's text or error, and the seconds of computing that it took."""
     began = time.process_time()
     try:
         text = jinja.render(source, {}, {})

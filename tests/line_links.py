@@ -1,6 +1,6 @@
 """Links of the documentation to lines of the code: ``[`symbol`](../path.py#L12)``, where line 12 defines the symbol.
 
-`python -m tests.line_links` writes the present line into each link of docs/tour.md. A test checks them.
+`python -m tests.line_links` writes the current line into each link of docs/tour.md. A test checks them.
 """
 
 import ast
@@ -15,22 +15,22 @@ LINK = re.compile(r"\[`([\w.]+)`\]\(\.\./([\w/]+\.py)(?:#L(\d+))?\)")
 
 
 def main() -> int:
-    """Put every link right; the exit code is 1 if a symbol is not defined where its link says."""
+    """Correct every link; return 1 if a symbol is not defined in the linked file."""
     text = PAGE.read_text("utf-8")
     missing = [f"{path} does not define {symbol}" for symbol, path, line in links(text) if line is None]
-    PAGE.write_text(LINK.sub(_right_link, text), "utf-8")
+    PAGE.write_text(LINK.sub(_corrected_link, text), "utf-8")
     sys.stderr.write("".join(f"{each}\n" for each in missing))
     return 1 if missing else 0
 
 
 def links(text: str) -> Iterator[tuple[str, str, int | None]]:
-    """Return (symbol, path, line of its definition) of each link."""
+    """Yield (symbol, path, line of its definition) of each link."""
     for match in LINK.finditer(text):
         yield match[1], match[2], line_of(match[1], match[2])
 
 
 def wrong_links(text: str) -> list[str]:
-    """Links whose line does not define their symbol."""
+    """Return the links whose line does not define their symbol."""
     found = ((match[0], match[3], line_of(match[1], match[2])) for match in LINK.finditer(text))
     return [link for link, written, line in found if written is None or line is None or int(written) != line]
 
@@ -49,7 +49,7 @@ def line_of(symbol: str, path: str) -> int | None:
     return line
 
 
-def _right_link(match: re.Match[str]) -> str:
+def _corrected_link(match: re.Match[str]) -> str:
     return f"[`{match[1]}`](../{match[2]}#L{line_of(match[1], match[2])})"
 
 

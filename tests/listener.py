@@ -1,4 +1,4 @@
-"""What a listener may rely on, whatever the run did (engine 4.8, 5.3)."""
+"""Check the events of a run for what a client may rely on (engine 4.8, 5.3)."""
 
 from collections.abc import Mapping
 from uuid import UUID
@@ -19,7 +19,7 @@ from tests.player import Player, Row
 
 
 def check_events(player: Player) -> None:
-    """What a listener may rely on (engine 4.8, 5.3), for a run that is over."""
+    """Check the events of a run that is over."""
     names = [event.name for event in player.events]
     assert names[0] == WORKFLOW_STARTED
     assert names.count(WORKFLOW_STARTED) == 1
@@ -29,55 +29,56 @@ def check_events(player: Player) -> None:
     ended: dict[UUID, int] = {}
     finished: dict[UUID, int] = {}
     for number, event in enumerate(player.events):
-        kept = {NODE_STARTED: started, MESSAGE_END: ended, NODE_FINISHED: finished}.get(event.name)
-        if kept is not None:
+        numbers = {NODE_STARTED: started, MESSAGE_END: ended, NODE_FINISHED: finished}.get(event.name)
+        if numbers is not None:
             activation = _subject(player, event)
-            assert activation not in kept, f"{event.name} of {event.node_id} comes twice"
-            kept[activation] = number
+            assert activation not in numbers, f"{event.name} of {event.node_id} comes twice"
+            numbers[activation] = number
     for activation, number in finished.items():
         assert started[activation] < ended.get(activation, number - 1) < number or activation not in ended
         assert started[activation] < number
-    for turn, number in player.opened.items():
-        assert started[turn] < number <= ended.get(turn, len(player.events))
+    for stream_id, number in player.opened_at.items():
+        assert started[stream_id] < number <= ended.get(stream_id, len(player.events))
     if player.status is RunStatus.SUCCEEDED:
         unfinished = {row.id for row in player.rows.values() if _failed_before_its_body(player, row)}
-        announced = started.keys() - player.rows.keys()  # by a speaker in an item that failed before its Message came
-        assert announced <= player.opened.keys()
+        # Messages announced by a writer in an item that failed before they were activated.
+        announced = started.keys() - player.rows.keys()
+        assert announced <= player.opened_at.keys()
         assert started.keys() - announced == finished.keys() | unfinished == player.rows.keys()
-    _check_held(player, ended, finished)
+    _check_deferred(player, ended, finished)
     _check_containers(player, started, finished)
 
 
 def _failed_before_its_body(player: Player, row: Row) -> bool:
-    """Such a container shows no `node_finished`."""
+    """Whether a row is a container without a `node_finished` event, because it failed before its body started."""
     is_container = player.canvas.node(row.node).kind.is_container
-    return is_container and isinstance(row.outcome, Failed) and row.id not in player.spoken_streams
+    return is_container and isinstance(row.outcome, Failed) and row.id not in player.ended_streams
 
 
 def _subject(player: Player, event: Event) -> UUID:
-    """The activation an event is about: a container's `node_finished` names the visit that wrote its outputs."""
+    """Return the activation of an event: a container's `node_finished` names the visit that wrote its outputs."""
     assert event.activation is not None
     row = player.rows.get(event.activation)
     if row is None or row.node == event.node_id:
-        return event.activation  # a Message that never came may have been announced by its speaker
+        return event.activation  # a writer may have announced a Message that was never activated
     node, ordinal, _ = row.scope[-1]
     assert node == event.node_id
     return activation_id(RUN_ID, node, row.scope[:-1], ordinal)
 
 
-def _check_held(player: Player, ended: Mapping[UUID, int], finished: Mapping[UUID, int]) -> None:
-    """A speaker's `node_finished` comes between its Message's `message_end` and `node_finished`.
+def _check_deferred(player: Player, ended: Mapping[UUID, int], finished: Mapping[UUID, int]) -> None:
+    """Check that a writer's `node_finished` comes between its Message's `message_end` and `node_finished`.
 
-    In a circle nobody can tell which round's Message a speaker's round had.
+    Canvases with cycles are skipped: events do not show which visits of Message and writer belong together.
     """
     if player.canvas.reachability.back:
         return
     for row in player.rows.values():
-        turn = player.canvas.stream_targets.get(player.canvas.numbers[row.node])
-        is_held = turn is not None and not player.canvas.uncalled_models & player.canvas.node(row.node).bit
-        if turn is None or not is_held or isinstance(row.outcome, Failed) or row.id not in finished:
+        target = player.canvas.stream_targets.get(player.canvas.numbers[row.node])
+        is_deferred = target is not None and not player.canvas.uncalled_models & player.canvas.node(row.node).bit
+        if target is None or not is_deferred or isinstance(row.outcome, Failed) or row.id not in finished:
             continue
-        message = player.canvas.nodes[turn.message].id
+        message = player.canvas.nodes[target.message].id
         ends = [
             (ended[other.id], finished[other.id])
             for other in player.rows.values()
@@ -87,7 +88,7 @@ def _check_held(player: Player, ended: Mapping[UUID, int], finished: Mapping[UUI
 
 
 def _check_containers(player: Player, started: Mapping[UUID, int], finished: Mapping[UUID, int]) -> None:
-    """A container starts before everything in it, and finishes after."""
+    """Check that a container starts before everything in it, and finishes after."""
     for row in player.rows.values():
         if not row.scope or row.id not in started:
             continue

@@ -3,7 +3,7 @@
     --busy N     how many busy processes (8)
     --times N    how often the tests run (3)
 
-A test that fails here and not on an idle machine waits for time to pass instead of a fact, or has too short a deadline.
+A test that fails only here waits for time to pass instead of a fact, or has too short a deadline.
 The exit code is the highest of all runs.
 """
 
@@ -14,23 +14,23 @@ import sys
 
 
 def main() -> int:
-    """Run the command; the exit code."""
+    """Run the command; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.loaded")
     parser.add_argument("--busy", type=int, default=8)
     parser.add_argument("--times", type=int, default=3)
-    given, arguments = parser.parse_known_args()
-    busy = [multiprocessing.Process(target=_work, daemon=True) for _ in range(given.busy)]
+    options, arguments = parser.parse_known_args()
+    busy = [multiprocessing.Process(target=_spin, daemon=True) for _ in range(options.busy)]
     for process in busy:
         process.start()
     command = [sys.executable, "-m", "pytest", "-q", *(arguments or ["-n", "3"])]
     try:
-        return max(subprocess.run(command, check=False).returncode for _ in range(given.times))
+        return max(subprocess.run(command, check=False).returncode for _ in range(options.times))
     finally:
         for process in busy:
             process.kill()
 
 
-def _work() -> None:
+def _spin() -> None:
     while True:
         pass
 

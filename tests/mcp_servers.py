@@ -1,9 +1,9 @@
-"""MCP servers of the official SDK behind a real port, on both transports, and what was asked of them.
+"""MCP servers of the official SDK on a real port, with both transports; they record their requests.
 
     with mcp_server() as server:
         ...  # server.url, or server.sse_url; server.calls, server.sessions
 
-What it offers can be changed while it runs. `front` sees each request before the SDK does, and may answer it.
+The description of its tool can be changed while it runs. `front` gets each request before the SDK, and may answer it.
 """
 
 import asyncio
@@ -31,14 +31,14 @@ ADD = {
     "properties": {"a": {"title": "A", "type": "integer"}, "b": {"title": "B", "type": "integer"}},
     "required": ["a", "b"],
 }
-"""The schema of the tool `add` as the server tells it."""
+"""The schema of the tool `add` as the server describes it."""
 
 Front = Callable[[Request], Awaitable[Response | None]]
 
 
 @dataclass
-class Serving:
-    """A server at work."""
+class RunningMcpServer:
+    """A running server and its recorded requests."""
 
     port: int = 0
     calls: list[str] = field(default_factory=list)
@@ -56,23 +56,23 @@ class Serving:
         return f"http://127.0.0.1:{self.port}/sse"
 
     def count(self, method: str) -> int:
-        return sum(1 for asked, _, _ in self.requests if asked == method)
+        return sum(1 for sent_method, _, _ in self.requests if sent_method == method)
 
     def headers(self) -> dict[str, str]:
-        """Those of the last request."""
+        """The headers of the last request."""
         return self.requests[-1][2]
 
 
-async def of_the_handshake_era(request: Request) -> Response | None:
-    """The front of a server that knows sessions and nothing newer."""
+async def refuse_newer_versions(request: Request) -> Response | None:
+    """A `front` that refuses protocol versions without sessions."""
     version = request.headers.get("mcp-protocol-version", "2025-06-18")
     return JSONResponse({"error": "unknown"}, 400) if version >= "2026" else None
 
 
 @contextmanager
-def mcp_server() -> Generator[Serving]:
-    """A server for as long as the block takes."""
-    serving = Serving()
+def mcp_server() -> Generator[RunningMcpServer]:
+    """Run a server until the block ends."""
+    serving = RunningMcpServer()
     app = _application(serving)
     config = uvicorn.Config(app, port=0, log_level="critical", timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
@@ -90,7 +90,7 @@ def mcp_server() -> Generator[Serving]:
         thread.join(timeout=10)
 
 
-def _application(serving: Serving) -> Any:
+def _application(serving: RunningMcpServer) -> Any:
     server = _Tools("tools", log_level="CRITICAL")
     server.serving = serving
     _add_tools(server, serving)
@@ -106,9 +106,9 @@ def _application(serving: Serving) -> Any:
                 received.append(await receive())
             body = b"".join(message.get("body", b"") for message in received)
             serving.bodies.append(body.decode())
-            receive = _again(body, receive)
+            receive = _replay(body, receive)
         if scope["type"] == "http":
-            request = Request(scope, _again(body, receive) if scope["method"] == "POST" else receive)
+            request = Request(scope, _replay(body, receive) if scope["method"] == "POST" else receive)
             serving.requests.append((request.method, request.url.path, dict(request.headers)))
             if serving.front is not None:
                 answer = await serving.front(request)
@@ -120,8 +120,8 @@ def _application(serving: Serving) -> Any:
     return application
 
 
-def _again(body: bytes, receive: Receive) -> Receive:
-    """A body that was read, once more."""
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """Replay a body that was read already."""
     whole = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def received() -> Any:
@@ -131,19 +131,19 @@ def _again(body: bytes, receive: Receive) -> Receive:
 
 
 class _Tools(MCPServer):
-    """Tells of `add` in the words that hold now."""
+    """Lists `add` with its current description."""
 
-    serving: Serving
+    serving: RunningMcpServer
 
     async def list_tools(self) -> list[types.Tool]:
-        listed = await super().list_tools()
+        tools = await super().list_tools()
         return [
             tool.model_copy(update={"description": self.serving.description}) if tool.name == "add" else tool
-            for tool in listed
+            for tool in tools
         ]
 
 
-def _add_tools(server: MCPServer, serving: Serving) -> None:
+def _add_tools(server: MCPServer, serving: RunningMcpServer) -> None:
     @server.tool(structured_output=False)
     def add(a: int, b: int) -> str:
         serving.calls.append("add")
@@ -182,8 +182,8 @@ def _add_tools(server: MCPServer, serving: Serving) -> None:
 
     @server.tool(structured_output=False)
     def telling() -> str:
-        sent = serving.headers().get("authorization", "")
-        return f"I was sent {sent}. Try key=value&token=other."
+        header = serving.headers().get("authorization", "")
+        return f"I was sent {header}. Try key=value&token=other."
 
     @server.tool()
     def empty() -> types.CallToolResult:

@@ -1,7 +1,7 @@
 """Player: whole runs in memory, by the routing function alone.
 
-It keeps activations, scopes and message streams as the store would, reports what a script says in an order and grouping
-that a random source chooses, stops runs as the coordinator does, and holds every decision against the tables of
+It stores activations, scopes and message streams as the store would, reports the outcomes of a script in a random order
+and grouping, stops runs as the coordinator does, and checks every decision against the tables of
 `canvas/state/run_state.py` and the invariants of a run. State goes through JSON between every two decisions.
 """
 
@@ -30,23 +30,23 @@ from canvas.state.run_state import (
     ScopeKey,
     activation_id,
 )
-from tests.builders import RUN_ID, TOP, At, Script, seeded, usual
+from tests.builders import RUN_ID, TOP, NodeAttempt, Script, default_outcome, seeded_random
 
-UNBEGUN = (ActivationStatus.QUEUED, ActivationStatus.READY, ActivationStatus.AWAITING_STREAM)
+UNSTARTED = (ActivationStatus.QUEUED, ActivationStatus.READY, ActivationStatus.AWAITING_STREAM)
 BUSY = (ActivationStatus.READY, ActivationStatus.RUNNING, ActivationStatus.REPORTED)
 FINAL = (ActivationStatus.DONE, ActivationStatus.CLOSED)
-MOST_STEPS = 20_000
+MAX_STEPS = 20_000
 
 
 @dataclass(slots=True)
 class Row:
-    """An activation, as its row would be."""
+    """An activation, as it would be stored."""
 
     id: UUID
     node: str
     scope: ScopeKey
     ordinal: int
-    place: OrderKey
+    order_key: OrderKey
     limits: tuple[tuple[str, int], ...]
     stream_id: UUID | None
     status: ActivationStatus
@@ -58,22 +58,22 @@ class Row:
 
 @dataclass(slots=True)
 class Player:
-    """One run of a canvas. `watched`: every decision is made twice, and both must be equal."""
+    """One run of a canvas. With `check_determinism`, every decision is made twice, and both must be equal."""
 
     canvas: Canvas
-    script: Script = usual
-    rng: random.Random = field(default_factory=lambda: seeded(0))
+    script: Script = default_outcome
+    rng: random.Random = field(default_factory=lambda: seeded_random(0))
     max_running: int = 256
     max_activations: int = 0
-    watched: bool = False
+    check_determinism: bool = False
     status: RunStatus = RunStatus.QUEUED
     rows: dict[UUID, Row] = field(default_factory=dict)
-    alive: dict[UUID, Row] = field(default_factory=dict)  # rows that are neither done nor closed
-    places: set[bytes] = field(default_factory=set)
+    active: dict[UUID, Row] = field(default_factory=dict)  # rows that are neither done nor closed
+    order_keys: set[bytes] = field(default_factory=set)
     events: list[Event] = field(default_factory=list)
-    opened: dict[UUID, int] = field(default_factory=dict)
-    closed: dict[UUID, int] = field(default_factory=dict)
-    reset: list[UUID] = field(default_factory=list)
+    opened_at: dict[UUID, int] = field(default_factory=dict)
+    closed_at: dict[UUID, int] = field(default_factory=dict)
+    truncated_streams: list[UUID] = field(default_factory=list)
     texts: dict[UUID, str] = field(default_factory=dict)
     error: str = ""
     revision: int = 0
@@ -81,13 +81,13 @@ class Player:
     open_stream_id: UUID | None = None
     run_json: str = ""
     scopes: dict[ScopeKey, str] = field(default_factory=dict)
-    expiries: list[timedelta | None] = field(default_factory=list)  # of the forms that were asked last
+    form_expiries: list[timedelta | None] = field(default_factory=list)  # of the forms that were shown last
     cancelled_after: dict[str, int] = field(default_factory=dict)  # container's entry -> items after this one
     restarts_text: set[str] = field(default_factory=set)  # Messages whose text does not continue what was streamed
-    failing: tuple[int, str] | None = None  # level and node of the failure that ended the run
-    last: str | None = None
+    failure: tuple[int, str] | None = None  # level and node of the failure that ended the run
+    last_node: str | None = None
 
-    # -- driving -----------------------------------------------------------------------------------------------------
+    # -- control -----------------------------------------------------------------------------------------------------
     def begin(self) -> "Player":
         """Start the run."""
         self._move_run(RunStatus.RUNNING)
@@ -97,53 +97,53 @@ class Player:
         return self
 
     def play(self) -> "Player":
-        """Go on until the run is over or waits."""
+        """Advance until the run is over or waits."""
         if self.status is RunStatus.QUEUED:
             self.begin()
-        for _ in range(MOST_STEPS):
+        for _ in range(MAX_STEPS):
             if self.status.is_over or self.status is RunStatus.WAITING:
                 return self
             self.step()
         raise AssertionError("the run does not end")
 
-    def play_out(self) -> "Player":
-        """Go on until the run is over, answering every form."""
+    def play_and_answer(self) -> "Player":
+        """Advance until the run is over, and answer every form."""
         while not self.play().status.is_over:
             self.answer()
         return self
 
     def step(self) -> None:
-        """Some of what is ready is claimed, and some of what runs reports, all in one advance."""
-        ready = [row for row in self.alive.values() if row.status is ActivationStatus.READY]
-        for row in self._some(ready):
+        """Claim some ready activations, and apply the reports of some running ones in one advance."""
+        ready = [row for row in self.active.values() if row.status is ActivationStatus.READY]
+        for row in self._random_subset(ready):
             self._move(row, ActivationStatus.RUNNING)
-        running = [row for row in self.alive.values() if row.status is ActivationStatus.RUNNING]
-        assert running, "nothing works for the run, and it is not over"
-        self.advance(self._some(running))
+        running = [row for row in self.active.values() if row.status is ActivationStatus.RUNNING]
+        assert running, "no activation is running, and the run is not over"
+        self.advance(self._random_subset(running))
 
     def claim(self, node: str, scope: ScopeKey = TOP) -> None:
-        """A worker claims the activation of a node in a scope, so that stopping the run no longer closes it."""
+        """Claim the activation of a node in a scope, so that stopping the run no longer closes it."""
         self._move(self.row(node, scope), ActivationStatus.RUNNING)
 
     def report(self, *nodes: str, scope: ScopeKey | None = None) -> "Player":
-        """What is ready or running of these nodes (in one scope) reports, in one advance."""
+        """Report all busy activations of these nodes (in one scope), in one advance."""
         rows = [
             row
-            for row in self.alive.values()
+            for row in self.active.values()
             if row.node in nodes and row.status in BUSY and (scope is None or row.scope == scope)
         ]
-        assert {row.node for row in rows} == set(nodes), f"not all of {nodes} are at work: {self.live}"
+        assert {row.node for row in rows} == set(nodes), f"not all of {nodes} are busy: {self.busy_nodes}"
         for row in rows:
             if row.status is ActivationStatus.READY:
                 self._move(row, ActivationStatus.RUNNING)
         self.advance(rows)
         return self
 
-    def answer(self, *, happened: Collection[str] = (), unsaid: Collection[str] = ()) -> "Player":
-        """A person answers the forms that are open.
+    def answer(self, *, happened: Collection[str] = (), unanswered: Collection[str] = ()) -> "Player":
+        """Answer the open forms.
 
-        Of the nodes that nobody knows to have acted these have `happened`, nothing is said of others (`unsaid`), and
-        the rest act again.
+        Of the nodes with an unknown outcome, those in `happened` are confirmed, those in `unanswered` stay open, and
+        the rest run again.
         """
         state = self.load()
         uncertain = {
@@ -152,7 +152,7 @@ class Player:
             if not self.canvas.node(form.node_id).kind.waits_for_user
         }
         done = {activation for activation, node in uncertain.items() if node in happened}
-        again = {activation for activation, node in uncertain.items() if node not in (*happened, *unsaid)}
+        again = {activation for activation, node in uncertain.items() if node not in (*happened, *unanswered)}
         for activation in state.forms.keys() - uncertain.keys():
             self.rows[activation].answered = True
         self._apply(resume(self.canvas, state, again=again, happened=done))
@@ -163,10 +163,10 @@ class Player:
         return self
 
     def cancel(self) -> "Player":
-        """Somebody cancels the run."""
+        """Cancel the run."""
         self.is_cancel_requested = True
         self._move_run(RunStatus.STOPPING)
-        self._wind_down()
+        self._advance_stopping_run()
         return self
 
     def advance(self, rows: Sequence[Row]) -> None:
@@ -176,46 +176,46 @@ class Player:
     def _apply_reports(self, reports: list[Report]) -> None:
         self.rng.shuffle(reports)
         decision = decide(self.canvas, self.load(reports), reports)
-        if self.watched:
+        if self.check_determinism:
             assert decision == decide(self.canvas, self.load(reports), list(reversed(reports)))
         self._apply(decision)
         if self.status is RunStatus.STOPPING:
-            self._wind_down()
+            self._advance_stopping_run()
 
-    # -- what happened -----------------------------------------------------------------------------------------------
+    # -- results -----------------------------------------------------------------------------------------------------
     @property
-    def live(self) -> list[str]:
-        """Nodes that are ready or running, in canonical order."""
-        rows = sorted(self.alive.values(), key=lambda row: row.place.key)
+    def busy_nodes(self) -> list[str]:
+        """The nodes with a ready, running or reported activation, in canonical order."""
+        rows = sorted(self.active.values(), key=lambda row: row.order_key.key)
         return [row.node for row in rows if row.status in BUSY]
 
     @property
-    def ordered(self) -> list[Row]:
+    def ordered_rows(self) -> list[Row]:
         """All activations, in canonical order."""
-        return sorted(self.rows.values(), key=lambda row: row.place.key)
+        return sorted(self.rows.values(), key=lambda row: row.order_key.key)
 
     @property
     def path(self) -> list[str]:
         """All nodes that were activated, in canonical order."""
-        return [row.node for row in self.ordered]
+        return [row.node for row in self.ordered_rows]
 
     @property
-    def ran(self) -> list[str]:
+    def reported_nodes(self) -> list[str]:
         """All nodes that reported, in canonical order."""
-        return [row.node for row in self.ordered if row.outcome is not None]
+        return [row.node for row in self.ordered_rows if row.outcome is not None]
 
     @property
-    def spoken(self) -> list[str]:
-        """The nodes whose texts were shown, in the order in which they were shown."""
-        return [self.rows[stream_id].node for stream_id in self.spoken_streams]
+    def streamed_nodes(self) -> list[str]:
+        """The nodes whose streams have ended, in the order of their ends."""
+        return [self.rows[stream_id].node for stream_id in self.ended_streams]
 
     @property
-    def spoken_streams(self) -> list[UUID]:
-        """The message streams that were shown, in order."""
+    def ended_streams(self) -> list[UUID]:
+        """The message streams that have ended, in order."""
         return [event.activation for event in self.events if event.name == MESSAGE_END and event.activation]
 
     @property
-    def story(self) -> list[str]:
+    def short_events(self) -> list[str]:
         """The events in a short form: "+node" started, "-node" finished, "!node" a text has ended."""
         short = {NODE_STARTED: "+", NODE_FINISHED: "-", MESSAGE_END: "!"}
         return [f"{short[event.name]}{event.node_id}" if event.name in short else event.name for event in self.events]
@@ -224,18 +224,20 @@ class Player:
         """One activation."""
         return self.rows[activation_id(RUN_ID, node, scope, ordinal)]
 
-    def at(self, before: str, after: str) -> bool:
-        """Whether one part of the story stands before another."""
-        return self.story.index(before) < self.story.index(after)
+    def is_before(self, before: str, after: str) -> bool:
+        """Whether one of the short events comes before another."""
+        return self.short_events.index(before) < self.short_events.index(after)
 
-    # -- the store's part --------------------------------------------------------------------------------------------
-    def _some(self, rows: Sequence[Row]) -> list[Row]:
+    # -- storage -----------------------------------------------------------------------------------------------------
+    def _random_subset(self, rows: Sequence[Row]) -> list[Row]:
         return self.rng.sample(list(rows), self.rng.randint(1, len(rows))) if rows else []
 
     def _report(self, row: Row) -> Report:
         row.attempt += 1
         outcome = self.script(
-            At(self.canvas, row.node, row.scope, row.ordinal, row.attempt, row.answered, self._count(row.scope))
+            NodeAttempt(
+                self.canvas, row.node, row.scope, row.ordinal, row.attempt, row.answered, self._count(row.scope)
+            )
         )
         row.outcome = outcome
         self._move(row, ActivationStatus.REPORTED)
@@ -249,14 +251,14 @@ class Player:
             node_id=row.node,
             scope=row.scope,
             ordinal=row.ordinal,
-            order_key=row.place,
+            order_key=row.order_key,
             outcome=outcome,
             crash_count=row.crash_count,
             stream_id=row.stream_id,
             restarts_text=row.node in self.restarts_text,
             has_written=row.stream_id is not None
             and isinstance(outcome, Failed | WaitingForInput)
-            and "spoke" in outcome.outputs,
+            and "has_written" in outcome.outputs,
         )
 
     def _count(self, scope: ScopeKey) -> int | None:
@@ -267,7 +269,7 @@ class Player:
         return outcome.count if isinstance(outcome, ContainerOpened) else None
 
     def load(self, reports: Sequence[Report] | None = None) -> RunState:
-        """The state as the coordinator loads it: all scopes, or those that reports name and those around them."""
+        """Load the state as the coordinator does: all scopes, or those of the reports and their enclosing scopes."""
         state = RunState(
             RUN_ID,
             self.status,
@@ -277,9 +279,9 @@ class Player:
             open_stream_id=self.open_stream_id,
         )
         fill_run(state, json.loads(self.run_json))
-        named = {report.scope[:depth] for report in reports or () for depth in range(len(report.scope) + 1)} | {TOP}
+        keys = {report.scope[:depth] for report in reports or () for depth in range(len(report.scope) + 1)} | {TOP}
         for key, data in self.scopes.items():
-            if reports is None or self.canvas.needs_stream_order or key in named:
+            if reports is None or self.canvas.needs_stream_order or key in keys:
                 state.scopes[key] = scope_from_json(key, json.loads(data))
         return state
 
@@ -299,55 +301,55 @@ class Player:
             assert new.id not in self.rows, f"{new.node_id} is activated twice"
             assert new.status in (ActivationStatus.QUEUED, ActivationStatus.READY)
             row = Row(new.id, new.node_id, new.scope, new.ordinal, new.order_key, new.limits, new.stream_id, new.status)
-            assert row.place.key not in self.places, f"{row.node} stands where another stands"
-            self.rows[new.id] = self.alive[new.id] = row
-            self.places.add(row.place.key)
-        queued = [row for row in self.alive.values() if row.status is ActivationStatus.QUEUED]
+            assert row.order_key.key not in self.order_keys, f"{row.node} has the order key of another activation"
+            self.rows[new.id] = self.active[new.id] = row
+            self.order_keys.add(row.order_key.key)
+        queued = [row for row in self.active.values() if row.status is ActivationStatus.QUEUED]
         assert decision.promote_count <= len(queued) or self.status is RunStatus.STOPPING
-        for row in sorted(queued, key=lambda row: row.place.key)[: decision.promote_count]:
+        for row in sorted(queued, key=lambda row: row.order_key.key)[: decision.promote_count]:
             self._move(row, ActivationStatus.READY)
         self.events += decision.events
-        self.reset += decision.truncated_streams
+        self.truncated_streams += decision.truncated_streams
         self.texts |= {stream_id: text for stream_id, (_, text) in decision.default_texts.items()}
         for stream_id, offset in decision.opened_streams.items():
-            self.opened[stream_id] = before + offset
-            self.closed.pop(stream_id, None)
-        self.closed |= {stream_id: before + offset for stream_id, offset in decision.closed_streams.items()}
+            self.opened_at[stream_id] = before + offset
+            self.closed_at.pop(stream_id, None)
+        self.closed_at |= {stream_id: before + offset for stream_id, offset in decision.closed_streams.items()}
         self.cancelled_after |= decision.cancel_items_after
-        self.expiries = decision.form_expiries or self.expiries
+        self.form_expiries = decision.form_expiries or self.form_expiries
         for key in decision.closed_scopes:
             self.scopes.pop(key, None)
         for key in decision.changed_scopes & decision.run.scopes.keys():
             self.scopes[key] = json.dumps(scope_to_json(decision.run.scopes[key]))
-        self._keep_run(decision)
+        self._store_run(decision)
         self._check(decision.run)
 
-    def _keep_run(self, decision: Decision) -> None:
+    def _store_run(self, decision: Decision) -> None:
         run = decision.run
         self.revision += 1
         self._move_run(run.status)
         self.open_stream_id = run.open_stream_id
         self.run_json = json.dumps(run_to_json(run))
         self.error = decision.error or self.error
-        self.failing = (run.failure.level, run.failure.node_id) if run.failure else None
-        self.last = run.last_node[2] if run.last_node else None
+        self.failure = (run.failure.level, run.failure.node_id) if run.failure else None
+        self.last_node = run.last_node[2] if run.last_node else None
         if run.status.is_over:
             assert not run.streams
             self.scopes.clear()
-            for row in list(self.alive.values()):
+            for row in list(self.active.values()):
                 self._move(row, ActivationStatus.CLOSED)
 
-    def _wind_down(self) -> None:
-        """Close what need not run, and end the run when nothing works for it."""
+    def _advance_stopping_run(self) -> None:
+        """Close activations that need not run, and end the run once none is busy."""
         state = self.load()
         level = -1 if self.is_cancel_requested or state.failure is None else state.failure.level
-        for row in list(self.alive.values()):
-            is_later = level < 0 or row.place.level > level or row.place.region
-            if row.status is ActivationStatus.WAITING or (row.status in UNBEGUN and is_later):
+        for row in list(self.active.values()):
+            is_later = level < 0 or row.order_key.level > level or row.order_key.region
+            if row.status is ActivationStatus.WAITING or (row.status in UNSTARTED and is_later):
                 self._move(row, ActivationStatus.CLOSED)
         counted = (state.in_flight, state.queued)
-        state.in_flight = sum(row.status in BUSY for row in self.alive.values())
-        state.queued = sum(row.status is ActivationStatus.QUEUED for row in self.alive.values())
+        state.in_flight = sum(row.status in BUSY for row in self.active.values())
+        state.queued = sum(row.status is ActivationStatus.QUEUED for row in self.active.values())
         decision = finish_stopping(self.canvas, state, state.in_flight + state.queued)
         if decision.is_over or counted != (state.in_flight, state.queued):
             self._apply(decision)
@@ -356,7 +358,7 @@ class Player:
         assert status in ACTIVATION_MOVES[row.status], f"{row.node}: {row.status} -> {status}"
         row.status = status
         if status in FINAL:
-            del self.alive[row.id]
+            del self.active[row.id]
 
     def _move_run(self, status: RunStatus) -> None:
         assert status is self.status or status in RUN_MOVES[self.status], f"{self.status} -> {status}"
@@ -364,36 +366,38 @@ class Player:
 
     # -- invariants --------------------------------------------------------------------------------------------------
     def _check(self, run: RunState) -> None:
-        open_streams = [stream_id for stream_id in self.opened if stream_id not in self.closed]
+        open_streams = [stream_id for stream_id in self.opened_at if stream_id not in self.closed_at]
         assert len(open_streams) <= 1
         assert (self.open_stream_id in open_streams) if open_streams else self.open_stream_id is None
         if self.status.is_over:
-            assert not self.alive
+            assert not self.active
         if self.status is RunStatus.SUCCEEDED:
             assert {row.status for row in self.rows.values()} == {ActivationStatus.DONE}
         if self.status not in (RunStatus.RUNNING, RunStatus.WAITING):
             return
         assert set(run.scopes) <= set(self.scopes)
-        statuses = Counter(row.status for row in self.alive.values())
+        statuses = Counter(row.status for row in self.active.values())
         assert run.in_flight == sum(statuses[status] for status in BUSY)
         assert run.queued == statuses[ActivationStatus.QUEUED]
-        self._check_alive()
+        self._check_active_nodes()
         if self.status is RunStatus.WAITING:
             assert run.forms
             assert set(statuses) <= {ActivationStatus.WAITING, ActivationStatus.OPEN}
-            assert run.forms.keys() == {row.id for row in self.alive.values() if row.status is ActivationStatus.WAITING}
+            assert run.forms.keys() == {
+                row.id for row in self.active.values() if row.status is ActivationStatus.WAITING
+            }
 
-    def _check_alive(self) -> None:
-        alive: dict[ScopeKey, int] = {}
-        still: dict[ScopeKey, int] = {}
-        for row in self.alive.values():
+    def _check_active_nodes(self) -> None:
+        active: dict[ScopeKey, int] = {}
+        idle: dict[ScopeKey, int] = {}
+        for row in self.active.values():
             bit = self.canvas.node(row.node).bit
-            alive[row.scope] = alive.get(row.scope, 0) | bit
+            active[row.scope] = active.get(row.scope, 0) | bit
             if row.status in (ActivationStatus.WAITING, ActivationStatus.AWAITING_STREAM):
-                still[row.scope] = still.get(row.scope, 0) | bit
+                idle[row.scope] = idle.get(row.scope, 0) | bit
         for key, data in self.scopes.items():
             scope = scope_from_json(key, json.loads(data))
-            assert scope.active == alive.pop(key, 0)
+            assert scope.active == active.pop(key, 0)
             assert scope.idle & ~scope.active == 0
-            assert still.get(key, 0) & ~scope.idle == 0
-        assert not alive, "an activation lives in a scope that is not open"
+            assert idle.get(key, 0) & ~scope.idle == 0
+        assert not active, "an activation belongs to a scope that is not open"

@@ -1,7 +1,7 @@
-"""A mail server that speaks the protocol as far as Email needs it, and misbehaves as it is told.
+"""A mail server with the commands that Email needs; it can refuse, disconnect and stall.
 
 async with SmtpServer(tls, refuse={"RCPT": ["450 later"]}) as server:
-    ...  # server.port, server.letters
+    ...  # server.port, server.messages
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from types import TracebackType
 
 @dataclass
 class Envelope:
-    """One letter as it arrived."""
+    """One message as received."""
 
     sender: str
     recipients: list[str]
@@ -28,7 +28,7 @@ class Envelope:
 
     @property
     def html(self) -> str:
-        """The one part of the letter."""
+        """The only part of the message."""
         [part] = self.message.iter_parts()
         assert part.get_content_type() == "text/html"
         assert isinstance(part, EmailMessage)
@@ -39,7 +39,7 @@ class Envelope:
 class SmtpServer:
     """`refuse`: replies by command, used one by one instead of the usual ones; `drop_at` and `stall_at` name a command.
 
-    `BODY` stands for the moment at which the whole letter has come.
+    `BODY` stands for the end of the message data.
     """
 
     tls: ssl.SSLContext | None
@@ -54,9 +54,9 @@ class SmtpServer:
     commands: list[str] = field(default_factory=list[str])
     encrypted: list[bool] = field(default_factory=list[bool])  # for each command, beside `commands`
     logins: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
-    letters: list[Envelope] = field(default_factory=list[Envelope])
-    reached: asyncio.Event = field(default_factory=asyncio.Event)  # the command at which it stalls
-    left: asyncio.Event = field(default_factory=asyncio.Event)  # a client has gone
+    messages: list[Envelope] = field(default_factory=list[Envelope])
+    stalled: asyncio.Event = field(default_factory=asyncio.Event)  # the command at which it stalls
+    disconnected: asyncio.Event = field(default_factory=asyncio.Event)  # a client has disconnected
     _server: asyncio.Server | None = None
     _used: dict[str, int] = field(default_factory=dict[str, int])
 
@@ -75,30 +75,30 @@ class SmtpServer:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         try:
-            if await self._allowed("CONNECT", writer):
+            if await self._answer_as_usual("CONNECT", writer):
                 writer.write(self.greeting)
-                await self._talk(reader, writer)
+                await self._serve_commands(reader, writer)
         except (asyncio.IncompleteReadError, ConnectionError, ssl.SSLError, TimeoutError):
             pass
         finally:
-            self.left.set()
+            self.disconnected.set()
             writer.close()
 
-    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve_commands(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         envelope = Envelope("", [], b"")
         is_encrypted = self.implicit
         while line := (await reader.readuntil(b"\r\n")).decode("latin-1").rstrip("\r\n"):
             name = line.split(" ")[0].upper()
             self.commands.append(line)
             self.encrypted.append(is_encrypted)
-            if not await self._allowed(name, writer):
+            if not await self._answer_as_usual(name, writer):
                 if self.drop_at == name:
                     return
                 continue
             match name:
                 case "EHLO":
-                    offered = ["AUTH PLAIN LOGIN"] if is_encrypted else ["STARTTLS"] if self.tls else []
-                    replies = ["mail.test", "8BITMIME", *offered]
+                    capabilities = ["AUTH PLAIN LOGIN"] if is_encrypted else ["STARTTLS"] if self.tls else []
+                    replies = ["mail.test", "8BITMIME", *capabilities]
                     lines = (f"250{' ' if each is replies[-1] else '-'}{each}\r\n" for each in replies)
                     writer.write("".join(lines).encode())
                 case "STARTTLS":
@@ -122,11 +122,11 @@ class SmtpServer:
                     writer.write(b"354 go on\r\n")
                     body = (await reader.readuntil(b"\r\n.\r\n")).removesuffix(b".\r\n")
                     envelope.data = body.replace(b"\r\n..", b"\r\n.")
-                    self.letters.append(envelope)
-                    if await self._allowed("BODY", writer):
+                    self.messages.append(envelope)
+                    if await self._answer_as_usual("BODY", writer):
                         writer.write(b"250 taken\r\n")
                     else:
-                        self.letters.pop()
+                        self.messages.pop()
                         if self.drop_at == "BODY":
                             return
                 case "QUIT":
@@ -136,10 +136,10 @@ class SmtpServer:
                     writer.write(b"502 what?\r\n")
             await writer.drain()
 
-    async def _allowed(self, name: str, writer: asyncio.StreamWriter) -> bool:
-        """Whether a command is answered as usual; else it is refused, or there is no answer at all."""
+    async def _answer_as_usual(self, name: str, writer: asyncio.StreamWriter) -> bool:
+        """Whether a command is answered as usual; else refuse it, or do not answer."""
         if self.stall_at == name:
-            self.reached.set()
+            self.stalled.set()
             await asyncio.sleep(3600)
         if self.drop_at == name:
             return False

@@ -1,4 +1,4 @@
-"""Drivers over SQLite for the processes of database sessions, by the names of databases that nodes know."""
+"""Drivers over SQLite for the processes of database sessions, by the names of the databases that they replace."""
 
 import os
 import sqlite3
@@ -9,7 +9,7 @@ from providers.databases.drivers import Driver, Target
 
 
 def connect(target: Target) -> Any:
-    """A database in memory that knows its target and its process. An address of 8.8.4.4 refuses."""
+    """Open an in-memory database with a table of its target. The address 8.8.4.4 refuses connections."""
     if target.address == "8.8.4.4" or target.username == "nobody":
         raise OSError("connection refused")
     database = sqlite3.connect(":memory:", check_same_thread=False)
@@ -25,5 +25,5 @@ def connect(target: Target) -> Any:
 
 DRIVERS: Mapping[str, Driver] = {
     "postgres": Driver(connect, cancel=lambda connection: connection.interrupt()),
-    "mysql": Driver(connect, cancel=lambda connection: None),  # one that cannot be interrupted
+    "mysql": Driver(connect, cancel=lambda connection: None),  # a driver without interruption
 }

@@ -1,4 +1,4 @@
-"""A vendor of models on this machine: it answers as it is told, and remembers what it was asked."""
+"""A model vendor on this machine: it sends scripted replies, and records its requests."""
 
 import asyncio
 import json
@@ -7,12 +7,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-Play: TypeAlias = Callable[[asyncio.StreamWriter], Awaitable[None]]
+Reply: TypeAlias = Callable[[asyncio.StreamWriter], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A request as it arrived. Header names are lower case."""
+class ReceivedRequest:
+    """A request as received. Header names are lower case."""
 
     method: str
     target: str
@@ -26,11 +26,11 @@ class Asked:
 
 @dataclass
 class VendorServer:
-    """Plays one reply for each request, the last one again and again."""
+    """Sends one reply for each request, and repeats the last one."""
 
-    plays: list[Play]
-    requests: list[Asked] = field(default_factory=list[Asked])
-    left: asyncio.Event = field(default_factory=asyncio.Event)
+    replies: list[Reply]
+    requests: list[ReceivedRequest] = field(default_factory=list[ReceivedRequest])
+    disconnected: asyncio.Event = field(default_factory=asyncio.Event)
     port: int = 0
 
     @property
@@ -45,14 +45,14 @@ class VendorServer:
         try:
             while True:
                 self.requests.append(await _request(reader))
-                playing = asyncio.create_task(self._play(writer))
-                listening = asyncio.create_task(reader.read(1))
-                await asyncio.wait({playing, listening}, return_when=asyncio.FIRST_COMPLETED)
-                listening.cancel()
-                await asyncio.gather(listening, return_exceptions=True)
-                if not playing.done():  # nothing more is sent by a client that still waits: it has gone
-                    playing.cancel()
-                    self.left.set()
+                sending = asyncio.create_task(self._send_reply(writer))
+                reading = asyncio.create_task(reader.read(1))
+                await asyncio.wait({sending, reading}, return_when=asyncio.FIRST_COMPLETED)
+                reading.cancel()
+                await asyncio.gather(reading, return_exceptions=True)
+                if not sending.done():  # a waiting client sends nothing: it has disconnected
+                    sending.cancel()
+                    self.disconnected.set()
                     return
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
@@ -61,30 +61,30 @@ class VendorServer:
         finally:
             writer.close()
 
-    async def _play(self, writer: asyncio.StreamWriter) -> None:
-        await self.plays[min(len(self.requests), len(self.plays)) - 1](writer)
+    async def _send_reply(self, writer: asyncio.StreamWriter) -> None:
+        await self.replies[min(len(self.requests), len(self.replies)) - 1](writer)
         await writer.drain()
 
 
-def whole(body: Any, status: int = 200, **headers: str) -> Play:
-    """A reply with a JSON body; text and bytes are sent as they are. `retry_after="3"` is a header."""
+def whole(body: Any, status: int = 200, **headers: str) -> Reply:
+    """Make a reply with a JSON body; text and bytes are sent unchanged. `retry_after="3"` is a header."""
     content = body if isinstance(body, bytes) else (body if isinstance(body, str) else json.dumps(body)).encode()
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    given = {"content-type": "application/json", "content-length": str(len(content)), **named}
+    all_headers = {"content-type": "application/json", "content-length": str(len(content)), **named}
 
-    async def play(writer: asyncio.StreamWriter) -> None:
-        writer.write(_head(status, given) + content)
+    async def send(writer: asyncio.StreamWriter) -> None:
+        writer.write(_head(status, all_headers) + content)
 
-    return play
+    return send
 
 
-def streamed(*pieces: bytes, kind: str = "text/event-stream", then: str = "end") -> Play:
-    """A reply in pieces; `then` it ends, breaks off, or hangs until the client has gone."""
+def streamed(*chunks: bytes, kind: str = "text/event-stream", then: str = "end") -> Reply:
+    """Make a reply in chunks; `then` it ends, breaks, or hangs until the client disconnects."""
 
-    async def play(writer: asyncio.StreamWriter) -> None:
+    async def send(writer: asyncio.StreamWriter) -> None:
         writer.write(_head(200, {"content-type": kind, "transfer-encoding": "chunked"}))
-        for piece in pieces:
-            writer.write(f"{len(piece):x}\r\n".encode() + piece + b"\r\n")
+        for chunk in chunks:
+            writer.write(f"{len(chunk):x}\r\n".encode() + chunk + b"\r\n")
             await writer.drain()
         if then == "hang":
             await asyncio.Event().wait()
@@ -93,11 +93,11 @@ def streamed(*pieces: bytes, kind: str = "text/event-stream", then: str = "end")
         else:
             writer.write(b"0\r\n\r\n")
 
-    return play
+    return send
 
 
-def events(*documents: Any, named: bool = False, then: str = "end") -> Play:
-    """Server-sent events with JSON in them; `named` ones say their `type` on a line of its own."""
+def events(*documents: Any, named: bool = False, then: str = "end") -> Reply:
+    """Make a reply of server-sent events with JSON; `named` events have their `type` on a separate line."""
 
     def event(document: Any) -> bytes:
         name = f"event: {document['type']}\n" if named else ""
@@ -107,8 +107,8 @@ def events(*documents: Any, named: bool = False, then: str = "end") -> Play:
 
 
 @asynccontextmanager
-async def vendor_server(*plays: Play) -> AsyncGenerator[VendorServer]:
-    server = VendorServer(list(plays))
+async def vendor_server(*replies: Reply) -> AsyncGenerator[VendorServer]:
+    server = VendorServer(list(replies))
     listener = await asyncio.start_server(server.serve, "127.0.0.1", 0)
     server.port = listener.sockets[0].getsockname()[1]
     try:
@@ -117,11 +117,11 @@ async def vendor_server(*plays: Play) -> AsyncGenerator[VendorServer]:
         listener.close()
 
 
-async def _request(reader: asyncio.StreamReader) -> Asked:
+async def _request(reader: asyncio.StreamReader) -> ReceivedRequest:
     first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().removesuffix("\r\n\r\n").split("\r\n")
     headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
     method, target, _ = first.split(" ")
-    return Asked(method, target, headers, await reader.readexactly(int(headers.get("content-length", "0"))))
+    return ReceivedRequest(method, target, headers, await reader.readexactly(int(headers.get("content-length", "0"))))
 
 
 def _head(status: int, headers: dict[str, str]) -> bytes:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast, get_args
-from uuid import UUID
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
@@ -20,6 +19,7 @@ from canvas.document.references import Ref
 from canvas.document.secret_fields import SecretPosition
 from canvas.errors import AttemptStopped, BudgetExceeded, ExecutorError, NodeFailure
 from canvas.graph.canvas import Node
+from canvas.ids import RunId, TenantId
 from canvas.outcome import OVER_BUDGET, POSTPONED, UNKNOWN_OUTCOME, UNKNOWN_TEXT, Failed, Finished, Outcome
 from components import registry, tools
 from components.base import Component, Effect
@@ -35,9 +35,9 @@ from scheduler.coordinator.version_cache import CompiledVersion
 from scheduler.messaging.redis_bus import TextDeltaPublisher
 from store.agents import canvas_secrets
 from store.agents.canvas_secrets import CanvasSecrets
+from store.db.db_errors import is_outage
 from store.db.transaction import Transaction
 from store.files.blobs import Blobs
-from store.primitives.db_errors import is_outage
 from store.primitives.encryption import CannotUnseal, EncryptionKey
 from store.runs import activations, scopes
 from store.runs.activations import Claim
@@ -80,15 +80,15 @@ class AttemptDependencies:
     models: CachedTenantModels
     text_deltas: TextDeltaPublisher
     time_limit: TimeLimit
-    read_file: Callable[[UUID, UUID, Mapping[str, Any], str], str | UnparsedFile]
-    services: Callable[[UUID], Services]  # by tenant
+    read_file: Callable[[TenantId, RunId, Mapping[str, Any], str], str | UnparsedFile]
+    services: Callable[[TenantId], Services]  # by tenant
     blobs: Blobs | None
     inline_advance: bool = True
     fast_path: FastPath = field(default_factory=FastPath)
     report_batcher: ReportBatcher = field(default_factory=ReportBatcher)
     caches: ValueCaches = field(default_factory=ValueCaches)
     output_limits: OutputLimits = field(default_factory=OutputLimits)
-    caller_headers: Callable[[UUID, Mapping[str, Any]], Mapping[str, str]] = lambda tenant_id, request: {}
+    caller_headers: Callable[[TenantId, Mapping[str, Any]], Mapping[str, str]] = lambda tenant_id, request: {}
     cost_model: CostModel = field(default_factory=CostModel)
     encryption_key: EncryptionKey | None = None  # None: secrets of canvases stay encrypted
     rate_limiter: RateLimiter | None = None  # None: requests of tools do not wait for their vendors' rate limits

@@ -4,16 +4,16 @@ import os
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from uuid import UUID
 
+from canvas.ids import TenantId
 from components import plugins
 from knowledge.bases.ingestion import Ingestion
 from knowledge.bases.search import KnowledgeBaseSearch
 from knowledge.index.index_cache import IndexCache
 from knowledge.memory.extraction import Extraction
 from knowledge.memory.memories import MemoryStore
+from providers.address_policy import Guard
 from providers.databases.databases import database_location
-from providers.http.address_policy import Guard
 from providers.interfaces import Services
 from providers.models.billing.cost_estimates import CostModel
 from providers.models.billing.prices import Prices, read_prices
@@ -60,7 +60,7 @@ class Environment:
     blobs: Blobs | None = None
     costs: CostModel = field(default_factory=CostModel)
     services: ServiceConfig = field(default_factory=ServiceConfig)
-    script: Callable[[UUID], Script | None] = lambda _: None  # by tenant: what stands in for all its models
+    script: Callable[[TenantId], Script | None] = lambda _: None  # by tenant: what stands in for all its models
     retry_policy: RetryPolicy | None = None
     read_file: ReadFile | None = None  # None: from the file storage
     rate_window: float = WINDOW  # seconds of a vendor's "per minute"
@@ -71,10 +71,10 @@ def build_worker(
     coordinator: Coordinator,
     redis_url: str,
     *,
-    script: Callable[[UUID], Script | None] = lambda _: None,
+    script: Callable[[TenantId], Script | None] = lambda _: None,
     retry_policy: RetryPolicy | None = None,
     read_file: ReadFile | None = None,
-    of_tenant: Callable[[UUID, Services], Services] | None = None,
+    of_tenant: Callable[[TenantId, Services], Services] | None = None,
     guard: Guard | None = None,
 ) -> Worker:
     """Return a worker on these servers. Each optional argument stands in for what the settings name."""

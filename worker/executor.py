@@ -8,15 +8,16 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
+from canvas.ids import ActivationId, LeaseId, RunId
 from canvas.outcome import Failed
 from providers.isolation.limited_process import OWNER
+from store.db.db_errors import is_outage
 from store.primitives import outcome_codec
-from store.primitives.db_errors import is_outage
 from store.runs import activations, reports
 from store.runs.activations import Claim
 from store.runs.reports import ReportPayload
@@ -40,7 +41,9 @@ class Executor(AttemptDependencies):
     claims: ClaimBatcher
     poison_slot: PoisonTaskSlot = field(default_factory=PoisonTaskSlot)
 
-    def execute(self, run_id: UUID, activation_id: UUID, continuation: LocalContinuation | None = None) -> bool:
+    def execute(
+        self, run_id: RunId, activation_id: ActivationId, continuation: LocalContinuation | None = None
+    ) -> bool:
         """Execute an activation if it is still ready. Safe to call twice at the same time, or without need.
 
         A suspected poison task waits, without a lease, while the process executes another one; the thread that ends the
@@ -50,7 +53,7 @@ class Executor(AttemptDependencies):
         task: TaskRef | None = (run_id, activation_id)
         claimed = continuation.pop(activation_id) if continuation is not None else None
         while task is not None:
-            attempt = claimed.attempt if claimed is not None else Attempt(*task, uuid4())
+            attempt = claimed.attempt if claimed is not None else Attempt(*task, LeaseId(uuid4()))
             if claimed is None and not self.leases.register(attempt):
                 return False
             try:
@@ -112,7 +115,7 @@ class Executor(AttemptDependencies):
             time.sleep(pause)
         return self.claims.claim(attempt, self._claim, self._claim_batch)
 
-    def _claim_batch(self, attempts: Sequence[Attempt]) -> Mapping[UUID, Claim]:
+    def _claim_batch(self, attempts: Sequence[Attempt]) -> Mapping[LeaseId, Claim]:
         """Claim several activations in one statement; return the claims by lease id, {} if the database fails."""
         tasks = [(attempt.run_id, attempt.activation_id, attempt.lease_id) for attempt in attempts]
         try:

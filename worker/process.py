@@ -11,14 +11,15 @@ import settings
 import telemetry
 from providers.models.transport.clients import warm_up
 from scheduler.bootstrap import Role, build_coordinator
+from scheduler.celery_startup import connect_start
 from scheduler.health.broker_probe import QUEUE_DELETE_TIMEOUT, BrokerProbe
 from scheduler.health.watchdog import LOCK_WATCHDOG_DELAY, LockWatchdog, Watchdog, exit_for_restart
 from scheduler.messaging.celery_app import make_app
-from scheduler.messaging.celery_startup import connect_start
 from scheduler.metrics import Metrics
 from settings import Settings
 from worker.bootstrap import build_worker
-from worker.fastpath.admission import COMPUTING_THREADS, Admission
+from worker.computing_threads import COMPUTING_THREADS
+from worker.fastpath.admission import Admission
 from worker.fastpath.switches import fast_path_of
 from worker.leases.leases import LAST_REPORTS
 from worker.leases.loop_watchdog import EventLoopWatchdog

@@ -12,9 +12,9 @@ import structlog
 
 from canvas import budget
 from canvas.errors import ExecutorError
-from canvas.events.run_warnings import MODEL_ERRORS, WARNINGS, warnings_in
 from canvas.graph.canvas import NodeKind
 from canvas.outcome import POSTPONED, ContainerExited, Failed, Finished, Outcome
+from canvas.run_warnings import MODEL_ERRORS, WARNINGS, warnings_in
 from canvas.state.run_state import ScopeKey, container_entry
 from components.context import THINK_END, THINK_START
 from providers.models.types.chat import Usage

@@ -10,21 +10,21 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 from typing import Any
-from uuid import UUID
 
 import structlog
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from canvas.errors import NodeFailure
-from canvas.events.run_warnings import MAX_WARNING_LENGTH, MODEL_ERRORS
+from canvas.ids import ActivationId, LeaseId
 from canvas.outcome import Outcome
+from canvas.run_warnings import MAX_WARNING_LENGTH, MODEL_ERRORS
 from scheduler.coordinator import run_snapshots
 from scheduler.coordinator.coordinator import Coordinator
 from scheduler.coordinator.decision_writer import Advance
 from scheduler.coordinator.run_snapshots import RunSnapshot
 from store.db.database import MAX_TRANSACTION_TIME
+from store.db.db_errors import is_outage, is_time_limit_error
 from store.db.transaction import Transaction
-from store.primitives.db_errors import is_outage, is_time_limit_error
 from store.runs import activations, decisions, reports, run_rows
 from store.runs.activations import Claim
 from store.runs.decisions import CachedRun
@@ -311,7 +311,7 @@ class Reporter:
         with self.coordinator.database.statements() as tx:
             return reports.was_stored(tx, self.claim.run_id, self.claim.id, self.claim.lease_id)
 
-    def _find_activation(self, lease_id: UUID) -> UUID | None:
+    def _find_activation(self, lease_id: LeaseId) -> ActivationId | None:
         """Return the activation of the run that is running under a lease."""
         with self.coordinator.database.statements() as tx:
             return activations.find_by_lease(tx, self.claim.run_id, lease_id)

@@ -7,6 +7,7 @@ from uuid import UUID
 from celery.exceptions import Reject
 from celery.signals import worker_process_init, worker_ready, worker_shutdown, worker_shutting_down
 
+from canvas.ids import ActivationId, RunId
 from scheduler.messaging.celery_app import EXECUTE, EXTRACT, INGEST, QUEUE_PROBE
 from store.monitoring import queue_probes
 from worker.fastpath.inline_tasks import request_class, thread_continuation
@@ -20,7 +21,8 @@ app = process.app
 def execute(run_id: str, activation_id: str) -> None:
     """Execute an activation."""
     worker = process.worker
-    if not worker.execute(UUID(run_id), UUID(activation_id), thread_continuation(worker.execution.new_continuation)):
+    ids = RunId(UUID(run_id)), ActivationId(UUID(activation_id))
+    if not worker.execute(*ids, thread_continuation(worker.execution.new_continuation)):
         raise Reject("The process is shutting down.", requeue=True)
 
 

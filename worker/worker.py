@@ -2,8 +2,8 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from uuid import UUID
 
+from canvas.ids import ActivationId, RunId
 from providers.isolation.limited_process import close_limited_processes
 from store.db.database import Database
 from worker.event_loop import WorkerLoop
@@ -25,7 +25,9 @@ class Worker:
     renewals: Database
     close_connections: Callable[[], Awaitable[None]]  # of everything that has connections on the loop
 
-    def execute(self, run_id: UUID, activation_id: UUID, continuation: LocalContinuation | None = None) -> bool:
+    def execute(
+        self, run_id: RunId, activation_id: ActivationId, continuation: LocalContinuation | None = None
+    ) -> bool:
         """Execute an activation. False: the process is shutting down, and another worker must have the message."""
         return self.execution.execute(run_id, activation_id, continuation)
 

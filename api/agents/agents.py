@@ -2,24 +2,24 @@
 
 from collections.abc import Mapping
 from typing import Any
-from uuid import UUID
 
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from api.agents.findings import findings_json, missing_models, missing_sources, parse_document, refuse_errors
-from api.dependencies import ApiContext, ApiContextDep
-from api.http.auth import ApiTokenCaller, RequestPrincipal
+from api.agents.cancel import cancel_open_runs
+from api.findings import findings_json, missing_models, missing_sources, parse_document, refuse_errors
 from api.http.errors import ARGUMENT, DATA, FORBIDDEN, RequestRefused, no_access, not_found
-from api.http.idempotency import OnceByCanvas
 from api.http.paging import ListPageDep, is_true, parse_list, parse_order
-from api.http.replies import date, id_or_unused, milliseconds, parse_id, success
-from api.http.request_bodies import CanvasBody, body_openapi, ignored_field_warnings, parse_body
+from api.http.replies import date, id_or_unused, milliseconds, parse_canvas_id, parse_id, success
 from api.http.schemas import CanvasFields, PublishBody
-from api.runs.cancel import cancel_open_runs
+from api.requests.auth import ApiTokenCaller, RequestPrincipal
+from api.requests.dependencies import ApiContext, ApiContextDep
+from api.requests.idempotency import OnceByCanvas
+from api.requests.request_bodies import CanvasBody, body_openapi, ignored_field_warnings, parse_body
 from canvas.document import component_names
 from canvas.document.document import Document
 from canvas.errors import Conflict, NotFound
+from canvas.ids import CanvasId, VersionId
 from canvas.validation.findings import Finding
 from components.checks.check import findings_of, refusals_of
 from store.agents import canvas_list, canvas_secrets, canvases, versions
@@ -65,7 +65,7 @@ def list_agents(
             canvas_list.CanvasFilter(
                 keywords=keywords,
                 title=title,
-                ids=[id_or_unused(entry) for entry in parse_list(id)],
+                ids=[CanvasId(id_or_unused(entry)) for entry in parse_list(id)],
                 categories=parse_list(canvas_category),
                 types=parse_list(canvas_type),
                 tags=parse_list(tags),
@@ -90,7 +90,7 @@ def create_agent(context: ApiContextDep, principal: ApiTokenCaller, body: Canvas
         raise RequestRefused(ARGUMENT, "No title in request.")
     findings = findings_of(document)
     refuse_errors(findings if wanted.release else refusals_of(document, findings))
-    canvas_id = new_id()
+    canvas_id = CanvasId(new_id())
     sealed = context.canvas_secrets(principal.tenant_id, canvas_id).seal_document(document.raw)
     with once.transaction(context.database) as tx:
         try:
@@ -118,7 +118,7 @@ def create_agent(context: ApiContextDep, principal: ApiTokenCaller, body: Canvas
 @router.get("/agents/{agent_id}")
 def get_agent(context: ApiContextDep, principal: ApiTokenCaller, agent_id: str) -> Response:
     """Get an agent with its draft. Secrets are masked; an update with a mask keeps the stored secret."""
-    canvas_id = parse_id(agent_id)
+    canvas_id = parse_canvas_id(agent_id)
     if canvas_id is None:
         raise not_found(DOES_NOT_EXIST)
     with context.database.transaction() as tx:
@@ -237,7 +237,7 @@ def get_caller_canvas(
 
     Raises RequestRefused, with the same reply for a missing canvas and for one of another tenant.
     """
-    canvas_id = parse_id(agent_id)
+    canvas_id = parse_canvas_id(agent_id)
     if canvas_id is None:
         raise no_access()
     read = canvases.lock if locked else canvases.get
@@ -289,11 +289,11 @@ def _find_missing(
     return models + missing_sources(tx, principal.tenant_id, document, elsewhere=context.has_search_server)
 
 
-def _parse_version_id(text: str) -> UUID:
+def _parse_version_id(text: str) -> VersionId:
     version_id = parse_id(text)
     if version_id is None:
         raise not_found("Version not found.")
-    return version_id
+    return VersionId(version_id)
 
 
 # -- shapes -----------------------------------------------------------------------------------------------------------

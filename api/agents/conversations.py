@@ -1,23 +1,23 @@
 """Routes of an agent's conversations (`sessions` in RAGFlow's paths): list, create, get, delete."""
 
 from datetime import UTC, datetime, timedelta
-from uuid import UUID
 
 from fastapi import APIRouter
 from fastapi.responses import Response
 
 from api.agents import session_wire
 from api.agents.agents import get_caller_canvas
-from api.dependencies import ApiContext, ApiContextDep
-from api.http.auth import ApiTokenCaller, RequestPrincipal
+from api.agents.cancel import cancel_open_runs
 from api.http.errors import ARGUMENT, RequestRefused, not_found
-from api.http.idempotency import OnceByBody
 from api.http.paging import ListPageDep, is_true, parse_list, parse_order
-from api.http.replies import id_or_unused, json_reply, parse_id, result, success
-from api.http.request_bodies import SmallBody, body_openapi, ignored_field_warnings, parse_body, with_query
+from api.http.replies import id_or_unused, json_reply, parse_canvas_id, parse_session_id, result, success
 from api.http.schemas import DeleteSessionsBody, NewSessionBody
-from api.runs.cancel import cancel_open_runs
+from api.requests.auth import ApiTokenCaller, RequestPrincipal
+from api.requests.dependencies import ApiContext, ApiContextDep
+from api.requests.idempotency import OnceByBody
+from api.requests.request_bodies import SmallBody, body_openapi, ignored_field_warnings, parse_body, with_query
 from canvas.errors import NotFound
+from canvas.ids import CanvasId, SessionId
 from store.agents import canvases, conversations, versions
 from store.agents.conversations import Conversation
 from store.db.transaction import Transaction
@@ -41,7 +41,7 @@ def create_session(
     wanted = parse_body(NewSessionBody, with_query(body, user_id=user_id, release=release))
     with once.transaction(context.database) as tx:
         try:
-            stored = canvases.get(tx, principal.tenant_id, id_or_unused(agent_id))
+            stored = canvases.get(tx, principal.tenant_id, CanvasId(id_or_unused(agent_id)))
         except NotFound:
             raise not_found("Agent not found.") from None
         chosen = versions.lock_latest_released if wanted.release else versions.lock_draft_version
@@ -84,7 +84,7 @@ def list_sessions(
             principal.tenant_id,
             canvas.id,
             conversations.ConversationFilter(
-                ids=[id_or_unused(entry) for entry in parse_list(id)],
+                ids=[SessionId(id_or_unused(entry)) for entry in parse_list(id)],
                 user_id=exp_user_id or user_id,
                 keywords=keywords,
                 since=_parse_time(from_date, "from_date"),
@@ -131,16 +131,16 @@ def delete_sessions(context: ApiContextDep, principal: ApiTokenCaller, agent_id:
         return result(None)
     if not wanted.ids:
         return result(None)
-    ids = [session_id for session_id in map(parse_id, wanted.ids) if session_id is not None]
+    ids = [session_id for session_id in map(parse_session_id, wanted.ids) if session_id is not None]
     return _deletion_reply(wanted.ids, _delete(context, principal, canvas.id, ids))
 
 
-def _deletion_reply(requested_ids: list[str], deleted: set[UUID]) -> Response:
+def _deletion_reply(requested_ids: list[str], deleted: set[SessionId]) -> Response:
     """Return the reply about a deleted list, with errors for unknown and duplicate ids."""
     errors: list[str] = []
-    seen: set[UUID] = set()
+    seen: set[SessionId] = set()
     for text in requested_ids:
-        session_id = parse_id(text)
+        session_id = parse_session_id(text)
         if session_id in seen:
             errors.append(f"Duplicate session ids: {text}")
         elif session_id is None or session_id not in deleted:
@@ -155,17 +155,17 @@ def _deletion_reply(requested_ids: list[str], deleted: set[UUID]) -> Response:
 
 
 def _get_session(tx: Transaction, principal: RequestPrincipal, agent_id: str, session_id: str) -> Conversation:
-    canvas_id, conversation_id = parse_id(agent_id), parse_id(session_id)
+    canvas_id, conversation_id = parse_canvas_id(agent_id), parse_session_id(session_id)
     if canvas_id is None or conversation_id is None:
         raise not_found(UNKNOWN)
     return conversations.get(tx, principal.tenant_id, conversation_id, canvas_id)
 
 
 def _delete(
-    context: ApiContext, principal: RequestPrincipal, canvas_id: UUID, session_ids: list[UUID] | None
-) -> set[UUID]:
+    context: ApiContext, principal: RequestPrincipal, canvas_id: CanvasId, session_ids: list[SessionId] | None
+) -> set[SessionId]:
     """Delete the named conversations, or all, and return their ids. Cancel runs that are accepted meanwhile too."""
-    deleted = set[UUID]()
+    deleted = set[SessionId]()
     cancel_open_runs(context, principal, canvas_id, session_ids)
     with context.database.transaction() as tx:
         if session_ids is None:

@@ -7,12 +7,12 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from pydantic import Field
 
-from api.dependencies import ApiContextDep
-from api.http.auth import ApiTokenCaller
 from api.http.errors import ARGUMENT, DATA, RequestRefused
 from api.http.replies import success
-from api.http.request_bodies import SmallBody, body_openapi, ignored_field_warnings, parse_body, validate_fields
 from api.http.schemas import Body, NoEffect
+from api.requests.auth import ApiTokenCaller
+from api.requests.dependencies import ApiContextDep
+from api.requests.request_bodies import SmallBody, body_openapi, ignored_field_warnings, parse_body, validate_fields
 from canvas.errors import AddressRefused, ToolError
 from components.tools.sql.exesql import ExeSQLParams
 from providers.interfaces import Databases

@@ -7,11 +7,11 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 
 from api.agents.agents import get_caller_canvas
-from api.agents.findings import parse_document
-from api.dependencies import ApiContextDep
-from api.http.auth import ApiTokenCaller
+from api.findings import parse_document
 from api.http.errors import not_found
 from api.http.replies import success
+from api.requests.auth import ApiTokenCaller
+from api.requests.dependencies import ApiContextDep
 from canvas.document import defaults
 from canvas.document.document import Entry
 from canvas.validation import reference_scan

@@ -11,12 +11,12 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
 from api.agents.agents import get_caller_canvas
-from api.dependencies import ApiContext, ApiContextDep, run_in_thread
-from api.http.auth import AnyTokenCaller, ApiTokenCaller, RequestPrincipal
 from api.http.errors import no_access, not_found
-from api.http.idempotency import IdempotentRequest, make_file_request
-from api.http.replies import parse_id, success
-from api.http.uploads import (
+from api.http.replies import parse_canvas_id, parse_id, success
+from api.requests.auth import AnyTokenCaller, ApiTokenCaller, RequestPrincipal
+from api.requests.dependencies import ApiContext, ApiContextDep, run_in_thread
+from api.requests.idempotency import IdempotentRequest, make_file_request
+from api.requests.uploads import (
     MAX_NAME_CHARS,
     OCTETS,
     fetch_file,
@@ -92,7 +92,7 @@ async def upload(
 
 
 def _check_agent(context: ApiContext, principal: RequestPrincipal, agent_id: str) -> None:
-    canvas_id = parse_id(agent_id)
+    canvas_id = parse_canvas_id(agent_id)
     if canvas_id is not None and not principal.may_use(canvas_id):
         raise no_access()
     with context.database.transaction() as tx:

@@ -3,8 +3,8 @@
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from api.http.auth import ApiTokenCaller
 from api.http.replies import success
+from api.requests.auth import ApiTokenCaller
 from components import plugins
 
 router = APIRouter(tags=["components"])

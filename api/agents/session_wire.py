@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from api.dependencies import ApiContext
 from api.http.replies import date, milliseconds
+from api.requests.dependencies import ApiContext
 from canvas.document import defaults
 from canvas.document.document import Document
 from canvas.events.stream_sequencer import markers_to_tags
+from canvas.ids import RunId, SessionId, TenantId
 from components import registry
 from scheduler.views import run_view
 from store.agents import conversations
@@ -24,12 +25,14 @@ class SessionMessages:
     """The messages of a session, and the sources that its runs may cite."""
 
     messages: Sequence[ConversationMessage]
-    run_ids: Sequence[UUID]
-    answers: Mapping[UUID, str]
-    citations: Mapping[UUID, Mapping[str, Any]]
+    run_ids: Sequence[RunId]
+    answers: Mapping[RunId, str]
+    citations: Mapping[RunId, Mapping[str, Any]]
 
 
-def load_messages(tx: Transaction, tenant_id: UUID, session_ids: Sequence[UUID]) -> dict[UUID, SessionMessages]:
+def load_messages(
+    tx: Transaction, tenant_id: TenantId, session_ids: Sequence[SessionId]
+) -> dict[SessionId, SessionMessages]:
     """Return messages and sources of sessions of a tenant. The number of statements does not depend on theirs."""
     found = conversations.list_messages_of(tx, tenant_id, session_ids)
     runs_of = {
@@ -109,7 +112,7 @@ def _load_messages(tx: Transaction, session: Conversation) -> SessionMessages:
     return load_messages(tx, session.tenant_id, [session.id])[session.id]
 
 
-def _stored_answers(messages: Sequence[ConversationMessage]) -> dict[UUID, str]:
+def _stored_answers(messages: Sequence[ConversationMessage]) -> dict[RunId, str]:
     """Return the answers that a conversation has stored of deleted runs, which have no activations any more."""
     return {
         message.run_id: str(message.content.get("content") or "")
@@ -163,13 +166,9 @@ def _message_json(message: ConversationMessage, content: Any) -> dict[str, Any]:
     return {
         "role": message.role,
         "content": content,
-        "id": _id(message.run_id or UUID(int=message.number)),
+        "id": (message.run_id or UUID(int=message.number)).hex,
         "created_at": message.created_at.timestamp(),
     }
-
-
-def _id(run_id: UUID) -> str:
-    return run_id.hex
 
 
 def _text(content: Any) -> Any:

@@ -3,13 +3,14 @@
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from api.dependencies import ApiContextDep
-from api.http.auth import ApiTokenCaller
 from api.http.errors import FORBIDDEN, RequestRefused
 from api.http.replies import id_or_unused, success
-from api.http.request_bodies import SmallBody, body_openapi, parse_body
 from api.http.schemas import TagsBody
+from api.requests.auth import ApiTokenCaller
+from api.requests.dependencies import ApiContextDep
+from api.requests.request_bodies import SmallBody, body_openapi, parse_body
 from canvas.errors import NotFound
+from canvas.ids import CanvasId
 from store.agents import canvas_list
 
 router = APIRouter(tags=["agents"])
@@ -30,7 +31,7 @@ def set_tags(context: ApiContextDep, principal: ApiTokenCaller, agent_id: str, b
     tags = wanted.tags.split(",") if isinstance(wanted.tags, str) else wanted.tags
     with context.database.transaction() as tx:
         try:
-            canvas_list.set_tags(tx, principal.tenant_id, id_or_unused(agent_id), tags)
+            canvas_list.set_tags(tx, principal.tenant_id, CanvasId(id_or_unused(agent_id)), tags)
         except NotFound as missing:
             raise RequestRefused(FORBIDDEN, missing.message, data=False, is_absent=True) from None
     return success(True)

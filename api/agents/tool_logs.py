@@ -7,11 +7,12 @@ from uuid import UUID
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from api.dependencies import ApiContext, ApiContextDep
-from api.http.auth import AnyTokenCaller, ApiTokenCaller, RequestPrincipal
 from api.http.errors import no_access
 from api.http.replies import parse_id, success
+from api.requests.auth import AnyTokenCaller, ApiTokenCaller, RequestPrincipal
+from api.requests.dependencies import ApiContext, ApiContextDep
 from canvas.errors import NotFound
+from canvas.ids import CanvasId, SessionId
 from store.agents import canvases, conversations
 from store.db.transaction import Transaction
 from store.runs import attempt_records, external_ids
@@ -54,13 +55,13 @@ def _resolve_id(tx: Transaction, principal: RequestPrincipal, named: str) -> UUI
     written = parse_id(named)
     if principal.link is not None:
         is_open = written is not None and (
-            principal.may_use(written)
+            principal.may_use(CanvasId(written))
             or conversations.is_of_link(tx, principal.tenant_id, written, principal.link.token_id)
         )
         return written if is_open else None
     if written is not None:
-        for find in (canvases.get, conversations.get):
-            with suppress(NotFound):
-                find(tx, principal.tenant_id, written)
-                return written
+        with suppress(NotFound):
+            return canvases.get(tx, principal.tenant_id, CanvasId(written)).id
+        with suppress(NotFound):
+            return conversations.get(tx, principal.tenant_id, SessionId(written)).id
     return external_ids.find_run(tx, principal.tenant_id, named)

@@ -1,1 +1,1 @@
-"""HTTP basics: authentication, errors, request bodies, paging, idempotency keys, uploads, replies."""
+"""HTTP basics: errors, replies, query parameters, paging, and work that outlives its request."""

@@ -24,7 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from api.http.replies import json_reply
 from api.http.reply_styles import Style, style_of
 from canvas.errors import Conflict, ExecutorError, InvalidRequest, NotAllowed, NotFound, ValueGone
-from store.primitives.db_errors import is_outage, outage_reason
+from store.db.db_errors import is_outage, outage_reason
 
 log = structlog.get_logger()
 
@@ -77,7 +77,7 @@ class UnsupportedParameter(InvalidRequest):
 
 
 class RepeatedRequest(Exception):
-    """An earlier request with the same idempotency key got this reply (api/http/idempotency.py)."""
+    """An earlier request with the same idempotency key got this reply (api/requests/idempotency.py)."""
 
     def __init__(self, reply: Response) -> None:
         super().__init__("The request was executed before.")

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from fastapi.responses import Response
 
+from canvas.ids import CanvasId, SessionId
 from store.primitives.json_codec import encode
 from store.runs.external_ids import uuid_of
 
@@ -52,3 +53,15 @@ def id_or_unused(text: Any) -> UUID:
 def parse_id(text: Any) -> UUID | None:
     """Return the id in a client's text, with or without hyphens; None if it is not an id."""
     return uuid_of(text) if isinstance(text, str) else None
+
+
+def parse_canvas_id(text: Any) -> CanvasId | None:
+    """Return the id of an agent in a client's text; None if it is not an id."""
+    parsed = parse_id(text)
+    return CanvasId(parsed) if parsed is not None else None
+
+
+def parse_session_id(text: Any) -> SessionId | None:
+    """Return the id of a session in a client's text; None if it is not an id."""
+    parsed = parse_id(text)
+    return SessionId(parsed) if parsed is not None else None

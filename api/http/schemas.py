@@ -1,6 +1,6 @@
 """Schemas of request bodies, which also describe them in OpenAPI.
 
-Keys with null count as absent; unknown keys are refused (api/http/request_bodies.py). RAGFlow's clients send some
+Keys with null count as absent; unknown keys are refused (api/requests/request_bodies.py). RAGFlow's clients send some
 fields that have no effect here. A schema lists these with the values that need no effect (`without_effect`), and a
 reply warns about any other value.
 """

@@ -8,15 +8,15 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response
 from pydantic import Field, StringConstraints
 
-from api.dependencies import ApiContext, ApiContextDep
-from api.http.auth import ApiTokenCaller, RequestPrincipal
 from api.http.errors import ARGUMENT, DATA, RequestRefused, not_found
-from api.http.idempotency import OnceByBody
 from api.http.paging import ListPageDep, is_true, parse_list, parse_order
 from api.http.replies import json_reply, parse_id, success
-from api.http.request_bodies import SmallBody, body_openapi, ignored_field_warnings, parse_body
 from api.http.schemas import READ_ONLY_FIELDS, Body, Flag, NoEffect
 from api.knowledge import knowledge_wire
+from api.requests.auth import ApiTokenCaller, RequestPrincipal
+from api.requests.dependencies import ApiContext, ApiContextDep
+from api.requests.idempotency import OnceByBody
+from api.requests.request_bodies import SmallBody, body_openapi, ignored_field_warnings, parse_body
 from canvas.errors import ModelError, NotFound
 from knowledge.bases.chunking import DEFAULTS, MAX_TOKENS, MIN_TOKENS
 from knowledge.bases.ingestion import storage_of

@@ -12,17 +12,17 @@ from pydantic import Field
 from sqlalchemy.exc import IntegrityError
 
 from api.agents.files import FORM, file_reply
-from api.dependencies import ApiContext, ApiContextDep, run_in_thread
-from api.http.auth import ApiTokenCaller, RequestPrincipal
 from api.http.errors import CONFLICT, DATA, RequestRefused, UnsupportedParameter, not_found
-from api.http.idempotency import IdempotentRequest, make_file_request
 from api.http.paging import ListPageDep, is_true, parse_order
 from api.http.replies import parse_id, success
-from api.http.request_bodies import SmallBody, body_openapi, ignored_field_warnings, parse_body
 from api.http.schemas import READ_ONLY_FIELDS, Body, NoEffect
-from api.http.uploads import MAX_NAME_CHARS, OCTETS, open_uploads, store_upload
 from api.knowledge import knowledge_wire
 from api.knowledge.datasets import BATCH, DeleteBody, get_caller_base, required_ids
+from api.requests.auth import ApiTokenCaller, RequestPrincipal
+from api.requests.dependencies import ApiContext, ApiContextDep, run_in_thread
+from api.requests.idempotency import IdempotentRequest, make_file_request
+from api.requests.request_bodies import SmallBody, body_openapi, ignored_field_warnings, parse_body
+from api.requests.uploads import MAX_NAME_CHARS, OCTETS, open_uploads, store_upload
 from knowledge.bases.ingestion import storage_of
 from store.db.transaction import Transaction
 from store.knowledge import chunks, documents

@@ -6,15 +6,15 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response
 from pydantic import Field, StringConstraints
 
-from api.dependencies import ApiContext, ApiContextDep
-from api.http.auth import ApiTokenCaller, RequestPrincipal
 from api.http.errors import ARGUMENT, DATA, RequestRefused, not_found
-from api.http.idempotency import OnceByBody
 from api.http.paging import ListPageDep, parse_list
 from api.http.replies import parse_id, success
-from api.http.request_bodies import SmallBody, body_openapi, ignored_field_warnings, parse_body
 from api.http.schemas import READ_ONLY_FIELDS, Body, NoEffect
 from api.knowledge import memory_wire
+from api.requests.auth import ApiTokenCaller, RequestPrincipal
+from api.requests.dependencies import ApiContext, ApiContextDep
+from api.requests.idempotency import OnceByBody
+from api.requests.request_bodies import SmallBody, body_openapi, ignored_field_warnings, parse_body
 from canvas.errors import ModelError
 from knowledge.models import first_model_of
 from providers.models.chat.catalogue import resolve

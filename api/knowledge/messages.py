@@ -12,15 +12,16 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response
 from pydantic import Field
 
-from api.dependencies import ApiContextDep, run_in_thread
-from api.http.auth import ApiTokenCaller
 from api.http.errors import ARGUMENT, DATA, RequestRefused, not_found
-from api.http.idempotency import OnceByBody
 from api.http.replies import json_reply, parse_id, success
-from api.http.request_bodies import SmallBody, body_openapi, parse_body
 from api.http.schemas import Body
 from api.knowledge import memory_wire
+from api.requests.auth import ApiTokenCaller
+from api.requests.dependencies import ApiContextDep, run_in_thread
+from api.requests.idempotency import OnceByBody
+from api.requests.request_bodies import SmallBody, body_openapi, parse_body
 from canvas.errors import NodeFailure, NotFound
+from canvas.ids import TenantId
 from knowledge.memory.memories import MemoryQuery
 from knowledge.memory_router import TenantMemories
 from store.knowledge import memory_messages
@@ -156,7 +157,7 @@ def switch(context: ApiContextDep, principal: ApiTokenCaller, body: SmallBody, m
     return success(None)
 
 
-async def _find_memories(context: ApiContextDep, tenant_id: UUID, given: Sequence[str]) -> list[Memory]:
+async def _find_memories(context: ApiContextDep, tenant_id: TenantId, given: Sequence[str]) -> list[Memory]:
     """Return the caller's memories with these ids. Raises RequestRefused if one does not exist."""
     entries = _entries([entry for each in given for entry in each.split(",")])
     found = await context.memories.find_by_name(tenant_id, entries)

@@ -7,15 +7,16 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 from pydantic import Field
 
-from api.dependencies import ApiContextDep, run_in_thread
-from api.http.auth import ApiTokenCaller
 from api.http.errors import DATA, RequestRefused, not_found
 from api.http.replies import parse_id, success
-from api.http.request_bodies import SmallBody, body_openapi, parse_body
 from api.http.schemas import Body
 from api.knowledge import knowledge_wire
 from api.knowledge.datasets import required_ids
+from api.requests.auth import ApiTokenCaller
+from api.requests.dependencies import ApiContextDep, run_in_thread
+from api.requests.request_bodies import SmallBody, body_openapi, parse_body
 from canvas.errors import NodeFailure
+from canvas.ids import TenantId
 from knowledge.bases.search import SearchQuery
 from store.knowledge import chunks
 
@@ -95,7 +96,7 @@ async def retrieve(context: ApiContextDep, principal: ApiTokenCaller, body: Smal
 
 
 def _find_known_documents(
-    context: ApiContextDep, tenant_id: UUID, base_ids: list[UUID], documents: list[UUID]
+    context: ApiContextDep, tenant_id: TenantId, base_ids: list[UUID], documents: list[UUID]
 ) -> set[UUID]:
     if not documents:
         return set()

@@ -13,13 +13,9 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
 from api.agents.agents import get_caller_canvas
-from api.dependencies import ApiContext, ApiContextDep, run_in_thread
-from api.http.auth import ApiTokenCaller
 from api.http.errors import DATA, RequestRefused, not_found
-from api.http.idempotency import IdempotentRequest, OnceByBody
 from api.http.paging import ListPageDep
 from api.http.replies import parse_id, success
-from api.http.request_bodies import SmallBody, body_openapi, parse_body
 from api.mcp.fields import (
     McpApprovalBody,
     McpExposureBody,
@@ -32,7 +28,12 @@ from api.mcp.fields import (
     parse_imported_server,
     server_json,
 )
+from api.requests.auth import ApiTokenCaller
+from api.requests.dependencies import ApiContext, ApiContextDep, run_in_thread
+from api.requests.idempotency import IdempotentRequest, OnceByBody
+from api.requests.request_bodies import SmallBody, body_openapi, parse_body
 from canvas.errors import Conflict, NodeFailure, NotFound
+from canvas.ids import TenantId
 from providers.http.client import HttpClient
 from providers.mcp.session import LiveTool, McpServer, McpSession
 from store.db.transaction import Transaction
@@ -53,7 +54,7 @@ class McpContext:
     context: ApiContext
     key: EncryptionKey
     http: HttpClient
-    tenant_id: UUID
+    tenant_id: TenantId
 
     def get_row(self, tx: Transaction, server_id: str) -> ServerRow:
         """Return the caller's server.

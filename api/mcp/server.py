@@ -21,12 +21,12 @@ import structlog
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from api.dependencies import ApiContext, run_in_thread
-from api.http import auth
 from api.http.errors import DATA, RequestRefused, Unauthorized
-from api.http.idempotency import find_key
 from api.mcp import tools
 from api.mcp.tools import ToolAnswer
+from api.requests import auth
+from api.requests.dependencies import ApiContext, run_in_thread
+from api.requests.idempotency import find_key
 from api.runs.turn import ActiveTurn, TurnResult, begin, choose_turn
 from canvas.errors import InvalidRequest
 from canvas.events import run_events

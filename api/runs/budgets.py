@@ -11,12 +11,12 @@ from uuid import UUID
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from api.dependencies import ApiContext, ApiContextDep, run_in_thread
-from api.http.auth import ApiTokenCaller, RequestPrincipal
 from api.http.replies import json_reply, parse_id
 from api.http.reply_styles import OwnRoute
-from api.http.request_bodies import SmallBody, body_openapi, parse_body
 from api.http.schemas import BudgetBody
+from api.requests.auth import ApiTokenCaller, RequestPrincipal
+from api.requests.dependencies import ApiContext, ApiContextDep, run_in_thread
+from api.requests.request_bodies import SmallBody, body_openapi, parse_body
 from canvas.budget import account_json, parse_limits, parse_scope
 from canvas.errors import InvalidRequest, NotAllowed, NotFound
 from store.runs import external_ids

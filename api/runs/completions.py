@@ -6,13 +6,13 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from api.dependencies import ApiContext, ApiContextDep, run_in_thread
-from api.http.auth import ApiTokenCaller, RequestPrincipal
 from api.http.errors import ARGUMENT, RequestRefused, UnsupportedParameter, strict_status
 from api.http.replies import json_reply, result
 from api.http.reply_styles import Style, set_style
-from api.http.request_bodies import SmallBody, body_openapi, parse_body, with_query
 from api.http.schemas import CompletionBody, RunBody, parse_flag
+from api.requests.auth import ApiTokenCaller, RequestPrincipal
+from api.requests.dependencies import ApiContext, ApiContextDep, run_in_thread
+from api.requests.request_bodies import SmallBody, body_openapi, parse_body, with_query
 from api.runs import openai_wire
 from api.runs.turn import (
     ActiveTurn,

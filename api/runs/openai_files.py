@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from api.dependencies import ApiContext, run_in_thread
-from api.http.auth import RequestPrincipal
 from api.http.errors import ARGUMENT, RequestRefused, UnsupportedParameter
 from api.http.replies import parse_id
-from api.http.uploads import (
+from api.requests.auth import RequestPrincipal
+from api.requests.dependencies import ApiContext, run_in_thread
+from api.requests.uploads import (
     MAX_UPLOAD_BYTES,
     OCTETS,
     FetchedFileTooLarge,

@@ -9,12 +9,12 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from api.agents.agents import get_caller_canvas
-from api.dependencies import ApiContext, ApiContextDep
-from api.http.auth import AnyTokenCaller, ApiTokenCaller, RequestPrincipal
 from api.http.errors import no_access
-from api.http.replies import json_reply, parse_id
+from api.http.replies import json_reply, parse_canvas_id
 from api.http.reply_styles import OpenAIRoute
-from api.http.request_bodies import ChatBody, body_openapi
+from api.requests.auth import AnyTokenCaller, ApiTokenCaller, RequestPrincipal
+from api.requests.dependencies import ApiContext, ApiContextDep
+from api.requests.request_bodies import ChatBody, body_openapi
 from api.runs import openai_wire
 from api.runs.openai_schemas import ChatCompletionBody
 from store.agents import canvas_list
@@ -60,7 +60,7 @@ def list_models_of_agent(context: ApiContextDep, principal: AnyTokenCaller, agen
 def get_model_of_agent(context: ApiContextDep, principal: AnyTokenCaller, agent_id: str, model: str) -> Response:
     """Get the agent of the path as a model."""
     agent = _get_agent(context, principal, agent_id)
-    if parse_id(model) != agent.id:
+    if parse_canvas_id(model) != agent.id:
         raise no_access()
     return json_reply(_model(agent))
 
@@ -84,7 +84,7 @@ async def complete_by_old_path(
 
 
 def _get_agent(context: ApiContext, principal: RequestPrincipal, written: str) -> StoredCanvas:
-    agent_id = parse_id(written)
+    agent_id = parse_canvas_id(written)
     if agent_id is not None and not principal.may_use(agent_id):
         raise no_access()
     with context.database.statements() as tx:

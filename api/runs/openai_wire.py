@@ -14,8 +14,7 @@ from typing import Any
 from fastapi import Request
 from fastapi.responses import Response
 
-from api.dependencies import ApiContext, run_in_thread
-from api.http.auth import RequestPrincipal
+from api.events.event_stream import KEEPALIVE, Envelope
 from api.http.errors import (
     ARGUMENT,
     DATA,
@@ -29,8 +28,9 @@ from api.http.errors import (
 )
 from api.http.replies import json_reply
 from api.http.reply_styles import Style, set_style
-from api.http.request_bodies import SIZE, parse_body
-from api.runs.event_stream import KEEPALIVE, Envelope
+from api.requests.auth import RequestPrincipal
+from api.requests.dependencies import ApiContext, run_in_thread
+from api.requests.request_bodies import SIZE, parse_body
 from api.runs.openai_files import Attachments, parse_attachments, store_attachments
 from api.runs.openai_schemas import ChatCompletionBody, find_ignored, refuse_unsupported
 from api.runs.turn import (

@@ -7,9 +7,10 @@ from uuid import UUID
 
 from api.http.replies import iso
 from canvas.budget import account_json, budget_stop, usage_json
-from canvas.events.run_warnings import has_model_error, warnings_in
 from canvas.events.stream_sequencer import markers_to_tags
 from canvas.graph.canvas import Canvas, form_key
+from canvas.ids import RunId, TenantId
+from canvas.run_warnings import has_model_error, warnings_in
 from canvas.state.run_state import RunStatus, scope_key
 from scheduler.coordinator.version_cache import VersionCache
 from scheduler.views import run_view
@@ -41,7 +42,7 @@ def run_row(run: RunSummary) -> dict[str, Any]:
     }
 
 
-def run_json(tx: Transaction, versions: VersionCache, tenant_id: UUID, run: RunSummary) -> dict[str, Any]:
+def run_json(tx: Transaction, versions: VersionCache, tenant_id: TenantId, run: RunSummary) -> dict[str, Any]:
     """Return a run with its request, answer, open forms and activations."""
     if run.status == RunStatus.REFUSED:
         return {**run_row(run), **_REFUSED_FIELDS, "request": _request(run)}
@@ -149,7 +150,7 @@ def _forms(canvas: Canvas, state: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _budgets(tx: Transaction, tenant_id: UUID, run_id: UUID) -> list[dict[str, Any]]:
+def _budgets(tx: Transaction, tenant_id: TenantId, run_id: RunId) -> list[dict[str, Any]]:
     """Return the run's own budgets. Another route lists those of its session and tenant."""
     found = budgets.list_budgets(tx, tenant_id, datetime.now(UTC).date(), [run_id])
     return [account_json(each.account) for each in found]

@@ -3,21 +3,20 @@
 import asyncio
 import re
 from collections.abc import AsyncGenerator
-from uuid import UUID
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response, StreamingResponse
 
-from api.dependencies import ApiContext, ApiContextDep, run_in_thread
-from api.http.auth import ApiTokenCaller, RequestPrincipal
+from api.events.event_stream import HEADERS, KEEPALIVE, MEDIA_TYPE, StreamEnd, ended_line, event_line
 from api.http.errors import SERVER, Failure, TokenEnded, failure_reply
-from api.http.idempotency import OnceByBody
 from api.http.paging import ListPageDep
 from api.http.replies import id_or_unused, json_reply
 from api.http.reply_styles import OwnRoute
-from api.http.request_bodies import SmallBody, body_openapi, parse_body
 from api.http.schemas import ResumeBody, TurnBody
-from api.runs.event_stream import HEADERS, KEEPALIVE, MEDIA_TYPE, StreamEnd, ended_line, event_line
+from api.requests.auth import ApiTokenCaller, RequestPrincipal
+from api.requests.dependencies import ApiContext, ApiContextDep, run_in_thread
+from api.requests.idempotency import OnceByBody
+from api.requests.request_bodies import SmallBody, body_openapi, parse_body
 from api.runs.run_wire import run_json, run_row
 from api.runs.turn import (
     ActiveTurn,
@@ -35,6 +34,7 @@ from canvas.errors import InvalidRequest, NotFound
 from canvas.events import explain
 from canvas.events.run_events import RUN_FAILED, USER_INPUTS
 from canvas.events.stream_sequencer import Position
+from canvas.ids import CanvasId, RunId, SessionId
 from canvas.state.run_state import RunStatus
 from scheduler.coordinator.run_start import RunRequest
 from store.db.transaction import Transaction
@@ -84,8 +84,8 @@ def list_runs(
         found, total = run_queries.page(
             tx,
             principal.tenant_id,
-            canvas_id=_filter_id(agent_id),
-            conversation_id=_filter_id(session_id),
+            canvas_id=CanvasId(id_or_unused(agent_id)) if agent_id else None,
+            conversation_id=SessionId(id_or_unused(session_id)) if session_id else None,
             status=status,
             external_id=external_id,
             limit=page.size,
@@ -230,7 +230,7 @@ def _refused_events(found: RunSummary, position: Position, *, is_stream: bool) -
 
 
 async def _lines(
-    context: ApiContext, principal: RequestPrincipal, run_id: UUID, after: Position
+    context: ApiContext, principal: RequestPrincipal, run_id: RunId, after: Position
 ) -> AsyncGenerator[bytes]:
     async with context.streams.subscribe(run_id) as subscription:
         token_id = principal.token_id
@@ -253,7 +253,7 @@ def _get_run(context: ApiContext, principal: RequestPrincipal, written: str) -> 
     return found
 
 
-def _get_run_id(context: ApiContext, principal: RequestPrincipal, written: str) -> UUID:
+def _get_run_id(context: ApiContext, principal: RequestPrincipal, written: str) -> RunId:
     """Return the id of the caller's run with this id or external id. Raises NotFound."""
     with context.database.statements() as tx:
         return _find_run_id(tx, principal, written)
@@ -265,12 +265,7 @@ def _wait_seconds(request: Request) -> float:
     return min(float(found[1]), MAX_WAIT) if found else 0.0
 
 
-def _filter_id(text: str) -> UUID | None:
-    """Return the id of a filter; for a text that is not an id, one that no row has."""
-    return id_or_unused(text) if text else None
-
-
-def _find_run_id(tx: Transaction, principal: RequestPrincipal, written: str) -> UUID:
+def _find_run_id(tx: Transaction, principal: RequestPrincipal, written: str) -> RunId:
     run_id = external_ids.find_run(tx, principal.tenant_id, written)
     if run_id is None:
         raise _run_not_found(written)

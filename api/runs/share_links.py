@@ -6,15 +6,15 @@ A share link uses the published version of its agent. An API token uses the draf
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from api.agents.findings import parse_document
 from api.agents.session_wire import prologue_of
-from api.dependencies import ApiContext, ApiContextDep, run_in_thread
-from api.http.auth import AnyTokenCaller, RequestPrincipal
+from api.findings import parse_document
 from api.http.errors import UnsupportedParameter, not_found
-from api.http.replies import parse_id, result
+from api.http.replies import parse_canvas_id, result
 from api.http.reply_styles import Style, set_style
-from api.http.request_bodies import SmallBody, body_openapi, parse_body, with_query
 from api.http.schemas import CompletionBody, Flag, parse_flag
+from api.requests.auth import AnyTokenCaller, RequestPrincipal
+from api.requests.dependencies import ApiContext, ApiContextDep, run_in_thread
+from api.requests.request_bodies import SmallBody, body_openapi, parse_body, with_query
 from api.runs.completions import OPENAI_FLAG, answer_turn
 from canvas.document.document import Document
 from canvas.errors import NotFound
@@ -76,7 +76,7 @@ async def complete(
 def _get_agent(context: ApiContext, principal: RequestPrincipal, agent_id: str) -> StoredCanvas:
     """Return the agent. Raises RequestRefused, the same for a missing agent and for one of another tenant."""
     unknown = not_found(f"Can't find agent by ID: {agent_id[:64]}")
-    canvas_id = parse_id(agent_id)
+    canvas_id = parse_canvas_id(agent_id)
     if canvas_id is None or not principal.may_use(canvas_id):
         raise unknown
     try:

@@ -8,13 +8,13 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 
 from api.agents.agents import get_caller_canvas
-from api.dependencies import ApiContextDep
-from api.http.auth import ApiTokenCaller
+from api.agents.cancel import cancel, cancel_open_runs
 from api.http.errors import ARGUMENT, RequestRefused
 from api.http.replies import success
-from api.http.request_bodies import SmallBody, body_openapi, parse_body
 from api.http.schemas import CancelBody, TaskActionBody
-from api.runs.cancel import cancel, cancel_open_runs
+from api.requests.auth import ApiTokenCaller
+from api.requests.dependencies import ApiContextDep
+from api.requests.request_bodies import SmallBody, body_openapi, parse_body
 
 router = APIRouter(tags=["tasks"])
 

@@ -18,15 +18,16 @@ from fastapi import Request
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from api.dependencies import ApiContext, run_in_thread
-from api.http.auth import RequestPrincipal
+from api.events.event_stream import DONE, HEADERS, KEEPALIVE, MEDIA_TYPE, Envelope, StreamEnd, ended_line, event_line
 from api.http.errors import DATA, FORBIDDEN, RequestRefused, TokenEnded, no_access, not_found
-from api.http.idempotency import find_key
-from api.http.replies import parse_id
-from api.runs.event_stream import DONE, HEADERS, KEEPALIVE, MEDIA_TYPE, Envelope, StreamEnd, ended_line, event_line
+from api.http.replies import parse_canvas_id, parse_session_id
+from api.requests.auth import RequestPrincipal
+from api.requests.dependencies import ApiContext, run_in_thread
+from api.requests.idempotency import find_key
 from canvas.errors import NotAllowed, NotFound
 from canvas.events import run_events
 from canvas.events.stream_sequencer import Position
+from canvas.ids import CanvasId, RunId, TenantId
 from scheduler.lifecycle.accept import Start, Started
 from scheduler.lifecycle.start_options import ROUTE, find_first_response, parse_start
 from scheduler.messaging.subscriptions import Subscription
@@ -50,7 +51,7 @@ class ActiveTurn:
     """An accepted turn, with the subscription that follows it."""
 
     context: ApiContext
-    tenant_id: UUID
+    tenant_id: TenantId
     started: Started
     subscription: Subscription
     stack: AsyncExitStack
@@ -182,7 +183,7 @@ def choose_turn(
     `route` is the route of idempotency keys. `custom_header` is for MCP servers, and is encrypted here. A share link
     starts the published version of its agent, or continues a session that began by the link.
     """
-    agent = parse_id(canvas_id)
+    agent = parse_canvas_id(canvas_id)
     tenant_id, link = principal.tenant_id, principal.link
     if link is not None:
         if agent is not None and not principal.may_use(agent):
@@ -200,7 +201,7 @@ def choose_turn(
         if first is not None:
             return first
         if options.get("session_id"):
-            session_id = parse_id(options["session_id"])
+            session_id = parse_session_id(options["session_id"])
             if session_id is None:
                 raise not_found("Session not found!")
             session = conversations.get(tx, tenant_id, session_id)
@@ -238,7 +239,7 @@ def _digest_of(custom_header: Mapping[str, Any] | None) -> str:
     return hashlib.sha256(json.dumps(custom_header, sort_keys=True).encode()).hexdigest()
 
 
-def _start_of(tx: Transaction, tenant_id: UUID, agent: UUID, options: Mapping[str, Any], route: str) -> Start:
+def _start_of(tx: Transaction, tenant_id: TenantId, agent: CanvasId, options: Mapping[str, Any], route: str) -> Start:
     """Return a Start.
 
     Raises RequestRefused if the canvas does not exist, without an extra statement for other starts.
@@ -246,13 +247,13 @@ def _start_of(tx: Transaction, tenant_id: UUID, agent: UUID, options: Mapping[st
     if options.get("session_id"):
         _must_exist(tx, tenant_id, agent)
     try:
-        return parse_start(tx, tenant_id, new_id(), agent, options, route)
+        return parse_start(tx, tenant_id, RunId(new_id()), agent, options, route)
     except NotFound:
         _must_exist(tx, tenant_id, agent)
         raise
 
 
-def _must_exist(tx: Transaction, tenant_id: UUID, agent: UUID) -> None:
+def _must_exist(tx: Transaction, tenant_id: TenantId, agent: CanvasId) -> None:
     try:
         canvases.get(tx, tenant_id, agent)
     except NotFound:
@@ -265,7 +266,7 @@ def with_idempotency_key(request: Request, options: dict[str, Any]) -> dict[str,
     return {**options, "idempotency_key": key} if key is not None else options
 
 
-async def begin(context: ApiContext, tenant_id: UUID, wanted: TurnToStart, *, token_id: UUID | None) -> ActiveTurn:
+async def begin(context: ApiContext, tenant_id: TenantId, wanted: TurnToStart, *, token_id: UUID | None) -> ActiveTurn:
     """Accept a turn: subscribe to its run, then start it, or resume the run that waits for this turn.
 
     A turn that was accepted before is followed from its beginning. The stream ends when the token does.
@@ -279,7 +280,7 @@ async def begin(context: ApiContext, tenant_id: UUID, wanted: TurnToStart, *, to
 
 
 async def follow(
-    context: ApiContext, tenant_id: UUID, run_id: UUID, act: Callable[[], Started], *, token_id: UUID | None
+    context: ApiContext, tenant_id: TenantId, run_id: RunId, act: Callable[[], Started], *, token_id: UUID | None
 ) -> ActiveTurn:
     """Subscribe to a run, then call `act`, which starts the run or answers its forms.
 

@@ -15,8 +15,8 @@ from urllib.parse import parse_qsl
 from starlette.datastructures import Headers, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
-from api.http.request_bodies import parse_json
-from api.http.uploads import file_name
+from api.requests.request_bodies import parse_json
+from api.requests.uploads import file_name
 from api.webhooks.security import texts
 from canvas.document import json_checks
 from canvas.errors import InvalidCanvas, InvalidRequest, NodeFailure

@@ -6,7 +6,7 @@ from typing import Any
 
 from fastapi.responses import Response
 
-from api.http.request_bodies import parse_json
+from api.requests.request_bodies import parse_json
 from api.runs.turn import TurnResult
 from canvas.errors import InvalidRequest
 from canvas.events.run_events import CANCELLED_TEXT, RUN_FAILED

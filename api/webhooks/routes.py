@@ -11,18 +11,17 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
-from uuid import UUID
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
-from api.dependencies import ApiContext, ApiContextDep, run_in_thread
-from api.http.auth import ApiTokenCaller, RequestPrincipal
 from api.http.errors import ARGUMENT, CONFLICT, RequestRefused, not_found, use_real_status_for_internal_errors
-from api.http.idempotency import find_key
 from api.http.query_parameters import AnyQueryRoute
-from api.http.replies import json_reply, parse_id, success
-from api.http.request_bodies import read_body
+from api.http.replies import json_reply, parse_canvas_id, success
+from api.requests.auth import ApiTokenCaller, RequestPrincipal
+from api.requests.dependencies import ApiContext, ApiContextDep, run_in_thread
+from api.requests.idempotency import find_key
+from api.requests.request_bodies import read_body
 from api.runs.turn import begin, gather
 from api.webhooks import trace
 from api.webhooks.payload import WebhookRequest, build_payload, check_content_type, parse_body
@@ -34,6 +33,7 @@ from canvas.document.document import BEGIN
 from canvas.document.secret_fields import SecretPosition
 from canvas.errors import Conflict, InvalidCanvas, InvalidRequest
 from canvas.events.stream_sequencer import Position
+from canvas.ids import RunId, VersionId
 from providers.isolation.limited_process import OWNER
 from providers.isolation.untrusted_threads import in_untrusted_thread
 from scheduler.coordinator.run_start import RunRequest
@@ -71,7 +71,7 @@ class ConfiguredWebhook:
     """A webhook with the configuration of the version that will run."""
 
     target: WebhookTarget
-    version_id: UUID
+    version_id: VersionId
     params: Mapping[str, Any] = field(repr=False)
     is_test: bool
 
@@ -169,7 +169,7 @@ def _find_configured_webhook(
     context: ApiContext, agent_id: str, principal: RequestPrincipal | None
 ) -> ConfiguredWebhook:
     with context.database.transaction() as tx:
-        canvas_id = parse_id(agent_id)
+        canvas_id = parse_canvas_id(agent_id)
         target = webhook_runs.find_target(tx, canvas_id) if canvas_id is not None else None
         if target is None or (principal is not None and principal.tenant_id != target.tenant_id):
             raise InvalidRequest(NOT_FOUND)
@@ -181,7 +181,7 @@ def _find_configured_webhook(
 
 def _read_configuration(
     tx: Transaction, context: ApiContext, target: WebhookTarget, *, is_test: bool
-) -> tuple[UUID, Mapping[str, Any]]:
+) -> tuple[VersionId, Mapping[str, Any]]:
     """Return the version that runs, and the params of its Begin."""
     chosen = versions.lock_draft_version if is_test else versions.lock_latest_released
     version = chosen(tx, target.tenant_id, target.canvas_id)
@@ -239,7 +239,7 @@ def _start(request: Request, context: ApiContext, hook: ConfiguredWebhook, paylo
         canvas_id=hook.target.canvas_id,
         version_id=hook.version_id,
         request=run_request,
-        run_id=new_id(),
+        run_id=RunId(new_id()),
         conversation_name="webhook",
         idempotency=(f"webhook:{mark}:{hook.target.canvas_id.hex}", key, _digest(request, payload)) if key else None,
     )
@@ -262,7 +262,7 @@ def _statuses(context: ApiContext, started: Started) -> list[Any]:
 
 
 def _tests(context: ApiContext, principal: RequestPrincipal, agent_id: str) -> list[WebhookTest]:
-    canvas_id = parse_id(agent_id)
+    canvas_id = parse_canvas_id(agent_id)
     with context.database.transaction() as tx:
         target = webhook_runs.find_target(tx, canvas_id) if canvas_id is not None else None
         if target is None or target.tenant_id != principal.tenant_id:

@@ -11,15 +11,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Any, Protocol
-from uuid import UUID
 
 import jwt
 import structlog
 from cryptography.exceptions import UnsupportedAlgorithm
 
-from api.http.request_bodies import declared_size
+from api.requests.request_bodies import declared_size
 from api.webhooks.token_bucket import BucketsUnavailable
 from canvas.errors import InvalidRequest
+from canvas.ids import CanvasId
 
 log = structlog.get_logger()
 
@@ -38,7 +38,7 @@ _MAX_QUOTED_CHARS = 100  # characters of a setting or an address that a message 
 class RateBuckets(Protocol):
     """Counts calls for the rate limit."""
 
-    def take(self, agent_id: UUID, capacity: int, seconds: int) -> bool:
+    def take(self, agent_id: CanvasId, capacity: int, seconds: int) -> bool:
         """Count a call; return whether it is within the limit. Raises BucketsUnavailable."""
         ...
 
@@ -51,7 +51,7 @@ class WebhookCall:
     that belong there are not checked.
     """
 
-    agent_id: UUID
+    agent_id: CanvasId
     address: str
     headers: Mapping[str, str] = field(repr=False)
     is_owner: bool = False
@@ -126,7 +126,7 @@ def _lies_in(address: IPv4Address | IPv6Address, entry: str) -> bool:
         return False  # an invalid entry admits no address
 
 
-def _check_rate(limits: Any, agent_id: UUID, buckets: RateBuckets) -> None:
+def _check_rate(limits: Any, agent_id: CanvasId, buckets: RateBuckets) -> None:
     if not limits:
         return
     if not isinstance(limits, Mapping):

@@ -4,9 +4,9 @@ A bucket holds `capacity` tokens and refills within the window. A single script 
 two processes, or two clocks, cannot take the same one. An unused bucket expires once it would be full again.
 """
 
-from uuid import UUID
-
 import redis
+
+from canvas.ids import CanvasId
 
 _TAKE = """
 local capacity, seconds = tonumber(ARGV[1]), tonumber(ARGV[2])
@@ -40,7 +40,7 @@ class TokenBuckets:
         )
         self._take = self._redis.register_script(_TAKE)
 
-    def take(self, agent_id: UUID, capacity: int, seconds: int) -> bool:
+    def take(self, agent_id: CanvasId, capacity: int, seconds: int) -> bool:
         """Take a token of an agent's webhook; return False if there is none left. Raises BucketsUnavailable."""
         try:
             return self._take(keys=[f"rl:tb:{agent_id.hex}"], args=[capacity, seconds]) == 1

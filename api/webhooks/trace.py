@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from api.runs.event_stream import Envelope
+from api.events.event_stream import Envelope
 from canvas.events.run_events import CANCELLED_TEXT, MESSAGE, MESSAGE_END, RUN_FAILED, USER_INPUTS, WORKFLOW_FINISHED
 from store.agents.webhook_runs import WebhookTest
 

@@ -20,6 +20,7 @@ from bench.compare.control_side import await_blocked_clients, count_blocked_clie
 from bench.compare.processes import Deadline, Process, stop_all
 from bench.compare.servers import ROOT, ComparisonServers
 from bench.compare.side import EASEL, RunWork
+from canvas.ids import CanvasId, RunId, VersionId
 from scheduler.bootstrap import Role, build_coordinator
 from scheduler.coordinator.run_start import RunRequest
 from scheduler.lifecycle.accept import Start
@@ -70,7 +71,7 @@ class EaselSide:
     ) -> None:
         self._servers, self._postgres, self._broker, self._workers = servers, postgres, broker, workers
         self._processes: list[Process] = []
-        self._versions: dict[RunWork, tuple[UUID, UUID]] = {}
+        self._versions: dict[RunWork, tuple[CanvasId, VersionId]] = {}
         self._models = servers.folder / "models.toml"
         self._models.write_text(ACCOUNT.format(url=servers.model_url))
         migrate.upgrade(servers.database_url)
@@ -124,7 +125,7 @@ class EaselSide:
 
         Returns how many runs have ended.
         """
-        waiting, deadline = {channel(UUID(run)).encode(): run for run in runs}, Deadline(timeout, "")
+        waiting, deadline = {channel(RunId(UUID(run))).encode(): run for run in runs}, Deadline(timeout, "")
         while waiting and not deadline.is_over:
             message = self._ends.get_message(timeout=1.0)
             if message is None:

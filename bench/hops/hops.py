@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import redis
 from sqlalchemy import text
@@ -31,6 +30,7 @@ from bench.measuring.counting_proxy import CountingProxies, CountingProxy, run_p
 from bench.measuring.postgres_protocol import PostgresObserver
 from bench.measuring.redis_protocol import RedisObserver
 from bench.measuring.tally import Tally
+from canvas.ids import RunId
 from scheduler.coordinator.coordinator import Coordinator
 from scheduler.coordinator.run_start import RunRequest
 from scheduler.coordinator.version_cache import VersionCache
@@ -197,9 +197,9 @@ class HopBench:
         took = max(row.finished_at for row in rows) - min(row.started_at for row in rows)
         return HopMeasurement(len(rows), took.total_seconds(), hop_ms, after - before, self.idle)
 
-    def run_all(self, runs: int, at_once: int) -> list[UUID]:
+    def run_all(self, runs: int, at_once: int) -> list[RunId]:
         """Start `runs` runs with at most `at_once` open at a time; return their ids when all have succeeded."""
-        started: list[UUID] = []
+        started: list[RunId] = []
         deadline = time.monotonic() + TIMEOUT
         while (still_open := self._count_open()) or len(started) < runs:
             for _ in range(min(at_once - still_open, runs - len(started))):

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import UUID
 
 from sqlalchemy import text
 
@@ -32,6 +31,7 @@ from bench.fixtures.growth_engine import (
 from bench.measuring.cells import format_number
 from canvas.document import parsing
 from canvas.graph.canvas import compile_canvas
+from canvas.ids import ActivationId, CanvasId, LeaseId, RunId
 from scheduler.sweeper.maintenance import apply_retention
 from store.agents import conversations
 from store.db.database import Database
@@ -235,7 +235,7 @@ def _measure_operations(growing: GrowthEngine, version: CanvasVersion) -> dict[s
     """Measure common operations."""
     hops = [growing.finish_times(growing.run_to_end(version)) for _ in range(REPETITIONS)]
     tenant, canvas, database, api = growing.tenant, version.canvas_id, growing.database, growing.api
-    started: list[UUID] = []
+    started: list[RunId] = []
 
     def start() -> None:
         started.append(growing.start_run(version)[0])
@@ -246,7 +246,7 @@ def _measure_operations(growing: GrowthEngine, version: CanvasVersion) -> dict[s
 
     def page_without_runs() -> Any:
         with api.transaction() as tx:
-            return run_queries.page(tx, tenant, canvas_id=new_id())
+            return run_queries.page(tx, tenant, canvas_id=CanvasId(new_id()))
 
     def sessions() -> Any:
         with api.transaction() as tx:
@@ -279,7 +279,7 @@ def _measure_connection(growing: GrowthEngine, version: CanvasVersion) -> dict[s
     try:
         with database.transaction() as tx:
             for _ in range(PREPARE_AFTER_USES + 1):
-                activations.renew(tx, [(run_id, new_id(), new_id())], timedelta(seconds=10))
+                activations.renew(tx, [(run_id, ActivationId(new_id()), LeaseId(new_id()))], timedelta(seconds=10))
                 reports.unapplied_reports(tx, run_id)()
                 run_rows.try_lock(tx, run_id)()
                 scopes.prefetch(tx, run_id, None).load_rows()
@@ -300,7 +300,7 @@ def _measure_retention(growing: GrowthEngine) -> float:
         while not ending.is_set():
             began = time.perf_counter()
             with growing.database.statements() as tx:
-                reports.has_unapplied_reports(tx, new_id())
+                reports.has_unapplied_reports(tx, RunId(new_id()))
             longest = max(longest, time.perf_counter() - began)
 
     beside = threading.Thread(target=work)

@@ -26,6 +26,7 @@ from psycopg import sql
 
 import embedded
 from bench.compare.servers import psycopg_url
+from canvas.ids import TenantId
 from knowledge.bases.search import SearchQuery
 from knowledge.index.index_cache import IndexCache, QueryVariants
 from knowledge.index.tokenizer import word_hashes
@@ -109,7 +110,7 @@ def _row(name: str, ask: Callable[[], Any], times: int) -> str:
     )
 
 
-def _create_base(database: Database, chunks: int, numbers: int) -> tuple[UUID, UUID]:
+def _create_base(database: Database, chunks: int, numbers: int) -> tuple[TenantId, UUID]:
     """Create a knowledge base of `chunks` chunks; return the ids of its tenant and of the base."""
     random = np.random.default_rng(1)
     hashes = np.array([next(iter(word_hashes(f"w{number}", "English"))) for number in range(VOCABULARY)], dtype="<u4")

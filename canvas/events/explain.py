@@ -10,10 +10,10 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from math import inf
 from typing import Any
-from uuid import UUID
 
 from canvas.budget import budget_stop
 from canvas.graph.canvas import Canvas
+from canvas.ids import ActivationId, RunId
 from canvas.state.run_state import RULES_VERSION, ActivationStatus, RunStatus
 
 TICK = timedelta(seconds=1)  # the sweeper checks everything once per tick
@@ -45,7 +45,7 @@ class WaitsFor(StrEnum):
 class OpenActivation:
     """An activation that is not over."""
 
-    id: UUID
+    id: ActivationId
     node_id: str
     component: str
     scope: str
@@ -66,7 +66,7 @@ class OpenActivation:
 class BlockingRun:
     """The active run of the session, or the one that is queued before this run."""
 
-    run_id: UUID
+    run_id: RunId
     status: RunStatus
 
 
@@ -74,7 +74,7 @@ class BlockingRun:
 class WaitFacts:
     """The rows of a run at one moment; times are by the database's clock."""
 
-    run_id: UUID
+    run_id: RunId
     status: RunStatus
     rules_version: int
     cancel_request: str | None
@@ -84,7 +84,7 @@ class WaitFacts:
     expires_at: datetime | None
     now: datetime
     max_running: int = 256
-    forms: Mapping[UUID, tuple[Mapping[str, Any], str]] = field(default_factory=dict)  # inputs, tips
+    forms: Mapping[ActivationId, tuple[Mapping[str, Any], str]] = field(default_factory=dict)  # inputs, tips
     open_activations: Sequence[OpenActivation] = ()  # of a large run not all
     counts: Mapping[ActivationStatus, int] = field(default_factory=dict)  # of all open activations
     blocking_run: BlockingRun | None = None
@@ -110,7 +110,7 @@ class Wait:
 class Explanation:
     """Why a run is in its state: its main wait, and others besides."""
 
-    run_id: UUID
+    run_id: RunId
     status: RunStatus
     wait: Wait
     also: tuple[Wait, ...] = ()
@@ -180,7 +180,7 @@ _RANKS = {
 _EXTERNAL = (WaitsFor.BUDGET, WaitsFor.PERSON)
 
 
-def _rank(wait: Wait) -> tuple[int, datetime, UUID]:
+def _rank(wait: Wait) -> tuple[int, datetime, ActivationId]:
     assert wait.of is not None
     return _RANKS[wait.kind], wait.since or wait.of.created_at, wait.of.id
 

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
-from uuid import UUID
+
+from canvas.ids import ActivationId
 
 WORKFLOW_STARTED = "workflow_started"
 NODE_STARTED = "node_started"
@@ -32,7 +33,7 @@ class Event:
 
     name: str
     body: Mapping[str, Any] = field(default_factory=dict)
-    activation: UUID | None = None
+    activation: ActivationId | None = None
     node_id: str | None = None
 
 

@@ -18,10 +18,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
-from uuid import UUID
 
 from canvas.errors import InvalidRequest
 from canvas.events.run_events import MESSAGE_RESET
+from canvas.ids import ActivationId
 
 THINK_START = "\ufdd0"
 THINK_END = "\ufdd1"
@@ -45,7 +45,7 @@ class StoredEvent(Protocol):
     @property
     def name(self) -> str: ...
     @property
-    def activation(self) -> UUID | None: ...
+    def activation(self) -> ActivationId | None: ...
     @property
     def body(self) -> Mapping[str, Any]: ...
 
@@ -54,7 +54,7 @@ class StoredStream(Protocol):
     """The columns of a stream's row that a sequencer reads. `opened_at` etc. are numbers of events."""
 
     @property
-    def id(self) -> UUID: ...
+    def id(self) -> ActivationId: ...
     @property
     def epoch(self) -> int: ...
     @property
@@ -109,7 +109,7 @@ class TextDelta:
     """A part of the open stream's text, and the reader's position after it."""
 
     position: Position
-    stream_id: UUID
+    stream_id: ActivationId
     text: str
 
 
@@ -154,9 +154,9 @@ class StreamSequencer(Generic[E]):
         self._announced = 0
         self._has_read = False
         self._is_current = False
-        self._rows: dict[UUID, StoredStream] = {}
-        self._buffers: dict[UUID, _DeltaBuffer] = {}
-        self._open: UUID | None = None
+        self._rows: dict[ActivationId, StoredStream] = {}
+        self._buffers: dict[ActivationId, _DeltaBuffer] = {}
+        self._open: ActivationId | None = None
 
     @property
     def after(self) -> int:
@@ -176,7 +176,7 @@ class StreamSequencer(Generic[E]):
         """Take note that events up to this number are stored."""
         self._announced = max(self._announced, number)
 
-    def on_text_delta(self, stream_id: UUID, epoch: int, offset: int, text: str) -> list[Frame[E]]:
+    def on_text_delta(self, stream_id: ActivationId, epoch: int, offset: int, text: str) -> list[Frame[E]]:
         """Add a text delta; return the frames that can be sent now. An empty delta tells the present text length."""
         buffer = self._buffers.get(stream_id)
         if buffer is None:

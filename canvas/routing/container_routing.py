@@ -12,11 +12,10 @@ A pass continues until nothing in it is active, whatever an ExitLoop has reporte
 node is faster.
 """
 
-from uuid import UUID
-
 from canvas.events.run_events import NODE_STARTED, Event
 from canvas.graph import parallel_items
 from canvas.graph.canvas import Node, NodeKind
+from canvas.ids import ActivationId
 from canvas.outcome import ContainerExited, ContainerOpened, Failed, Outcome
 from canvas.routing import message_streams
 from canvas.routing.decision_builder import DecisionBuilder
@@ -321,7 +320,7 @@ def _end_without_successors(builder: DecisionBuilder, node: Node, scope: Scope, 
     builder.activations.emit_finished(container.activation, node.id, None)
 
 
-def _end_container(builder: DecisionBuilder, inner_key: ScopeKey, place: OrderKey, writer: UUID | None) -> None:
+def _end_container(builder: DecisionBuilder, inner_key: ScopeKey, place: OrderKey, writer: ActivationId | None) -> None:
     """End a container and follow its edges. `writer` is the item visit or ExitLoop that has stored its outputs."""
     scope = builder.scopes.get(inner_key[:-1])
     node = builder.canvas.node(inner_key[-1][0])

@@ -8,7 +8,6 @@ order, so the decision does not depend on how reports were grouped into advances
 
 from collections.abc import Collection, Sequence
 from typing import assert_never
-from uuid import UUID
 
 from canvas.document.document import Json
 from canvas.errors import StateError
@@ -22,6 +21,7 @@ from canvas.events.run_events import (
     Event,
 )
 from canvas.graph.canvas import Canvas, Node, NodeKind, form_key
+from canvas.ids import ActivationId
 from canvas.outcome import ContainerExited, ContainerOpened, Failed, Finished, NextIteration, Routed, WaitingForInput
 from canvas.routing import container_routing, failure_routing, message_streams, ready
 from canvas.routing.decision import Decision
@@ -65,8 +65,8 @@ def resume(
     state: RunState,
     *,
     answered: bool = True,
-    again: Collection[UUID] = (),
-    happened: Collection[UUID] = (),
+    again: Collection[ActivationId] = (),
+    happened: Collection[ActivationId] = (),
 ) -> Decision:
     """Return the decision that continues a run with answers to its open forms. The caller stores the answers.
 

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, field
 from datetime import timedelta
-from uuid import UUID
 
 from canvas.events.run_events import Event
+from canvas.ids import ActivationId
 from canvas.state.order_key import OrderKey
 from canvas.state.run_state import ActivationStatus, RunState, ScopeKey
 
@@ -13,14 +13,14 @@ from canvas.state.run_state import ActivationStatus, RunState, ScopeKey
 class Activation:
     """A decision that a node must run, to be stored as a row."""
 
-    id: UUID
+    id: ActivationId
     node_id: str
     component: str
     scope: ScopeKey
     ordinal: int
     order_key: OrderKey
     limits: tuple[tuple[str, int], ...]
-    stream_id: UUID | None
+    stream_id: ActivationId | None
     status: ActivationStatus
 
 
@@ -30,21 +30,22 @@ class Decision:
 
     run: RunState
     activated: list[Activation] = field(default_factory=list)
-    new_statuses: dict[UUID, ActivationStatus] = field(default_factory=dict)  # activation -> its new status
-    retry_now: list[UUID] = field(default_factory=list)  # activations that get another attempt at once
-    retry_after: dict[UUID, float] = field(default_factory=dict)  # another attempt after this many seconds
+    new_statuses: dict[ActivationId, ActivationStatus] = field(default_factory=dict)  # activation -> its new status
+    retry_now: list[ActivationId] = field(default_factory=list)  # activations that get another attempt at once
+    retry_after: dict[ActivationId, float] = field(default_factory=dict)  # another attempt after this many seconds
     promote_count: int = 0  # how many queued activations become ready, in canonical order
     events: list[Event] = field(default_factory=list)
     changed_scopes: set[ScopeKey] = field(default_factory=set)  # changed or opened
     closed_scopes: set[ScopeKey] = field(default_factory=set)  # closed scopes
-    opened_streams: dict[UUID, int] = field(default_factory=dict)  # stream -> number of events before its text
-    closed_streams: dict[UUID, int] = field(default_factory=dict)  # stream -> number of events up to its end
-    truncated_streams: dict[UUID, int] = field(default_factory=dict)  # stream -> events up to its message_reset
-    default_texts: dict[UUID, tuple[str, str]] = field(default_factory=dict)  # stream -> (node, default)
+    opened_streams: dict[ActivationId, int] = field(default_factory=dict)  # stream -> number of events before its text
+    closed_streams: dict[ActivationId, int] = field(default_factory=dict)  # stream -> number of events up to its end
+    truncated_streams: dict[ActivationId, int] = field(default_factory=dict)  # stream -> events up to its message_reset
+    default_texts: dict[ActivationId, tuple[str, str]] = field(default_factory=dict)  # stream -> (node, default)
     form_expiries: list[timedelta | None] = field(default_factory=list)  # of the forms that are shown
-    copy_outputs_for: list[UUID] = field(default_factory=list)  # failed; they show the outputs of an earlier pass
+    # failed activations, which show the outputs of an earlier pass
+    copy_outputs_for: list[ActivationId] = field(default_factory=list)
     cancel_items_after: dict[str, int] = field(default_factory=dict)  # container entry -> cancel items after this one
-    errors: dict[UUID, tuple[str, str]] = field(default_factory=dict)  # -> (node id, `_ERROR`)
+    errors: dict[ActivationId, tuple[str, str]] = field(default_factory=dict)  # -> (node id, `_ERROR`)
     error: str = ""  # of the run
 
     @property

@@ -14,11 +14,11 @@ place: `builder.run` is the state that the caller passed in. No part reads the v
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from uuid import UUID
 
 from canvas.errors import StateError
 from canvas.events.run_events import MESSAGE_RESET, NODE_FINISHED, NODE_STARTED, Event
 from canvas.graph.canvas import Canvas, Node, NodeKind
+from canvas.ids import ActivationId
 from canvas.routing.decision import Activation, Decision
 from canvas.state.order_key import OrderKey, merge
 from canvas.state.run_state import (
@@ -259,11 +259,11 @@ class Activations:
     scopes: OpenScopes
     containers: OpenContainers
 
-    def next_id(self, node: Node, scope: Scope) -> UUID:
+    def next_id(self, node: Node, scope: Scope) -> ActivationId:
         """Return the id that the node's next activation in a scope will have."""
         return activation_id(self.run.run_id, node.id, scope.key, scope.ordinals.get(node.number, 0))
 
-    def activate(self, node: Node, scope: Scope, place: OrderKey, stream_id: UUID | None) -> None:
+    def activate(self, node: Node, scope: Scope, place: OrderKey, stream_id: ActivationId | None) -> None:
         """Decide that a node must run; `assign_run_slots` decides whether it is ready or queued.
 
         `stream_id` is the message stream that the activation writes to.
@@ -359,7 +359,7 @@ class Activations:
         if self.canvas.node(report.node_id).kind.waits_for_user and report.activation not in self.run.forms:
             self.decision.events.append(Event(NODE_STARTED, activation=report.activation, node_id=report.node_id))
 
-    def emit_finished(self, activation: UUID, node_id: str, error: str | None, scope: ScopeKey = ()) -> None:
+    def emit_finished(self, activation: ActivationId, node_id: str, error: str | None, scope: ScopeKey = ()) -> None:
         """Append `node_finished`, or defer it in a pipelined item. The activation names the values that it shows."""
         if (deferred := self.containers.deferred_events(scope)) is not None:
             deferred.append(DeferredEvent(self.canvas.numbers[node_id], has_ended=True, error=error))
@@ -376,11 +376,11 @@ class MessageStreams:
     decision: Decision
     activations: Activations
 
-    def find(self, stream_id: UUID | None) -> MessageStreamState | None:
+    def find(self, stream_id: ActivationId | None) -> MessageStreamState | None:
         """Return the stream with an id; None if there is none."""
         return next((stream for stream in self.run.streams if stream.stream_id == stream_id), None)
 
-    def get_or_add(self, stream_id: UUID, node: Node, scope: Scope) -> MessageStreamState:
+    def get_or_add(self, stream_id: ActivationId, node: Node, scope: Scope) -> MessageStreamState:
         """Return the stream with an id; add it, not yet open, if there is none."""
         stream = self.find(stream_id)
         if stream is None:

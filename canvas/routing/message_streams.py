@@ -7,10 +7,9 @@ Message's `node_started`; closing appends `message_end`, the deferred `node_fini
 own.
 """
 
-from uuid import UUID
-
 from canvas.events.run_events import MESSAGE_END, Event
 from canvas.graph.canvas import Node, NodeKind, bits, mask_of
+from canvas.ids import ActivationId
 from canvas.outcome import Finished
 from canvas.routing import stream_order
 from canvas.routing.decision_builder import DecisionBuilder
@@ -18,7 +17,7 @@ from canvas.state.order_key import OrderKey
 from canvas.state.run_state import ActivationStatus, DeferredNodeFinished, Report, Scope, ScopeKey
 
 
-def stream_for(builder: DecisionBuilder, scope: Scope, node: Node) -> UUID | None:
+def stream_for(builder: DecisionBuilder, scope: Scope, node: Node) -> ActivationId | None:
     """Return the stream that a node about to be activated writes to; None if its text is not streamed.
 
     A Message and an Answer have their own stream. A model node writes to its Message's stream, unless something that

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
+from canvas.ids import ActivationId
 from canvas.state.order_key import OrderKey, from_json, to_json
 from canvas.state.run_state import (
     Container,
@@ -64,7 +65,7 @@ def fill_run(state: RunState, data: Mapping[str, Any]) -> RunState:
     state.activation_count = data.get("activated", 0)
     state.streams = [
         MessageStreamState(
-            stream_id=UUID(s["turn"]),
+            stream_id=_activation_id(s["turn"]),
             number=s["number"],
             scope=scope_key(s["scope"]),
             order_key=from_json(s["place"]) if s["place"] else None,
@@ -73,15 +74,16 @@ def fill_run(state: RunState, data: Mapping[str, Any]) -> RunState:
             is_complete=s["said"],
             error=s["error"],
             end=s["end"],
-            deferred_finished=[DeferredNodeFinished(UUID(h[0]), h[1], h[2], h[3]) for h in s["held"]],
+            deferred_finished=[DeferredNodeFinished(_activation_id(h[0]), h[1], h[2], h[3]) for h in s["held"]],
         )
         for s in data["speeches"]
     ]
     state.forms = {
-        UUID(activation): OpenForm(f[0], f[1], scope_key(f[2]), *f[3:]) for activation, f in data["forms"].items()
+        _activation_id(activation): OpenForm(f[0], f[1], scope_key(f[2]), *f[3:])
+        for activation, f in data["forms"].items()
     }
     state.failure = RunFailure(*data["failing"]) if data["failing"] else None
-    state.last_node = (data["last"][0], UUID(data["last"][1]), data["last"][2]) if data["last"] else None
+    state.last_node = (data["last"][0], _activation_id(data["last"][1]), data["last"][2]) if data["last"] else None
     return state
 
 
@@ -140,10 +142,14 @@ def scope_from_json(key: ScopeKey, data: Mapping[str, Any]) -> Scope:
         ordinals={int(number): ordinal for number, ordinal in data.get("ordinals", {}).items()},
         containers={int(number): _container_from_json(c) for number, c in data.get("containers", {}).items()},
         exit_key=from_json(data["leaving"]) if data.get("leaving") else None,
-        exited_by=UUID(data["left_by"]) if data.get("left_by") else None,
+        exited_by=_activation_id(data["left_by"]) if data.get("left_by") else None,
         has_escaped=data.get("escaped", False),
         is_counted_idle=data.get("counted_still", False),
     )
+
+
+def _activation_id(text: str) -> ActivationId:
+    return ActivationId(UUID(text))
 
 
 def _concurrent_items_to_json(container: Container) -> list[Any]:
@@ -171,7 +177,9 @@ def _deferred_to_json(event: DeferredEvent) -> list[Any]:
 
 
 def _container_from_json(data: Sequence[Any]) -> Container:
-    container = Container(UUID(data[0]), data[1], from_json(data[2]), *data[3:11], failed_at=(data[11][0], data[11][1]))
+    container = Container(
+        _activation_id(data[0]), data[1], from_json(data[2]), *data[3:11], failed_at=(data[11][0], data[11][1])
+    )
     if len(data) > 12:
         container.revision = data[12]
     if len(data) > 13:

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
-from uuid import UUID, uuid5
+from uuid import uuid5
 
+from canvas.ids import ActivationId, RunId
 from canvas.outcome import Outcome
 from canvas.state.order_key import OrderKey
 
@@ -120,9 +121,9 @@ def _quote(node_id: str) -> str:
     return node_id.replace("%", "%25").replace("/", "%2F")
 
 
-def activation_id(run_id: UUID, node_id: str, scope: ScopeKey, ordinal: int) -> UUID:
+def activation_id(run_id: RunId, node_id: str, scope: ScopeKey, ordinal: int) -> ActivationId:
     """Return the id of an activation, which follows from its arguments: deciding twice activates the same rows."""
-    return uuid5(run_id, f"{node_id}\n{scope_text(scope)}\n{ordinal}")
+    return ActivationId(uuid5(run_id, f"{node_id}\n{scope_text(scope)}\n{ordinal}"))
 
 
 @dataclass(slots=True)
@@ -139,7 +140,7 @@ class DeferredEvent:
 class Container:
     """An Iteration or Loop whose body runs; stored in the scope that the container belongs to."""
 
-    activation: UUID
+    activation: ActivationId
     ordinal: int
     order_key: OrderKey
     count: int | None  # items; None: until an item visit exits
@@ -194,7 +195,7 @@ class Scope:
     ordinals: dict[int, int] = field(default_factory=dict)  # next ordinal, above 0
     containers: dict[int, Container] = field(default_factory=dict)
     exit_key: OrderKey | None = None  # order key of the ExitLoop that has reported, of several the last
-    exited_by: UUID | None = None  # its activation, which stored the container's outputs
+    exited_by: ActivationId | None = None  # its activation, which stored the container's outputs
     # an edge out of the body was followed: no further pass, and the container has no successors
     has_escaped: bool = False
     is_counted_idle: bool = False  # the container around it counts this scope as idle
@@ -214,7 +215,7 @@ class Scope:
 class DeferredNodeFinished:
     """A `node_finished` of a writer that is emitted after its Message's `message_end`."""
 
-    activation: UUID
+    activation: ActivationId
     node_id: str
     error: str | None
     key: str  # hex of the writer's order key, by which several are sorted
@@ -224,7 +225,7 @@ class DeferredNodeFinished:
 class MessageStreamState:
     """A message stream that has not been closed: of a Message, an Answer, or a failed node with a default value."""
 
-    stream_id: UUID
+    stream_id: ActivationId
     number: int
     scope: ScopeKey
     order_key: OrderKey | None = None  # known once the Message is activated
@@ -263,22 +264,22 @@ class RunFailure:
 class RunState:
     """The run's row as a decision reads it, with the scopes that the reports belong to and those around them."""
 
-    run_id: UUID
+    run_id: RunId
     status: RunStatus
     revision: int = 0
     last_event: int = 0
     is_cancel_requested: bool = False
-    open_stream_id: UUID | None = None
+    open_stream_id: ActivationId | None = None
     max_running: int = 256
     max_activations: int = 0  # 0: unlimited, as for runs started by releases without this limit
     activation_count: int = 0  # activations decided so far
     in_flight: int = 0  # activations that are ready or running
     queued: int = 0
     streams: list[MessageStreamState] = field(default_factory=list)
-    forms: dict[UUID, OpenForm] = field(default_factory=dict)
+    forms: dict[ActivationId, OpenForm] = field(default_factory=dict)
     failure: RunFailure | None = None
     # (order key in hex, activation, node id) of the last in canonical order
-    last_node: tuple[str, UUID, str] | None = None
+    last_node: tuple[str, ActivationId, str] | None = None
     scopes: dict[ScopeKey, Scope] = field(default_factory=dict)
 
 
@@ -286,7 +287,7 @@ class RunState:
 class Report:
     """A worker's report on an activation, without values."""
 
-    activation: UUID
+    activation: ActivationId
     node_id: str
     scope: ScopeKey
     ordinal: int
@@ -294,7 +295,7 @@ class Report:
     outcome: Outcome
     error: str | None = None  # `_ERROR` among the outputs
     crash_count: int = 0
-    stream_id: UUID | None = None
+    stream_id: ActivationId | None = None
     restarts_text: bool = False  # the Message's text does not continue the text of its stream, which is truncated
     has_written: bool = False  # the attempt has written text to its stream
     usage: Mapping[str, int] = field(default_factory=dict)

@@ -8,6 +8,7 @@ import typer
 
 from canvas.budget import SCOPES, Scope, account_json, format_amount, parse_limits, parse_scope
 from canvas.errors import InvalidRequest, NotFound
+from canvas.ids import TenantId
 from cli.runs import inputs
 from cli.shell import output
 from cli.shell.connection import find_run_id, find_tenant_id, open_connection
@@ -71,7 +72,7 @@ def clear(scope: ScopeArgument, of: ScopeIdArgument = None, tenant: OfTenant = L
     output.print_message(f"{_name(chosen, of)} no longer has its own budget.")
 
 
-def _scope_id(tx: Transaction, scope: Scope, of: str | None, tenant_id: UUID) -> UUID:
+def _scope_id(tx: Transaction, scope: Scope, of: str | None, tenant_id: TenantId) -> UUID:
     if scope in ("tenant", "day"):
         if of is not None:
             raise InvalidRequest(f"The scope {scope} takes no id: the budget is that of --tenant. Remove the id.")
@@ -87,7 +88,7 @@ def _name(scope: Scope, of: str | None) -> str:
     return f"{scope.capitalize()} {of}" if of is not None else f"Each {scope}"
 
 
-def _shown_id(kept: BudgetRow, tenant_id: UUID) -> str:
+def _shown_id(kept: BudgetRow, tenant_id: TenantId) -> str:
     if kept.scope_id == tenant_id:
         return ""
     return "each" if kept.scope_id == DEFAULT_SCOPE_ID else kept.scope_id.hex

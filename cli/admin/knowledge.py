@@ -11,6 +11,7 @@ from uuid import UUID
 import typer
 
 from canvas.errors import InvalidRequest, NotFound
+from canvas.ids import TenantId
 from cli.models.tenant_models import choose_embedding_model, describe_search, open_models, tenant_models
 from cli.shell import output
 from cli.shell.connection import CommandConnection, open_connection
@@ -162,7 +163,7 @@ def rm(
 
 
 # -- steps -----------------------------------------------------------------------------------------------------------
-def _find_base(connection: CommandConnection, tenant_id: UUID, written: str) -> KnowledgeBase:
+def _find_base(connection: CommandConnection, tenant_id: TenantId, written: str) -> KnowledgeBase:
     with connection.database.transaction() as tx:
         ids = list[UUID]()
         with suppress(ValueError):
@@ -202,7 +203,7 @@ async def _read_all(
                 await asyncio.sleep(POLL_INTERVAL)
 
 
-async def _search(connection: CommandConnection, tenant_id: UUID, base: str, query: SearchQuery) -> list[Any]:
+async def _search(connection: CommandConnection, tenant_id: TenantId, base: str, query: SearchQuery) -> list[Any]:
     indexes = IndexCache(connection.database, connection.servers.settings.knowledge_memory)
     async with open_models(connection) as models:
         library = KnowledgeBaseSearch(connection.database, indexes, models)

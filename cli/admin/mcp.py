@@ -11,12 +11,13 @@ import typer
 
 from canvas.document.mcp_tools import digest_of
 from canvas.errors import InvalidRequest, NodeFailure, NotFound
+from canvas.ids import TenantId
 from cli.agents import agents as named
 from cli.shell import output
 from cli.shell.connection import CommandConnection, find_tenant_id, open_connection
 from cli.shell.exit_codes import Exit
 from cli.shell.options import LOCAL_TENANT, AsJson, OfTenant
-from providers.http.address_policy import Guard
+from providers.address_policy import Guard
 from providers.http.client import HttpClient
 from providers.http.redirects import mask_url
 from providers.mcp.session import SERVER_TYPES, LiveTool, McpServer, McpSession
@@ -200,7 +201,7 @@ def hide(agent: Agent, tenant: OfTenant = LOCAL_TENANT) -> None:
 
 
 # -- steps of the commands ---------------------------------------------------------------------------------------------
-def _find_server(connection: CommandConnection, tenant: str, server: str) -> tuple[UUID, ServerRow]:
+def _find_server(connection: CommandConnection, tenant: str, server: str) -> tuple[TenantId, ServerRow]:
     key = _key(connection)
     with connection.database.transaction() as tx:
         tenant_id = find_tenant_id(tx, tenant)

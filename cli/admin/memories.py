@@ -8,6 +8,7 @@ from uuid import UUID
 import typer
 
 from canvas.errors import InvalidRequest, NotFound
+from canvas.ids import TenantId
 from cli.models.tenant_models import choose_embedding_model, describe_search, open_models, tenant_models
 from cli.shell import output
 from cli.shell.connection import CommandConnection, open_connection
@@ -153,7 +154,7 @@ def rm(
 
 
 # -- steps -----------------------------------------------------------------------------------------------------------
-def _find_memory(connection: CommandConnection, tenant_id: UUID, name: str) -> Memory:
+def _find_memory(connection: CommandConnection, tenant_id: TenantId, name: str) -> Memory:
     ids = list[UUID]()
     with suppress(ValueError):
         ids.append(UUID(name))

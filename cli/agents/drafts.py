@@ -2,8 +2,8 @@
 
 from functools import cache
 from typing import Any
-from uuid import UUID
 
+from canvas.ids import CanvasId, TenantId
 from components import plugins, registry
 from settings import load
 from store.agents import canvas_list, canvas_secrets, canvases, versions
@@ -13,14 +13,14 @@ from store.primitives.encryption import EncryptionKey
 from store.primitives.ids import new_id
 
 
-def save_draft(tx: Transaction, tenant_id: UUID, title: str, dsl: dict[str, Any]) -> tuple[UUID, bool]:
+def save_draft(tx: Transaction, tenant_id: TenantId, title: str, dsl: dict[str, Any]) -> tuple[CanvasId, bool]:
     """Store a document as the draft of the agent with that title; return its id and whether the agent is new.
 
     Secrets are encrypted. A mask stands for the secret that the agent already has; raises InvalidCanvas if it has none.
     """
     found, _ = canvas_list.page(tx, tenant_id, canvas_list.CanvasFilter(title=title), limit=1)
     if not found:
-        canvas_id = new_id()
+        canvas_id = CanvasId(new_id())
         sealed = canvas_secrets_of(tenant_id, canvas_id).seal_document(dsl)
         return canvases.create(tx, tenant_id, title, sealed, canvas_id=canvas_id), True
     canvas_id = found[0].id
@@ -31,7 +31,7 @@ def save_draft(tx: Transaction, tenant_id: UUID, title: str, dsl: dict[str, Any]
     return canvas_id, False
 
 
-def canvas_secrets_of(tenant_id: UUID, canvas_id: UUID) -> CanvasSecrets:
+def canvas_secrets_of(tenant_id: TenantId, canvas_id: CanvasId) -> CanvasSecrets:
     """Return the secrets of one canvas, with the key of this command's settings. Load the plugins that declare some."""
     _load_plugins(load().allowed_plugins)
     key = EncryptionKey.from_secret(load().encryption_secret())

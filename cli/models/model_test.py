@@ -5,9 +5,9 @@ import wave
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from uuid import UUID
 
 from canvas.errors import InvalidRequest, ModelError
+from canvas.ids import TenantId
 from knowledge.models import TenantModels
 from providers.interfaces import Http
 from providers.models.audio.transcription import KIND as ASR
@@ -87,7 +87,7 @@ def resolve_model(model: str, accounts: Sequence[VendorAccount], kind: str | Non
 
 
 def make_test(
-    models: TenantModels, tenant_id: UUID, spec: ModelSpec, kind: str, limits: RequestLimits, http: Http
+    models: TenantModels, tenant_id: TenantId, spec: ModelSpec, kind: str, limits: RequestLimits, http: Http
 ) -> ModelTest:
     """Return a model under test. Its requests wait for the rate limits of its account like any others."""
     return ModelTest(spec, kind, limits, models.meter(tenant_id, spec, kind), http)

@@ -6,11 +6,11 @@ import sys
 import time
 from collections.abc import Sequence
 from typing import Annotated, Any
-from uuid import UUID
 
 import typer
 
 from canvas.errors import InvalidRequest
+from canvas.ids import TenantId
 from cli.models import model_test
 from cli.models.model_test import ModelTestResult
 from cli.models.tenant_models import open_models, request_limits
@@ -19,12 +19,12 @@ from cli.shell.connection import CommandConnection, find_tenant_id, open_connect
 from cli.shell.exit_codes import Exit
 from cli.shell.options import LOCAL_TENANT, AsJson, OfTenant
 from knowledge.models import accounts_from_rows
-from providers.http.address_policy import Guard
+from providers.address_policy import Guard
 from providers.http.client import HttpClient
 from providers.models.chat.catalogue import BUILTIN_FACTORY, vendors
 from providers.models.types.chat import ModelSpec
-from providers.models.types.rate_limits import RateLimits
 from providers.models.vendors.accounts import KINDS, VendorAccount, accounts_from_toml
+from providers.rate_limits import RateLimits
 from store.primitives.encryption import EncryptionKey
 from store.tenants import model_accounts
 from store.tenants.model_accounts import AccountRow
@@ -148,7 +148,7 @@ def try_out(
         raise typer.Exit(Exit.FAILED)
 
 
-def accounts_of(connection: CommandConnection, tenant_id: UUID) -> list[VendorAccount]:
+def accounts_of(connection: CommandConnection, tenant_id: TenantId) -> list[VendorAccount]:
     """Return a tenant's accounts with their keys, those shared by all tenants last."""
     settings = connection.servers.settings
     with connection.database.transaction() as tx:
@@ -163,7 +163,7 @@ def choose_kinds(vendor: str, name: str, named: Sequence[str]) -> list[str]:
     return sorted(named or known or ("chat",))
 
 
-async def _run_test(connection: CommandConnection, tenant_id: UUID, spec: ModelSpec, kind: str) -> ModelTestResult:
+async def _run_test(connection: CommandConnection, tenant_id: TenantId, spec: ModelSpec, kind: str) -> ModelTestResult:
     settings = connection.servers.settings
     limits = request_limits(settings)
     guard = Guard.parse(allow_any=settings.allow_any_host, allowed=settings.ssrf_allow or "")

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 from cli.shell.connection import CommandConnection
 from knowledge.models import TenantModels, first_model_of
-from providers.http.address_policy import Guard
+from providers.address_policy import Guard
 from providers.models.billing.cost_estimates import CostModel
 from providers.models.billing.prices import Prices, read_prices
 from providers.models.chat.catalogue import RequestLimits, resolve

@@ -16,6 +16,7 @@ import redis
 
 from canvas.errors import NotFound
 from canvas.events.stream_sequencer import Frame, Position, StreamSequencer
+from canvas.ids import ActivationId, RunId, TenantId
 from canvas.state.run_state import RunStatus
 from scheduler.messaging.redis_bus import channel
 from store.db.database import Database
@@ -36,7 +37,7 @@ class RunSubscription:
         self._subscription: Any = client.pubsub()
         self._client = client
 
-    def subscribe(self, run_id: UUID) -> None:
+    def subscribe(self, run_id: RunId) -> None:
         """Subscribe to a run and wait for the confirmation, so that no text of a run that starts next is missed."""
         with suppress(redis.RedisError):
             self._subscription.subscribe(channel(run_id))
@@ -62,8 +63,8 @@ class RunFollower:
     """Reads one run from a position on. `run` is its row as of the last read."""
 
     database: Database
-    tenant_id: UUID
-    run_id: UUID
+    tenant_id: TenantId
+    run_id: RunId
     subscription: RunSubscription
     after: Position = field(default_factory=Position)
     run: RunSummary = field(init=False)
@@ -92,7 +93,9 @@ class RunFollower:
             if "n" in message:
                 transcript.on_event_notification(int(message["n"]))
             else:
-                yield from transcript.on_text_delta(UUID(message["t"]), message["ep"], message["o"], message["x"])
+                yield from transcript.on_text_delta(
+                    ActivationId(UUID(message["t"])), message["ep"], message["o"], message["x"]
+                )
 
     def _read_rows(self, transcript: StreamSequencer[EventRow]) -> Iterator[Frame[EventRow]]:
         """Read rows until there are no more."""

@@ -10,10 +10,10 @@ from typing import Any, Protocol
 
 from canvas.budget import budget_stop
 from canvas.events import run_events
-from canvas.events.run_warnings import WARNINGS, has_model_error
 from canvas.events.stream_sequencer import THINK_END, THINK_START, Frame, SequencedEvent, TextDelta, without_audio
 from canvas.graph.canvas import Canvas
 from canvas.graph.uncertain_outcomes import OUTCOME, OUTPUTS
+from canvas.run_warnings import WARNINGS, has_model_error
 from cli.shell import output
 from cli.shell.output import DIM, GREEN, RED, YELLOW
 from scheduler.views.event_frames import EventSerializer

@@ -8,7 +8,7 @@ import typer
 
 from canvas.budget import UNPRICED, usage_json
 from canvas.errors import NotFound
-from canvas.events.run_warnings import has_model_error
+from canvas.run_warnings import has_model_error
 from canvas.state.run_state import RunStatus
 from cli.agents import agents
 from cli.runs import tree

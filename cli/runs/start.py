@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from canvas.ids import RunId
 from cli.agents import canvas_file
 from cli.runs import inputs, start_options
 from cli.shell import output
@@ -49,7 +50,8 @@ def start(
     judged = canvas_file.load_runnable(Path(target), load().max_canvas_bytes) if canvas_file.is_file(target) else None
     with open_connection() as connection:
         with connection.database.transaction() as tx:
-            chosen = start_options.build_start(tx, inputs.TurnRequest(target, judged, tenant, options), new_id())
+            turn = inputs.TurnRequest(target, judged, tenant, options)
+            chosen = start_options.build_start(tx, turn, RunId(new_id()))
         started = connection.lifecycle.start_run(chosen)
         is_alone = connection.servers.is_embedded and connection.servers.up is None
     if as_json:

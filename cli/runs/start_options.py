@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 from pathlib import Path
-from uuid import UUID
 
+from canvas.ids import RunId
 from cli.agents import agents, canvas_file, drafts
 from cli.runs.inputs import TurnRequest
 from cli.shell.connection import find_tenant_id
@@ -13,7 +13,7 @@ from store.agents import versions
 from store.db.transaction import Transaction
 
 
-def build_start(tx: Transaction, wanted: TurnRequest, run_id: UUID) -> Start:
+def build_start(tx: Transaction, wanted: TurnRequest, run_id: RunId) -> Start:
     """Return the Start of a run. A file becomes the draft of the agent named after it, and a new version.
 
     A file that continues a conversation runs as it is now, not as it was when the conversation began.

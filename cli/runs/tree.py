@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from canvas.events.run_warnings import warnings_in
 from canvas.graph.canvas import Canvas
+from canvas.run_warnings import warnings_in
 from canvas.state.run_state import ActivationStatus, ScopeKey, scope_key
 from cli.shell import output
 from store.runs.run_queries import ActivationRow

@@ -9,11 +9,11 @@ from contextlib import closing, contextmanager
 from functools import partial
 from types import FrameType
 from typing import Any
-from uuid import UUID
 
 import local_engine
 from canvas.budget import parse_limits
 from canvas.events.stream_sequencer import Position
+from canvas.ids import RunId, TenantId, VersionId
 from canvas.state.run_state import RunStatus
 from cli.runs import start_options
 from cli.runs.builtin_models import find_builtin_models
@@ -68,7 +68,7 @@ def connect_to_workers(found: CommandServers) -> Generator[CommandConnection]:
 def start(found: CommandServers, wanted: TurnRequest, *, as_json: bool) -> Exit:
     """Start a run and follow it."""
     with connect_to_workers(found) as connected:
-        run_id = new_id()
+        run_id = RunId(new_id())
         with connected.database.transaction() as tx:
             chosen = start_options.build_start(tx, wanted, run_id)
         begin = partial(connected.lifecycle.start_run, chosen)
@@ -88,7 +88,7 @@ def resume(found: CommandServers, tenant: str, run: str, options: Mapping[str, A
 
 
 def _follow(
-    connected: CommandConnection, tenant_id: UUID, run_id: UUID, begin: Callable[[], Started], *, as_json: bool
+    connected: CommandConnection, tenant_id: TenantId, run_id: RunId, begin: Callable[[], Started], *, as_json: bool
 ) -> Exit:
     """Subscribe to the run, start the turn, print it until it ends, and return the exit code."""
     with closing(RunSubscription(connected.bus.url)) as subscription, Interrupts() as interrupts:
@@ -123,7 +123,7 @@ def _print_run(connected: CommandConnection, following: RunFollower, interrupts:
     return OF_STATUS[RunStatus(following.run.status)]
 
 
-def _make_printer(connected: CommandConnection, version_id: UUID, as_json: bool) -> FramePrinter:
+def _make_printer(connected: CommandConnection, version_id: VersionId, as_json: bool) -> FramePrinter:
     with connected.database.transaction() as tx:
         compiled = connected.versions.get_or_empty(tx, version_id)
     if as_json:

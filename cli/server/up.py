@@ -32,8 +32,8 @@ from cli.shell.connection import configure_logging, find_tenant_id
 from cli.shell.output import DIM, YELLOW
 from settings import Settings, load
 from store.db.database import Database
+from store.db.db_errors import is_outage
 from store.maintenance import migrate
-from store.primitives.db_errors import is_outage
 from store.tenants import tenants
 
 T = TypeVar("T")

@@ -3,13 +3,13 @@
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from uuid import UUID
 
 import redis
 from sqlalchemy.exc import OperationalError
 
 import telemetry
 from canvas.errors import ExecutorError, NotFound
+from canvas.ids import RunId, TenantId
 from cli.shell import output, servers
 from cli.shell.options import LOCAL_TENANT
 from cli.shell.servers import CommandServers
@@ -58,7 +58,7 @@ class CommandConnection:
         """The canvas versions that this command has compiled."""
         return self.lifecycle.coordinator.versions
 
-    def tenant(self, name: str) -> UUID:
+    def tenant(self, name: str) -> TenantId:
         """Return the id of the tenant, like `find_tenant_id`."""
         with self.database.transaction() as tx:
             return find_tenant_id(tx, name)
@@ -140,7 +140,7 @@ def configure_logging(settings: Settings) -> None:
     )
 
 
-def find_tenant_id(tx: Transaction, name: str = LOCAL_TENANT) -> UUID:
+def find_tenant_id(tx: Transaction, name: str = LOCAL_TENANT) -> TenantId:
     """Return the id of the tenant. Creates the local tenant at first use; raises NotFound for another unknown name."""
     if name == LOCAL_TENANT:
         return tenants.ensure_tenant(tx, name)
@@ -151,7 +151,7 @@ def find_tenant_id(tx: Transaction, name: str = LOCAL_TENANT) -> UUID:
     return found.id
 
 
-def find_run_id(tx: Transaction, tenant_id: UUID, written: str) -> UUID:
+def find_run_id(tx: Transaction, tenant_id: TenantId, written: str) -> RunId:
     """Return the id of the tenant's run with this id or external id. Raises NotFound."""
     run_id = external_ids.find_run(tx, tenant_id, written)
     if run_id is None:

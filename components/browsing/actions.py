@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
-from components.nodes.llm.json_in_text import read_json
+from components.text.json_in_text import read_json
 
 MAX_ACTIONS = 8  # per reply; actions planned further ahead seldom fit the page that the earlier ones lead to
 MAX_ARGUMENT_CHARS = 100  # characters of an argument in the list of earlier steps

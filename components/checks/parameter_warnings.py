@@ -16,7 +16,7 @@ from canvas.document.document import Document, Entry
 from canvas.validation.findings import Finding, warning
 from canvas.validation.reference_scan import REFERENCE_OPERATORS, rows
 from components.nodes.data.variable_assigner import WITHOUT_PARAMETER
-from components.nodes.flow.comparison import OPERATOR_ALIASES, ORDER_OPERATORS, TEXT_OPERATORS
+from components.text.comparison import OPERATOR_ALIASES, ORDER_OPERATORS, TEXT_OPERATORS
 from components.text.templates import templates
 
 Params: TypeAlias = Mapping[str, Any]

@@ -14,6 +14,7 @@ from uuid import UUID
 import structlog
 
 from canvas.errors import ExecutorError, NodeFailure, NotFound
+from canvas.ids import LeaseId, TenantId
 from components.text.extraction.file_kinds import Kind
 from components.text.extraction.file_texts import UnparsedFile
 from knowledge.bases import chunking, page_transcripts
@@ -65,7 +66,7 @@ class Ingestion:
         self._models = models
         self._lease = lease
 
-    async def next(self, tenant_id: UUID | None = None) -> bool:
+    async def next(self, tenant_id: TenantId | None = None) -> bool:
         """Ingest the document that has waited longest, of one tenant if named; return False if none waits."""
         document = await asyncio.to_thread(self._claim_next, tenant_id)
         if document is None:
@@ -76,9 +77,9 @@ class Ingestion:
             await self._run(document)
         return True
 
-    def _claim_next(self, tenant_id: UUID | None) -> LeasedDocument | None:
+    def _claim_next(self, tenant_id: TenantId | None) -> LeasedDocument | None:
         with self._database.transaction() as tx:
-            return documents.claim_next(tx, new_id(), self._lease, tenant_id)
+            return documents.claim_next(tx, LeaseId(new_id()), self._lease, tenant_id)
 
     async def _run(self, document: LeasedDocument) -> None:
         """Ingest a document and store its final status."""

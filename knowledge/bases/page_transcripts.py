@@ -3,9 +3,9 @@
 import asyncio
 from dataclasses import dataclass
 from typing import Any
-from uuid import UUID
 
 from canvas.errors import ModelError, NodeFailure
+from canvas.ids import TenantId
 from components.text.extraction.file_kinds import Kind, too_large, unreadable
 from components.text.extraction.file_texts import UnparsedFile
 from knowledge.models import Models, first_model_of
@@ -53,7 +53,7 @@ class PageReader:
         return "" if text.strip("*.` ").upper() == BLANK else text
 
 
-async def open_page_reader(file: UnparsedFile, models: Models, tenant_id: UUID) -> PageReader:
+async def open_page_reader(file: UnparsedFile, models: Models, tenant_id: TenantId) -> PageReader:
     """Return the reader of a picture or a scan. Raises FileUnreadable, with a remedy, if no model can read images."""
     accounts = await asyncio.to_thread(models.accounts, tenant_id)
     offered = ((kind, first_model_of(accounts, kind)) for kind in KINDS[file.kind])

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from canvas.errors import ModelError
-from components.nodes.llm.json_in_text import read_json
+from components.text.json_in_text import read_json
 from knowledge.bases.metadata_filters import OPERATORS, MetadataCondition, parse_conditions
 from knowledge.bases.table_of_contents import SectionHeading
 from providers.models.text.sanitizer import without_reasoning

@@ -17,6 +17,7 @@ from uuid import UUID
 import structlog
 
 from canvas.errors import NodeFailure, ToolError
+from canvas.ids import TenantId
 from knowledge.bases import metadata_filters, query_expansion, table_of_contents
 from knowledge.index import tokenizer
 from knowledge.index.index_cache import IndexCache, QueryVariants
@@ -44,7 +45,7 @@ NO_GRAPH = (
 class KnowledgeGraph(Protocol):
     """A knowledge graph. Easel has no implementation; a deployment may add one."""
 
-    async def describe(self, tenant_id: UUID, base_ids: Sequence[UUID], question: str) -> str:
+    async def describe(self, tenant_id: TenantId, base_ids: Sequence[UUID], question: str) -> str:
         """Return the graph's text about a question, "" for none."""
         ...
 
@@ -80,15 +81,15 @@ class KnowledgeBaseSearch:
         self._models = models
         self._graph = graph
 
-    async def find_bases(self, tenant_id: UUID, entries: Sequence[str]) -> dict[str, SearchableBase]:
+    async def find_bases(self, tenant_id: TenantId, entries: Sequence[str]) -> dict[str, SearchableBase]:
         """Return the tenant's bases by the entries that name them; other entries are left out."""
         return await asyncio.to_thread(self._find_bases, tenant_id, entries)
 
-    def _find_bases(self, tenant_id: UUID, entries: Sequence[str]) -> dict[str, SearchableBase]:
+    def _find_bases(self, tenant_id: TenantId, entries: Sequence[str]) -> dict[str, SearchableBase]:
         with self._database.statements() as tx:
             return find_named(entries, lambda ids, names: knowledge_bases.find_by_id_or_name(tx, tenant_id, ids, names))
 
-    async def search(self, tenant_id: UUID, bases: Sequence[SearchableBase], query: SearchQuery) -> dict[str, Any]:
+    async def search(self, tenant_id: TenantId, bases: Sequence[SearchableBase], query: SearchQuery) -> dict[str, Any]:
         """Return {"chunks", "doc_aggs", "total"} with RAGFlow's names, the best match first. Raises NodeFailure."""
         models = {base.embedding_model for base in bases}
         if len(models) > 1:
@@ -111,7 +112,7 @@ class KnowledgeBaseSearch:
 
     # -- documents and query --------------------------------------------------------------------------------------
     async def _allowed_documents(
-        self, tenant_id: UUID, bases: Sequence[SearchableBase], query: SearchQuery
+        self, tenant_id: TenantId, bases: Sequence[SearchableBase], query: SearchQuery
     ) -> frozenset[UUID] | None:
         """Return the documents to search; None for all of them."""
         base_ids = [base.id for base in bases]
@@ -140,15 +141,15 @@ class KnowledgeBaseSearch:
         found = metadata_filters.matching_documents(metadata, conditions, logic) if conditions else set[UUID]()
         return frozenset(found) or None  # a model may have written conditions that no document fulfils
 
-    def _filter_owned(self, tenant_id: UUID, base_ids: Sequence[UUID], ids: Sequence[UUID]) -> set[UUID]:
+    def _filter_owned(self, tenant_id: TenantId, base_ids: Sequence[UUID], ids: Sequence[UUID]) -> set[UUID]:
         with self._database.statements() as tx:
             return knowledge_chunks.filter_owned(tx, tenant_id, base_ids, ids)
 
-    def _metadata(self, tenant_id: UUID, base_ids: Sequence[UUID]) -> dict[UUID, dict[str, Any]]:
+    def _metadata(self, tenant_id: TenantId, base_ids: Sequence[UUID]) -> dict[UUID, dict[str, Any]]:
         with self._database.statements() as tx:
             return knowledge_chunks.load_metadata(tx, tenant_id, base_ids)
 
-    async def _query_variants(self, tenant_id: UUID, query: SearchQuery) -> Sequence[str]:
+    async def _query_variants(self, tenant_id: TenantId, query: SearchQuery) -> Sequence[str]:
         """Return the question, its translations and its key words."""
         variants = await self._translate(tenant_id, query)
         if not query.add_key_words:
@@ -160,7 +161,7 @@ class KnowledgeBaseSearch:
             return variants
         return list(dict.fromkeys([*variants, *filter(None, [found])]))
 
-    async def _translate(self, tenant_id: UUID, query: SearchQuery) -> Sequence[str]:
+    async def _translate(self, tenant_id: TenantId, query: SearchQuery) -> Sequence[str]:
         languages = [str(language) for language in query.languages if str(language).strip()]
         if not languages:
             return [query.question]
@@ -170,13 +171,13 @@ class KnowledgeBaseSearch:
             log.warning("translation_left_out", tenant_id=str(tenant_id), error=failure.message)
             return [query.question]
 
-    async def _vector(self, tenant_id: UUID, model: str, variants: Sequence[str]) -> Sequence[float] | None:
+    async def _vector(self, tenant_id: TenantId, model: str, variants: Sequence[str]) -> Sequence[float] | None:
         if not model:
             return None
         embedder = await self._models.embedder(tenant_id, model)
         return (await embedder.embed(["\n".join(variants)])).vectors[0]
 
-    async def _chat(self, tenant_id: UUID) -> ChatModel:
+    async def _chat(self, tenant_id: TenantId) -> ChatModel:
         """Open the tenant's default chat model. Raises ToolError if there is none."""
         llm_id = first_model_of(await asyncio.to_thread(self._models.accounts, tenant_id), "chat")
         if llm_id is None:
@@ -185,7 +186,7 @@ class KnowledgeBaseSearch:
 
     # -- search ---------------------------------------------------------------------------------------------------
     async def _best_matches(
-        self, tenant_id: UUID, bases: Sequence[SearchableBase], terms: QueryVariants, query: SearchQuery
+        self, tenant_id: TenantId, bases: Sequence[SearchableBase], terms: QueryVariants, query: SearchQuery
     ) -> "Sequence[ChunkMatch]":
         candidates = max(query.offset + query.limit, MIN_RERANKED) if query.rerank_id else query.candidates
         near = await self._score(
@@ -211,7 +212,7 @@ class KnowledgeBaseSearch:
 
     async def _score(
         self,
-        tenant_id: UUID,
+        tenant_id: TenantId,
         bases: Sequence[SearchableBase],
         terms: QueryVariants,
         query: SearchQuery,
@@ -226,7 +227,7 @@ class KnowledgeBaseSearch:
 
     async def _prefer_sections(
         self,
-        tenant_id: UUID,
+        tenant_id: TenantId,
         bases: Sequence[SearchableBase],
         terms: QueryVariants,
         query: SearchQuery,
@@ -264,13 +265,13 @@ class KnowledgeBaseSearch:
         first = {each.position for each in best}
         return [*best, *(each for each in near if each.document_id != document_id or each.position not in first)]
 
-    def _headings(self, tenant_id: UUID, document_id: UUID) -> list[table_of_contents.SectionHeading]:
+    def _headings(self, tenant_id: TenantId, document_id: UUID) -> list[table_of_contents.SectionHeading]:
         with self._database.statements() as tx:
             found = knowledge_chunks.find_with_headings(tx, tenant_id, document_id, most=MAX_HEADING_CHUNKS)
         return table_of_contents.find_headings(found)
 
     async def _graph_chunk(
-        self, tenant_id: UUID, bases: Sequence[SearchableBase], query: SearchQuery
+        self, tenant_id: TenantId, bases: Sequence[SearchableBase], query: SearchQuery
     ) -> Sequence[Mapping[str, Any]]:
         if self._graph is None:
             raise ToolError(NO_GRAPH)
@@ -282,11 +283,11 @@ class KnowledgeBaseSearch:
         )
 
     # -- results --------------------------------------------------------------------------------------------------
-    def _load_rows(self, tenant_id: UUID, near: "Sequence[ChunkMatch]") -> Mapping[tuple[UUID, int], Any]:
+    def _load_rows(self, tenant_id: TenantId, near: "Sequence[ChunkMatch]") -> Mapping[tuple[UUID, int], Any]:
         with self._database.statements() as tx:
             return knowledge_chunks.load_chunks(tx, tenant_id, [(each.document_id, each.position) for each in near])
 
-    def _load_chunks(self, tenant_id: UUID, near: "Sequence[ChunkMatch]") -> list[Mapping[str, Any]]:
+    def _load_chunks(self, tenant_id: TenantId, near: "Sequence[ChunkMatch]") -> list[Mapping[str, Any]]:
         rows = self._load_rows(tenant_id, near)
         return [
             _chunk_json(each, row) for each in near if (row := rows.get((each.document_id, each.position))) is not None

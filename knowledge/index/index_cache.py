@@ -16,6 +16,7 @@ from uuid import UUID
 
 import structlog
 
+from canvas.ids import TenantId
 from components.text.extraction.file_kinds import library_missing
 from knowledge.index import tokenizer
 from store.db.database import Database
@@ -75,7 +76,7 @@ class IndexCache:
 
     def search(
         self,
-        tenant_id: UUID,
+        tenant_id: TenantId,
         bases: Sequence[SearchableBase],
         terms: "QueryVariants",
         *,
@@ -102,7 +103,7 @@ class IndexCache:
         return chunk_index.best_matches(found, variants, by_vector, threshold, limit)
 
     def _segments(
-        self, tenant_id: UUID, base: SearchableBase
+        self, tenant_id: TenantId, base: SearchableBase
     ) -> tuple[frozenset[tuple[UUID, int]], "Iterable[Segment]"]:
         with self._lock:
             index = self._indexes.setdefault(base.id, _CachedIndex())
@@ -114,7 +115,7 @@ class IndexCache:
                 return index.alive, self._stream_segments(tenant_id, index.documents)
             return index.alive, index.segments
 
-    def _refresh(self, index: _CachedIndex, tenant_id: UUID, base: SearchableBase) -> None:
+    def _refresh(self, index: _CachedIndex, tenant_id: TenantId, base: SearchableBase) -> None:
         from knowledge.index import chunk_index
 
         with self._database.transaction() as tx:
@@ -136,7 +137,9 @@ class IndexCache:
         index.revision, index.is_too_large = base.revision, read is None
         self._evict(base.id)
 
-    def _load_segment(self, tenant_id: UUID, documents: Mapping[UUID, tuple[int, int]], room: int) -> "Segment | None":
+    def _load_segment(
+        self, tenant_id: TenantId, documents: Mapping[UUID, tuple[int, int]], room: int
+    ) -> "Segment | None":
         """Load the chunks of documents as one segment; return None if it takes more than `room` bytes.
 
         The size is estimated from the first block on, so that a base that is too large is not loaded in full.
@@ -151,7 +154,7 @@ class IndexCache:
                 return None
         return growing.build()
 
-    def _stream_segments(self, tenant_id: UUID, documents: Mapping[UUID, tuple[int, int]]) -> "Iterable[Segment]":
+    def _stream_segments(self, tenant_id: TenantId, documents: Mapping[UUID, tuple[int, int]]) -> "Iterable[Segment]":
         """Yield the chunks of documents, a block at a time."""
         from knowledge.index import chunk_index
 

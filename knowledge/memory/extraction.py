@@ -7,11 +7,11 @@ process the next worker asks the model again, and nothing is stored twice.
 
 import asyncio
 from datetime import timedelta
-from uuid import UUID
 
 import structlog
 
 from canvas.errors import ExecutorError, ModelError, NodeFailure, NotFound
+from canvas.ids import LeaseId, TenantId
 from knowledge.index import vector_codec
 from knowledge.memory import prompts
 from knowledge.memory.memories import LANGUAGE, MemoryStore
@@ -46,7 +46,7 @@ class Extraction:
         self._memories = MemoryStore(database, models)
         self._lease = lease
 
-    async def next(self, tenant_id: UUID | None = None) -> bool:
+    async def next(self, tenant_id: TenantId | None = None) -> bool:
         """Process the conversation that has waited longest, of one tenant if named; return False if none waits."""
         extraction = await asyncio.to_thread(self._claim_next, tenant_id)
         if extraction is None:
@@ -60,9 +60,9 @@ class Extraction:
             await self._run(extraction)
         return True
 
-    def _claim_next(self, tenant_id: UUID | None) -> LeasedExtraction | None:
+    def _claim_next(self, tenant_id: TenantId | None) -> LeasedExtraction | None:
         with self._database.transaction() as tx:
-            return memory_extractions.claim_next(tx, new_id(), self._lease, tenant_id)
+            return memory_extractions.claim_next(tx, LeaseId(new_id()), self._lease, tenant_id)
 
     async def _run(self, extraction: LeasedExtraction) -> None:
         if extraction.tries > MAX_TRIES:

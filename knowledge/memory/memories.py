@@ -12,6 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from canvas.errors import NodeFailure, ToolError
+from canvas.ids import TenantId
 from components.text.extraction.file_kinds import library_missing
 from components.text.templates.templates import value_text
 from knowledge.index import tokenizer, vector_codec
@@ -50,11 +51,11 @@ class MemoryStore:
         self._models = models
         self._on_saved = on_saved
 
-    async def find_by_name(self, tenant_id: UUID, entries: Sequence[str]) -> dict[str, Memory]:
+    async def find_by_name(self, tenant_id: TenantId, entries: Sequence[str]) -> dict[str, Memory]:
         """Return the tenant's memories by the entries that name them; other entries are left out."""
         return await asyncio.to_thread(self._find_by_name, tenant_id, entries)
 
-    def _find_by_name(self, tenant_id: UUID, entries: Sequence[str]) -> dict[str, Memory]:
+    def _find_by_name(self, tenant_id: TenantId, entries: Sequence[str]) -> dict[str, Memory]:
         with self._database.statements() as tx:
             return find_named(entries, lambda ids, names: memories.find_by_id_or_name(tx, tenant_id, ids, names))
 
@@ -94,7 +95,7 @@ class MemoryStore:
 
     # -- searching ------------------------------------------------------------------------------------------------
     async def search(
-        self, tenant_id: UUID, chosen: Sequence[Memory], query: MemoryQuery
+        self, tenant_id: TenantId, chosen: Sequence[Memory], query: MemoryQuery
     ) -> list[tuple[MemoryMessage, float]]:
         """Return messages with their similarities, the best match first, of equal ones the newest.
 
@@ -112,7 +113,7 @@ class MemoryStore:
         return await asyncio.to_thread(self._best_matches, tenant_id, chosen, query, vector)
 
     def _best_matches(
-        self, tenant_id: UUID, chosen: Sequence[Memory], query: MemoryQuery, vector: Sequence[float] | None
+        self, tenant_id: TenantId, chosen: Sequence[Memory], query: MemoryQuery, vector: Sequence[float] | None
     ) -> list[tuple[MemoryMessage, float]]:
         try:
             from knowledge.index import chunk_index

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from components.nodes.llm.json_in_text import read_json
+from components.text.json_in_text import read_json
 from store.knowledge.memories import Memory
 
 MAX_ITEMS = 5  # of a type

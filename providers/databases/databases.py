@@ -13,10 +13,10 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from canvas.errors import AddressRefused, ToolError
+from providers import address_policy
+from providers.address_policy import Guard, Resolve, resolve_checked
 from providers.databases.drivers import DRIVERS, Target
 from providers.databases.sessions import open_session
-from providers.http import address_policy
-from providers.http.address_policy import Guard, Resolve, resolve_checked
 from providers.interfaces import DatabaseSession
 
 MAX_ADDRESSES = 3  # addresses of one host that are tried

@@ -16,8 +16,8 @@ from types import TracebackType
 from urllib.parse import urlsplit
 
 from canvas.errors import AddressRefused, ToolError
-from providers.http import address_policy
-from providers.http.address_policy import Guard, Resolve, resolve_checked
+from providers import address_policy
+from providers.address_policy import Guard, Resolve, resolve_checked
 
 MAX_HEAD_BYTES = 64 * 1024  # bytes
 READ_SIZE = 64 * 1024  # bytes that are forwarded at once

@@ -22,8 +22,8 @@ import httpcore2
 import httpx2
 
 from canvas.errors import AddressRefused, AnswerTooLarge, HostUnknown, HttpFailed, ToolError
-from providers.http import address_policy
-from providers.http.address_policy import Guard, Resolve, resolve_checked
+from providers import address_policy
+from providers.address_policy import Guard, Resolve, resolve_checked
 from providers.http.guarded_transport import GuardedTransport
 from providers.http.redirects import (
     REDIRECT_STATUSES,

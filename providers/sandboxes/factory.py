@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import Field
 
 from canvas.errors import ToolError
-from providers.http.address_policy import Guard
+from providers.address_policy import Guard
 from providers.interfaces import Program, ProgramResult, Sandbox, StreamingHttp
 from providers.sandboxes.aliyun import AliyunSandbox, AliyunSettings
 from providers.sandboxes.e2b import E2BSandbox, E2BSettings

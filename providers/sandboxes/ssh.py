@@ -28,8 +28,8 @@ from typing import Any
 from pydantic import Field, SecretStr, model_validator
 
 from canvas.errors import ToolError
-from providers.http import address_policy
-from providers.http.address_policy import Guard, Resolve, resolve_checked
+from providers import address_policy
+from providers.address_policy import Guard, Resolve, resolve_checked
 from providers.interfaces import ProducedFile, Program, ProgramResult, SkippedFile
 from providers.sandboxes import produced_files
 from providers.sandboxes.remote_program import RemoteOutput, RemoteProgram

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from operator import attrgetter
 from typing import Any
-from uuid import UUID
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from canvas.ids import RunId
 from canvas.outcome import Finished, Routed
 from canvas.routing import decide
 from canvas.state.run_state import Report, RunStatus
@@ -28,10 +28,10 @@ from scheduler.messaging.dispatch import Dispatch
 from scheduler.messaging.notifications import Notifications
 from store.agents.versions import VersionGone
 from store.db.database import Database
+from store.db.db_errors import is_outage
 from store.db.transaction import Transaction
 from store.files.large_values import LargeValues, ReadFirst
 from store.primitives import outcome_codec
-from store.primitives.db_errors import is_outage
 from store.runs import reports as report_rows
 from store.runs import run_rows, scopes, values
 from store.runs.decisions import DecisionInput
@@ -61,7 +61,7 @@ class Coordinator:
         object.__setattr__(self, "stopper", RunStopper(writer))
 
     # -- the main loop ------------------------------------------------------------------------------------------
-    def advance_run(self, run_id: UUID) -> None:
+    def advance_run(self, run_id: RunId) -> None:
         """Bring a run to its next checkpoint. Safe to call too often, twice at once, or without need."""
         started = time.monotonic()
         for _ in range(MAX_ADVANCES):
@@ -83,18 +83,18 @@ class Coordinator:
         self.advance_run(advance.run_id)
         return True
 
-    def recheck(self, run_id: UUID) -> None:
+    def recheck(self, run_id: RunId) -> None:
         """Re-check: apply reports that were stored while the caller had the run locked."""
         with self.database.statements() as tx:
             has_unapplied = report_rows.has_unapplied_reports(tx, run_id)
         if has_unapplied:
             self.advance_run(run_id)
 
-    def _advance_once(self, run_id: UUID) -> Advance | None:
+    def _advance_once(self, run_id: RunId) -> Advance | None:
         """Advance a run in a transaction of its own; return None if it is locked."""
         return self.database.run_with_large_values(lambda large: self._advance_or_cancel(run_id, large))
 
-    def _advance_or_cancel(self, run_id: UUID, large: LargeValues) -> Advance | None:
+    def _advance_or_cancel(self, run_id: RunId, large: LargeValues) -> Advance | None:
         """Advance a run. If its stored facts contradict each other and its cancel is requested, end it by force."""
         try:
             with self.database.transaction() as tx:

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
-from uuid import UUID
 
 from canvas.graph.canvas import Canvas
+from canvas.ids import ActivationId, RunId
 from canvas.routing.decision import Decision
 from canvas.state.run_state import RunStatus
 from scheduler.coordinator.version_cache import VersionCache
@@ -26,12 +26,12 @@ from store.runs.run_rows import RunRow
 class Continuations:
     """What reporting threads execute next, without a task message."""
 
-    claims: Mapping[UUID, PendingClaim]  # by the id of the activation that the thread has reported
+    claims: Mapping[ActivationId, PendingClaim]  # by the id of the activation that the thread has reported
     cached_run: CachedRun | None  # for the next advance
     is_alone: bool  # whether a continuation is all that is ready or running, so that no other report can arrive
     rewrites_outputs: bool  # whether outputs were written beside those of the reports
 
-    def claim_after(self, activation_id: UUID) -> PendingClaim | None:
+    def claim_after(self, activation_id: ActivationId) -> PendingClaim | None:
         """Return the claim of the thread that has reported an activation; None if it has none."""
         return self.claims.get(activation_id)
 
@@ -57,7 +57,7 @@ class Advance:
     """Looks for unapplied reports right after the commit. None: no other report can have arrived."""
 
     @property
-    def run_id(self) -> UUID:
+    def run_id(self) -> RunId:
         """The run that was advanced."""
         return self.notifications.run_id
 

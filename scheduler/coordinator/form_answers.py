@@ -14,6 +14,7 @@ from canvas.budget import budget_stop
 from canvas.errors import InvalidRequest
 from canvas.graph.canvas import Canvas
 from canvas.graph.uncertain_outcomes import AGAIN, ALL_QUESTIONS, HAPPENED, OUTCOME, OUTPUTS, label
+from canvas.ids import ActivationId
 from canvas.state.run_state import scope_key
 
 
@@ -21,8 +22,8 @@ from canvas.state.run_state import scope_key
 class OutcomeResolutions:
     """A person's answers about unknown outcomes: activations to repeat, and outputs of those that have happened."""
 
-    again: frozenset[UUID] = frozenset()
-    happened: Mapping[UUID, Mapping[str, Any]] = field(default_factory=dict[UUID, Mapping[str, Any]])
+    again: frozenset[ActivationId] = frozenset()
+    happened: Mapping[ActivationId, Mapping[str, Any]] = field(default_factory=dict[ActivationId, Mapping[str, Any]])
 
     def __bool__(self) -> bool:
         return bool(self.again or self.happened)
@@ -39,7 +40,7 @@ class ParsedAnswers:
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    activation: UUID
+    activation: ActivationId
     node_id: str
     label: str
 
@@ -56,7 +57,7 @@ def parse_answers(
     """
     own = {activation: form for activation, form in forms.items() if canvas.node(form[0]).kind.waits_for_user}
     questions = [
-        _Question(UUID(activation), form[0], label(form[0], scope_key(form[2])))
+        _Question(ActivationId(UUID(activation)), form[0], label(form[0], scope_key(form[2])))
         for activation, form in forms.items()
         if activation not in own
     ]
@@ -70,7 +71,7 @@ def parse_answers(
 
 def retry_budget_stopped(answered: ParsedAnswers, forms: Mapping[str, Any]) -> ParsedAnswers:
     """Return the answers, with "again" for every node that a budget has stopped and that the answers do not name."""
-    stopped = {UUID(activation) for activation, form in forms.items() if budget_stop(form[3]) is not None}
+    stopped = {ActivationId(UUID(activation)) for activation, form in forms.items() if budget_stop(form[3]) is not None}
     again = answered.resolutions.again | (stopped - answered.resolutions.happened.keys())
     return replace(answered, resolutions=replace(answered.resolutions, again=again))
 
@@ -86,8 +87,8 @@ def _parse_single_word(query: str) -> dict[str, Any]:
 
 
 def _parse_resolutions(questions: Sequence[_Question], answers: Mapping[str, Any]) -> OutcomeResolutions:
-    words: dict[UUID, str] = {}
-    outputs: dict[UUID, Mapping[str, Any]] = {}
+    words: dict[ActivationId, str] = {}
+    outputs: dict[ActivationId, Mapping[str, Any]] = {}
     for name, answer in sorted(answers.items(), key=lambda item: _breadth_key(item[0], questions)):
         about, _, what = name.rpartition(".")
         meant = [question.activation for question in questions if question.is_named_by(about)]

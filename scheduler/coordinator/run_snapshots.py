@@ -7,8 +7,8 @@ so it includes whatever was committed before the lock was acquired (docs/protoco
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from uuid import UUID
 
+from canvas.ids import RunId
 from canvas.state.run_state import Report
 from store.db.transaction import Transaction
 from store.runs import reports as report_rows
@@ -33,7 +33,7 @@ class RunSnapshot:
     is_locked: bool = True  # False: the row is a cached one, and writing it locks the run
 
 
-def try_lock(tx: Transaction, run_id: UUID, scope_keys: frozenset[str] | None = OUTERMOST) -> RunSnapshot | None:
+def try_lock(tx: Transaction, run_id: RunId, scope_keys: frozenset[str] | None = OUTERMOST) -> RunSnapshot | None:
     """Lock a run; return None if it is locked already, or does not exist.
 
     `scope_keys`: the scopes that the advance will probably read; None: all.
@@ -41,7 +41,7 @@ def try_lock(tx: Transaction, run_id: UUID, scope_keys: frozenset[str] | None = 
     return _read(tx, run_id, run_rows.try_lock(tx, run_id), scope_keys)
 
 
-def lock_with_timeout(tx: Transaction, run_id: UUID, scope_keys: frozenset[str] | None) -> RunSnapshot | None:
+def lock_with_timeout(tx: Transaction, run_id: RunId, scope_keys: frozenset[str] | None) -> RunSnapshot | None:
     """Wait for a run's lock, in a transaction that has locked nothing yet; return None if there is no such run.
 
     After LOCK_TIMEOUT the transaction fails (`run_rows.is_lock_timeout`).
@@ -64,7 +64,7 @@ def of_locked_row(tx: Transaction, row: RunRow) -> RunSnapshot:
 
 
 def _read(
-    tx: Transaction, run_id: UUID, row: Callable[[], RunRow | None], scope_keys: frozenset[str] | None
+    tx: Transaction, run_id: RunId, row: Callable[[], RunRow | None], scope_keys: frozenset[str] | None
 ) -> RunSnapshot | None:
     reports = report_rows.unapplied_reports(tx, run_id)
     known_scopes = scopes.prefetch(tx, run_id, scope_keys)

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
-from uuid import UUID
 
 from canvas.document import defaults
 from canvas.document.document import Document
 from canvas.errors import NotFound
+from canvas.ids import RunId
 from scheduler.coordinator.version_cache import VersionCache
 from store.agents import conversation_runs
 from store.db.transaction import Transaction
@@ -122,7 +122,7 @@ def occupy_conversation(
         active = conversation_runs.find_next_queued(tx, row.conversation_id)
     if active not in (None, row.id):
         return None
-    previous_id: UUID | None = conversation["last_run"] if conversation["last_run"] != row.id else None
+    previous_id: RunId | None = conversation["last_run"] if conversation["last_run"] != row.id else None
     previous = run_rows.read(tx, row.tenant_id, previous_id) if previous_id is not None else None
     document = versions.get(tx, row.version_id).document  # VersionGone before anything is written
     conversation_runs.set_active_run(tx, row.conversation_id, row.id)

@@ -3,11 +3,11 @@
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from threading import Lock
-from uuid import UUID
 
 from canvas.document import parsing
 from canvas.document.document import Document
 from canvas.graph.canvas import EMPTY_CANVAS, Canvas, compile_canvas
+from canvas.ids import VersionId
 from store.agents import versions
 from store.agents.versions import VersionGone
 from store.db.transaction import Transaction
@@ -34,11 +34,11 @@ class VersionCache:
 
     def __init__(self, max_versions: int = MAX_VERSIONS) -> None:
         self._max_versions = max_versions
-        self._compiled: OrderedDict[UUID, CompiledVersion] = OrderedDict()
-        self._compiling: dict[UUID, Lock] = {}
+        self._compiled: OrderedDict[VersionId, CompiledVersion] = OrderedDict()
+        self._compiling: dict[VersionId, Lock] = {}
         self._lock = Lock()
 
-    def get(self, tx: Transaction, version_id: UUID) -> CompiledVersion:
+    def get(self, tx: Transaction, version_id: VersionId) -> CompiledVersion:
         """Return a version, read and compiled once per process. Raises VersionGone.
 
         Threads that ask for a version while another thread compiles it wait for that thread.
@@ -54,7 +54,7 @@ class VersionCache:
                 found = self._compiled.get(version_id)
             return found or self._compile(tx, version_id)
 
-    def _compile(self, tx: Transaction, version_id: UUID) -> CompiledVersion:
+    def _compile(self, tx: Transaction, version_id: VersionId) -> CompiledVersion:
         try:
             document = parsing.parse(versions.get(tx, version_id).dsl)
             compiled = CompiledVersion(document, compile_canvas(document))
@@ -67,13 +67,13 @@ class VersionCache:
             with self._lock:
                 self._compiling.pop(version_id, None)
 
-    def get_or_empty(self, tx: Transaction, version_id: UUID) -> CompiledVersion:
+    def get_or_empty(self, tx: Transaction, version_id: VersionId) -> CompiledVersion:
         """Return a version for pages that only show runs and sessions; an empty one if it is gone."""
         try:
             return self.get(tx, version_id)
         except VersionGone:
             return MISSING_VERSION
 
-    def canvas(self, tx: Transaction, version_id: UUID) -> Canvas:
+    def canvas(self, tx: Transaction, version_id: VersionId) -> Canvas:
         """Return the canvas of a version. Raises VersionGone."""
         return self.get(tx, version_id).canvas

@@ -11,6 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from canvas.errors import Conflict, NotFound
+from canvas.ids import ActivationId, CanvasId, RunId, SessionId, TenantId, VersionId
 from canvas.state.checkpoint import run_to_json
 from canvas.state.run_state import RunState, RunStatus
 from scheduler.coordinator.coordinator import Coordinator
@@ -42,12 +43,12 @@ class RunIsWaiting(Exception):
 class Start:
     """A request to start a run. The caller chooses the version: a draft is snapshotted before it runs."""
 
-    tenant_id: UUID
-    canvas_id: UUID
-    version_id: UUID
+    tenant_id: TenantId
+    canvas_id: CanvasId
+    version_id: VersionId
     request: RunRequest
-    run_id: UUID | None = None
-    conversation_id: UUID | None = None
+    run_id: RunId | None = None
+    conversation_id: SessionId | None = None
     conversation_name: str = ""
     conversation_source: str = "workflow"
     history: tuple[tuple[str, str], ...] = ()  # (role, text) of earlier messages, for a new conversation
@@ -62,8 +63,8 @@ class Start:
 class Started:
     """An accepted run. `resumed`: it had been waiting. `repeated`: the response of an earlier request."""
 
-    run_id: UUID
-    conversation_id: UUID
+    run_id: RunId
+    conversation_id: SessionId
     message_id: UUID
     after: int  # events of this answer have greater numbers
     resumed: bool = False
@@ -85,13 +86,13 @@ class Started:
         reply = first.reply
         if first.run_id is None or reply is None:
             return None
-        conversation_id, message_id = UUID(reply["conversation_id"]), UUID(reply["message_id"])
+        conversation_id, message_id = SessionId(UUID(reply["conversation_id"])), UUID(reply["message_id"])
         return Started(first.run_id, conversation_id, message_id, reply["after"], reply["resumed"], repeated=True)
 
 
 def accept(
     coordinator: Coordinator, tx: Transaction, start: Start, *, is_new: bool = False
-) -> tuple[Started, Notifications | None, Sequence[UUID]]:
+) -> tuple[Started, Notifications | None, Sequence[RunId]]:
     """Start a run; return the accepted run, its notifications, and the runs that it interrupts.
 
     `is_new`: its id was generated just now, so there is no such run. Raises Conflict if its conversation is busy and
@@ -99,9 +100,9 @@ def accept(
     `versions.is_version_gone`.
     """
     assert start.run_id is not None  # chosen at the latest by `start_run`
-    started = Started(start.run_id, start.conversation_id or new_id(), new_id(), 0)
+    started = Started(start.run_id, start.conversation_id or SessionId(new_id()), new_id(), 0)
     if start.external is not None and not external_ids.is_free(tx, started.run_id):
-        started = replace(started, run_id=new_id())  # another tenant, or this one, has a run of that id
+        started = replace(started, run_id=RunId(new_id()))  # another tenant, or this one, has a run of that id
     first = find_first_request(tx, start.tenant_id, start.external, start.idempotency, started)
     if first is None and not is_new and run_rows.tenant_of(tx, started.run_id) is not None:
         first = idempotency.FirstResponse(started.run_id, None)
@@ -109,7 +110,7 @@ def accept(
         return replay_first_response(tx, start.tenant_id, first), None, ()
     versions.lock(tx, start.tenant_id, start.canvas_id, start.version_id)  # before the conversation: order of locks
     conversation = _conversation(tx, start, started.conversation_id)
-    busy: UUID | None = conversation["active_run"]
+    busy: RunId | None = conversation["active_run"]
     if busy is not None:
         _check_busy(tx, start, busy)
     is_interrupt = busy is not None and start.on_busy == "interrupt"
@@ -154,7 +155,7 @@ def _create(coordinator: Coordinator, tx: Transaction, start: Start, started: St
     return created
 
 
-def _conversation(tx: Transaction, start: Start, conversation_id: UUID) -> Mapping[str, Any]:
+def _conversation(tx: Transaction, start: Start, conversation_id: SessionId) -> Mapping[str, Any]:
     """Lock the conversation of a start, or create it; return the columns of its row that runs need."""
     if start.conversation_id is not None:
         row = conversation_runs.lock(tx, start.tenant_id, conversation_id)
@@ -176,7 +177,7 @@ def _conversation(tx: Transaction, start: Start, conversation_id: UUID) -> Mappi
     return {"active_run": None, "last_run": None, "has_queue": False, "messages": len(start.history)}
 
 
-def _check_busy(tx: Transaction, start: Start, active: UUID) -> None:
+def _check_busy(tx: Transaction, start: Start, active: RunId) -> None:
     """Check whether a start is allowed while its conversation has an active run. Raises Conflict, RunIsWaiting."""
     row = run_rows.read(tx, start.tenant_id, active)
     status = row["status"] if row is not None else ""
@@ -187,7 +188,7 @@ def _check_busy(tx: Transaction, start: Start, active: UUID) -> None:
         raise Conflict("This agent session is already running.", session_id=session, run_id=active.hex, status=status)
 
 
-def replay_first_response(tx: Transaction, tenant_id: UUID, first: idempotency.FirstResponse) -> Started:
+def replay_first_response(tx: Transaction, tenant_id: TenantId, first: idempotency.FirstResponse) -> Started:
     """Return the response to the first request; for one that chose its run's id, the response is built from the row."""
     started = Started.from_first(first)
     if started is not None:
@@ -246,7 +247,7 @@ def _set_globals(tx: Transaction, row: RunRow, request: RunRequest, history_upto
     seen = {**row.baseline["globals"], **{name: value for name, (value, _) in known.items()}}
     changed = turn_globals({"globals": seen}, request, datetime.now())  # local time, as upstream
     for activation in row.state["forms"]:
-        reports.put_variables(tx, row.id, UUID(activation), changed)
+        reports.put_variables(tx, row.id, ActivationId(UUID(activation)), changed)
     if request.files:
         run_rows.set_baseline(
             tx,
@@ -259,7 +260,7 @@ def _set_globals(tx: Transaction, row: RunRow, request: RunRequest, history_upto
 
 def find_first_request(
     tx: Transaction,
-    tenant_id: UUID,
+    tenant_id: TenantId,
     external: ExternalId | None,
     key: tuple[str, str, bytes] | None,
     started: Started,
@@ -279,7 +280,7 @@ def find_first_request(
 
 
 def claim_idempotency_key(
-    tx: Transaction, tenant_id: UUID, key: tuple[str, str, bytes] | None, started: Started
+    tx: Transaction, tenant_id: TenantId, key: tuple[str, str, bytes] | None, started: Started
 ) -> idempotency.FirstResponse | None:
     """Return the first request with this idempotency key; None if there is no key, or it now belongs to this start."""
     return idempotency.claim(tx, tenant_id, *key, started.run_id, started.to_json()) if key is not None else None

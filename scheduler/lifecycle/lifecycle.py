@@ -11,12 +11,12 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TypeVar
-from uuid import UUID
 
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from canvas.budget import EXCEEDED, SECONDS, time_budget_error
 from canvas.errors import InvalidRequest, NotFound
+from canvas.ids import RunId, SessionId, TenantId
 from canvas.routing.form_expiry import expiry_error
 from canvas.state.run_state import RunStatus
 from scheduler.coordinator.coordinator import Coordinator, is_invariant_violation
@@ -36,8 +36,8 @@ from scheduler.messaging import external_cancel_keys
 from scheduler.messaging.notifications import Notifications
 from store.agents import conversation_runs, conversations, versions
 from store.agents.versions import VersionGone
+from store.db.db_errors import is_retryable
 from store.db.transaction import Transaction
-from store.primitives.db_errors import is_retryable
 from store.primitives.ids import new_id
 from store.runs import run_rows
 from store.runs.external_ids import ExternalId
@@ -70,7 +70,9 @@ class Lifecycle:
         if start.on_busy not in ON_BUSY:
             raise InvalidRequest(f'"on_busy" is {start.on_busy!r}. Use one of: {", ".join(ON_BUSY)}.')
         is_new = start.run_id is None
-        start = replace(start, run_id=start.run_id or new_id())  # so that a second try finds the run of the first
+        start = replace(
+            start, run_id=start.run_id or RunId(new_id())
+        )  # so that a second try finds the run of the first
         while True:
             try:
                 waiting = self._waiting_run(start)
@@ -92,8 +94,8 @@ class Lifecycle:
 
     def resume_run(
         self,
-        tenant_id: UUID,
-        run_id: UUID,
+        tenant_id: TenantId,
+        run_id: RunId,
         request: RunRequest,
         idempotency: tuple[str, str, bytes] | None = None,
         budget: Mapping[str, int] | None = None,
@@ -124,7 +126,7 @@ class Lifecycle:
 
         return self._run_locked(run_id, resume)
 
-    def cancel_run(self, tenant_id: UUID, run_id: UUID) -> RunStatus:
+    def cancel_run(self, tenant_id: TenantId, run_id: RunId) -> RunStatus:
         """Cancel a run; return its status afterwards. A run that is over is unchanged, and no cancel key is set.
 
         The row is written first; right after the commit its attempts are requested to stop. The cancel key is for other
@@ -132,7 +134,7 @@ class Lifecycle:
         """
         bus = self.coordinator.dispatch.bus
 
-        def cancel(tx: Transaction) -> tuple[tuple[RunStatus, UUID], Notifications | None]:
+        def cancel(tx: Transaction) -> tuple[tuple[RunStatus, SessionId], Notifications | None]:
             row = self._lock_run(tx, tenant_id, run_id)
             status, conversation_id = row.status, row.conversation_id
             if status.is_over:
@@ -142,7 +144,7 @@ class Lifecycle:
             applied = self.coordinator.stopper.cancel(tx, row)
             return (RunStatus.CANCELLED if applied.is_over else RunStatus.STOPPING, conversation_id), applied
 
-        def end(tx: Transaction, problem: Exception) -> tuple[tuple[RunStatus, UUID], Notifications | None]:
+        def end(tx: Transaction, problem: Exception) -> tuple[tuple[RunStatus, SessionId], Notifications | None]:
             row = self._lock_run(tx, tenant_id, run_id)
             status, conversation_id = row.status, row.conversation_id
             if status.is_over:
@@ -164,7 +166,7 @@ class Lifecycle:
                 bus.clear_cancel_keys(run_id, stopping_in)
         return status
 
-    def cancel_session(self, tenant_id: UUID, conversation_id: UUID) -> None:
+    def cancel_session(self, tenant_id: TenantId, conversation_id: SessionId) -> None:
         """Cancel all open runs of a session: queued runs first, so that none of them starts."""
         with self.coordinator.database.transaction() as tx:
             conversations.get(tx, tenant_id, conversation_id)
@@ -172,7 +174,7 @@ class Lifecycle:
         for run_id in open_runs:
             self.cancel_run(tenant_id, run_id)
 
-    def cancel_by_key(self, run_id: UUID) -> None:
+    def cancel_by_key(self, run_id: RunId) -> None:
         """Cancel a run that has a cancel key; if the key is its session's, cancel all runs of the session."""
         with self.coordinator.database.transaction() as tx:
             tenant_id = run_rows.tenant_of(tx, run_id)
@@ -184,7 +186,7 @@ class Lifecycle:
                 self.cancel_session(tenant_id, row["conversation_id"])
         self.cancel_run(tenant_id, run_id)
 
-    def expire_form(self, run_id: UUID, reason: str) -> None:
+    def expire_form(self, run_id: RunId, reason: str) -> None:
         """Fail a waiting run whose form was not answered in time.
 
         `reason` is the error, unless the canvas sets the time of the form: then the error names form and time.
@@ -207,7 +209,7 @@ class Lifecycle:
 
         self._run_locked(run_id, expire)
 
-    def fail_on_time_budget(self, run_id: UUID, limit_ms: int) -> None:
+    def fail_on_time_budget(self, run_id: RunId, limit_ms: int) -> None:
         """Fail a run that has used up its time budget."""
 
         def end(tx: Transaction) -> tuple[None, Notifications | None]:
@@ -218,7 +220,7 @@ class Lifecycle:
 
         self._run_locked(run_id, end)
 
-    def set_budget(self, tenant_id: UUID, written: BudgetLimits) -> None:
+    def set_budget(self, tenant_id: TenantId, written: BudgetLimits) -> None:
         """Set budget limits. They apply to running runs from their next model call on.
 
         Raises NotFound for a run or session of another tenant, InvalidRequest for a limit of seconds on anything but a
@@ -236,7 +238,7 @@ class Lifecycle:
         for run_id in unmarked:  # one by one: no transaction locks two runs
             self._run_locked(run_id, lambda tx, run_id=run_id: (budgets.flag_run(tx, tenant_id, run_id), None))
 
-    def _run_locked(self, run_id: UUID, verb: Callable[[Transaction], tuple[T, Notifications | None]]) -> T:
+    def _run_locked(self, run_id: RunId, verb: Callable[[Transaction], tuple[T, Notifications | None]]) -> T:
         """Run an operation that locks a run; after its commit send messages and re-check the run."""
         try:
             result, applied = self.coordinator.database.run_with_retry(verb)
@@ -246,24 +248,24 @@ class Lifecycle:
             self.coordinator.recheck(run_id)
         return result
 
-    def _is_over(self, tenant_id: UUID, run_id: UUID) -> bool:
+    def _is_over(self, tenant_id: TenantId, run_id: RunId) -> bool:
         with self.coordinator.database.transaction() as tx:
             row = run_rows.read(tx, tenant_id, run_id)
         return row is None or RunStatus(row["status"]).is_over
 
-    def _lock_run(self, tx: Transaction, tenant_id: UUID, run_id: UUID) -> RunRow:
+    def _lock_run(self, tx: Transaction, tenant_id: TenantId, run_id: RunId) -> RunRow:
         row = run_rows.lock(tx, run_id)
         if row is None or row.tenant_id != tenant_id:
             raise RunNotFound(f"There is no run {run_id}.", run_id=str(run_id))
         return row
 
-    def _active_run(self, start: Start) -> UUID | None:
+    def _active_run(self, start: Start) -> RunId | None:
         if start.conversation_id is None:
             return None
         with self.coordinator.database.transaction() as tx:
             return conversations.get(tx, start.tenant_id, start.conversation_id).active_run
 
-    def _waiting_run(self, start: Start) -> UUID | None:
+    def _waiting_run(self, start: Start) -> RunId | None:
         """Return the conversation's run that waits for an answer, if this start is one; else None."""
         active = self._active_run(start)
         if active is None or active == start.run_id:
@@ -272,7 +274,7 @@ class Lifecycle:
             row = run_rows.read(tx, start.tenant_id, active)
         return active if row is not None and row["status"] == RunStatus.WAITING else None
 
-    def _accept_start(self, start: Start, *, is_new: bool) -> tuple[Started, Notifications | None, Sequence[UUID]]:
+    def _accept_start(self, start: Start, *, is_new: bool) -> tuple[Started, Notifications | None, Sequence[RunId]]:
         """Accept a start; return the accepted run, its notifications, and the runs that it interrupts."""
         database = self.coordinator.database
         try:

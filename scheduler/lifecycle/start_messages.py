@@ -9,7 +9,6 @@ a reason, the wrong option.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from uuid import UUID
 
 import structlog
 from celery.worker.request import Request
@@ -17,10 +16,11 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from canvas.document import json_checks
 from canvas.errors import ExecutorError, InvalidRequest
+from canvas.ids import CanvasId, RunId, TenantId
 from scheduler.lifecycle.lifecycle import Lifecycle
 from scheduler.lifecycle.start_options import check_options, check_size, start_for_service
+from store.db.db_errors import is_outage
 from store.db.transaction import Transaction
-from store.primitives.db_errors import is_outage
 from store.runs import external_ids, refused_starts
 from store.tenants import tenants
 
@@ -44,7 +44,7 @@ class StartMessage:
 class Sender:
     """The tenant of a message, and the sender's id of the run."""
 
-    tenant_id: UUID
+    tenant_id: TenantId
     external_id: str
 
 
@@ -128,13 +128,18 @@ def _sender(tx: Transaction, message: StartMessage) -> Sender:
     return Sender(tenant_id, external_ids.validate(message.ids["run_id"]))
 
 
-def _agent(written: Any) -> UUID:
-    agent_id = external_ids.uuid_of(written) if isinstance(written, str) else None
+def _agent(written: Any) -> CanvasId:
+    agent_id = _parse_agent_id(written)
     if agent_id is None:
         raise InvalidRequest(
             f"{str(written)[:64]!r} is not the id of an agent. Send the agent's id, not its title, which may change."
         )
     return agent_id
+
+
+def _parse_agent_id(written: Any) -> CanvasId | None:
+    parsed = external_ids.uuid_of(written) if isinstance(written, str) else None
+    return CanvasId(parsed) if parsed is not None else None
 
 
 def _without_nulls(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -152,13 +157,12 @@ def _fail(lifecycle: Lifecycle, message: StartMessage, sender: Sender | None, er
 def _refuse(lifecycle: Lifecycle, message: StartMessage, sender: Sender | None, error: ExecutorError) -> None:
     """Store and log a refusal. Raises SQLAlchemyError during a database outage: the message is then requeued."""
     reason = _escape_reason(error.message[:SHOWN])
-    row_id: UUID | None = None
+    row_id: RunId | None = None
     if sender is not None:
         shown = _fields_for_row(message)
-        written = message.ids.get("agent_id")
-        agent_id = external_ids.uuid_of(written) if isinstance(written, str) else None
+        agent_id = _parse_agent_id(message.ids.get("agent_id"))
 
-        def store(tx: Transaction) -> UUID | None:
+        def store(tx: Transaction) -> RunId | None:
             return refused_starts.save_refusal(tx, sender.tenant_id, sender.external_id, agent_id, shown, reason)
 
         row_id = lifecycle.coordinator.database.run_with_retry(store)

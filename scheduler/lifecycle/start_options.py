@@ -13,6 +13,7 @@ from uuid import UUID
 from canvas.budget import parse_limits
 from canvas.document import json_checks
 from canvas.errors import InvalidRequest, NotFound
+from canvas.ids import CanvasId, RunId, SessionId, TenantId, VersionId
 from scheduler.coordinator.run_start import RunRequest
 from scheduler.lifecycle import accept
 from scheduler.lifecycle.accept import ON_BUSY, Start, Started
@@ -49,16 +50,16 @@ LATEST = "latest"  # a value of `version`: the last published version; the draft
 
 def parse_start(
     tx: Transaction,
-    tenant_id: UUID,
-    run_id: UUID | None,
-    canvas_id: UUID,
+    tenant_id: TenantId,
+    run_id: RunId | None,
+    canvas_id: CanvasId,
     options: Mapping[str, Any],
     route: str = ROUTE,
 ) -> Start:
     """Parse the options of a start. Raises InvalidRequest, which names the option, or NotFound."""
     options = _copy_storable(options)
     session = options.get("session_id")
-    conversation_id = _id(session, "session_id") if session else None
+    conversation_id = SessionId(_id(session, "session_id")) if session else None
     if conversation_id is not None:
         version_id = conversations.get(tx, tenant_id, conversation_id, canvas_id).version_id
     else:
@@ -78,7 +79,7 @@ def parse_start(
 
 
 def find_first_response(
-    tx: Transaction, tenant_id: UUID, canvas_id: UUID, options: Mapping[str, Any], route: str = ROUTE
+    tx: Transaction, tenant_id: TenantId, canvas_id: CanvasId, options: Mapping[str, Any], route: str = ROUTE
 ) -> Started | None:
     """Return the response to the first request with the idempotency key of these options; None for a new key, or none.
 
@@ -91,7 +92,7 @@ def find_first_response(
 
 
 def start_for_service(
-    lifecycle: Lifecycle, tenant_id: UUID, external_id: str, canvas_id: UUID, options: Mapping[str, Any]
+    lifecycle: Lifecycle, tenant_id: TenantId, external_id: str, canvas_id: CanvasId, options: Mapping[str, Any]
 ) -> Started:
     """Start a run under the caller's `external_id`. Repeated requests start it once.
 
@@ -117,7 +118,7 @@ def start_for_service(
 
 
 def _find_in_previous_release(
-    tx: Transaction, tenant_id: UUID, canvas_id: UUID, external_id: str, options: Mapping[str, Any]
+    tx: Transaction, tenant_id: TenantId, canvas_id: CanvasId, external_id: str, options: Mapping[str, Any]
 ) -> Started | None:
     """Return the response of an earlier release to this request: it stored run ids as idempotency keys, for a day."""
     if external_ids.uuid_of(external_id) is None or "idempotency_key" in options:
@@ -174,24 +175,24 @@ def _copy_storable(options: Mapping[str, Any]) -> dict[str, Any]:
         raise InvalidRequest(f'"{error.field}" cannot be stored: {error.reason}.') from None
 
 
-def _key(canvas_id: UUID, options: Mapping[str, Any], route: str) -> tuple[str, str, bytes] | None:
+def _key(canvas_id: CanvasId, options: Mapping[str, Any], route: str) -> tuple[str, str, bytes] | None:
     key = options.get("idempotency_key")
     return (route, idempotency.validate_key(key), _digest(canvas_id, options)) if key is not None else None
 
 
-def _digest(canvas_id: UUID, options: Mapping[str, Any]) -> bytes:
+def _digest(canvas_id: CanvasId, options: Mapping[str, Any]) -> bytes:
     """Return the SHA-256 digest of a request; the order of its members does not matter."""
     text = json.dumps({**options, "agent": str(canvas_id)}, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).digest()
 
 
-def _version(tx: Transaction, tenant_id: UUID, canvas_id: UUID, options: Mapping[str, Any]) -> UUID:
+def _version(tx: Transaction, tenant_id: TenantId, canvas_id: CanvasId, options: Mapping[str, Any]) -> VersionId:
     version = options.get("version")
     if version == LATEST:
         with suppress(NotFound):
             return versions.lock_latest_released(tx, tenant_id, canvas_id).id
     elif version and version != "draft":
-        return versions.lock_by_id(tx, tenant_id, canvas_id, _id(version, "version")).id
+        return versions.lock_by_id(tx, tenant_id, canvas_id, VersionId(_id(version, "version"))).id
     if options.get("release"):
         return versions.lock_latest_released(tx, tenant_id, canvas_id).id
     return versions.lock_draft_version(tx, tenant_id, canvas_id).id

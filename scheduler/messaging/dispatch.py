@@ -7,7 +7,6 @@ message again.
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
-from uuid import UUID
 
 import redis
 import structlog
@@ -15,6 +14,7 @@ from celery import Celery
 from celery.signals import after_task_publish, before_task_publish
 from kombu.exceptions import KombuError, OperationalError
 
+from canvas.ids import RunId
 from scheduler.messaging.celery_app import ADVANCE, EXECUTE, EXTRACT, INGEST, NODES, QUEUE_PROBE, RUNS
 from scheduler.messaging.celery_message import encode_message
 from scheduler.messaging.circuit_breaker import CircuitBreaker
@@ -85,7 +85,7 @@ class Dispatch:
         if notification is not None:
             self.bus.notify_event(notification.run_id, notification.number, is_over=notification.is_over)
 
-    def advance(self, run_id: UUID) -> None:
+    def advance(self, run_id: RunId) -> None:
         """Request a scheduler to advance a run."""
         self._send(ADVANCE, (str(run_id),), RUNS)
 

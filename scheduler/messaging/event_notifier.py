@@ -8,10 +8,11 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from uuid import UUID
 
 import orjson
 import structlog
+
+from canvas.ids import RunId
 
 log = structlog.get_logger()
 
@@ -23,7 +24,7 @@ CLOSE_TIMEOUT = 1.0  # seconds that a process has at shutdown to send what is le
 class EventNotification:
     """The message to readers of a run that events up to `number` are stored."""
 
-    run_id: UUID
+    run_id: RunId
     number: int
     is_over: bool = False
 
@@ -44,7 +45,7 @@ class EventNotifier:
 
     def __init__(self, send: Callable[[Sequence[EventNotification]], object]) -> None:
         self._send = send
-        self._pending: dict[UUID, EventNotification] = {}
+        self._pending: dict[RunId, EventNotification] = {}
         self._lock = threading.Lock()
         self._has_pending = threading.Event()
         self._hurry = threading.Event()

@@ -6,11 +6,11 @@ each other open run that such a key applies to, the run's own cancel key is set 
 """
 
 from collections.abc import Collection, Sequence
-from uuid import UUID
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
+from canvas.ids import RunId
 from scheduler.messaging.redis_bus import Bus, external_keys, run_keys
 from store.db.database import Database
 from store.db.transaction import AfterCommitQuery, Transaction
@@ -20,13 +20,13 @@ from store.runs.run_rows import RunRow
 log = structlog.get_logger()
 
 
-def delete_keys_of(tx: Transaction, bus: Bus, names: Collection[str], run_id: UUID) -> None:
+def delete_keys_of(tx: Transaction, bus: Bus, names: Collection[str], run_id: RunId) -> None:
     """Delete the cancel keys of external ids of a run; other open runs that they cancel get a key of their own."""
     known = {name: external_keys(name) for name in names}
     are_set = bus.find_set_keys([key for keys in known.values() for key in keys])
     if not are_set:
         return
-    others: Sequence[UUID] = ()
+    others: Sequence[RunId] = ()
     for name, keys in known.items():
         if not are_set.isdisjoint(keys):
             others = [*others, *external_ids.find_open_runs(tx, name, run_id)]

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from uuid import UUID
 
+from canvas.ids import RunId, SessionId
 from canvas.state.run_state import RunStatus
 from store.runs.new_activations import PendingTaskMessages, TaskMessage
 
@@ -12,8 +12,8 @@ from store.runs.new_activations import PendingTaskMessages, TaskMessage
 class RunEnd:
     """What follows from the end of a run."""
 
-    conversation_id: UUID  # its cancel keys are deleted, and those of the run
-    next_run: UUID | None = None  # the conversation's next run, which a scheduler is to start
+    conversation_id: SessionId  # its cancel keys are deleted, and those of the run
+    next_run: RunId | None = None  # the conversation's next run, which a scheduler is to start
     delete_external_keys: Callable[[], None] | None = None  # deletes the cancel keys of the run's external ids
 
 
@@ -21,7 +21,7 @@ class RunEnd:
 class Notifications:
     """What `Dispatch` sends after a commit. By default: nothing."""
 
-    run_id: UUID
+    run_id: RunId
     task_messages: Sequence[TaskMessage] = ()
     promoted: PendingTaskMessages | None = None  # further task messages
     last_event: int | None = None  # number of the last event stored; None: no event was stored

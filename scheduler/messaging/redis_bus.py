@@ -20,6 +20,7 @@ import structlog
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from canvas.ids import ActivationId, RunId, SessionId
 from scheduler.messaging.circuit_breaker import ANSWER_TIMEOUT, CircuitBreaker
 from scheduler.messaging.event_notifier import EventNotification, EventNotifier
 from store.runs.external_ids import uuid_of
@@ -47,18 +48,18 @@ _RETRIED_ERRORS = (redis.ConnectionError,)
 """A connection that was closed while idle is opened again, once. A command that timed out is not repeated."""
 
 
-def channel(run_id: UUID) -> str:
+def channel(run_id: RunId) -> str:
     """Return the channel of a run's event notifications and text deltas."""
     return f"easel:run:{run_id}"
 
 
-def cancel_keys(run_id: UUID, conversation_id: UUID, names: Collection[str] = ()) -> tuple[str, ...]:
+def cancel_keys(run_id: RunId, conversation_id: SessionId, names: Collection[str] = ()) -> tuple[str, ...]:
     """Return the keys that cancel a run: of run and session id, with and without hyphens, and of its external ids."""
     named = [key for name in names for key in external_keys(name)]
     return (*run_keys(run_id), *dict.fromkeys(named), *session_keys(conversation_id))
 
 
-def run_keys(run_id: UUID) -> tuple[str, str]:
+def run_keys(run_id: RunId) -> tuple[str, str]:
     """Return the cancel keys of a run's own id."""
     return f"{run_id}-cancel", f"{run_id.hex}-cancel"
 
@@ -72,14 +73,14 @@ def external_keys(external_id: str) -> tuple[str, ...]:
     return tuple(f"{each}-cancel" for each in dict.fromkeys(spelled))
 
 
-def session_keys(conversation_id: UUID) -> tuple[str, str]:
+def session_keys(conversation_id: SessionId) -> tuple[str, str]:
     """Return the keys that cancel all runs of a session."""
     return f"{conversation_id}-cancel", f"{conversation_id.hex}-cancel"
 
 
-def _run_to_cancel(data: Any) -> UUID | None:
+def _run_to_cancel(data: Any) -> RunId | None:
     try:
-        return UUID(json.loads(data)["run"])
+        return RunId(UUID(json.loads(data)["run"]))
     except (ValueError, LookupError, TypeError, AttributeError):  # not from Easel: any program may publish here
         return None
 
@@ -103,7 +104,7 @@ class Bus:
         self._notifier = EventNotifier(lambda notifications: self._run_command(lambda: self._publish(notifications)))
         self._notifier_connection = self._redis.connection_pool.make_connection()  # its thread's own
 
-    def notify_event(self, run_id: UUID, number: int, *, is_over: bool = False) -> None:
+    def notify_event(self, run_id: RunId, number: int, *, is_over: bool = False) -> None:
         """Notify readers that events up to `number` are stored; soon, and without waiting for Redis."""
         self._notifier.add(EventNotification(run_id, number, is_over))
 
@@ -127,16 +128,16 @@ class Bus:
                 log.warning("bus_unreachable", error=str(error))
             raise
 
-    def publish_cancel(self, run_id: UUID) -> None:
+    def publish_cancel(self, run_id: RunId) -> None:
         """Request every worker to stop this run's attempts; also tried while the circuit breaker is open."""
         message = json.dumps({"run": str(run_id)})
         self._run_command(lambda: self._redis.publish(CANCEL_CHANNEL, message), insists=True)
 
-    def set_cancel_key(self, run_id: UUID, seconds: int = 3600) -> None:
+    def set_cancel_key(self, run_id: RunId, seconds: int = 3600) -> None:
         """Set the cancel key of a run, for programs that read it."""
         self._run_command(lambda: self._redis.set(f"{run_id}-cancel", "x", ex=seconds))
 
-    def clear_cancel_keys(self, run_id: UUID, conversation_id: UUID) -> None:
+    def clear_cancel_keys(self, run_id: RunId, conversation_id: SessionId) -> None:
         """Delete the cancel keys of a run that is over, or about to start.
 
         For those of external ids see scheduler/messaging/external_cancel_keys.py.
@@ -159,15 +160,15 @@ class Bus:
         self._run_command(lambda: self._redis.set(f"{task_id.hex}-{message_id.hex}-logs", trace, ex=TRACE_TTL))
 
     def find_cancelled(
-        self, runs: Mapping[UUID, UUID], names: Mapping[UUID, Collection[str]] | None = None
-    ) -> set[UUID]:
+        self, runs: Mapping[RunId, SessionId], names: Mapping[RunId, Collection[str]] | None = None
+    ) -> set[RunId]:
         """Return those of the runs (run -> conversation) that a key cancels, as far as Redis answers.
 
         `names`: external ids of the runs that have some.
         """
         pairs = list(runs.items())
         external = names or {}
-        to_cancel: set[UUID] = set()
+        to_cancel: set[RunId] = set()
         for first in range(0, len(pairs), RUNS_PER_QUERY):
             part = pairs[first : first + RUNS_PER_QUERY]
             keys = [(run, key) for run, of in part for key in cancel_keys(run, of, external.get(run, ()))]
@@ -177,7 +178,7 @@ class Bus:
             to_cancel |= {run for (run, _), value in zip(keys, values, strict=True) if value is not None}
         return to_cancel
 
-    def is_session_cancelled(self, conversation_id: UUID) -> bool:
+    def is_session_cancelled(self, conversation_id: SessionId) -> bool:
         """Whether a key cancels a whole conversation; False if Redis does not answer."""
         return bool(self._run_command(lambda: self._redis.exists(*session_keys(conversation_id))))
 
@@ -189,7 +190,7 @@ class Bus:
         was_marked, self._is_marked = self._is_marked, True
         return was_marked and answer[0] is None
 
-    def cancel_requests(self) -> Iterator[UUID | None]:
+    def cancel_requests(self) -> Iterator[RunId | None]:
         """Yield runs whose attempts must stop, as requests arrive; None at intervals, and once when subscribed.
 
         Raises redis.RedisError if the connection breaks, or nothing arrives for SUBSCRIPTION_TIMEOUT.
@@ -288,7 +289,9 @@ class TextDeltaPublisher:
         self._batch: _Batch | None = None  # the one to come
         self._sending: asyncio.Task[None] | None = None
 
-    def send(self, run_id: UUID, stream_id: UUID, epoch: int, offset: int, text: str) -> "asyncio.Future[None]":
+    def send(
+        self, run_id: RunId, stream_id: ActivationId, epoch: int, offset: int, text: str
+    ) -> "asyncio.Future[None]":
         """Publish a text delta at `offset` (code points) of a stream. The future is done once it was sent, or lost."""
         if self._batch is None:
             self._batch = _Batch()

@@ -11,7 +11,6 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
-from uuid import UUID
 
 import orjson
 import redis.asyncio
@@ -19,6 +18,7 @@ import structlog
 from redis.asyncio.client import PubSub
 from redis.exceptions import RedisError
 
+from canvas.ids import RunId
 from scheduler.messaging.redis_bus import channel
 
 log = structlog.get_logger()
@@ -37,7 +37,7 @@ _KEEPALIVE_CHANNEL = "easel:listening"  # an unused channel, which keeps the con
 class Subscription:
     """One reader's queue of messages about one run."""
 
-    run_id: UUID
+    run_id: RunId
     _messages: "deque[Notification]" = field(default_factory=deque["Notification"])
     _has_missed: bool = False
     _waiting: "asyncio.Future[None] | None" = None
@@ -112,7 +112,7 @@ class EventSubscriptions:
         return [subscription for listeners in self._listeners.values() for subscription in listeners]
 
     @asynccontextmanager
-    async def subscribe(self, run_id: UUID) -> AsyncGenerator[Subscription]:
+    async def subscribe(self, run_id: RunId) -> AsyncGenerator[Subscription]:
         """Subscribe to a run until the block ends."""
         name = channel(run_id)
         subscription = Subscription(run_id)

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from uuid import UUID
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
@@ -19,6 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 import settings
 import telemetry
 from canvas.events import explain
+from canvas.ids import RunId, SessionId
 from scheduler.bootstrap import Role, build_coordinator, refuse_pooler
 from scheduler.coordinator.coordinator import Coordinator
 from scheduler.health.watchdog import LOCK_WATCHDOG_DELAY, Heartbeat, LockWatchdog, Watchdog, exit_for_restart
@@ -60,7 +60,7 @@ class Sweeper:
     _last: tuple[float, datetime] | None = None
     _was_flushed: bool = False  # at the end of the last tick the broker had been emptied
     _flushed_at: datetime = datetime(1970, 1, 1, tzinfo=UTC)
-    _reported: set[UUID] = field(default_factory=set)
+    _reported: set[RunId] = field(default_factory=set)
     _maintenance_thread: threading.Thread | None = None
 
     def run(self, ending: threading.Event) -> None:
@@ -79,7 +79,7 @@ class Sweeper:
         What lets runs continue comes first, in a transaction of its own, so that maintenance does not delay it.
         """
         database, dispatch = self.coordinator.database, self.coordinator.dispatch
-        lost: list[UUID] = []
+        lost: list[RunId] = []
         with database.transaction() as tx:
             is_ours, now = sweep_queries.try_sweep(tx)
             since = self._update_observation(now, queue_probes.last_observation(tx) if self._last is None else None)
@@ -178,17 +178,17 @@ class Sweeper:
         assert self._since is not None
         return time.monotonic() - self._since[0] >= MIN_UNINTERRUPTED
 
-    def _advance(self, runs: list[UUID]) -> None:
+    def _advance(self, runs: list[RunId]) -> None:
         for run_id in dict.fromkeys(runs):
             self._run_item(run_id, self.coordinator.advance_run)
 
-    def _cancel(self, open_runs: Mapping[UUID, tuple[UUID, Collection[str]]]) -> None:
+    def _cancel(self, open_runs: Mapping[RunId, tuple[SessionId, Collection[str]]]) -> None:
         conversations = {run_id: conversation_id for run_id, (conversation_id, _) in open_runs.items()}
         names = {run_id: names for run_id, (_, names) in open_runs.items() if names}
         for run_id in self.coordinator.dispatch.bus.find_cancelled(conversations, names):
             self._run_item(run_id, Lifecycle(self.coordinator).cancel_by_key)
 
-    def _run_item(self, run_id: UUID, do: Callable[[UUID], None]) -> None:
+    def _run_item(self, run_id: RunId, do: Callable[[RunId], None]) -> None:
         self.beat()
         try:
             do(run_id)

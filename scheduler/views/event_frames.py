@@ -6,13 +6,13 @@ Ids are 32 hex digits. Names and component types come from the version's canvas.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
-from uuid import UUID
 
 from canvas.budget import UNPRICED, usage_json
 from canvas.events import run_events
-from canvas.events.run_warnings import has_model_error
 from canvas.events.stream_sequencer import Frame, Position, SequencedEvent, TextDelta, message_data
 from canvas.graph.canvas import Canvas
+from canvas.ids import ActivationId
+from canvas.run_warnings import has_model_error
 from store.primitives.ids import created_at_of
 from store.runs.events import EventRow
 from store.runs.run_queries import RunSummary
@@ -129,5 +129,5 @@ def _public(outputs: Mapping[str, Any] | None) -> dict[str, Any] | None:
     return None if outputs is None else {name: value for name, value in outputs.items() if name != "_spoken"}
 
 
-def _hex(activation: UUID | None) -> str:
+def _hex(activation: ActivationId | None) -> str:
     return activation.hex if activation else ""

@@ -3,12 +3,12 @@
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from uuid import UUID
 
 from sqlalchemy import ColumnElement, Text, bindparam, cast, func, or_, select, true, update
 from sqlalchemy.dialects.postgresql import ARRAY, array
 
 from canvas.errors import NotFound
+from canvas.ids import CanvasId, TenantId
 from store.agents.canvases import SHOWN, StoredCanvas
 from store.db.transaction import Transaction
 from store.tables.tenants import canvases
@@ -29,7 +29,7 @@ class CanvasFilter:
 
     keywords: str = ""  # in title or tags, in any case
     title: str = ""
-    ids: Sequence[UUID] = ()
+    ids: Sequence[CanvasId] = ()
     categories: Sequence[str] = ()
     types: Sequence[str] = ()
     tags: Sequence[str] = ()
@@ -58,7 +58,7 @@ SET_TAGS = (
 
 def page(
     tx: Transaction,
-    tenant_id: UUID,
+    tenant_id: TenantId,
     filters: CanvasFilter,
     *,
     order_by: str = "create_time",
@@ -83,12 +83,12 @@ def page(
     return [StoredCanvas(*row) for row in rows], total
 
 
-def count_by_category(tx: Transaction, tenant_id: UUID) -> dict[str, int]:
+def count_by_category(tx: Transaction, tenant_id: TenantId) -> dict[str, int]:
     """Return the number of a tenant's canvases in each category."""
     return {row.canvas_category: row.number for row in tx.rows(CATEGORIES, tenant_id=tenant_id)}
 
 
-def tags_in_use(tx: Transaction, tenant_id: UUID, category: str = "") -> list[tuple[str, int]]:
+def tags_in_use(tx: Transaction, tenant_id: TenantId, category: str = "") -> list[tuple[str, int]]:
     """Return a tenant's tags with the number of canvases that have them, the most frequent first, then by name."""
     counts: dict[str, int] = {}
     for (text,) in tx.rows(TAGS, tenant_id=tenant_id, category=category):
@@ -97,7 +97,7 @@ def tags_in_use(tx: Transaction, tenant_id: UUID, category: str = "") -> list[tu
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
-def set_tags(tx: Transaction, tenant_id: UUID, canvas_id: UUID, tags: Iterable[str]) -> None:
+def set_tags(tx: Transaction, tenant_id: TenantId, canvas_id: CanvasId, tags: Iterable[str]) -> None:
     """Replace the tags of a canvas. Raises NotFound for an unknown canvas."""
     text = ",".join(_limit_length(normalize_tags(tag.replace(",", " ") for tag in tags)))
     if not tx.execute(SET_TAGS, of_tenant=tenant_id, canvas_id=canvas_id, new_tags=text):

@@ -21,7 +21,6 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from uuid import UUID
 
 import sqlalchemy as sa
 from cryptography.exceptions import InvalidTag
@@ -31,6 +30,7 @@ from sqlalchemy import bindparam, select
 from canvas.document import references
 from canvas.document.secret_fields import Declarations, SecretPosition, change_secrets, change_secrets_in_params
 from canvas.errors import InvalidCanvas
+from canvas.ids import CanvasId, TenantId
 from store.db.transaction import Transaction
 from store.primitives.encryption import CannotUnseal, EncryptionKey
 from store.primitives.json_codec import encode
@@ -98,14 +98,14 @@ def holds_sealed(value: Any) -> bool:
 class CanvasSecrets:
     """Seals, masks and opens the secrets of one canvas. `declared`: which parameters are secrets."""
 
-    tenant_id: UUID
-    canvas_id: UUID
+    tenant_id: TenantId
+    canvas_id: CanvasId
     declared: Declarations
     cipher: AESSIV | None = field(repr=False)  # None: this process has no key
 
     @classmethod
     def for_canvas(
-        cls, key: EncryptionKey | None, tenant_id: UUID, canvas_id: UUID, declared: Declarations
+        cls, key: EncryptionKey | None, tenant_id: TenantId, canvas_id: CanvasId, declared: Declarations
     ) -> "CanvasSecrets":
         """Return the secrets of a canvas under the deployment's key, if the process has one."""
         cipher = AESSIV(key.derive(b"easel: secrets of canvases", 64)) if key is not None else None
@@ -267,7 +267,7 @@ def seal_saved(
     return secrets.seal_document(document, before)
 
 
-def find_sealed_draft(tx: Transaction, most: int) -> tuple[UUID, UUID, Mapping[str, Any]] | None:
+def find_sealed_draft(tx: Transaction, most: int) -> tuple[TenantId, CanvasId, Mapping[str, Any]] | None:
     """Return tenant, id and draft of one canvas with sealed secrets; None if there is none.
 
     Looks at the `most` drafts that were changed last.
@@ -276,7 +276,7 @@ def find_sealed_draft(tx: Transaction, most: int) -> tuple[UUID, UUID, Mapping[s
     return (rows[0].tenant_id, rows[0].id, rows[0].draft) if rows else None
 
 
-def list_all_canvases(tx: Transaction) -> list[tuple[UUID, UUID]]:
+def list_all_canvases(tx: Transaction) -> list[tuple[TenantId, CanvasId]]:
     """Return tenant and id of every canvas, and of deleted ones whose versions are still in use."""
     return [(row.tenant_id, row.id) for statement in (CANVAS_IDS, ORPHANED_IDS) for row in tx.rows(statement)]
 

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
-from uuid import UUID
 
 import sqlalchemy as sa
 from sqlalchemy import JSON, bindparam, func, select
@@ -12,6 +11,7 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.exc import IntegrityError
 
 from canvas.errors import Conflict, NotFound
+from canvas.ids import CanvasId, TenantId
 from store.agents import versions
 from store.db.transaction import Transaction
 from store.primitives.ids import new_id
@@ -23,8 +23,8 @@ from store.tables.tenants import versions as version_rows
 class StoredCanvas:
     """A canvas with its draft. `tags` are comma-separated, `published_at` is when a version was last released."""
 
-    id: UUID
-    tenant_id: UUID
+    id: CanvasId
+    tenant_id: TenantId
     owner: str  # the tenant's name
     title: str
     description: str | None
@@ -92,7 +92,7 @@ DELETE_CONVERSATIONS = sa.delete(conversations).where(
 
 def create(
     tx: Transaction,
-    tenant_id: UUID,
+    tenant_id: TenantId,
     title: str,
     dsl: Mapping[str, Any],
     *,
@@ -102,8 +102,8 @@ def create(
     canvas_category: str = "agent_canvas",
     permission: str = "me",
     release: bool = False,
-    canvas_id: UUID | None = None,
-) -> UUID:
+    canvas_id: CanvasId | None = None,
+) -> CanvasId:
     """Add a canvas and the first version of its draft; return its id (a new one unless the caller gives one).
 
     Raises Conflict if the tenant has a canvas with that title, in any letter case, in the category.
@@ -127,12 +127,12 @@ def create(
     return created
 
 
-def get(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> StoredCanvas:
+def get(tx: Transaction, tenant_id: TenantId, canvas_id: CanvasId) -> StoredCanvas:
     """Return a canvas with its draft. Raises NotFound, also for another tenant's canvas."""
     return _require_canvas(tx.one_or_none(CANVAS, of_tenant=tenant_id, canvas_id=canvas_id))
 
 
-def lock(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> StoredCanvas:
+def lock(tx: Transaction, tenant_id: TenantId, canvas_id: CanvasId) -> StoredCanvas:
     """Return a canvas with its draft, locked against changes until this transaction ends.
 
     Use it to write a draft that depends on the stored one. Raises NotFound, also for another tenant's canvas.
@@ -142,8 +142,8 @@ def lock(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> StoredCanvas:
 
 def update(
     tx: Transaction,
-    tenant_id: UUID,
-    canvas_id: UUID,
+    tenant_id: TenantId,
+    canvas_id: CanvasId,
     *,
     title: str | None = None,
     dsl: Mapping[str, Any] | None = None,
@@ -180,7 +180,7 @@ def update(
         versions.save(tx, tenant_id, canvas_id, release=release)
 
 
-def put_draft(tx: Transaction, tenant_id: UUID, canvas_id: UUID, dsl: Mapping[str, Any]) -> None:
+def put_draft(tx: Transaction, tenant_id: TenantId, canvas_id: CanvasId, dsl: Mapping[str, Any]) -> None:
     """Change only the draft: no version is stored, and what is published stays. Raises NotFound."""
     if not tx.execute(PUT_DRAFT, of_tenant=tenant_id, canvas_id=canvas_id, new_draft=dict(dsl)):
         raise NotFound("canvas not found.")
@@ -188,8 +188,8 @@ def put_draft(tx: Transaction, tenant_id: UUID, canvas_id: UUID, dsl: Mapping[st
 
 def publish(
     tx: Transaction,
-    tenant_id: UUID,
-    canvas_id: UUID,
+    tenant_id: TenantId,
+    canvas_id: CanvasId,
     *,
     dsl: Mapping[str, Any] | None = None,
     title: str | None = None,
@@ -203,7 +203,7 @@ def publish(
     return versions.save(tx, tenant_id, canvas_id, release=True, title=title, description=description)
 
 
-def delete(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> None:
+def delete(tx: Transaction, tenant_id: TenantId, canvas_id: CanvasId) -> None:
     """Delete a canvas with its conversations and versions. Its runs stay, and so do the versions that they refer to.
 
     Cancel its open runs first (`conversations.list_open_runs`). Raises NotFound for an unknown canvas.

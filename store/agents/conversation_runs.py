@@ -13,10 +13,10 @@ lock.
 
 from collections.abc import Mapping, Sequence
 from typing import Any
-from uuid import UUID
 
 from sqlalchemy import bindparam, insert, select, text
 
+from canvas.ids import ActivationId, RunId, SessionId, TenantId
 from store.db.transaction import Transaction
 from store.runs.run_rows import RunRow
 from store.tables.tenants import conversation_messages, conversations
@@ -57,34 +57,34 @@ RELEASE = text("""
 """)
 
 
-def lock(tx: Transaction, tenant_id: UUID, conversation_id: UUID) -> Mapping[str, Any] | None:
+def lock(tx: Transaction, tenant_id: TenantId, conversation_id: SessionId) -> Mapping[str, Any] | None:
     """Lock a conversation's row until the transaction ends; return it, None if the tenant has no such conversation."""
     return tx.one_or_none(LOCK, of_conversation=conversation_id, of_tenant=tenant_id)
 
 
-def mark_queued(tx: Transaction, conversation: Mapping[str, Any], conversation_id: UUID) -> None:
+def mark_queued(tx: Transaction, conversation: Mapping[str, Any], conversation_id: SessionId) -> None:
     """Note that a run of a conversation is queued. The caller has locked the conversation and passes its row."""
     if not conversation["has_queue"]:
         tx.send(SET_HAS_QUEUE, conversation_id=conversation_id)
 
 
-def find_next_queued(tx: Transaction, conversation_id: UUID) -> UUID | None:
+def find_next_queued(tx: Transaction, conversation_id: SessionId) -> RunId | None:
     """Return the run that comes next in a conversation that the caller has locked; None if none is queued."""
     return tx.scalar(NEXT_QUEUED, conversation_id=conversation_id)
 
 
-def list_open_runs(tx: Transaction, conversation_id: UUID) -> list[UUID]:
+def list_open_runs(tx: Transaction, conversation_id: SessionId) -> list[RunId]:
     """Return the open runs of a conversation, newest first: stopped in this order, none of them starts meanwhile."""
     return [run_id for (run_id,) in tx.rows(OPEN_RUNS, conversation_id=conversation_id)]
 
 
-def set_active_run(tx: Transaction, conversation_id: UUID, run_id: UUID) -> None:
+def set_active_run(tx: Transaction, conversation_id: SessionId, run_id: RunId) -> None:
     """Make a run the active one, unless there is another active run."""
     tx.send(SET_ACTIVE_RUN, conversation_id=conversation_id, run_id=run_id)
 
 
 def append_user_message(
-    tx: Transaction, conversation: Mapping[str, Any], conversation_id: UUID, run_id: UUID, content: Any
+    tx: Transaction, conversation: Mapping[str, Any], conversation_id: SessionId, run_id: RunId, content: Any
 ) -> int:
     """Append the user's message to a conversation; return its number.
 
@@ -96,7 +96,7 @@ def append_user_message(
     return number
 
 
-def import_history(tx: Transaction, conversation_id: UUID, entries: Sequence[tuple[str, str]]) -> None:
+def import_history(tx: Transaction, conversation_id: SessionId, entries: Sequence[tuple[str, str]]) -> None:
     """Give a new conversation messages that no run of it has produced: (role, text), oldest first."""
     for number, (role, message) in enumerate(entries, start=1):
         tx.send(COUNT_MESSAGE, conversation_id=conversation_id)
@@ -104,7 +104,7 @@ def import_history(tx: Transaction, conversation_id: UUID, entries: Sequence[tup
         tx.send(PUT_MESSAGE, conversation_id=conversation_id, number=number, role=role, content=content)
 
 
-def finish_run(tx: Transaction, row: RunRow, *, last: tuple[UUID, str] | None, error: str) -> UUID | None:
+def finish_run(tx: Transaction, row: RunRow, *, last: tuple[ActivationId, str] | None, error: str) -> RunId | None:
     """Add the answer of a finished run to its conversation, and activate the next queued run; return that run.
 
     `last`: the (activation, node) whose outputs are the answer of a run that succeeded. Returns None if no run is

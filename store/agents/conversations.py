@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy import ColumnElement, Text, and_, bindparam, cast, exists, func, or_, select, true
 
 from canvas.errors import NotFound
+from canvas.ids import ActivationId, CanvasId, RunId, SessionId, TenantId, VersionId
 from store.db.transaction import Transaction
 from store.primitives.ids import new_id
 from store.tables.runs import node_values, runs
@@ -27,16 +28,16 @@ from store.tables.tenants import versions as version_rows
 class Conversation:
     """A conversation. `messages` is the number of its last message, `rounds` the number of its completed turns."""
 
-    id: UUID
-    tenant_id: UUID
-    canvas_id: UUID
-    version_id: UUID
+    id: SessionId
+    tenant_id: TenantId
+    canvas_id: CanvasId
+    version_id: VersionId
     version_title: str
     user_id: str
     name: str
     source: str  # workflow | agent
-    active_run: UUID | None
-    last_run: UUID | None
+    active_run: RunId | None
+    last_run: RunId | None
     messages: int
     rounds: int
     error: str
@@ -52,8 +53,8 @@ class ConversationMessage:
     number: int
     role: str
     content: Any = field(repr=False)
-    run_id: UUID | None
-    activation_id: UUID | None
+    run_id: RunId | None
+    activation_id: ActivationId | None
     node_id: str | None
     created_at: datetime
 
@@ -62,7 +63,7 @@ class ConversationMessage:
 class ConversationFilter:
     """Which conversations of a canvas to list; an empty field does not filter. `since` and `until` are included."""
 
-    ids: Sequence[UUID] = ()
+    ids: Sequence[SessionId] = ()
     user_id: str = ""
     keywords: str = ""  # in id, name or the text of a message, in any case
     since: datetime | None = None
@@ -163,21 +164,21 @@ DELETE_ALL = sa.delete(conversations).where(_of_canvas)
 
 def create(
     tx: Transaction,
-    tenant_id: UUID,
-    canvas_id: UUID,
-    version_id: UUID,
+    tenant_id: TenantId,
+    canvas_id: CanvasId,
+    version_id: VersionId,
     user_id: str = "",
     name: str = "",
     source: str = "workflow",
     *,
-    conversation_id: UUID | None = None,
+    conversation_id: SessionId | None = None,
     token_id: UUID | None = None,
-) -> UUID:
+) -> SessionId:
     """Create a conversation on a version; return its id (a new one unless the caller gives one).
 
     `token_id`: the share link that begins it.
     """
-    created = conversation_id or new_id()
+    created = conversation_id or SessionId(new_id())
     tx.send(
         INSERT,
         id=created,
@@ -192,7 +193,9 @@ def create(
     return created
 
 
-def get(tx: Transaction, tenant_id: UUID, conversation_id: UUID, canvas_id: UUID | None = None) -> Conversation:
+def get(
+    tx: Transaction, tenant_id: TenantId, conversation_id: SessionId, canvas_id: CanvasId | None = None
+) -> Conversation:
     """Return a conversation, of that canvas if one is given. Raises NotFound, also for one of another tenant."""
     row = tx.one_or_none(CONVERSATION, tenant_id=tenant_id, conversation_id=conversation_id)
     if row is None or (canvas_id is not None and row["canvas_id"] != canvas_id):
@@ -200,15 +203,15 @@ def get(tx: Transaction, tenant_id: UUID, conversation_id: UUID, canvas_id: UUID
     return Conversation(**row)
 
 
-def is_of_link(tx: Transaction, tenant_id: UUID, of: UUID, token_id: UUID) -> bool:
+def is_of_link(tx: Transaction, tenant_id: TenantId, of: UUID, token_id: UUID) -> bool:
     """Return whether this is the id of a conversation that a share link began, or of a run of such a conversation."""
     return tx.scalar(OF_LINK, tenant_id=tenant_id, of=of, token_id=token_id) is not None
 
 
 def page(
     tx: Transaction,
-    tenant_id: UUID,
-    canvas_id: UUID,
+    tenant_id: TenantId,
+    canvas_id: CanvasId,
     filters: ConversationFilter,
     *,
     order_by: str = "update_time",
@@ -236,16 +239,16 @@ def page(
     return [Conversation(*row) for row in rows], total
 
 
-def list_messages(tx: Transaction, tenant_id: UUID, conversation_id: UUID) -> list[ConversationMessage]:
+def list_messages(tx: Transaction, tenant_id: TenantId, conversation_id: SessionId) -> list[ConversationMessage]:
     """Return all messages in order; none for an unknown conversation or another tenant's."""
     return list_messages_of(tx, tenant_id, [conversation_id])[conversation_id]
 
 
 def list_messages_of(
-    tx: Transaction, tenant_id: UUID, conversation_ids: Sequence[UUID]
-) -> dict[UUID, list[ConversationMessage]]:
+    tx: Transaction, tenant_id: TenantId, conversation_ids: Sequence[SessionId]
+) -> dict[SessionId, list[ConversationMessage]]:
     """Return all messages of some conversations in order; none for unknown conversations or another tenant's."""
-    by_conversation: dict[UUID, list[ConversationMessage]] = {
+    by_conversation: dict[SessionId, list[ConversationMessage]] = {
         conversation_id: [] for conversation_id in conversation_ids
     }
     for conversation_id, *row, large in tx.rows(MESSAGES, tenant_id=tenant_id, some=list(conversation_ids)):
@@ -255,7 +258,7 @@ def list_messages_of(
     return by_conversation
 
 
-def load_history(tx: Transaction, conversation_id: UUID, upto: int, limit: int) -> list[Mapping[str, Any]]:
+def load_history(tx: Transaction, conversation_id: SessionId, upto: int, limit: int) -> list[Mapping[str, Any]]:
     """Return the last `limit` messages up to number `upto`, oldest first: {role, content}; none for a limit below 1.
 
     A user's content is as it was stored; an assistant's is the outputs of the node that answered.
@@ -270,8 +273,8 @@ def load_history(tx: Transaction, conversation_id: UUID, upto: int, limit: int) 
 
 
 def list_open_runs(
-    tx: Transaction, tenant_id: UUID, canvas_id: UUID, conversation_ids: Sequence[UUID] | None = None
-) -> list[UUID]:
+    tx: Transaction, tenant_id: TenantId, canvas_id: CanvasId, conversation_ids: Sequence[SessionId] | None = None
+) -> list[RunId]:
     """Return the open runs of the ids conversations or of all, including deleted ones.
 
     Newest first: if they are stopped in this order, none of the queued ones starts meanwhile.
@@ -282,13 +285,15 @@ def list_open_runs(
     return [run_id for (run_id,) in tx.rows(OPEN_RUNS_OF_SOME, **ids, some=list(conversation_ids))]
 
 
-def delete(tx: Transaction, tenant_id: UUID, canvas_id: UUID, conversation_ids: Sequence[UUID]) -> set[UUID]:
+def delete(
+    tx: Transaction, tenant_id: TenantId, canvas_id: CanvasId, conversation_ids: Sequence[SessionId]
+) -> set[SessionId]:
     """Delete conversations of a canvas with their messages; return the ids that existed. Their runs stay."""
     rows = tx.rows(DELETE, tenant_id=tenant_id, canvas_id=canvas_id, some=list(conversation_ids))
     return {conversation_id for (conversation_id,) in rows}
 
 
-def delete_all(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> int:
+def delete_all(tx: Transaction, tenant_id: TenantId, canvas_id: CanvasId) -> int:
     """Delete all conversations of a canvas; return how many there were."""
     return tx.execute(DELETE_ALL, tenant_id=tenant_id, canvas_id=canvas_id)
 

@@ -15,12 +15,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
-from uuid import UUID
 
 import sqlalchemy as sa
 from sqlalchemy import ColumnElement, LargeBinary, Row, Select, Text, and_, bindparam, cast, exists, func, or_, select
 
 from canvas.errors import NotAllowed, NotFound
+from canvas.ids import CanvasId, TenantId, VersionId
 from store.db.guards import RowGuard, expect_rows, failed_guard
 from store.db.transaction import Transaction
 from store.maintenance.partitions import IS_OPEN
@@ -46,9 +46,9 @@ class VersionGone(NotFound):
 class Version:
     """A document that never changes. `digest` is the same for equal documents."""
 
-    id: UUID
-    tenant_id: UUID
-    canvas_id: UUID
+    id: VersionId
+    tenant_id: TenantId
+    canvas_id: CanvasId
     title: str
     description: str | None
     digest: bytes
@@ -183,7 +183,7 @@ def digest_of(dsl: Mapping[str, Any]) -> bytes:
     return hashlib.sha256(encode(dsl).encode()).digest()
 
 
-def get(tx: Transaction, version_id: UUID) -> Version:
+def get(tx: Transaction, version_id: VersionId) -> Version:
     """Return a version by its id, hidden or not, for a caller that has the id from a run's row. Raises VersionGone."""
     rows = tx.rows(VERSION, version_id=version_id)
     if not rows:
@@ -191,7 +191,7 @@ def get(tx: Transaction, version_id: UUID) -> Version:
     return Version(*rows[0])
 
 
-def lock(tx: Transaction, tenant_id: UUID, canvas_id: UUID, version_id: UUID) -> None:
+def lock(tx: Transaction, tenant_id: TenantId, canvas_id: CanvasId, version_id: VersionId) -> None:
     """Keep a version, hidden or not, and its canvas from being deleted until the transaction ends.
 
     Sent without waiting: if one of them is gone, the next wait raises an error (`is_version_gone`), and nothing is
@@ -205,39 +205,39 @@ def is_version_gone(error: BaseException) -> bool:
     return failed_guard(error) is RowGuard.VERSION_EXISTS
 
 
-def lock_by_id(tx: Transaction, tenant_id: UUID, canvas_id: UUID, version_id: UUID) -> Version:
+def lock_by_id(tx: Transaction, tenant_id: TenantId, canvas_id: CanvasId, version_id: VersionId) -> Version:
     """Return a version of this canvas. Raises NotFound, also for a version of another canvas or tenant."""
     rows = tx.rows(LOCK_BY_ID, tenant_id=tenant_id, canvas_id=canvas_id, version_id=version_id)
     return _require_version(rows, "Version not found.")
 
 
-def lock_latest_released(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> Version:
+def lock_latest_released(tx: Transaction, tenant_id: TenantId, canvas_id: CanvasId) -> Version:
     """Return the version that was published last. Raises NotFound if there is none."""
     rows = tx.rows(LOCK_RELEASED, tenant_id=tenant_id, canvas_id=canvas_id)
     return _require_version(rows, "No available published version")
 
 
-def lock_latest(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> Version:
+def lock_latest(tx: Transaction, tenant_id: TenantId, canvas_id: CanvasId) -> Version:
     """Return the newest version, released or not, or that of the draft. Raises NotFound for an unknown canvas."""
     rows = tx.rows(LOCK_LATEST, tenant_id=tenant_id, canvas_id=canvas_id)
     return Version(*rows[0]) if rows else lock_draft_version(tx, tenant_id, canvas_id)
 
 
-def lock_draft_version(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> Version:
+def lock_draft_version(tx: Transaction, tenant_id: TenantId, canvas_id: CanvasId) -> Version:
     """Return the version that equals the draft; create it if there is none. Raises NotFound for an unknown canvas."""
     rows = tx.rows(LOCK_LIKE_DRAFT, tenant_id=tenant_id, canvas_id=canvas_id)
     return Version(*rows[0]) if rows else save(tx, tenant_id, canvas_id)
 
 
-def list_versions(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> list[Version]:
+def list_versions(tx: Transaction, tenant_id: TenantId, canvas_id: CanvasId) -> list[Version]:
     """Return all versions of a canvas without their documents, the last changed first."""
     return [Version(*row) for row in tx.rows(VERSIONS, tenant_id=tenant_id, canvas_id=canvas_id)]
 
 
 def save(
     tx: Transaction,
-    tenant_id: UUID,
-    canvas_id: UUID,
+    tenant_id: TenantId,
+    canvas_id: CanvasId,
     *,
     release: bool = False,
     title: str | None = None,
@@ -275,7 +275,9 @@ def save(
     return Version(*row)
 
 
-def delete(tx: Transaction, tenant_id: UUID, canvas_id: UUID, version_id: UUID, *, force: bool = False) -> None:
+def delete(
+    tx: Transaction, tenant_id: TenantId, canvas_id: CanvasId, version_id: VersionId, *, force: bool = False
+) -> None:
     """Delete a version. Raises NotFound if the canvas has no such version.
 
     Raises NotAllowed for the latest release and for a version that a run or conversation refers to; with `force` only
@@ -292,7 +294,7 @@ def delete(tx: Transaction, tenant_id: UUID, canvas_id: UUID, version_id: UUID, 
     tx.execute(HIDE if use["is_read"] else DELETE, version_id=version_id)
 
 
-def delete_all(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> None:
+def delete_all(tx: Transaction, tenant_id: TenantId, canvas_id: CanvasId) -> None:
     """Delete the versions of a canvas that no run or conversation refers to."""
     _delete_unused(tx, tx.rows(LOCK_ALL, tenant_id=tenant_id, canvas_id=canvas_id))
 

@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
-from uuid import UUID
 
 from sqlalchemy import JSON, Executable
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.sql.elements import BindParameter, ClauseElement
 from sqlalchemy.types import TypeEngine
 
+from canvas.ids import RunId
 from store.db import pruning
 from store.primitives.json_codec import encode
 
@@ -64,7 +64,7 @@ def compile_statement(
     return _compile_cached(statement, tuple(arguments), partition)
 
 
-def pin_to_run(made: CompiledStatement, run_id: UUID) -> CompiledStatement:
+def pin_to_run(made: CompiledStatement, run_id: RunId) -> CompiledStatement:
     """Return a statement with its run's id as a literal, so that even a generic plan covers one partition only."""
     if not made.names_partitioned_table:
         return made

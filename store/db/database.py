@@ -19,11 +19,11 @@ from sqlalchemy.exc import TimeoutError as NoConnectionFree
 
 from canvas.errors import ExecutorError
 from store.db import poolers
+from store.db.db_errors import is_retryable
 from store.db.pipeline import Connection, PreparedStatements
 from store.db.pruning import SELECT_WEEKS, Pruning
 from store.db.transaction import TRANSACTION_TIMEOUT_SINCE, Transaction, to_sqlalchemy_error
 from store.files.large_values import NO_STORAGE, LargeValues, ReadFirst
-from store.primitives.db_errors import is_retryable
 from store.primitives.json_codec import decode, encode
 from store.tables.runs import PARTITIONED
 

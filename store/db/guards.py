@@ -8,7 +8,7 @@ sent after it, the commit included.
 
 from enum import StrEnum
 
-from store.primitives.db_errors import sqlstate
+from store.db.db_errors import sqlstate
 
 
 class RowGuard(StrEnum):

@@ -19,10 +19,10 @@ import time
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
-from uuid import UUID
 
 from sqlalchemy import text
 
+from canvas.ids import RunId
 from store.primitives.weeks import Week
 from store.tables.runs import PARTITIONED
 
@@ -51,7 +51,7 @@ class Pruning:
 
     A week that is missing here costs planning time and never a row, because the tables' own names reach every
     partition. If a statement names a partition that was dropped, the server reports an error
-    (`store.primitives.db_errors.names_dropped_week`), and the weeks are read again.
+    (`store.db.db_errors.names_dropped_week`), and the weeks are read again.
     """
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class Pruning:
         self._read_at: float | None = None
         self._is_missing_one = False
 
-    def partition_of(self, run_id: UUID) -> str | None:
+    def partition_of(self, run_id: RunId) -> str | None:
         """Return the partition suffix of a run's week (`p2026w47`); None if the week has no known partitions."""
         firsts, ends, names = self._weeks
         at = bisect_right(firsts, run_id.int) - 1
@@ -69,7 +69,7 @@ class Pruning:
         self._is_missing_one = True
         return None
 
-    def partition_of_all(self, run_ids: Iterable[UUID]) -> str:
+    def partition_of_all(self, run_ids: Iterable[RunId]) -> str:
         """Return the partition suffix that all these runs share; PARENT if they share none."""
         partitions = {self.partition_of(run_id) for run_id in run_ids}
         return (partitions.pop() or PARENT) if len(partitions) == 1 else PARENT
@@ -105,7 +105,7 @@ class Pruning:
             self._weeks, self._read_at = ([], [], []), None
 
 
-def run_id_of(values: Mapping[str, Any]) -> UUID | None:
+def run_id_of(values: Mapping[str, Any]) -> RunId | None:
     """Return the run's id among a statement's values; None if there is none."""
     for name in RUN_ID_NAMES:
         if name in values:

@@ -46,10 +46,10 @@ from store.db.compiled_statements import (
     compile_statement,
     pin_to_run,
 )
+from store.db.db_errors import names_dropped_week
 from store.db.pipeline import Connection, Pipeline, PreparedStatements, StatementReply
 from store.db.pruning import RUN_IDS_NAME, Pruning, run_id_of
 from store.files.large_values import NO_STORAGE, LargeValues
-from store.primitives.db_errors import names_dropped_week
 
 BEGIN, COMMIT, ROLLBACK = text("begin"), text("commit"), text("rollback")
 SAVEPOINT, RELEASE_SAVEPOINT = text("savepoint part"), text("release savepoint part")

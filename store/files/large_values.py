@@ -13,11 +13,11 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from uuid import UUID
 
 import structlog
 
 from canvas.errors import NotFound, StateError, ValueGone
+from canvas.ids import RunId, TenantId
 from store.files.blobs import Blobs
 from store.primitives.json_codec import decode, encode
 from store.primitives.weeks import Week
@@ -55,7 +55,7 @@ class LargeValues:
     prefetched: Mapping[str, Any] | None = None
 
     # -- writing --------------------------------------------------------------------------------------------------
-    def values_row(self, tenant_id: UUID, row: Mapping[str, Any]) -> Mapping[str, Any]:
+    def values_row(self, tenant_id: TenantId, row: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return a row of node_values as it is stored: the large values of its outputs and inputs are in files."""
         aside: dict[str, FileRefs] = {}
         shown: dict[str, Any] = {}
@@ -66,12 +66,12 @@ class LargeValues:
                 shown[column] = {name: None if name in files else value for name, value in row[column].items()}
         return {**row, **shown, "large": aside} if aside else row
 
-    def variable_row(self, tenant_id: UUID, row: Mapping[str, Any]) -> Mapping[str, Any]:
+    def variable_row(self, tenant_id: TenantId, row: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return a row of variables as it is stored: a large value is in a file."""
         files = self._store_large(tenant_id, row["run_id"], {"value": row["value"]})
         return {**row, "value": None, "large": files} if files else row
 
-    def _store_large(self, tenant_id: UUID, run_id: UUID, values: Mapping[str, Any]) -> dict[str, Any]:
+    def _store_large(self, tenant_id: TenantId, run_id: RunId, values: Mapping[str, Any]) -> dict[str, Any]:
         files: dict[str, Any] = {}
         for name, value in values.items() if self.stores_new and self.blobs is not None else ():
             data = self._json_if_large(value)
@@ -96,7 +96,7 @@ class LargeValues:
         data = text.encode()
         return data if len(data) > self.min_bytes else None
 
-    def _store_file(self, tenant_id: UUID, run_id: UUID, data: bytes) -> str:
+    def _store_file(self, tenant_id: TenantId, run_id: RunId, data: bytes) -> str:
         assert self.blobs is not None
         week, tenant = Week.of_run(run_id).name, tenant_id.hex
         sha256 = self.blobs.part(PART_NAME).part(week).part(tenant).store(zlib.compress(data, COMPRESSION_LEVEL))

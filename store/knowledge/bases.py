@@ -12,6 +12,7 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.exc import IntegrityError
 
 from canvas.errors import Conflict, NotFound
+from canvas.ids import TenantId
 from store.db.transaction import Transaction
 from store.primitives.ids import new_id
 from store.tables.knowledge import knowledge_bases as bases
@@ -23,7 +24,7 @@ class KnowledgeBase:
     """A knowledge base. `parser` is {chunk_token_num, overlapped_percent}; `revision` changes with search results."""
 
     id: UUID
-    tenant_id: UUID
+    tenant_id: TenantId
     name: str
     description: str
     language: str
@@ -108,7 +109,7 @@ class SearchableBase:
 
 def create(
     tx: Transaction,
-    tenant_id: UUID,
+    tenant_id: TenantId,
     name: str,
     *,
     embedding_model: str,
@@ -132,7 +133,7 @@ def create(
     return created
 
 
-def get(tx: Transaction, tenant_id: UUID, base_id: UUID) -> KnowledgeBase:
+def get(tx: Transaction, tenant_id: TenantId, base_id: UUID) -> KnowledgeBase:
     """Return a base. Raises NotFound, also for another tenant's base."""
     row = tx.one_or_none(BASE, of_tenant=tenant_id, base_id=base_id)
     if row is None:
@@ -142,7 +143,7 @@ def get(tx: Transaction, tenant_id: UUID, base_id: UUID) -> KnowledgeBase:
 
 def page(
     tx: Transaction,
-    tenant_id: UUID,
+    tenant_id: TenantId,
     *,
     ids: Sequence[UUID] | None = None,
     name: str | None = None,
@@ -165,14 +166,14 @@ def page(
 
 
 def find_by_id_or_name(
-    tx: Transaction, tenant_id: UUID, ids: Sequence[UUID], names: Sequence[str]
+    tx: Transaction, tenant_id: TenantId, ids: Sequence[UUID], names: Sequence[str]
 ) -> list[SearchableBase]:
     """Return the tenant's bases with one of these ids or names, in no order."""
     rows = tx.rows(BY_ID_OR_NAME, tenant_id=tenant_id, ids=list(ids), names=[name.lower() for name in names])
     return [SearchableBase(*row) for row in rows]
 
 
-def update(tx: Transaction, tenant_id: UUID, base_id: UUID, **changes: Any) -> None:
+def update(tx: Transaction, tenant_id: TenantId, base_id: UUID, **changes: Any) -> None:
     """Change the given fields: name, description, language, embedding_model, parser.
 
     Only an empty base may get another embedding model; the caller checks that. Raises NotFound, and Conflict if the
@@ -188,12 +189,12 @@ def update(tx: Transaction, tenant_id: UUID, base_id: UUID, **changes: Any) -> N
         raise NotFound(f"You don't own the dataset {base_id.hex}.")
 
 
-def increment_revision(tx: Transaction, tenant_id: UUID, base_id: UUID) -> None:
+def increment_revision(tx: Transaction, tenant_id: TenantId, base_id: UUID) -> None:
     """Increment a base's revision, because a search may find other chunks from now on."""
     tx.execute(TOUCH, of_tenant=tenant_id, base_id=base_id)
 
 
-def delete(tx: Transaction, tenant_id: UUID, base_id: UUID) -> None:
+def delete(tx: Transaction, tenant_id: TenantId, base_id: UUID) -> None:
     """Delete a base with its documents. Delete the documents first: one statement may take ten seconds at most."""
     if not tx.execute(DELETE, of_tenant=tenant_id, base_id=base_id):
         raise NotFound(f"You don't own the dataset {base_id.hex}.")

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from sqlalchemy import text
 
+from canvas.ids import TenantId
 from store.db.database import Database
 from store.db.transaction import Transaction
 
@@ -96,7 +97,7 @@ class ChunkBlock:
     count: int
 
 
-def add(tx: Transaction, tenant_id: UUID, base_id: UUID, document_id: UUID, chunks: Sequence[NewChunk]) -> None:
+def add(tx: Transaction, tenant_id: TenantId, base_id: UUID, document_id: UUID, chunks: Sequence[NewChunk]) -> None:
     """Store chunks; an existing chunk stays unchanged."""
     tx.write_many(
         INSERT,
@@ -115,13 +116,13 @@ def add(tx: Transaction, tenant_id: UUID, base_id: UUID, document_id: UUID, chun
     )
 
 
-def list_searchable(tx: Transaction, tenant_id: UUID, base_id: UUID) -> dict[UUID, tuple[int, int]]:
+def list_searchable(tx: Transaction, tenant_id: TenantId, base_id: UUID) -> dict[UUID, tuple[int, int]]:
     """Return the searchable documents of a base, with the generation of their chunks and how many there are."""
     rows = tx.rows(SEARCHABLE, tenant_id=tenant_id, base_id=base_id)
     return {row.id: (row.generation, row.chunks) for row in rows}
 
 
-def read_blocks(database: Database, tenant_id: UUID, sizes: Mapping[UUID, int]) -> Iterator["ChunkBlock"]:
+def read_blocks(database: Database, tenant_id: TenantId, sizes: Mapping[UUID, int]) -> Iterator["ChunkBlock"]:
     """Yield all chunks of some documents in blocks of some thousands; a document's chunks are together and in order.
 
     `sizes`: the number of chunks by document. The server aggregates a block, which is faster than reading its rows.
@@ -149,7 +150,9 @@ def _split_reads(sizes: Mapping[UUID, int]) -> Iterator[tuple[list[UUID], int, i
         yield small, 0, BLOCK_SIZE
 
 
-def load_chunks(tx: Transaction, tenant_id: UUID, places: Sequence[tuple[UUID, int]]) -> dict[tuple[UUID, int], Any]:
+def load_chunks(
+    tx: Transaction, tenant_id: TenantId, places: Sequence[tuple[UUID, int]]
+) -> dict[tuple[UUID, int], Any]:
     """Return chunks by document and position, with the names and metadata of their documents."""
     rows = tx.rows(
         CHUNKS_WITH_DOCUMENTS,
@@ -162,7 +165,7 @@ def load_chunks(tx: Transaction, tenant_id: UUID, places: Sequence[tuple[UUID, i
 
 def list_of_document(
     tx: Transaction,
-    tenant_id: UUID,
+    tenant_id: TenantId,
     document_id: UUID,
     *,
     position: int | None = None,
@@ -183,17 +186,17 @@ def list_of_document(
     )
 
 
-def find_with_headings(tx: Transaction, tenant_id: UUID, document_id: UUID, *, most: int) -> list[tuple[int, str]]:
+def find_with_headings(tx: Transaction, tenant_id: TenantId, document_id: UUID, *, most: int) -> list[tuple[int, str]]:
     """Return the chunks of a document that contain a line that looks like a heading, in order: (position, text)."""
     rows = tx.rows(WITH_HEADINGS, tenant_id=tenant_id, document_id=document_id, heading=HEADING, most=most)
     return [(row.position, row.text) for row in rows]
 
 
-def load_metadata(tx: Transaction, tenant_id: UUID, base_ids: Sequence[UUID]) -> dict[UUID, dict[str, Any]]:
+def load_metadata(tx: Transaction, tenant_id: TenantId, base_ids: Sequence[UUID]) -> dict[UUID, dict[str, Any]]:
     """Return the metadata of all searchable documents of some bases."""
     return {row.id: dict(row.metadata) for row in tx.rows(METADATA, tenant_id=tenant_id, base_ids=list(base_ids))}
 
 
-def filter_owned(tx: Transaction, tenant_id: UUID, base_ids: Sequence[UUID], ids: Sequence[UUID]) -> set[UUID]:
+def filter_owned(tx: Transaction, tenant_id: TenantId, base_ids: Sequence[UUID], ids: Sequence[UUID]) -> set[UUID]:
     """Return those of the ids that are documents of these bases."""
     return {row.id for row in tx.rows(OWNED, tenant_id=tenant_id, base_ids=list(base_ids), ids=list(ids))}

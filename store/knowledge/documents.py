@@ -16,6 +16,7 @@ from sqlalchemy import bindparam, func, select, text
 from sqlalchemy.dialects.postgresql import insert
 
 from canvas.errors import NotFound
+from canvas.ids import LeaseId, TenantId
 from store.db.transaction import Transaction
 from store.knowledge import bases
 from store.primitives.ids import new_id
@@ -50,9 +51,9 @@ class LeasedDocument:
     """A document that this process may work on, as long as it renews the lease."""
 
     id: UUID
-    tenant_id: UUID
+    tenant_id: TenantId
     base_id: UUID
-    lease_id: UUID
+    lease_id: LeaseId
     name: str
     mime_type: str
     sha256: bytes
@@ -184,7 +185,7 @@ RELEASE = text(f"""
 # -- for the API ------------------------------------------------------------------------------------------------------
 def add(
     tx: Transaction,
-    tenant_id: UUID,
+    tenant_id: TenantId,
     base_id: UUID,
     name: str,
     mime_type: str,
@@ -218,14 +219,14 @@ def add(
     return KnowledgeDocument(*row), True
 
 
-def get_many(tx: Transaction, tenant_id: UUID, base_id: UUID, ids: Sequence[UUID]) -> list[KnowledgeDocument]:
+def get_many(tx: Transaction, tenant_id: TenantId, base_id: UUID, ids: Sequence[UUID]) -> list[KnowledgeDocument]:
     """Return documents by id, in no order; missing ones are left out."""
     return [KnowledgeDocument(*row) for row in tx.rows(SOME, of_tenant=tenant_id, of_base=base_id, ids=list(ids))]
 
 
 def page(
     tx: Transaction,
-    tenant_id: UUID,
+    tenant_id: TenantId,
     base_id: UUID,
     *,
     document_id: UUID | None = None,
@@ -261,7 +262,7 @@ def page(
 
 def update(
     tx: Transaction,
-    tenant_id: UUID,
+    tenant_id: TenantId,
     base_id: UUID,
     document_id: UUID,
     *,
@@ -281,33 +282,33 @@ def update(
         raise NotFound("The dataset doesn't own the document.")
 
 
-def start_processing(tx: Transaction, tenant_id: UUID, base_id: UUID, ids: Sequence[UUID]) -> int:
+def start_processing(tx: Transaction, tenant_id: TenantId, base_id: UUID, ids: Sequence[UUID]) -> int:
     """Start processing documents from the beginning, except pending ones; return how many were started."""
     begun = [row.id for row in tx.rows(BEGIN, of_tenant=tenant_id, of_base=base_id, ids=list(ids))]
     _forget_chunks(tx, tenant_id, base_id, begun)
     return len(begun)
 
 
-def stop_processing(tx: Transaction, tenant_id: UUID, base_id: UUID, ids: Sequence[UUID]) -> int:
+def stop_processing(tx: Transaction, tenant_id: TenantId, base_id: UUID, ids: Sequence[UUID]) -> int:
     """Stop the processing of pending documents and delete their chunks; return how many were stopped."""
     stopped = [row.id for row in tx.rows(STOP, of_tenant=tenant_id, of_base=base_id, ids=list(ids))]
     _forget_chunks(tx, tenant_id, base_id, stopped)
     return len(stopped)
 
 
-def list_contents(tx: Transaction, tenant_id: UUID, base_id: UUID, ids: Sequence[UUID]) -> list[bytes]:
+def list_contents(tx: Transaction, tenant_id: TenantId, base_id: UUID, ids: Sequence[UUID]) -> list[bytes]:
     """Return the hashes of the documents' contents. No two documents of a base have the same content."""
     rows = tx.rows(CONTENTS, of_tenant=tenant_id, of_base=base_id, ids=list(ids)) if ids else ()
     return [bytes(row.sha256) for row in rows]
 
 
-def delete(tx: Transaction, tenant_id: UUID, base_id: UUID, ids: Sequence[UUID]) -> None:
+def delete(tx: Transaction, tenant_id: TenantId, base_id: UUID, ids: Sequence[UUID]) -> None:
     """Delete documents with their chunks. Delete their content first (`list_contents`), outside of the transaction."""
     if ids and tx.execute(DELETE, of_tenant=tenant_id, of_base=base_id, ids=list(ids)):
         bases.increment_revision(tx, tenant_id, base_id)
 
 
-def _forget_chunks(tx: Transaction, tenant_id: UUID, base_id: UUID, ids: list[UUID]) -> None:
+def _forget_chunks(tx: Transaction, tenant_id: TenantId, base_id: UUID, ids: list[UUID]) -> None:
     if ids:
         tx.execute(CLEAR, tenant_id=tenant_id, ids=ids)
         bases.increment_revision(tx, tenant_id, base_id)
@@ -324,7 +325,7 @@ def _free_name(name: str, used_names: set[str]) -> str:
 
 # -- for the process that reads documents ----------------------------------------------------------------------------
 def claim_next(
-    tx: Transaction, lease_id: UUID, lease: timedelta, tenant_id: UUID | None = None
+    tx: Transaction, lease_id: LeaseId, lease: timedelta, tenant_id: TenantId | None = None
 ) -> LeasedDocument | None:
     """Lease the document that has waited longest, of any tenant or of one; return None if none waits."""
     row = tx.one_or_none(CLAIM_NEXT, lease_id=lease_id, lease=lease, only_tenant=tenant_id)

@@ -11,6 +11,7 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.exc import IntegrityError
 
 from canvas.errors import Conflict, NotFound
+from canvas.ids import TenantId
 from store.db.transaction import Transaction
 from store.primitives.ids import new_id
 from store.tables.memory import memories
@@ -29,7 +30,7 @@ class Memory:
     """A memory. `types` are bits of TYPES and always include raw; `bytes` of `most_bytes` are used."""
 
     id: UUID
-    tenant_id: UUID
+    tenant_id: TenantId
     name: str
     description: str
     types: int
@@ -91,7 +92,7 @@ DELETE = sa.delete(memories).where(*_this_memory)
 
 def create(
     tx: Transaction,
-    tenant_id: UUID,
+    tenant_id: TenantId,
     name: str,
     *,
     types: int,
@@ -122,7 +123,7 @@ def create(
     return Memory(**row)
 
 
-def get(tx: Transaction, tenant_id: UUID, memory_id: UUID) -> Memory:
+def get(tx: Transaction, tenant_id: TenantId, memory_id: UUID) -> Memory:
     """Return a memory. Raises NotFound, also for another tenant's memory."""
     row = tx.one_or_none(GET, of_tenant=tenant_id, memory_id=memory_id)
     if row is None:
@@ -130,14 +131,14 @@ def get(tx: Transaction, tenant_id: UUID, memory_id: UUID) -> Memory:
     return Memory(**row)
 
 
-def find_by_id_or_name(tx: Transaction, tenant_id: UUID, ids: list[UUID], names: list[str]) -> list[Memory]:
+def find_by_id_or_name(tx: Transaction, tenant_id: TenantId, ids: list[UUID], names: list[str]) -> list[Memory]:
     """Return the tenant's memories with one of these ids or names, in no order."""
     rows = tx.rows(BY_ID_OR_NAME, of_tenant=tenant_id, ids=ids, names=[name.lower() for name in names])
     return [Memory(*row) for row in rows]
 
 
 def page(
-    tx: Transaction, tenant_id: UUID, *, keywords: str = "", types: int = 0, most: int = 30, skipped: int = 0
+    tx: Transaction, tenant_id: TenantId, *, keywords: str = "", types: int = 0, most: int = 30, skipped: int = 0
 ) -> tuple[list[Memory], int]:
     """Return memories, newest first, and the number of all that match; one of the bits of `types` must be set."""
     quoted = keywords.replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_")
@@ -145,7 +146,7 @@ def page(
     return [Memory(*row[:-1]) for row in rows], rows[0].total if rows else 0
 
 
-def update(tx: Transaction, tenant_id: UUID, memory_id: UUID, **changes: Any) -> Memory:
+def update(tx: Transaction, tenant_id: TenantId, memory_id: UUID, **changes: Any) -> Memory:
     """Change the given fields (of CHANGEABLE). Raises NotFound, and Conflict if the name is taken.
 
     Only an empty memory may get other types or another embedding model; the caller checks that.
@@ -161,7 +162,7 @@ def update(tx: Transaction, tenant_id: UUID, memory_id: UUID, **changes: Any) ->
     return Memory(**row)
 
 
-def delete(tx: Transaction, tenant_id: UUID, memory_id: UUID) -> None:
+def delete(tx: Transaction, tenant_id: TenantId, memory_id: UUID) -> None:
     """Delete a memory with its messages. Raises NotFound."""
     if not tx.execute(DELETE, of_tenant=tenant_id, memory_id=memory_id):
         raise NotFound(f"Memory '{memory_id.hex}' not found.")

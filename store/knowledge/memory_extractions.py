@@ -12,6 +12,7 @@ from uuid import UUID
 
 from sqlalchemy import text
 
+from canvas.ids import LeaseId, TenantId
 from store.db.transaction import Transaction
 from store.knowledge.memories import Memory
 from store.knowledge.memory_messages import MessageScope, NewMessage, add, lock
@@ -24,9 +25,9 @@ class LeasedExtraction:
     """A saved message that this process may extract from, as long as the lease lasts."""
 
     memory_id: UUID
-    tenant_id: UUID
+    tenant_id: TenantId
     number: int
-    lease_id: UUID
+    lease_id: LeaseId
     content: str
     scope: MessageScope
     valid_at: datetime
@@ -63,7 +64,7 @@ RELEASE = text(f"""
 
 
 def claim_next(
-    tx: Transaction, lease_id: UUID, lease: timedelta, tenant_id: UUID | None = None
+    tx: Transaction, lease_id: LeaseId, lease: timedelta, tenant_id: TenantId | None = None
 ) -> LeasedExtraction | None:
     """Lease the message that has waited longest, of any tenant or of one; return None if none waits."""
     row = tx.one_or_none(CLAIM_NEXT, lease_id=lease_id, lease=lease, only_tenant=tenant_id)

@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy import bindparam, func, select, text
 
 from canvas.errors import NotFound, ToolError
+from canvas.ids import TenantId
 from store.db.transaction import Transaction
 from store.knowledge.memories import TYPES, Memory
 from store.tables.memory import memory_messages as messages
@@ -156,7 +157,7 @@ ENABLE = sa.update(messages).where(*_this_message).values(is_enabled=bindparam("
 
 
 # -- adding ----------------------------------------------------------------------------------------------------------
-def is_saved(tx: Transaction, tenant_id: UUID, memory_id: UUID, key: str) -> bool:
+def is_saved(tx: Transaction, tenant_id: TenantId, memory_id: UUID, key: str) -> bool:
     """Return whether a message was saved under this key."""
     return bool(tx.rows(SAVED, tenant_id=tenant_id, id=memory_id, key=key))
 
@@ -242,13 +243,15 @@ def _make_room(tx: Transaction, memory: Memory, room: SizeBudget, more: int) -> 
 
 
 # -- reading ---------------------------------------------------------------------------------------------------------
-def list_searchable(tx: Transaction, tenant_id: UUID, memory_ids: Sequence[UUID], whose: MessageScope) -> Sequence[Any]:
+def list_searchable(
+    tx: Transaction, tenant_id: TenantId, memory_ids: Sequence[UUID], whose: MessageScope
+) -> Sequence[Any]:
     """Return (memory_id, number, words, vector) of the messages that a search may find, newest first."""
     return tx.rows(SEARCHABLE, **_scope_values(tenant_id, memory_ids, whose))
 
 
 def get_many(
-    tx: Transaction, tenant_id: UUID, places: Sequence[tuple[UUID, int]]
+    tx: Transaction, tenant_id: TenantId, places: Sequence[tuple[UUID, int]]
 ) -> dict[tuple[UUID, int], MemoryMessage]:
     """Return messages by memory and number; missing ones are left out."""
     ids, numbers = [memory_id for memory_id, _ in places], [number for _, number in places]
@@ -257,7 +260,7 @@ def get_many(
 
 
 def list_recent(
-    tx: Transaction, tenant_id: UUID, memory_ids: Sequence[UUID], whose: MessageScope, most: int
+    tx: Transaction, tenant_id: TenantId, memory_ids: Sequence[UUID], whose: MessageScope, most: int
 ) -> list[MemoryMessage]:
     """Return the latest messages, newest first."""
     return [MemoryMessage(*row) for row in tx.rows(RECENT, **_scope_values(tenant_id, memory_ids, whose), most=most)]
@@ -265,7 +268,7 @@ def list_recent(
 
 def page(
     tx: Transaction,
-    tenant_id: UUID,
+    tenant_id: TenantId,
     memory_id: UUID,
     *,
     agent_ids: Sequence[str] = (),
@@ -290,13 +293,15 @@ def page(
     return [MemoryMessage(*row[:-1]) for row in rows], rows[0].total if rows else 0
 
 
-def list_extracted(tx: Transaction, tenant_id: UUID, memory_id: UUID, sources: Sequence[int]) -> list[MemoryMessage]:
+def list_extracted(
+    tx: Transaction, tenant_id: TenantId, memory_id: UUID, sources: Sequence[int]
+) -> list[MemoryMessage]:
     """Return the messages that were extracted from messages with these numbers, in order."""
     rows = tx.rows(EXTRACTED, of_tenant=tenant_id, of_memories=[memory_id], sources=list(sources))
     return [MemoryMessage(*row) for row in rows]
 
 
-def get(tx: Transaction, tenant_id: UUID, memory_id: UUID, number: int) -> MemoryMessage:
+def get(tx: Transaction, tenant_id: TenantId, memory_id: UUID, number: int) -> MemoryMessage:
     """Return a message. Raises NotFound."""
     row = tx.one_or_none(ONE, of_tenant=tenant_id, of_memory=memory_id, of_number=number)
     if row is None:
@@ -304,7 +309,7 @@ def get(tx: Transaction, tenant_id: UUID, memory_id: UUID, number: int) -> Memor
     return MemoryMessage(**row)
 
 
-def _scope_values(tenant_id: UUID, memory_ids: Sequence[UUID], whose: MessageScope) -> dict[str, Any]:
+def _scope_values(tenant_id: TenantId, memory_ids: Sequence[UUID], whose: MessageScope) -> dict[str, Any]:
     return {
         "of_tenant": tenant_id,
         "of_memories": list(memory_ids),
@@ -315,13 +320,13 @@ def _scope_values(tenant_id: UUID, memory_ids: Sequence[UUID], whose: MessageSco
 
 
 # -- changing --------------------------------------------------------------------------------------------------------
-def forget(tx: Transaction, tenant_id: UUID, memory_id: UUID, number: int) -> None:
+def forget(tx: Transaction, tenant_id: TenantId, memory_id: UUID, number: int) -> None:
     """Exclude a message from searches; when room is needed, forgotten messages are deleted first. Raises NotFound."""
     if not tx.execute(MARK_FORGOTTEN, of_tenant=tenant_id, of_memory=memory_id, of_number=number):
         raise _not_found(memory_id, number)
 
 
-def enable(tx: Transaction, tenant_id: UUID, memory_id: UUID, number: int, *, enabled: bool) -> None:
+def enable(tx: Transaction, tenant_id: TenantId, memory_id: UUID, number: int, *, enabled: bool) -> None:
     """Include a message in searches, or exclude it. Raises NotFound."""
     if not tx.execute(ENABLE, of_tenant=tenant_id, of_memory=memory_id, of_number=number, enabled=enabled):
         raise _not_found(memory_id, number)

@@ -26,9 +26,9 @@ from sqlalchemy.exc import DBAPIError
 
 from canvas.errors import ExecutorError
 from store.db.database import Database
+from store.db.db_errors import is_outage, is_retryable, sqlstate
 from store.db.transaction import Transaction
 from store.maintenance import partitions
-from store.primitives.db_errors import is_outage, is_retryable, sqlstate
 from store.tables.runs import PARTITIONED
 
 if TYPE_CHECKING:

@@ -19,6 +19,7 @@ import structlog
 from sqlalchemy import text
 
 from canvas.errors import ValueGone
+from canvas.ids import RunId, SessionId
 from store.db.database import Database
 from store.db.transaction import Transaction
 from store.primitives.json_codec import encode
@@ -103,7 +104,7 @@ class DetachedBatch:
 class LargeAnswersPending(Exception):
     """Conversations that go on show answers that are in the file storage: call `copy_large_answers` first."""
 
-    def __init__(self, conversations: Sequence[UUID], run_ids: Sequence[UUID]) -> None:
+    def __init__(self, conversations: Sequence[SessionId], run_ids: Sequence[RunId]) -> None:
         super().__init__(f"{len(conversations)} conversations show large answers of {len(run_ids)} runs.")
         self.conversations = conversations
         self.run_ids = run_ids
@@ -152,7 +153,7 @@ def detach_strays(tx: Transaction, after: tuple[datetime, UUID], before: datetim
     return (batch[-1][2], batch[-1][0]) if len(batch) == BATCH else None
 
 
-def _detach(tx: Transaction, batch: Sequence[tuple[UUID, UUID]], before: datetime) -> bool:
+def _detach(tx: Transaction, batch: Sequence[tuple[RunId, SessionId]], before: datetime) -> bool:
     """Detach runs from their conversations; return whether all of them can be deleted. Raises LargeAnswersPending."""
     ids = [run_id for run_id, _ in batch]
     conversations = sorted({conversation_id for _, conversation_id in batch})

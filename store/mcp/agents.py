@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
-from uuid import UUID
 
 from sqlalchemy import and_, bindparam, delete, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.exc import IntegrityError
 
 from canvas.errors import Conflict, InvalidRequest, NotFound
+from canvas.ids import CanvasId, TenantId, VersionId
 from store.db.transaction import Transaction
 from store.tables.mcp import mcp_agents as agents
 from store.tables.tenants import canvases, versions
@@ -23,8 +23,8 @@ NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 class ExposedAgent:
     """An agent as a tool, with the version that was published last."""
 
-    canvas_id: UUID
-    version_id: UUID
+    canvas_id: CanvasId
+    version_id: VersionId
     name: str  # of the tool
     title: str
     description: str
@@ -67,7 +67,7 @@ EXPOSE = _put.on_conflict_do_update(index_elements=[agents.c.canvas_id], set_={"
 HIDE = delete(agents).where(agents.c.tenant_id == bindparam("of_tenant"), agents.c.canvas_id == bindparam("of_canvas"))
 
 
-def expose(tx: Transaction, tenant_id: UUID, canvas_id: UUID, name: str) -> str:
+def expose(tx: Transaction, tenant_id: TenantId, canvas_id: CanvasId, name: str) -> str:
     """Offer an agent as a tool of this name, which replaces its earlier name; return the name.
 
     Raises NotFound for an unknown agent, InvalidRequest for a name that clients do not accept, Conflict for a name in
@@ -85,28 +85,28 @@ def expose(tx: Transaction, tenant_id: UUID, canvas_id: UUID, name: str) -> str:
     return name
 
 
-def hide(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> None:
+def hide(tx: Transaction, tenant_id: TenantId, canvas_id: CanvasId) -> None:
     """Stop offering an agent; does nothing if it was not offered."""
     tx.execute(HIDE, of_tenant=tenant_id, of_canvas=canvas_id)
 
 
-def tool_name_of(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> str | None:
+def tool_name_of(tx: Transaction, tenant_id: TenantId, canvas_id: CanvasId) -> str | None:
     """Return the tool name of an agent; None if it is not offered."""
     return tx.scalar(NAME_OF, of_tenant=tenant_id, of_canvas=canvas_id)
 
 
-def list_exposed(tx: Transaction, tenant_id: UUID) -> list[ExposedAgent]:
+def list_exposed(tx: Transaction, tenant_id: TenantId) -> list[ExposedAgent]:
     """Return a tenant's agents that are offered and have a published version, by name."""
     return [_agent(row) for row in tx.rows(EXPOSED, of_tenant=tenant_id)]
 
 
-def find_exposed(tx: Transaction, tenant_id: UUID, name: str) -> ExposedAgent | None:
+def find_exposed(tx: Transaction, tenant_id: TenantId, name: str) -> ExposedAgent | None:
     """Return the agent that is offered under a tool name; None if there is none."""
     rows = tx.rows(EXPOSED_AS, of_tenant=tenant_id, named=name)
     return _agent(rows[0]) if rows else None
 
 
-def make_tool_name(title: str, canvas_id: UUID) -> str:
+def make_tool_name(title: str, canvas_id: CanvasId) -> str:
     """Return a tool name made from an agent's title, or from its id if the title has no usable characters."""
     name = re.sub(r"[^A-Za-z0-9_-]+", "_", title).strip("_")[:64]
     return name or f"agent_{canvas_id.hex[-12:]}"

@@ -15,6 +15,7 @@ from sqlalchemy import bindparam, delete, func, select
 from sqlalchemy.dialects.postgresql import insert
 
 from canvas.document.mcp_tools import digest_of, offered_tools
+from canvas.ids import TenantId
 from store.db.transaction import Transaction
 from store.tables.mcp import mcp_servers as servers
 from store.tables.mcp import mcp_tools as tools
@@ -67,7 +68,7 @@ FORGET = delete(tools).where(tools.c.tenant_id == bindparam("of_tenant"), tools.
 
 
 def pin(
-    tx: Transaction, tenant_id: UUID, server_id: UUID, name: str, description: str, schema: Mapping[str, Any]
+    tx: Transaction, tenant_id: TenantId, server_id: UUID, name: str, description: str, schema: Mapping[str, Any]
 ) -> bytes | None:
     """Return the digest of a tool's pin; pin this description if there is none. None if there is no such server."""
     tx.execute(PIN, **_values(tenant_id, server_id, name, description, schema))
@@ -75,23 +76,23 @@ def pin(
 
 
 def approve(
-    tx: Transaction, tenant_id: UUID, server_id: UUID, name: str, description: str, schema: Mapping[str, Any]
+    tx: Transaction, tenant_id: TenantId, server_id: UUID, name: str, description: str, schema: Mapping[str, Any]
 ) -> None:
     """Pin a tool as it is described here, whatever was pinned."""
     tx.execute(APPROVE, **_values(tenant_id, server_id, name, description, schema))
 
 
-def list_pins(tx: Transaction, tenant_id: UUID, server_id: UUID) -> list[Pin]:
+def list_pins(tx: Transaction, tenant_id: TenantId, server_id: UUID) -> list[Pin]:
     """Return the pins of a server's tools, by name."""
     return [Pin(*row) for row in tx.rows(PINS, of_tenant=tenant_id, of_server=server_id)]
 
 
-def delete_pins(tx: Transaction, tenant_id: UUID, server_id: UUID) -> None:
+def delete_pins(tx: Transaction, tenant_id: TenantId, server_id: UUID) -> None:
     """Delete the pins of a server, because its address has changed."""
     tx.execute(FORGET, of_tenant=tenant_id, of_server=server_id)
 
 
-def pin_offered_tools(tx: Transaction, tenant_id: UUID, dsl: Mapping[str, Any]) -> None:
+def pin_offered_tools(tx: Transaction, tenant_id: TenantId, dsl: Mapping[str, Any]) -> None:
     """Pin the tools that the Agents of a published document offer and that have no pin yet."""
     for offer in offered_tools(dsl):
         try:
@@ -101,7 +102,9 @@ def pin_offered_tools(tx: Transaction, tenant_id: UUID, dsl: Mapping[str, Any]) 
         tx.execute(PIN, **_values(tenant_id, server_id, offer.name, offer.description, offer.schema))
 
 
-def _values(tenant_id: UUID, server_id: UUID, name: str, description: str, schema: Mapping[str, Any]) -> dict[str, Any]:
+def _values(
+    tenant_id: TenantId, server_id: UUID, name: str, description: str, schema: Mapping[str, Any]
+) -> dict[str, Any]:
     return {
         "of_tenant": tenant_id,
         "of_server": server_id,

@@ -11,6 +11,7 @@ from sqlalchemy import ARRAY, Row, Uuid, any_, bindparam, delete, func, insert, 
 from sqlalchemy.exc import IntegrityError
 
 from canvas.errors import Conflict, NotFound
+from canvas.ids import TenantId
 from store.db.transaction import Transaction
 from store.primitives.encryption import CannotUnseal, EncryptionKey, seal, unseal
 from store.primitives.ids import new_id
@@ -68,7 +69,7 @@ UPDATE = (
 DELETE = delete(servers).where(*_this)
 
 
-def add(tx: Transaction, tenant_id: UUID, fields: ServerFields, key: EncryptionKey) -> UUID:
+def add(tx: Transaction, tenant_id: TenantId, fields: ServerFields, key: EncryptionKey) -> UUID:
     """Register a server; return its id. Raises Conflict if the tenant has a server of that name."""
     server_id = new_id()
     values = _columns(tenant_id, server_id, fields, key)
@@ -80,7 +81,7 @@ def add(tx: Transaction, tenant_id: UUID, fields: ServerFields, key: EncryptionK
     return server_id
 
 
-def get(tx: Transaction, tenant_id: UUID, server_id: UUID, key: EncryptionKey) -> ServerRow:
+def get(tx: Transaction, tenant_id: TenantId, server_id: UUID, key: EncryptionKey) -> ServerRow:
     """Return a server. Raises NotFound, also for another tenant's server, and CannotUnseal."""
     rows = tx.rows(SERVER, of_tenant=tenant_id, server_id=server_id)
     if not rows:
@@ -88,23 +89,23 @@ def get(tx: Transaction, tenant_id: UUID, server_id: UUID, key: EncryptionKey) -
     return _server(tenant_id, rows[0], key)
 
 
-def filter_registered(tx: Transaction, tenant_id: UUID, ids: Sequence[UUID]) -> set[UUID]:
+def filter_registered(tx: Transaction, tenant_id: TenantId, ids: Sequence[UUID]) -> set[UUID]:
     """Return those of the ids that are servers of the tenant."""
     return {row.id for row in tx.rows(REGISTERED, of_tenant=tenant_id, ids=list(ids))}
 
 
-def find(tx: Transaction, tenant_id: UUID, name: str, key: EncryptionKey) -> ServerRow | None:
+def find(tx: Transaction, tenant_id: TenantId, name: str, key: EncryptionKey) -> ServerRow | None:
     """Return the server of that name; None if there is none."""
     rows = tx.rows(BY_NAME, of_tenant=tenant_id, named=name)
     return _server(tenant_id, rows[0], key) if rows else None
 
 
-def list_servers(tx: Transaction, tenant_id: UUID, key: EncryptionKey, keywords: str = "") -> list[ServerRow]:
+def list_servers(tx: Transaction, tenant_id: TenantId, key: EncryptionKey, keywords: str = "") -> list[ServerRow]:
     """Return a tenant's servers whose names contain the keywords, newest first."""
     return [_server(tenant_id, row, key) for row in tx.rows(SERVERS, of_tenant=tenant_id, keywords=keywords.lower())]
 
 
-def change(tx: Transaction, tenant_id: UUID, server_id: UUID, fields: ServerFields, key: EncryptionKey) -> None:
+def change(tx: Transaction, tenant_id: TenantId, server_id: UUID, fields: ServerFields, key: EncryptionKey) -> None:
     """Replace all fields of a server. Raises NotFound, and Conflict if the name is taken."""
     values = {f"new_{name}": value for name, value in _columns(tenant_id, server_id, fields, key).items()}
     try:
@@ -116,13 +117,13 @@ def change(tx: Transaction, tenant_id: UUID, server_id: UUID, fields: ServerFiel
         raise NotFound("MCP server not found.")
 
 
-def remove(tx: Transaction, tenant_id: UUID, server_id: UUID) -> None:
+def remove(tx: Transaction, tenant_id: TenantId, server_id: UUID) -> None:
     """Delete a server with its secrets and pins. Raises NotFound."""
     if not tx.execute(DELETE, of_tenant=tenant_id, server_id=server_id):
         raise NotFound("MCP server not found.")
 
 
-def _columns(tenant_id: UUID, server_id: UUID, fields: ServerFields, key: EncryptionKey) -> dict[str, Any]:
+def _columns(tenant_id: TenantId, server_id: UUID, fields: ServerFields, key: EncryptionKey) -> dict[str, Any]:
     place = _binding(tenant_id, server_id)
     return {
         "name": fields.name,
@@ -136,7 +137,7 @@ def _columns(tenant_id: UUID, server_id: UUID, fields: ServerFields, key: Encryp
     }
 
 
-def _server(tenant_id: UUID, row: Row[Any], key: EncryptionKey) -> ServerRow:
+def _server(tenant_id: TenantId, row: Row[Any], key: EncryptionKey) -> ServerRow:
     place = _binding(tenant_id, row.id)
     try:
         fields = ServerFields(
@@ -154,7 +155,7 @@ def _server(tenant_id: UUID, row: Row[Any], key: EncryptionKey) -> ServerRow:
     return ServerRow(row.id, fields, row.created_at, row.updated_at)
 
 
-def _binding(tenant_id: UUID, server_id: UUID) -> str:
+def _binding(tenant_id: TenantId, server_id: UUID) -> str:
     """Return what a sealed text is bound to: it can be opened in this row only."""
     return f"mcp_servers/{tenant_id}/{server_id}"
 

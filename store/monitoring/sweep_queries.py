@@ -5,10 +5,10 @@ Each statement reads a partial index.
 
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
-from uuid import UUID
 
 from sqlalchemy import Interval, bindparam, text
 
+from canvas.ids import RunId, SessionId, TenantId
 from canvas.outcome import LOST, UNKNOWN_OUTCOME, UNKNOWN_TEXT
 from store.db.transaction import Transaction
 from store.runs.new_activations import TaskMessage
@@ -88,7 +88,7 @@ def try_sweep(tx: Transaction) -> tuple[bool, datetime]:
     return row[0], row[1]
 
 
-def expire_leases(tx: Transaction, most: int = BATCH, longest: timedelta = MAX_LEASE_AHEAD) -> list[UUID]:
+def expire_leases(tx: Transaction, most: int = BATCH, longest: timedelta = MAX_LEASE_AHEAD) -> list[RunId]:
     """Report lost workers on their behalf; return the runs concerned.
 
     `longest`: longer than any worker's lease may last.
@@ -103,17 +103,17 @@ def redispatch_unclaimed(tx: Transaction, sent_before: datetime, most: int = BAT
     ]
 
 
-def runs_with_unapplied_reports(tx: Transaction, most: int = BATCH) -> set[UUID]:
+def runs_with_unapplied_reports(tx: Transaction, most: int = BATCH) -> set[RunId]:
     """Return the runs that have a report that no advance has applied."""
     return {row[0] for row in tx.rows(UNAPPLIED, most=most)}
 
 
-def stuck_runs(tx: Transaction, most: int = BATCH) -> list[UUID]:
+def stuck_runs(tx: Transaction, most: int = BATCH) -> list[RunId]:
     """Return queued runs whose conversation is free or deleted, and stopping runs; an advance continues them."""
     return [row[0] for row in (*tx.rows(STUCK_QUEUED, most=most), *tx.rows(STOPPING, most=most))]
 
 
-def runs_to_interrupt(tx: Transaction, most: int = BATCH) -> list[UUID]:
+def runs_to_interrupt(tx: Transaction, most: int = BATCH) -> list[RunId]:
     """Return runs that are still to be cancelled, in this order, because a later run interrupts them.
 
     The process that accepted the later run died before it cancelled them.
@@ -121,12 +121,12 @@ def runs_to_interrupt(tx: Transaction, most: int = BATCH) -> list[UUID]:
     return [row[0] for row in tx.rows(INTERRUPTED, most=most)]
 
 
-def expired_forms(tx: Transaction, most: int = BATCH) -> list[tuple[UUID, UUID]]:
+def expired_forms(tx: Transaction, most: int = BATCH) -> list[tuple[RunId, TenantId]]:
     """Return the runs whose forms were not answered in time, as (run, tenant)."""
     return [(row[0], row[1]) for row in tx.rows(EXPIRED_FORMS, most=most)]
 
 
-def stalled_runs(tx: Transaction, most: int = BATCH) -> list[UUID]:
+def stalled_runs(tx: Transaction, most: int = BATCH) -> list[RunId]:
     """Return runs that claim to go on although nothing in them moves or can be moved by a message: a bug.
 
     One statement, and so one snapshot, in which a run's row and its activations belong together.
@@ -134,7 +134,7 @@ def stalled_runs(tx: Transaction, most: int = BATCH) -> list[UUID]:
     return [row[0] for row in tx.rows(STALLED, most=most)]
 
 
-def open_runs(tx: Transaction, most: int = 10_000) -> dict[UUID, tuple[UUID, Collection[str]]]:
+def open_runs(tx: Transaction, most: int = 10_000) -> dict[RunId, tuple[SessionId, Collection[str]]]:
     """Return the open runs with their conversations and the external ids that started them or answered their forms."""
     return {
         run_id: (conversation_id, {*keys, external_id} if external_id is not None else keys)

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 from typing import Any
-from uuid import UUID
 
 from sqlalchemy import text
 
 from canvas.events.explain import BlockingRun, OpenActivation, WaitFacts
+from canvas.ids import RunId, SessionId, TenantId, VersionId
 from canvas.state.checkpoint import fill_run
 from canvas.state.run_state import ActivationStatus, RunState, RunStatus
 from store.db.transaction import Transaction
@@ -39,7 +39,7 @@ BLOCKING_RUN = text("""
 """)
 
 
-def load_facts(tx: Transaction, tenant_id: UUID, run_id: UUID) -> tuple[WaitFacts, UUID] | None:
+def load_facts(tx: Transaction, tenant_id: TenantId, run_id: RunId) -> tuple[WaitFacts, VersionId] | None:
     """Return the facts about a run, and its version; None if the tenant has no such run.
 
     Call it first in a transaction: it reads everything in one snapshot. Otherwise a run that ends between two
@@ -80,6 +80,6 @@ def _open_activation(row: Mapping[str, Any]) -> OpenActivation:
     return OpenActivation(**fields)
 
 
-def _blocking_run(tx: Transaction, conversation_id: UUID) -> BlockingRun | None:
+def _blocking_run(tx: Transaction, conversation_id: SessionId) -> BlockingRun | None:
     rows = tx.rows(BLOCKING_RUN, conversation_id=conversation_id)
     return BlockingRun(rows[0][0], RunStatus(rows[0][1])) if rows else None

@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, assert_never
 
+from canvas import run_warnings
 from canvas.errors import StateError
-from canvas.events import run_warnings
-from canvas.events.run_warnings import Notice
 from canvas.outcome import (
     ContainerExited,
     ContainerOpened,
@@ -18,6 +17,7 @@ from canvas.outcome import (
     Routed,
     WaitingForInput,
 )
+from canvas.run_warnings import Notice
 
 STORED_NAMES: Mapping[type[Outcome], str] = {
     Finished: "Finished",

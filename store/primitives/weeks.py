@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from uuid import UUID
 
+from canvas.ids import RunId
 from store.primitives.ids import created_at_of, first_id_at
 
 _NAME = re.compile(r"(\d{4})w(\d{2})")
@@ -24,7 +25,7 @@ class Week:
         return cls(year, number)
 
     @classmethod
-    def of_run(cls, run_id: UUID) -> "Week":
+    def of_run(cls, run_id: RunId) -> "Week":
         """Return the week of a run; the last week of all for a later id (of an earlier release, not a UUIDv7)."""
         try:
             return min(cls.of(created_at_of(run_id)), cls(9999, 51))

@@ -25,6 +25,7 @@ from sqlalchemy import (
     update,
 )
 
+from canvas.ids import ActivationId, CanvasId, LeaseId, RunId, SessionId, TenantId, VersionId
 from canvas.state.order_key import OrderKey
 from canvas.state.run_state import ScopeKey, scope_key
 from store.db.transaction import Transaction
@@ -151,9 +152,9 @@ FIND_CANCELLED = text("""
 class Claim:
     """A lease on an activation, with the columns of its run that the attempt needs."""
 
-    run_id: UUID
-    id: UUID
-    lease_id: UUID
+    run_id: RunId
+    id: ActivationId
+    lease_id: LeaseId
     node_id: str
     component: str
     scope: ScopeKey
@@ -163,12 +164,12 @@ class Claim:
     activated_rev: int
     attempt: int
     crash_count: int
-    stream_id: UUID | None
+    stream_id: ActivationId | None
     answers: Any
-    tenant_id: UUID
-    canvas_id: UUID
-    version_id: UUID
-    conversation_id: UUID
+    tenant_id: TenantId
+    canvas_id: CanvasId
+    version_id: VersionId
+    conversation_id: SessionId
     message_id: UUID  # of the current turn
     first_event: int  # of the current turn
     history_upto: int
@@ -179,10 +180,10 @@ class Claim:
 
 def claim(
     tx: Transaction,
-    run_id: UUID,
-    activation_id: UUID,
+    run_id: RunId,
+    activation_id: ActivationId,
     *,
-    lease_id: UUID,
+    lease_id: LeaseId,
     lease: timedelta,
     worker: str,
     max_crash_count: int | None = None,
@@ -205,8 +206,13 @@ def claim(
 
 
 def claim_batch(
-    tx: Transaction, tasks: Sequence[tuple[UUID, UUID, UUID]], *, lease: timedelta, worker: str, max_crash_count: int
-) -> dict[UUID, Claim]:
+    tx: Transaction,
+    tasks: Sequence[tuple[RunId, ActivationId, LeaseId]],
+    *,
+    lease: timedelta,
+    worker: str,
+    max_crash_count: int,
+) -> dict[LeaseId, Claim]:
     """Acquire leases on (run, activation, lease id) in one statement; return the claims by lease id.
 
     Activations that are claimed, locked, not yet due or have a higher crash count are left out. `claim` tells which.
@@ -216,12 +222,12 @@ def claim_batch(
     return {row["lease_id"]: claim_from_rows(row, {**row, "created_at": row["run_created_at"]}) for row in found}
 
 
-def find_by_lease(tx: Transaction, run_id: UUID, lease_id: UUID) -> UUID | None:
+def find_by_lease(tx: Transaction, run_id: RunId, lease_id: LeaseId) -> ActivationId | None:
     """Return the activation that is running under a lease. A commit whose answer was lost may have claimed it."""
     return tx.scalar(FIND_BY_LEASE, of_run=run_id, of_lease=lease_id)
 
 
-def is_ready(tx: Transaction, run_id: UUID, activation_id: UUID) -> bool:
+def is_ready(tx: Transaction, run_id: RunId, activation_id: ActivationId) -> bool:
     """Whether an activation is ready and due. If a claim of it has just failed, its crash count was the reason."""
     return tx.scalar(IS_READY, of_run=run_id, of_activation=activation_id) is not None
 
@@ -286,7 +292,7 @@ def record_effect(tx: Transaction, claimed: Claim, lease: timedelta, effect: str
     )
 
 
-def renew(tx: Transaction, leases: Sequence[tuple[UUID, UUID, UUID]], lease: timedelta) -> set[UUID]:
+def renew(tx: Transaction, leases: Sequence[tuple[RunId, ActivationId, LeaseId]], lease: timedelta) -> set[LeaseId]:
     """Renew leases of (run, activation, lease id) in id order; return the lease ids that are still valid.
 
     An expired lease that was not swept yet is valid again. Locked rows are skipped, because their transaction may wait
@@ -298,13 +304,13 @@ def renew(tx: Transaction, leases: Sequence[tuple[UUID, UUID, UUID]], lease: tim
     return valid
 
 
-def find_cancelled(tx: Transaction, leases: Sequence[tuple[UUID, UUID, UUID]]) -> set[UUID]:
+def find_cancelled(tx: Transaction, leases: Sequence[tuple[RunId, ActivationId, LeaseId]]) -> set[LeaseId]:
     """Return the lease ids, of (run, activation, lease id), that are valid and whose cancel is requested."""
     return {row[0] for row in _rows_by_week(tx, FIND_CANCELLED, leases)}
 
 
 def _rows_by_week(
-    tx: Transaction, statement: Executable, leases: Sequence[tuple[UUID, UUID, UUID]], **values: Any
+    tx: Transaction, statement: Executable, leases: Sequence[tuple[RunId, ActivationId, LeaseId]], **values: Any
 ) -> list[Any]:
     """Send a statement for the leases of each week, nearly always one; wait for all, and return their rows.
 
@@ -314,7 +320,7 @@ def _rows_by_week(
     return [row for each in sent for row in each.rows()]
 
 
-def _columns(leases: Sequence[tuple[UUID, UUID, UUID]]) -> dict[str, list[UUID]]:
+def _columns(leases: Sequence[tuple[RunId, ActivationId, LeaseId]]) -> dict[str, list[UUID]]:
     return {
         "run_ids": [entry[0] for entry in leases],
         "ids": [entry[1] for entry in leases],

@@ -7,7 +7,8 @@
 - Citations are the chunks and documents that the answers of a turn may cite, under the numbers that RAGFlow displays.
   Numbers are assigned in rows of the run, under a lock of the turn, so that two nodes never give one number to
   different chunks. A chunk that is cited again, for example by a second attempt, keeps its number and counts once. If
-  several searches of a turn find the same document, its first entry stays unchanged, including its count (as upstream).
+  several searches of a turn find the same document, its first entry counts, unchanged (as upstream): the first of an
+  activation, and of several activations that of the first in canonical order, whichever was stored first.
 """
 
 from collections import defaultdict
@@ -16,15 +17,16 @@ from hashlib import sha256
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import bindparam, func, null, or_, select, text, union_all
+from sqlalchemy import and_, bindparam, func, or_, select, text
 from sqlalchemy.dialects.postgresql import insert
 
 from canvas.events import citation_numbers
+from canvas.ids import ActivationId, RunId, TenantId
 from store.db.transaction import Transaction
 from store.primitives.ids import new_id
 from store.primitives.json_codec import encode
 from store.runs.activations import Claim
-from store.tables.runs import citations, cited_documents, journal, runs, tool_calls
+from store.tables.runs import activations, citations, cited_documents, journal, runs, tool_calls
 from store.tables.tenants import conversations
 
 PUT_ENTRY = text("""
@@ -67,15 +69,16 @@ TOOL_CALLS_OF_LINK = TOOL_CALLS_OF_TENANT.join(conversations, conversations.c.id
 )
 
 LOCK_CITATIONS = text("select pg_advisory_xact_lock(hashtextextended(cast(:message_id as text), 0))")
-CITED = union_all(
-    select(citations.c.chunk_id, citations.c.number).where(
-        citations.c.run_id == bindparam("of_run"), citations.c.message_id == bindparam("of_message")
-    ),
-    select(cited_documents.c.name, null()).where(
-        cited_documents.c.run_id == bindparam("of_run"), cited_documents.c.message_id == bindparam("of_message")
-    ),
-)
-"""The chunk ids of a turn with their numbers, and the names of its documents with null."""
+CITED = text("""
+    select chunk_id, number from citations where run_id = :of_run and message_id = :of_message
+    union all
+    select d.name, null from cited_documents d
+    left join activations theirs on theirs.run_id = d.run_id and theirs.id = d.activation_id
+    left join activations mine on mine.run_id = :of_run and mine.id = :of_activation
+    where d.run_id = :of_run and d.message_id = :of_message and (theirs.place <= mine.place) is not false
+""")
+"""The chunk ids of a turn with their numbers, and with null the names of the documents that already have an entry of
+this activation or of one before it in canonical order."""
 ADD_CHUNK = insert(citations)
 ADD_DOCUMENT = insert(cited_documents).on_conflict_do_nothing()
 CHUNKS = (
@@ -83,11 +86,14 @@ CHUNKS = (
     .where(citations.c.run_id == bindparam("of_run"), citations.c.message_id == bindparam("of_message"))
     .order_by(citations.c.number)
 )
+_WRITER = and_(activations.c.run_id == cited_documents.c.run_id, activations.c.id == cited_documents.c.activation_id)
 DOCUMENTS = (
     select(cited_documents.c.name, cited_documents.c.document)
+    .outerjoin(activations, _WRITER)
     .where(cited_documents.c.run_id == bindparam("of_run"), cited_documents.c.message_id == bindparam("of_message"))
-    .order_by(cited_documents.c.name, cited_documents.c.finding, cited_documents.c.activation_id)
+    .order_by(cited_documents.c.name, activations.c.place, cited_documents.c.finding, cited_documents.c.activation_id)
 )
+"""The documents of a turn by name; of several entries the first in canonical order comes first."""
 CHUNKS_OF_RUNS = (
     select(citations.c.run_id, citations.c.number, citations.c.chunk)
     .where(citations.c.run_id == func.any(bindparam("run_ids")))
@@ -95,11 +101,13 @@ CHUNKS_OF_RUNS = (
 )
 DOCUMENTS_OF_RUNS = (
     select(cited_documents.c.run_id, cited_documents.c.name, cited_documents.c.document)
+    .outerjoin(activations, _WRITER)
     .where(cited_documents.c.run_id == func.any(bindparam("run_ids")))
     .order_by(
         cited_documents.c.run_id,
         cited_documents.c.message_id,
         cited_documents.c.name,
+        activations.c.place,
         cited_documents.c.finding,
         cited_documents.c.activation_id,
     )
@@ -129,12 +137,12 @@ def get_journal_entry(tx: Transaction, claim: Claim, key: str) -> Any:
 
 
 # -- tool calls ---------------------------------------------------------------------------------------------------
-def add_tool_call(tx: Transaction, run_id: UUID, message_id: UUID, node_id: str, call: Mapping[str, Any]) -> None:
+def add_tool_call(tx: Transaction, run_id: RunId, message_id: UUID, node_id: str, call: Mapping[str, Any]) -> None:
     """Store a tool call of a node."""
     tx.execute(ADD_TOOL_CALL, run_id=run_id, id=new_id(), message_id=message_id, node_id=node_id, body=dict(call))
 
 
-def list_tool_calls(tx: Transaction, run_id: UUID, message_id: UUID) -> list[dict[str, Any]]:
+def list_tool_calls(tx: Transaction, run_id: RunId, message_id: UUID) -> list[dict[str, Any]]:
     """Return the tool calls of a turn in order: [{component_id, trace: [call]}].
 
     Consecutive calls of one node are one item.
@@ -143,7 +151,7 @@ def list_tool_calls(tx: Transaction, run_id: UUID, message_id: UUID) -> list[dic
 
 
 def find_tool_calls(
-    tx: Transaction, tenant_id: UUID, of: UUID, message_id: UUID, *, token_id: UUID | None = None
+    tx: Transaction, tenant_id: TenantId, of: UUID, message_id: UUID, *, token_id: UUID | None = None
 ) -> list[dict[str, Any]]:
     """Return the same for a reader who may not know the run: `of` is the id of the agent, the conversation or the run.
 
@@ -167,9 +175,9 @@ def _group_by_node(calls: Iterable[Any]) -> list[dict[str, Any]]:
 # -- citations ----------------------------------------------------------------------------------------------------
 def add_citations(
     tx: Transaction,
-    run_id: UUID,
+    run_id: RunId,
     message_id: UUID,
-    activation_id: UUID,
+    activation_id: ActivationId,
     chunks: Sequence[Mapping[str, Any]],
     documents: Sequence[Mapping[str, Any]],
 ) -> list[int]:
@@ -178,7 +186,7 @@ def add_citations(
     A chunk has a `chunk_id`, which is not stored in its body; a document has a `doc_name`.
     """
     tx.execute(LOCK_CITATIONS, message_id=str(message_id))
-    cited = tx.rows(CITED, of_run=run_id, of_message=message_id)
+    cited = tx.rows(CITED, of_run=run_id, of_message=message_id, of_activation=activation_id)
     numbers: dict[str, int] = {chunk_id: number for chunk_id, number in cited if number is not None}
     document_names = {name for name, number in cited if number is None}
     bodies = {str(chunk["chunk_id"]): _without_id(chunk) for chunk in reversed(chunks)}
@@ -217,7 +225,7 @@ def add_citations(
     return [numbers[str(chunk["chunk_id"])] for chunk in chunks]
 
 
-def load_citations(tx: Transaction, run_id: UUID, message_id: UUID) -> dict[str, Any]:
+def load_citations(tx: Transaction, run_id: RunId, message_id: UUID) -> dict[str, Any]:
     """Return the citations of a turn: {"chunks": {number: chunk}, "doc_aggs": {name: document}}."""
     chunks = {str(number): chunk for number, chunk in tx.rows(CHUNKS, of_run=run_id, of_message=message_id)}
     documents: dict[str, Any] = {}
@@ -226,9 +234,9 @@ def load_citations(tx: Transaction, run_id: UUID, message_id: UUID) -> dict[str,
     return {"chunks": chunks, "doc_aggs": documents}
 
 
-def citations_of_runs(tx: Transaction, run_ids: Collection[UUID]) -> dict[UUID, dict[str, Any]]:
+def citations_of_runs(tx: Transaction, run_ids: Collection[RunId]) -> dict[RunId, dict[str, Any]]:
     """Return the citations of whole runs, the turns of a run merged; a run without citations has no entry."""
-    by_run: dict[UUID, dict[str, Any]] = defaultdict(lambda: {"chunks": {}, "doc_aggs": {}})
+    by_run: dict[RunId, dict[str, Any]] = defaultdict(lambda: {"chunks": {}, "doc_aggs": {}})
     if not run_ids:
         return by_run
     for run_id, number, chunk in tx.rows(CHUNKS_OF_RUNS, run_ids=list(run_ids)):

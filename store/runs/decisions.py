@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
-from uuid import UUID
 
 from sqlalchemy import bindparam, literal_column, select, text, update
 
+from canvas.ids import ActivationId, RunId
 from canvas.routing.decision import Decision
 from canvas.state.checkpoint import run_to_json
 from canvas.state.run_state import ActivationStatus, RunStatus
@@ -118,12 +118,14 @@ class CachedRun:
 class AppliedDecision:
     """What a decision has written. After the commit it is published, and its continuations are executed."""
 
-    run_id: UUID
+    run_id: RunId
     status: RunStatus
     last_event: int | None  # number of the last event written; None: no event was written
     task_messages: Sequence[TaskMessage]
     promoted: PendingTaskMessages | None  # further task messages
-    claims: Mapping[UUID, PendingClaim]  # continuations, by the id of the activation that their thread has reported
+    claims: Mapping[
+        ActivationId, PendingClaim
+    ]  # continuations, by the id of the activation that their thread has reported
     cached_run: CachedRun | None  # for the next advance, if the run has one continuation and nothing else to execute
     is_alone: bool  # whether a continuation is all that is ready or running, so that no other report can arrive
     rewrites_outputs: bool  # whether outputs were written beside those of the reports
@@ -222,7 +224,7 @@ def _cached_run(saved: RunRow, decision: Decision) -> CachedRun | None:
 
 
 def _move(
-    tx: Transaction, run_id: UUID, revision: int, decision: Decision, decision_input: DecisionInput
+    tx: Transaction, run_id: RunId, revision: int, decision: Decision, decision_input: DecisionInput
 ) -> list[TaskMessage]:
     """Write the new statuses of activations; return task messages for those that are ready again."""
     written = {new.id for new in decision.activated} | {report.claim.id for report in decision_input.inline}
@@ -244,7 +246,7 @@ def _move(
     return [TaskMessage(run_id, row.id, row.component) for row in again]
 
 
-def _write_values(tx: Transaction, run_id: UUID, decision: Decision) -> None:
+def _write_values(tx: Transaction, run_id: RunId, decision: Decision) -> None:
     """Write outputs that no report has: those of an earlier iteration beside a failure, and errors."""
     for failed in decision.copy_outputs_for:
         values.copy_previous_outputs(tx, run_id, failed)
@@ -252,7 +254,7 @@ def _write_values(tx: Transaction, run_id: UUID, decision: Decision) -> None:
         values.put_error(tx, run_id, activation, node_id, error)
 
 
-def _write_streams(tx: Transaction, run_id: UUID, before: int, decision: Decision) -> None:
+def _write_streams(tx: Transaction, run_id: RunId, before: int, decision: Decision) -> None:
     """Truncate, fill, open and close message streams. `before`: number of the last event before the decision's own."""
     for stream_id, offset in decision.truncated_streams.items():
         opened_now = stream_id in decision.opened_streams

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
-from uuid import UUID
 
 from sqlalchemy import bindparam, insert, text
 
 from canvas.events.run_events import Event
+from canvas.ids import ActivationId, RunId
 from store.db.transaction import Transaction
 from store.primitives.json_codec import encode
 from store.tables.runs import run_events
@@ -51,7 +51,7 @@ class EventRow:
 
     number: int
     name: str
-    activation: UUID | None
+    activation: ActivationId | None
     node_id: str | None
     body: Mapping[str, Any]
     created_at: datetime
@@ -59,7 +59,7 @@ class EventRow:
     outputs: Mapping[str, Any] | None
 
 
-def append(tx: Transaction, run_id: UUID, first: int, events: Sequence[Event]) -> None:
+def append(tx: Transaction, run_id: RunId, first: int, events: Sequence[Event]) -> None:
     """Append events under the run's lock; `first` is the number of the first one."""
     rows: list[dict[str, Any]] = [
         {
@@ -84,7 +84,9 @@ def append(tx: Transaction, run_id: UUID, first: int, events: Sequence[Event]) -
             tx.write(APPEND_MANY, run_id=run_id, **columns)
 
 
-def read_after(tx: Transaction, run_id: UUID, number: int, *, upto: int = 2**31 - 1, most: int = 500) -> list[EventRow]:
+def read_after(
+    tx: Transaction, run_id: RunId, number: int, *, upto: int = 2**31 - 1, most: int = 500
+) -> list[EventRow]:
     """Return the events with numbers above `number`, in order."""
     rows = tx.rows(AFTER, run_id=run_id, after=number, upto=upto, most=most)
     return [event_of_row(tx, row) for row in rows]

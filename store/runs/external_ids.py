@@ -16,6 +16,7 @@ from sqlalchemy import bindparam, delete, literal_column, select, text, tuple_, 
 from sqlalchemy.dialects.postgresql import insert
 
 from canvas.errors import Conflict, InvalidRequest
+from canvas.ids import CanvasId, RunId, TenantId
 from canvas.state.run_state import RunStatus
 from store.db.transaction import Transaction
 from store.primitives.ids import new_id
@@ -86,7 +87,7 @@ class ExternalId:
 
     text: str
     digest: bytes
-    canvas_id: UUID
+    canvas_id: CanvasId
     request: Mapping[str, Any]
 
     @property
@@ -117,28 +118,28 @@ def key_of(written: str) -> str:
     return str(parsed) if parsed is not None else written
 
 
-def choose_run_id(written: str, now: datetime) -> UUID:
+def choose_run_id(written: str, now: datetime) -> RunId:
     """Return the id of a run that is to be started under this external id.
 
     A UUIDv7 of within a day of now is used itself; for any other text a new id is created.
     """
     parsed = uuid_of(written)
     if parsed is not None and parsed.version == 7 and abs((parsed.int >> 80) - _milliseconds(now)) < _DAY:
-        return parsed
-    return new_id()
+        return RunId(parsed)
+    return RunId(new_id())
 
 
-def find_run(tx: Transaction, tenant_id: UUID, written: str) -> UUID | None:
+def find_run(tx: Transaction, tenant_id: TenantId, written: str) -> RunId | None:
     """Return the id of the tenant's run or refused start that a run id or external id names; None if there is none."""
     parsed = uuid_of(written)
     if parsed is not None and tx.scalar(RUN_OF_TENANT, of_run=parsed, of_tenant=tenant_id) is not None:
-        return parsed
+        return RunId(parsed)
     if not written or len(written) > MAX_LENGTH or not written.isprintable():
         return None
     return tx.scalar(READ, of_tenant=tenant_id, of_key=key_of(written))
 
 
-def find_started_run(tx: Transaction, tenant_id: UUID, external: ExternalId) -> UUID | None:
+def find_started_run(tx: Transaction, tenant_id: TenantId, external: ExternalId) -> RunId | None:
     """Return the run that this request started before; None if its external id is new or that start was refused.
 
     Raises Conflict if another request has this external id.
@@ -149,7 +150,7 @@ def find_started_run(tx: Transaction, tenant_id: UUID, external: ExternalId) -> 
     return _require_same_request(external, existing["run_id"], existing["digest"])
 
 
-def claim(tx: Transaction, tenant_id: UUID, external: ExternalId, run_id: UUID) -> UUID | None:
+def claim(tx: Transaction, tenant_id: TenantId, external: ExternalId, run_id: RunId) -> RunId | None:
     """Map the external id to `run_id` and return None; or return the run that this request started before.
 
     A second request with this external id waits here until the first has committed or rolled back. The row of an
@@ -171,13 +172,13 @@ def claim(tx: Transaction, tenant_id: UUID, external: ExternalId, run_id: UUID) 
             return None
 
 
-def started_run(tx: Transaction, tenant_id: UUID, written: str) -> Mapping[str, Any] | None:
+def started_run(tx: Transaction, tenant_id: TenantId, written: str) -> Mapping[str, Any] | None:
     """Return the tenant's run whose own id is the external id: of an earlier release, or started over HTTP."""
     parsed = uuid_of(written)
     return tx.one_or_none(STARTED_RUN, of_run=parsed, of_tenant=tenant_id) if parsed is not None else None
 
 
-def _find_run_by_own_id(tx: Transaction, tenant_id: UUID, external: ExternalId) -> UUID | None:
+def _find_run_by_own_id(tx: Transaction, tenant_id: TenantId, external: ExternalId) -> RunId | None:
     """Return the run whose own id is the external id, if this request may have started it. Raises Conflict if not.
 
     Such a run has no digest: the agent is compared and, in the run's first turn, what the row shows of the request.
@@ -194,12 +195,12 @@ def _find_run_by_own_id(tx: Transaction, tenant_id: UUID, external: ExternalId) 
     return row["id"]
 
 
-def remap(tx: Transaction, tenant_id: UUID, external: ExternalId, run_id: UUID) -> None:
+def remap(tx: Transaction, tenant_id: TenantId, external: ExternalId, run_id: RunId) -> None:
     """Map an external id that this transaction has claimed to another run."""
     tx.execute(REMAP, of_tenant=tenant_id, of_key=external.key, new_run=run_id, new_digest=external.digest)
 
 
-def find_open_runs(tx: Transaction, written: str, excluded: UUID) -> list[UUID]:
+def find_open_runs(tx: Transaction, written: str, excluded: RunId) -> list[RunId]:
     """Return the open runs of all tenants that an external id names, except one: a cancel key names no tenant.
 
     Reads all open runs, so use it only in the rare case that such a key is set.
@@ -208,7 +209,7 @@ def find_open_runs(tx: Transaction, written: str, excluded: UUID) -> list[UUID]:
     return [run_id for (run_id,) in tx.rows(OPEN_RUNS_NAMED, **named, besides=excluded)]
 
 
-def is_free(tx: Transaction, run_id: UUID) -> bool:
+def is_free(tx: Transaction, run_id: RunId) -> bool:
     """Return whether no tenant has a run with this id."""
     return tx.scalar(TENANT_OF_RUN, of_run=run_id) is None
 
@@ -222,7 +223,7 @@ def _milliseconds(moment: datetime) -> int:
     return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
-def _require_same_request(external: ExternalId, run_id: UUID, digest: bytes | None) -> UUID | None:
+def _require_same_request(external: ExternalId, run_id: RunId, digest: bytes | None) -> RunId | None:
     if digest is None:
         return None
     if digest != external.digest:
@@ -230,7 +231,7 @@ def _require_same_request(external: ExternalId, run_id: UUID, digest: bytes | No
     return run_id
 
 
-def _other_request_conflict(external: ExternalId, run_id: UUID) -> Conflict:
+def _other_request_conflict(external: ExternalId, run_id: RunId) -> Conflict:
     return Conflict(
         f'The run id "{external.text}" belongs to another request. Use a new id for a new request.', run_id=str(run_id)
     )

@@ -6,10 +6,10 @@ truncating a stream is done by advances only (docs/protocol.md, "Message streams
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from uuid import UUID
 
 from sqlalchemy import bindparam, select, text
 
+from canvas.ids import ActivationId, LeaseId, RunId
 from store.db.transaction import Transaction
 from store.tables.runs import turns
 
@@ -56,7 +56,7 @@ class StreamRow:
     `opened_at`, `epoch_at` and `closed_at` are event numbers; readers show the text between those events.
     """
 
-    id: UUID
+    id: ActivationId
     node_id: str
     epoch: int
     retained_length: int
@@ -78,18 +78,20 @@ class StreamLease:
     retained_length: int
 
 
-def claim_stream(tx: Transaction, run_id: UUID, stream_id: UUID, node_id: str, lease_id: UUID) -> StreamLease:
+def claim_stream(
+    tx: Transaction, run_id: RunId, stream_id: ActivationId, node_id: str, lease_id: LeaseId
+) -> StreamLease:
     """Claim a stream for the attempt with this lease; no other attempt can write to it afterwards."""
     row = tx.rows(CLAIM, run_id=run_id, turn=stream_id, node_id=node_id, lease_id=lease_id)[0]
     return StreamLease(row[0], row[1], row[2])
 
 
-def write(tx: Transaction, run_id: UUID, stream_id: UUID, lease_id: UUID, epoch: int, content: str) -> bool:
+def write(tx: Transaction, run_id: RunId, stream_id: ActivationId, lease_id: LeaseId, epoch: int, content: str) -> bool:
     """Store the text so far; return False if another attempt has claimed the stream, or its epoch has changed."""
     return tx.execute(WRITE, run_id=run_id, turn=stream_id, lease_id=lease_id, epoch=epoch, said=content) == 1
 
 
-def list_opened(tx: Transaction, run_id: UUID) -> Sequence[StreamRow]:
+def list_opened(tx: Transaction, run_id: RunId) -> Sequence[StreamRow]:
     """Return the streams of a run that readers may show, in the order in which they were opened."""
     return [
         StreamRow(r.id, r.node_id, r.epoch, r.keep, r.text, r.opened_at, r.epoch_at or r.opened_at, r.closed_at)

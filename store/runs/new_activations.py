@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
-from uuid import UUID
 
 from sqlalchemy import Interval, bindparam, func, insert, literal_column, text
 
+from canvas.ids import ActivationId, LeaseId, RunId
 from canvas.routing.decision import Activation, Decision
 from canvas.state.run_state import ActivationStatus, RunStatus, scope_text
 from store.db.transaction import PendingResult, Transaction
@@ -70,8 +70,8 @@ PROMOTE_CLAIMED = text(f"""
 class TaskMessage:
     """A message that says "this activation is ready", with the component that Flower shows."""
 
-    run_id: UUID
-    activation_id: UUID
+    run_id: RunId
+    activation_id: ActivationId
     component: str
 
 
@@ -85,7 +85,7 @@ class ContinuationRequest:
 
     worker: str
     lease: timedelta
-    reserve: Callable[[UUID | None], UUID | None]
+    reserve: Callable[[ActivationId | None], LeaseId | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class PendingClaim:
 class PendingTaskMessages:
     """Task messages of activations that an advance has promoted. The database chooses them."""
 
-    run_id: UUID
+    run_id: RunId
     promoted: PendingResult
 
     def result(self) -> list[TaskMessage]:
@@ -131,7 +131,7 @@ class ActivationResult:
 
     task_messages: Sequence[TaskMessage] = ()
     promoted: PendingTaskMessages | None = None
-    claims: Mapping[UUID, PendingClaim] = field(default_factory=dict[UUID, PendingClaim])
+    claims: Mapping[ActivationId, PendingClaim] = field(default_factory=dict[ActivationId, PendingClaim])
     """Continuations, by the id of the activation that their thread has reported."""
 
 
@@ -142,7 +142,7 @@ def activate(
     is_running = decision.run.status is RunStatus.RUNNING
     requests = [report for report in inline if report.request is not None] if is_running else []
     task_messages: list[TaskMessage] = []
-    claims: dict[UUID, PendingClaim] = {}
+    claims: dict[ActivationId, PendingClaim] = {}
     queued: list[Activation] = []
     for new in decision.activated:
         if new.status is ActivationStatus.READY and _activate_claimed(tx, row, revision, new, requests, claims):
@@ -155,7 +155,7 @@ def activate(
     return ActivationResult(task_messages, promoted, claims)
 
 
-def _insert(tx: Transaction, run_id: UUID, revision: int, activated: Sequence[Activation]) -> None:
+def _insert(tx: Transaction, run_id: RunId, revision: int, activated: Sequence[Activation]) -> None:
     rows = [_columns_of(run_id, revision, new) for new in activated]
     if len(rows) < BATCH_FROM:
         tx.write_many(ACTIVATE, rows)
@@ -175,7 +175,7 @@ def _activate_claimed(
     revision: int,
     new: Activation,
     requests: list[InlineReport],
-    claims: dict[UUID, PendingClaim],
+    claims: dict[ActivationId, PendingClaim],
 ) -> bool:
     """Write a new activation as claimed if a request is left for it; return whether it was."""
     report, lease_id = _next_request(requests, new.id)
@@ -189,7 +189,7 @@ def _activate_claimed(
 
 
 def _promote(
-    tx: Transaction, row: RunRow, count: int, requests: list[InlineReport], claims: dict[UUID, PendingClaim]
+    tx: Transaction, row: RunRow, count: int, requests: list[InlineReport], claims: dict[ActivationId, PendingClaim]
 ) -> PendingTaskMessages | None:
     """Promote queued activations in canonical order: first one for each request, then the others for the queue."""
     for _ in range(count):
@@ -208,7 +208,9 @@ def _promote(
     return PendingTaskMessages(row.id, tx.send(PROMOTE, run_id=row.id, most=count)) if count else None
 
 
-def _next_request(requests: list[InlineReport], activation_id: UUID | None) -> tuple[InlineReport | None, UUID | None]:
+def _next_request(
+    requests: list[InlineReport], activation_id: ActivationId | None
+) -> tuple[InlineReport | None, LeaseId | None]:
     """Return the first report whose request reserves the activation, and the lease id; remove those tried."""
     while requests:
         report = requests.pop(0)
@@ -218,7 +220,7 @@ def _next_request(requests: list[InlineReport], activation_id: UUID | None) -> t
     return None, None
 
 
-def _columns_of(run_id: UUID, revision: int, new: Activation) -> dict[str, Any]:
+def _columns_of(run_id: RunId, revision: int, new: Activation) -> dict[str, Any]:
     return {
         "run_id": run_id,
         "id": new.id,

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from sqlalchemy import bindparam, func, insert, literal_column, update
 
+from canvas.ids import CanvasId, RunId, TenantId
 from canvas.state.checkpoint import run_to_json
 from canvas.state.run_state import RULES_VERSION, RunState, RunStatus
 from store.db.transaction import Transaction
@@ -37,8 +38,13 @@ UPDATE_REFUSAL = (
 
 
 def save_refusal(
-    tx: Transaction, tenant_id: UUID, external_id: str, canvas_id: UUID | None, request: Mapping[str, Any], reason: str
-) -> UUID | None:
+    tx: Transaction,
+    tenant_id: TenantId,
+    external_id: str,
+    canvas_id: CanvasId | None,
+    request: Mapping[str, Any],
+    reason: str,
+) -> RunId | None:
     """Store that a start was refused; return the id of the row, None if there is a run with this external id.
 
     `request`: what lists show of the request.
@@ -49,7 +55,7 @@ def save_refusal(
             return _update_refusal(tx, existing, canvas_id, request, reason)
         if external_ids.started_run(tx, tenant_id, external_id) is not None:
             return None
-        row_id = new_id()
+        row_id = RunId(new_id())
         key = external_ids.key_of(external_id)
         if tx.scalar(external_ids.ADD, tenant_id=tenant_id, key=key, run_id=row_id, digest=None) is None:
             continue  # another message with this id inserted it first
@@ -73,8 +79,8 @@ def save_refusal(
 
 
 def _update_refusal(
-    tx: Transaction, existing: Mapping[str, Any], canvas_id: UUID | None, request: Mapping[str, Any], reason: str
-) -> UUID | None:
+    tx: Transaction, existing: Mapping[str, Any], canvas_id: CanvasId | None, request: Mapping[str, Any], reason: str
+) -> RunId | None:
     if existing["digest"] is not None:
         return None
     changed = {"new_canvas": canvas_id or NO_ID, "new_request": request, "new_error": reason}

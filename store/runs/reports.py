@@ -8,11 +8,11 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from uuid import UUID
 
 from sqlalchemy import bindparam, func, literal_column, select, update
 from sqlalchemy.dialects.postgresql import insert
 
+from canvas.ids import ActivationId, LeaseId, RunId
 from canvas.outcome import LOST, UNKNOWN_OUTCOME, UNKNOWN_TEXT, Failed
 from canvas.state.run_state import Report, scope_key
 from store.db.guards import RowGuard, expect_rows, failed_guard
@@ -141,7 +141,9 @@ def is_lease_lost(error: BaseException) -> bool:
     return failed_guard(error) is RowGuard.LEASE_HELD
 
 
-def report(tx: Transaction, run_id: UUID, activation_id: UUID, lease_id: UUID, payload: ReportPayload) -> PendingResult:
+def report(
+    tx: Transaction, run_id: RunId, activation_id: ActivationId, lease_id: LeaseId, payload: ReportPayload
+) -> PendingResult:
     """Send a report, guarded by its lease. The count of the result is 1, or 0 if the lease is gone.
 
     If it is 0, the caller must roll back: the report's values are sent without a guard of their own.
@@ -187,17 +189,17 @@ def report_from_claim(claim: Claim, payload: ReportPayload) -> Report:
     )
 
 
-def overwrite_outcome(tx: Transaction, run_id: UUID, activation_id: UUID, outcome: Mapping[str, Any]) -> None:
+def overwrite_outcome(tx: Transaction, run_id: RunId, activation_id: ActivationId, outcome: Mapping[str, Any]) -> None:
     """Write the outcome that a person states of a `reported` activation. The caller has locked the run."""
     tx.execute(OVERWRITE_OUTCOME, of_run=run_id, of_activation=activation_id, new_outcome=outcome)
 
 
-def was_stored(tx: Transaction, run_id: UUID, activation_id: UUID, lease_id: UUID) -> bool:
+def was_stored(tx: Transaction, run_id: RunId, activation_id: ActivationId, lease_id: LeaseId) -> bool:
     """Whether a report under this lease is stored already, by a commit whose answer was lost."""
     return tx.scalar(WAS_STORED, of_run=run_id, of_activation=activation_id, of_lease=lease_id) is not None
 
 
-def unapplied_reports(tx: Transaction, run_id: UUID) -> Callable[[], list[Report]]:
+def unapplied_reports(tx: Transaction, run_id: RunId) -> Callable[[], list[Report]]:
     """Send the query for the reports that no advance has applied; the function returned gives them.
 
     It must be a later statement than the one that locks the run, so that it sees what was committed before the lock.
@@ -233,7 +235,7 @@ def _decode_reports(rows: Sequence[Any]) -> list[Report]:
     return found
 
 
-def has_unapplied_reports(tx: Transaction, run_id: UUID) -> bool:
+def has_unapplied_reports(tx: Transaction, run_id: RunId) -> bool:
     """The re-check: whether a report of the run is stored that no advance has applied."""
     return tx.scalar(HAS_UNAPPLIED, of_run=run_id) is not None
 
@@ -241,7 +243,7 @@ def has_unapplied_reports(tx: Transaction, run_id: UUID) -> bool:
 ORDER_KEY = select(activations.c.place, activations.c.region).where(*BY_KEY)
 
 
-def put_variables(tx: Transaction, run_id: UUID, activation_id: UUID, values: Mapping[str, Any]) -> None:
+def put_variables(tx: Transaction, run_id: RunId, activation_id: ActivationId, values: Mapping[str, Any]) -> None:
     """Write variables as those of an activation, under the run's lock (the globals of a new turn)."""
     row = tx.rows(ORDER_KEY, of_run=run_id, of_activation=activation_id)[0]
     tx.write_many(

@@ -12,6 +12,7 @@ from uuid import UUID
 from sqlalchemy import Uuid, bindparam, func, select, text, true
 from sqlalchemy.dialects.postgresql import ARRAY
 
+from canvas.ids import ActivationId, CanvasId, RunId, SessionId, TenantId, VersionId
 from store.db.transaction import Transaction
 from store.runs import external_ids
 from store.runs.events import AFTER, EventRow, event_of_row
@@ -92,10 +93,10 @@ PROGRESS = text("""
 class RunSummary:
     """A run without its values. For a refused start the ids of version and conversation are all zero."""
 
-    id: UUID
-    canvas_id: UUID
-    version_id: UUID
-    conversation_id: UUID
+    id: RunId
+    canvas_id: CanvasId
+    version_id: VersionId
+    conversation_id: SessionId
     message_id: UUID
     status: str
     first_event: int  # of the conversation's current turn
@@ -113,7 +114,7 @@ class RunSummary:
 class ActivationRow:
     """An activation without values."""
 
-    id: UUID
+    id: ActivationId
     node_id: str
     component: str
     scope: str
@@ -145,15 +146,15 @@ class EventPage:
 class RunProgress:
     """How far a run has advanced: its last event, and the stored length of its open message stream."""
 
-    run_id: UUID
+    run_id: RunId
     status: str
     last_event: int
-    stream_id: UUID | None
+    stream_id: ActivationId | None
     epoch: int | None
     length: int | None
 
 
-def get_summary(tx: Transaction, tenant_id: UUID, run_id: UUID) -> RunSummary | None:
+def get_summary(tx: Transaction, tenant_id: TenantId, run_id: RunId) -> RunSummary | None:
     """Return the summary of a tenant's run; None if the tenant has no such run."""
     row = tx.one_or_none(SUMMARY, of_tenant=tenant_id, of_run=run_id)
     return RunSummary(**row) if row else None
@@ -161,10 +162,10 @@ def get_summary(tx: Transaction, tenant_id: UUID, run_id: UUID) -> RunSummary | 
 
 def page(
     tx: Transaction,
-    tenant_id: UUID,
+    tenant_id: TenantId,
     *,
-    canvas_id: UUID | None = None,
-    conversation_id: UUID | None = None,
+    canvas_id: CanvasId | None = None,
+    conversation_id: SessionId | None = None,
     status: str = "",
     external_id: str = "",
     limit: int = 30,
@@ -186,17 +187,17 @@ def page(
     return [RunSummary(*row) for row in rows], max(total, offset + len(rows) if rows else 0)
 
 
-def count_steps(tx: Transaction, run_id: UUID) -> int:
+def count_steps(tx: Transaction, run_id: RunId) -> int:
     """Return the number of a run's activations."""
     return int(tx.scalar(STEPS, of_run=run_id))
 
 
-def list_steps(tx: Transaction, run_id: UUID) -> list[ActivationRow]:
+def list_steps(tx: Transaction, run_id: RunId) -> list[ActivationRow]:
     """Return a run's activations in canonical order, the first MAX_STEPS of them."""
     return [ActivationRow(*row) for row in tx.rows(ACTIVATIONS, of_run=run_id, most=MAX_STEPS)]
 
 
-def read_events(tx: Transaction, tenant_id: UUID, run_id: UUID, number: int) -> EventPage | None:
+def read_events(tx: Transaction, tenant_id: TenantId, run_id: RunId, number: int) -> EventPage | None:
     """Return the events after a number, and the message streams that were open after it; None if there is no such run.
 
     The run is read first, then the events, then the streams: streams must not be older than the events
@@ -219,14 +220,14 @@ def read_events(tx: Transaction, tenant_id: UUID, run_id: UUID, number: int) -> 
     )
 
 
-def progress_of(tx: Transaction, run_ids: Sequence[UUID]) -> list[RunProgress]:
+def progress_of(tx: Transaction, run_ids: Sequence[RunId]) -> list[RunProgress]:
     """Return how far some runs have advanced."""
     return [RunProgress(*row) for row in tx.rows(PROGRESS, run_ids=list(run_ids))]
 
 
-def load_answer_texts(tx: Transaction, run_ids: Sequence[UUID]) -> dict[UUID, str]:
+def load_answer_texts(tx: Transaction, run_ids: Sequence[RunId]) -> dict[RunId, str]:
     """Return the text of all message streams of each run, in the order in which they were opened."""
-    texts: dict[UUID, str] = {}
+    texts: dict[RunId, str] = {}
     for run_id, part in tx.rows(STREAM_TEXTS, run_ids=list(run_ids)):
         texts[run_id] = texts.get(run_id, "") + part
     return texts

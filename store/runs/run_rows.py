@@ -11,11 +11,12 @@ from uuid import UUID
 
 from sqlalchemy import Boolean, bindparam, func, insert, or_, select, text, update
 
+from canvas.ids import ActivationId, CanvasId, RunId, SessionId, TenantId, VersionId
 from canvas.routing.decision import Decision
 from canvas.state.checkpoint import fill_run
 from canvas.state.run_state import RULES_VERSION, Report, RunState, RunStatus
+from store.db.db_errors import sqlstate
 from store.db.transaction import SET_LIMIT, PendingResult, Transaction
-from store.primitives.db_errors import sqlstate
 from store.runs import scopes
 from store.runs.scopes import PrefetchedScopes
 from store.tables.budgets import HAS_LIMIT
@@ -114,11 +115,11 @@ NEXT_TURN = (
 class RunRow(NamedTuple):
     """A row of `runs`. A named tuple: each advance makes several, and frozen dataclasses take several times as long."""
 
-    id: UUID
-    tenant_id: UUID
-    canvas_id: UUID
-    version_id: UUID
-    conversation_id: UUID
+    id: RunId
+    tenant_id: TenantId
+    canvas_id: CanvasId
+    version_id: VersionId
+    conversation_id: SessionId
     message_id: UUID  # of the current turn
     status: RunStatus
     revision: int
@@ -126,13 +127,13 @@ class RunRow(NamedTuple):
     first_event: int  # of the current turn
     history_upto: int  # messages of the conversation that the run may read
     is_cancel_requested: bool
-    open_stream: UUID | None
+    open_stream: ActivationId | None
     state: Mapping[str, Any]  # canvas/state/checkpoint.py
     usage: Mapping[str, int]
     error: str
     budgeted: bool  # whether model calls reserve from a budget
     external_id: str | None
-    previous_run: UUID | None
+    previous_run: RunId | None
     created_at: datetime | None  # None: the row was just inserted
     expires_at: datetime | None  # of open forms
     request: Mapping[str, Any] | None  # None in rows of `try_lock` and `lock_with_timeout`, as `baseline`
@@ -205,7 +206,7 @@ def create(tx: Transaction, row: Mapping[str, Any], *, has_budget: bool = False)
     return RunRow.from_columns({**DEFAULT_COLUMNS, **created})
 
 
-def try_lock(tx: Transaction, run_id: UUID) -> Callable[[], RunRow | None]:
+def try_lock(tx: Transaction, run_id: RunId) -> Callable[[], RunRow | None]:
     """Send a try to lock a run. The function returned gives the row as it is under the lock.
 
     It gives None if the run is locked already, does not exist, or has a newer version of the routing rules. Everything
@@ -215,7 +216,7 @@ def try_lock(tx: Transaction, run_id: UUID) -> Callable[[], RunRow | None]:
     return lambda: _readable(row)
 
 
-def lock_with_timeout(tx: Transaction, run_id: UUID, timeout: timedelta) -> Callable[[], RunRow | None]:
+def lock_with_timeout(tx: Transaction, run_id: RunId, timeout: timedelta) -> Callable[[], RunRow | None]:
     """Send a lock that waits, in a transaction that has locked nothing yet. Returns a function as `try_lock` does.
 
     That function raises an error if the timeout was too short (`is_lock_timeout`). The server then executes nothing
@@ -233,7 +234,7 @@ def is_lock_timeout(error: BaseException) -> bool:
     return sqlstate(error) == LOCK_NOT_AVAILABLE
 
 
-def lock(tx: Transaction, run_id: UUID, *, timeout: timedelta = timedelta(seconds=2)) -> RunRow | None:
+def lock(tx: Transaction, run_id: RunId, *, timeout: timedelta = timedelta(seconds=2)) -> RunRow | None:
     """Lock a run for a lifecycle operation; return its whole row, or None if there is no such run."""
     tx.scalar(SET_LIMIT, limit="lock_timeout", milliseconds=str(int(timeout.total_seconds() * 1000)))
     if tx.scalar(WAIT_LOCK, run_id=run_id) is None:
@@ -241,7 +242,7 @@ def lock(tx: Transaction, run_id: UUID, *, timeout: timedelta = timedelta(second
     return _readable(tx.send(READ, of_run=run_id))
 
 
-def reload(tx: Transaction, run_id: UUID) -> RunRow:
+def reload(tx: Transaction, run_id: RunId) -> RunRow:
     """Return the whole row of a run that this transaction has locked."""
     row = tx.one_or_none(READ, of_run=run_id)
     assert row is not None, "a locked run exists"
@@ -253,7 +254,7 @@ def _readable(result: PendingResult) -> RunRow | None:
     return RunRow.from_columns(columns) if columns is not None and columns["engine"] <= RULES_VERSION else None
 
 
-def read(tx: Transaction, tenant_id: UUID, run_id: UUID) -> Mapping[str, Any] | None:
+def read(tx: Transaction, tenant_id: TenantId, run_id: RunId) -> Mapping[str, Any] | None:
     """Return the columns of a tenant's run, for those who only show it; None if the tenant has no such run."""
     return tx.one_or_none(READ_OF_TENANT, of_run=run_id, of_tenant=tenant_id)
 
@@ -285,7 +286,7 @@ def state_of(
     return state
 
 
-def mark_cancelled(tx: Transaction, run_id: UUID) -> None:
+def mark_cancelled(tx: Transaction, run_id: RunId) -> None:
     """Mark a locked run as cancelled; the decision that follows closes the activations that have not begun."""
     tx.send(MARK_CANCELLED, run_id=run_id)
 
@@ -304,7 +305,7 @@ def close(tx: Transaction, row: RunRow, *, after_level: int | None, everything: 
     )
 
 
-def request_cancel(tx: Transaction, run_id: UUID) -> bool:
+def request_cancel(tx: Transaction, run_id: RunId) -> bool:
     """Request the cancel of running attempts; return whether there were any without such a request.
 
     Sent in a later statement than `close`, so that no claim comes between the two.
@@ -322,21 +323,21 @@ def close_all(tx: Transaction, row: RunRow) -> bool:
     return any(status == "running" for (status,) in closed)
 
 
-def count_open(tx: Transaction, run_id: UUID) -> tuple[int, int]:
+def count_open(tx: Transaction, run_id: RunId) -> tuple[int, int]:
     """Return how many activations are ready, running or reported, and how many wait for a slot of the run."""
     row = tx.rows(COUNT_OPEN, run_id=run_id)[0]
     return row[0], row[1]
 
 
 def set_baseline(
-    tx: Transaction, run_id: UUID, *, base: Mapping[str, Any], previous_run: UUID | None, history_upto: int
+    tx: Transaction, run_id: RunId, *, base: Mapping[str, Any], previous_run: RunId | None, history_upto: int
 ) -> None:
     """Write what a run begins with."""
     tx.send(SET_BASELINE, of_run=run_id, new_base=base, new_previous=previous_run, new_upto=history_upto)
 
 
 def next_turn(
-    tx: Transaction, run_id: UUID, *, request: Mapping[str, Any], message_id: UUID, history_upto: int, first_event: int
+    tx: Transaction, run_id: RunId, *, request: Mapping[str, Any], message_id: UUID, history_upto: int, first_event: int
 ) -> None:
     """Write the new turn of the conversation with which a waiting run goes on."""
     tx.send(
@@ -352,6 +353,6 @@ def next_turn(
 TENANT_OF = select(runs.c.tenant_id).where(runs.c.id == bindparam("of_run"))
 
 
-def tenant_of(tx: Transaction, run_id: UUID) -> UUID | None:
+def tenant_of(tx: Transaction, run_id: RunId) -> TenantId | None:
     """Return the tenant of a run, for keys and tasks that name only the run."""
     return tx.scalar(TENANT_OF, of_run=run_id)

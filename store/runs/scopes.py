@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
-from uuid import UUID
 
 from sqlalchemy import bindparam, delete, func, select, text
 from sqlalchemy.dialects.postgresql import insert
 
+from canvas.ids import RunId
 from canvas.routing.decision import Decision
 from canvas.state.checkpoint import scope_from_json, scope_to_json
 from canvas.state.run_state import Report, Scope, ScopeKey, container_entry, scope_key, scope_text
@@ -35,7 +35,7 @@ NO_SCOPES = PrefetchedScopes(None, list)
 """The scopes of a run that was created just now."""
 
 
-def prefetch(tx: Transaction, run_id: UUID, keys: frozenset[str] | None) -> PrefetchedScopes:
+def prefetch(tx: Transaction, run_id: RunId, keys: frozenset[str] | None) -> PrefetchedScopes:
     """Query scopes by their keys (None: all of the run) without waiting for the rows."""
     if keys is None:
         return PrefetchedScopes(None, tx.send(SCOPES, of_run=run_id).rows)
@@ -43,7 +43,7 @@ def prefetch(tx: Transaction, run_id: UUID, keys: frozenset[str] | None) -> Pref
 
 
 def read(
-    tx: Transaction, run_id: UUID, keys: frozenset[str] | None, prefetched: PrefetchedScopes | None = None
+    tx: Transaction, run_id: RunId, keys: frozenset[str] | None, prefetched: PrefetchedScopes | None = None
 ) -> dict[ScopeKey, Scope]:
     """Return scopes by their keys (None: all of the run). Prefetched ones are not queried again."""
     rows: list[Any] = []
@@ -74,7 +74,7 @@ def scopes_after(decision: Decision) -> PrefetchedScopes:
     return PrefetchedScopes(frozenset(key for key, _ in rows), lambda: rows)
 
 
-def save_changes(tx: Transaction, run_id: UUID, decision: Decision) -> None:
+def save_changes(tx: Transaction, run_id: RunId, decision: Decision) -> None:
     """Write the scopes that a decision changed; at the end of a run, delete them all."""
     if decision.is_over:
         tx.write(DROP_SCOPES, of_run=run_id)
@@ -102,7 +102,7 @@ MARK_NOT_APPLIED = text("""
 NODE_OF = text("select node_id from activations where run_id = :run_id and id = :activation_id")
 
 
-def discard_deferred(tx: Transaction, run_id: UUID) -> None:
+def discard_deferred(tx: Transaction, run_id: RunId) -> None:
     """Mark as not applied what overlapping items did ahead of their turn, because the run ends early."""
     for key, scope in read(tx, run_id, None).items():
         for container in scope.containers.values():
@@ -113,6 +113,6 @@ def discard_deferred(tx: Transaction, run_id: UUID) -> None:
             tx.execute(MARK_NOT_APPLIED, run_id=run_id, prefix=f"{entry}.", shown=container.first_open_item)
 
 
-def last_scope_of(tx: Transaction, run_id: UUID, node_id: str) -> str | None:
+def last_scope_of(tx: Transaction, run_id: RunId, node_id: str) -> str | None:
     """Return the scope of a node's last activation in canonical order; None if it had none."""
     return tx.scalar(LAST_SCOPE, run_id=run_id, node_id=node_id)

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
-from uuid import UUID
 
 from sqlalchemy import bindparam, text, update
 
+from canvas.ids import ActivationId, RunId
 from canvas.state.order_key import OrderKey
 from canvas.state.run_state import container_entry, scope_key
 from store.db.transaction import Transaction
@@ -168,7 +168,7 @@ class ReadView:
     `limits` is ordered from the outermost region to the reader's own.
     """
 
-    run_id: UUID
+    run_id: RunId
     place: OrderKey
     limits: Sequence[tuple[bytes, int]]
 
@@ -201,7 +201,7 @@ class StoredValue:
     """A value, the activation that wrote it, and the order key of that activation."""
 
     place: bytes
-    activation: UUID
+    activation: ActivationId
     value: Any
 
 
@@ -270,7 +270,7 @@ def query_variables(
     return lambda: _read_values(sent.rows(), cached or {}, tx.large.variable)
 
 
-def _activation_ids(names: Sequence[str], cached: CachedValues | None) -> list[UUID | None]:
+def _activation_ids(names: Sequence[str], cached: CachedValues | None) -> list[ActivationId | None]:
     return [cached[name].activation if cached and name in cached else None for name in names]
 
 
@@ -287,7 +287,7 @@ def _read_values(
 
 
 def load_iteration_outputs(
-    tx: Transaction, run_id: UUID, entry: str, nodes: Iterable[str], revision: int, *, before: int = MAX_ITEM
+    tx: Transaction, run_id: RunId, entry: str, nodes: Iterable[str], revision: int, *, before: int = MAX_ITEM
 ) -> list[tuple[str, int, Mapping[str, Any]]]:
     """Return (node, item, outputs) of body nodes in the iterations of a container entry, in item order.
 
@@ -298,7 +298,7 @@ def load_iteration_outputs(
     return [(node, item, tx.large.outputs(node, outputs, large)) for node, item, outputs, large in rows]
 
 
-def load_final(tx: Transaction, run_id: UUID, *, with_large: bool = True) -> RunValues:
+def load_final(tx: Transaction, run_id: RunId, *, with_large: bool = True) -> RunValues:
     """Return what a run has written so far outside of parallel items: the last outputs of each node, and the variables.
 
     `with_large` False: only the names of outputs are needed; values that are in files are null.
@@ -315,13 +315,13 @@ def load_final(tx: Transaction, run_id: UUID, *, with_large: bool = True) -> Run
     return RunValues(outputs, variables)
 
 
-def load_inputs(tx: Transaction, run_id: UUID, node_id: str) -> dict[str, Any]:
+def load_inputs(tx: Transaction, run_id: RunId, node_id: str) -> dict[str, Any]:
     """Return a node's inputs from its last execution; {} if it has not run."""
     latest = tx.rows(INPUTS, run_id=run_id, node_id=node_id)
     return (tx.large.inputs(node_id, *latest[0]) or {}) if latest else {}
 
 
-def copy_previous_outputs(tx: Transaction, run_id: UUID, activation_id: UUID) -> None:
+def copy_previous_outputs(tx: Transaction, run_id: RunId, activation_id: ActivationId) -> None:
     """Add the outputs of earlier iterations to those of a failed activation that could not see them.
 
     Any other node shows them too. Needed for overlapping items (canvas/graph/parallel_items.py), once the earlier ones
@@ -351,7 +351,7 @@ def copy_previous_outputs(tx: Transaction, run_id: UUID, activation_id: UUID) ->
             )
 
 
-def put_outputs(tx: Transaction, run_id: UUID, activation_id: UUID, outputs: Mapping[str, Any]) -> None:
+def put_outputs(tx: Transaction, run_id: RunId, activation_id: ActivationId, outputs: Mapping[str, Any]) -> None:
     """Write an activation's outputs on behalf of its worker; the caller holds the run's lock."""
     scope = scope_key(tx.scalar(SCOPE, run_id=run_id, activation_id=activation_id))
     tx.execute(
@@ -365,7 +365,7 @@ def put_outputs(tx: Transaction, run_id: UUID, activation_id: UUID, outputs: Map
     )
 
 
-def put_error(tx: Transaction, run_id: UUID, activation: UUID, node_id: str, error: str) -> None:
+def put_error(tx: Transaction, run_id: RunId, activation: ActivationId, node_id: str, error: str) -> None:
     """Store a failure that no worker stored: of a lost worker, or of a container because of its items.
 
     It is added to the outputs that are already there.

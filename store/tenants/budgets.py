@@ -19,6 +19,7 @@ from sqlalchemy import text
 
 from canvas.budget import Account, Scope
 from canvas.errors import NotFound
+from canvas.ids import RunId, TenantId
 from store.db.transaction import Transaction
 from store.primitives.json_codec import encode
 from store.runs.activations import Claim
@@ -275,13 +276,13 @@ def reserve(
     )
 
 
-def lock_for_tenant(tx: Transaction, tenant_id: UUID, today: date) -> list[BudgetRow]:
+def lock_for_tenant(tx: Transaction, tenant_id: TenantId, today: date) -> list[BudgetRow]:
     """Lock every budget that applies to a tenant's call outside of any run; return them."""
     tx.send(INSERT_SPENT_OF_TENANT, tenant_id=tenant_id, today=today)
     return [_budget_row(row) for row in tx.rows(LOCK_SPENT_OF_TENANT, tenant_id=tenant_id, today=today)]
 
 
-def spend(tx: Transaction, tenant_id: UUID, budgets: Sequence[BudgetRow], amounts: Sequence[int]) -> None:
+def spend(tx: Transaction, tenant_id: TenantId, budgets: Sequence[BudgetRow], amounts: Sequence[int]) -> None:
     """Add an amount to what is spent in each budget at once, without a reservation. A negative amount is refunded."""
     held = encode([each.as_held(amount) for each, amount in zip(budgets, amounts, strict=True)])
     tx.send(SPEND, tenant_id=tenant_id, held=held)
@@ -297,7 +298,7 @@ def release_orphans(tx: Transaction, most: int = BATCH) -> int:
     return tx.execute(RELEASE_ORPHANS, most=most, used="{}")
 
 
-def put_limits(tx: Transaction, tenant_id: UUID, written: BudgetLimits, *, is_of_request: bool = False) -> None:
+def put_limits(tx: Transaction, tenant_id: TenantId, written: BudgetLimits, *, is_of_request: bool = False) -> None:
     """Set limits; limits of the same budget in other measures stay.
 
     `is_of_request`: the limits come with the request to start a run, which may lower the tenant's default limit of each
@@ -316,40 +317,42 @@ def put_limits(tx: Transaction, tenant_id: UUID, written: BudgetLimits, *, is_of
         )
 
 
-def remove_limits(tx: Transaction, tenant_id: UUID, scope: Scope, scope_id: UUID) -> bool:
+def remove_limits(tx: Transaction, tenant_id: TenantId, scope: Scope, scope_id: UUID) -> bool:
     """Remove all limits of a budget; return whether there were any."""
     return tx.execute(REMOVE_LIMITS, tenant_id=tenant_id, scope=scope, scope_id=scope_id) > 0
 
 
-def list_budgets(tx: Transaction, tenant_id: UUID, today: date, ids: Sequence[UUID] | None = None) -> list[BudgetRow]:
+def list_budgets(
+    tx: Transaction, tenant_id: TenantId, today: date, ids: Sequence[UUID] | None = None
+) -> list[BudgetRow]:
     """Return a tenant's budgets as of today, or those of some scope ids, without locking them; at most BATCH."""
     rows = tx.rows(LIST, tenant_id=tenant_id, today=today, is_all=ids is None, ids=list(ids or ()), most=BATCH)
     return [_budget_row(row) for row in rows]
 
 
-def unflagged_runs(tx: Transaction, tenant_id: UUID, scope_id: UUID) -> list[UUID]:
+def unflagged_runs(tx: Transaction, tenant_id: TenantId, scope_id: UUID) -> list[RunId]:
     """Return open runs not yet flagged as budgeted; `scope_id`: of a run or session, or DEFAULT_SCOPE_ID for all."""
     is_all = scope_id == DEFAULT_SCOPE_ID
     return [row[0] for row in tx.rows(UNFLAGGED, tenant_id=tenant_id, scope_id=scope_id, is_all=is_all)]
 
 
-def flag_run(tx: Transaction, tenant_id: UUID, run_id: UUID) -> None:
+def flag_run(tx: Transaction, tenant_id: TenantId, run_id: RunId) -> None:
     """Flag a run as budgeted, so that its next model calls lock and check their budgets."""
     tx.send(FLAG, run_id=run_id, tenant_id=tenant_id)
 
 
-def is_flagged(tx: Transaction, tenant_id: UUID, run_id: UUID) -> bool:
+def is_flagged(tx: Transaction, tenant_id: TenantId, run_id: RunId) -> bool:
     """Return whether a run is flagged as budgeted."""
     return bool(tx.scalar(IS_FLAGGED, run_id=run_id, tenant_id=tenant_id))
 
 
-def require_scope(tx: Transaction, tenant_id: UUID, scope: Scope, scope_id: UUID) -> None:
+def require_scope(tx: Transaction, tenant_id: TenantId, scope: Scope, scope_id: UUID) -> None:
     """Raise NotFound for a run or session that the tenant does not have."""
     if not tx.scalar(SCOPE_EXISTS, tenant_id=tenant_id, id=scope_id):
         raise NotFound(f"There is no {scope} {scope_id.hex}.")
 
 
-def runs_over_time(tx: Transaction, most: int = BATCH) -> list[tuple[UUID, int]]:
+def runs_over_time(tx: Transaction, most: int = BATCH) -> list[tuple[RunId, int]]:
     """Return runs that have exceeded their time limit, each with its limit in ms."""
     return [(row[0], row[1]) for row in tx.rows(OVER_TIME, each=DEFAULT_SCOPE_ID, most=most)]
 

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
-from uuid import UUID
 
 from sqlalchemy import bindparam, delete, func, select, tuple_, update
 from sqlalchemy.dialects.postgresql import insert
 
 from canvas.errors import Conflict, InvalidRequest
+from canvas.ids import RunId, TenantId
 from store.db.transaction import Transaction
 from store.tables.tenants import idempotency_keys as keys
 
@@ -27,7 +27,7 @@ MAX_LENGTH = 255  # characters
 class FirstResponse:
     """The result of the first request with a key: the run that it started, or the reply that the caller stored."""
 
-    run_id: UUID | None
+    run_id: RunId | None
     reply: Mapping[str, Any] | None
 
 
@@ -79,11 +79,11 @@ def validate_key(key: Any) -> str:
 
 def claim(
     tx: Transaction,
-    tenant_id: UUID,
+    tenant_id: TenantId,
     route: str,
     key: str,
     digest: bytes,
-    run_id: UUID | None = None,
+    run_id: RunId | None = None,
     reply: Mapping[str, Any] | None = None,
 ) -> FirstResponse | None:
     """Claim a key for this request and return None; or return the result of the first request with this key.
@@ -100,7 +100,7 @@ def claim(
     return first
 
 
-def find(tx: Transaction, tenant_id: UUID, route: str, key: str, digest: bytes) -> FirstResponse | None:
+def find(tx: Transaction, tenant_id: TenantId, route: str, key: str, digest: bytes) -> FirstResponse | None:
     """Return the result of the first request with a key; None if none has committed. Raises Conflict like `claim`."""
     first = tx.one_or_none(FIRST, of_tenant=tenant_id, of_route=route, of_key=key)
     if first is None:
@@ -110,7 +110,7 @@ def find(tx: Transaction, tenant_id: UUID, route: str, key: str, digest: bytes) 
     return FirstResponse(first["run_id"], first["reply"])
 
 
-def store_reply(tx: Transaction, tenant_id: UUID, route: str, key: str, reply: Mapping[str, Any]) -> None:
+def store_reply(tx: Transaction, tenant_id: TenantId, route: str, key: str, reply: Mapping[str, Any]) -> None:
     """Store the reply of a request that has claimed this key, in the same transaction."""
     tx.execute(STORE_REPLY, of_tenant=tenant_id, of_route=route, of_key=key, first_reply=reply)
 

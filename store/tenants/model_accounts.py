@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from uuid import UUID
 
 from sqlalchemy import Row, bindparam, delete, select
 from sqlalchemy.dialects.postgresql import insert
 
 from canvas.errors import NotFound
+from canvas.ids import TenantId
 from store.db.transaction import Transaction
 from store.primitives.encryption import CannotUnseal, EncryptionKey, seal, unseal
 from store.primitives.ids import new_id
@@ -55,7 +55,7 @@ REMOVE = delete(accounts).where(
 )
 
 
-def put_account(tx: Transaction, tenant_id: UUID, account: AccountRow, key: EncryptionKey) -> None:
+def put_account(tx: Transaction, tenant_id: TenantId, account: AccountRow, key: EncryptionKey) -> None:
     """Store an account; it replaces the one with the same vendor and instance."""
     place = _binding(tenant_id, account.factory, account.instance)
     tx.execute(
@@ -72,7 +72,7 @@ def put_account(tx: Transaction, tenant_id: UUID, account: AccountRow, key: Encr
     )
 
 
-def list_accounts(tx: Transaction, tenant_id: UUID, key: EncryptionKey | None = None) -> list[AccountRow]:
+def list_accounts(tx: Transaction, tenant_id: TenantId, key: EncryptionKey | None = None) -> list[AccountRow]:
     """Return a tenant's accounts by vendor and instance; without an encryption key their `api_key` is empty.
 
     Raises CannotUnseal, naming the account, if a key was sealed under another encryption key.
@@ -80,7 +80,7 @@ def list_accounts(tx: Transaction, tenant_id: UUID, key: EncryptionKey | None = 
     return [_account(tenant_id, row, key) for row in tx.rows(ACCOUNTS_OF, tenant_id=tenant_id)]
 
 
-def list_unreadable(tx: Transaction, tenant_id: UUID, key: EncryptionKey) -> list[tuple[str, str]]:
+def list_unreadable(tx: Transaction, tenant_id: TenantId, key: EncryptionKey) -> list[tuple[str, str]]:
     """Return the accounts, as vendor and instance, whose keys cannot be opened with this encryption key."""
     unreadable: list[tuple[str, str]] = []
     for row in tx.rows(ACCOUNTS_OF, tenant_id=tenant_id):
@@ -91,13 +91,13 @@ def list_unreadable(tx: Transaction, tenant_id: UUID, key: EncryptionKey) -> lis
     return unreadable
 
 
-def remove(tx: Transaction, tenant_id: UUID, factory: str, instance: str = "default") -> None:
+def remove(tx: Transaction, tenant_id: TenantId, factory: str, instance: str = "default") -> None:
     """Delete an account and its key. Raises NotFound if the tenant has no such account."""
     if not tx.execute(REMOVE, tenant_id=tenant_id, factory=factory, instance=instance):
         raise NotFound(f'There is no model account "{factory}" ({instance}). See the list of this tenant\'s models.')
 
 
-def _account(tenant_id: UUID, row: Row[Any], key: EncryptionKey | None) -> AccountRow:
+def _account(tenant_id: TenantId, row: Row[Any], key: EncryptionKey | None) -> AccountRow:
     api_key = ""
     if row.sealed_key is not None and key is not None:
         try:
@@ -107,6 +107,6 @@ def _account(tenant_id: UUID, row: Row[Any], key: EncryptionKey | None) -> Accou
     return AccountRow(row.factory, row.instance, row.base_url, api_key, row.models, row.extra, row.status)
 
 
-def _binding(tenant_id: UUID, factory: str, instance: str) -> str:
+def _binding(tenant_id: TenantId, factory: str, instance: str) -> str:
     """Return what a sealed key is bound to: it can be opened in this row only."""
     return f"model_accounts/{tenant_id}/{factory}/{instance}"

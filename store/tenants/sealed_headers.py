@@ -4,15 +4,15 @@ import json
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from typing import Any
-from uuid import UUID
 
+from canvas.ids import TenantId
 from store.primitives.encryption import EncryptionKey, seal, unseal
 
 OPTION = "sealed_header"
 """The option of a run's request that has them."""
 
 
-def seal_headers(key: EncryptionKey, tenant_id: UUID, headers: Mapping[str, Any]) -> dict[str, str]:
+def seal_headers(key: EncryptionKey, tenant_id: TenantId, headers: Mapping[str, Any]) -> dict[str, str]:
     """Return the option with these headers; {} if there are none."""
     texts = {str(name): str(value) for name, value in headers.items() if value is not None}
     if not texts:
@@ -20,7 +20,7 @@ def seal_headers(key: EncryptionKey, tenant_id: UUID, headers: Mapping[str, Any]
     return {OPTION: b64encode(seal(key, json.dumps(texts), _binding(tenant_id))).decode()}
 
 
-def unseal_headers(key: EncryptionKey, tenant_id: UUID, request: Mapping[str, Any]) -> dict[str, str]:
+def unseal_headers(key: EncryptionKey, tenant_id: TenantId, request: Mapping[str, Any]) -> dict[str, str]:
     """Return the headers that came with a run's request. Raises CannotUnseal."""
     text = (request.get("options") or {}).get(OPTION)
     if not isinstance(text, str):
@@ -29,5 +29,5 @@ def unseal_headers(key: EncryptionKey, tenant_id: UUID, request: Mapping[str, An
     return headers
 
 
-def _binding(tenant_id: UUID) -> str:
+def _binding(tenant_id: TenantId) -> str:
     return f"custom_header/{tenant_id}"

@@ -11,6 +11,7 @@ from sqlalchemy import ARRAY, Interval, Uuid, and_, any_, bindparam, func, or_, 
 from sqlalchemy.dialects.postgresql import insert
 
 from canvas.errors import Conflict, InvalidRequest, NotFound
+from canvas.ids import CanvasId, TenantId
 from store.db.transaction import Transaction
 from store.primitives.ids import new_id
 from store.runs.external_ids import uuid_of
@@ -28,7 +29,7 @@ SHARE_LINK = "beta"
 class Tenant:
     """An owner of canvases and runs: both the user and the tenant in RAGFlow's API."""
 
-    id: UUID
+    id: TenantId
     name: str
     created_at: datetime
 
@@ -47,17 +48,17 @@ class Token:
     last_used_at: datetime | None  # to the minute
     revoked_at: datetime | None
     expires_at: datetime | None = None
-    canvas_id: UUID | None = None
+    canvas_id: CanvasId | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
     """The tenant and token of a request. `canvas_id` is the agent that a share link gives access to."""
 
-    tenant_id: UUID
+    tenant_id: TenantId
     token_id: UUID
     kind: str
-    canvas_id: UUID | None = None
+    canvas_id: CanvasId | None = None
 
 
 INSERT_TENANT = (
@@ -117,16 +118,16 @@ REVOKE = (
 )
 
 
-def find_tenant_id(tx: Transaction, written: str) -> UUID | None:
+def find_tenant_id(tx: Transaction, written: str) -> TenantId | None:
     """Return the id of the tenant with this id (with or without hyphens) or name; None if there is none."""
     parsed = uuid_of(written)
     if parsed is not None and tx.scalar(TENANT_BY_ID, of_tenant=parsed) is not None:
-        return parsed
+        return TenantId(parsed)
     tenant = find_tenant(tx, written)
     return tenant.id if tenant is not None else None
 
 
-def create_tenant(tx: Transaction, name: str) -> UUID:
+def create_tenant(tx: Transaction, name: str) -> TenantId:
     """Add a tenant; return its id. Raises Conflict if the name is taken."""
     created = tx.scalar(INSERT_TENANT, id=new_id(), name=name)
     if created is None:
@@ -134,7 +135,7 @@ def create_tenant(tx: Transaction, name: str) -> UUID:
     return created
 
 
-def ensure_tenant(tx: Transaction, name: str) -> UUID:
+def ensure_tenant(tx: Transaction, name: str) -> TenantId:
     """Return the id of the tenant of that name, and add it if there is none (this creates "local")."""
     if existing := find_tenant(tx, name):
         return existing.id
@@ -156,11 +157,11 @@ def list_tenants(tx: Transaction) -> list[Tenant]:
 
 def create_token(
     tx: Transaction,
-    tenant_id: UUID,
+    tenant_id: TenantId,
     name: str,
     kind: str = "api",
     *,
-    canvas_id: UUID | None = None,
+    canvas_id: CanvasId | None = None,
     expires_in: timedelta | None = None,
 ) -> tuple[UUID, str]:
     """Create a token; return its id and its text, which is not stored.
@@ -191,7 +192,7 @@ def create_token(
     return token_id, plain
 
 
-def bind_token(tx: Transaction, tenant_id: UUID, token_id: UUID, canvas_id: UUID) -> None:
+def bind_token(tx: Transaction, tenant_id: TenantId, token_id: UUID, canvas_id: CanvasId) -> None:
     """Set the agent that a share link gives access to. Raises NotFound for an unknown share link or agent."""
     _check_canvas(tx, tenant_id, canvas_id)
     if not tx.execute(BIND, of_tenant=tenant_id, token_id=token_id, new_canvas=canvas_id):
@@ -217,7 +218,7 @@ def filter_valid(tx: Transaction, token_ids: Collection[UUID]) -> set[UUID]:
     return {token_id for (token_id,) in tx.rows(VALID, token_ids=list(token_ids))}
 
 
-def list_tokens(tx: Transaction, tenant_id: UUID) -> list[Token]:
+def list_tokens(tx: Transaction, tenant_id: TenantId) -> list[Token]:
     """Return a tenant's tokens, including revoked ones, oldest first."""
     return [Token(*row) for row in tx.rows(TOKENS_OF, tenant_id=tenant_id)]
 
@@ -227,13 +228,13 @@ def count_unbound_links(tx: Transaction) -> int:
     return int(tx.scalar(UNBOUND_LINKS))
 
 
-def revoke_token(tx: Transaction, tenant_id: UUID, token_id: UUID) -> None:
+def revoke_token(tx: Transaction, tenant_id: TenantId, token_id: UUID) -> None:
     """Revoke a token. Revoking it again changes nothing. Raises NotFound for an unknown token."""
     if not tx.execute(REVOKE, of_tenant=tenant_id, token_id=token_id):
         raise NotFound(f"There is no token {token_id}. See the list of this tenant's tokens.")
 
 
-def _check_canvas(tx: Transaction, tenant_id: UUID, canvas_id: UUID) -> None:
+def _check_canvas(tx: Transaction, tenant_id: TenantId, canvas_id: CanvasId) -> None:
     if tx.scalar(HAS_CANVAS, tenant_id=tenant_id, canvas_id=canvas_id) is None:
         raise NotFound(f"There is no agent {canvas_id.hex} of this tenant.")
 

@@ -14,6 +14,7 @@ from sqlalchemy import ColumnElement, Text, bindparam, cast, exists, func, inser
 from sqlalchemy.dialects import postgresql
 
 from canvas.errors import NotFound
+from canvas.ids import RunId, TenantId
 from store.db.transaction import Transaction
 from store.files.blobs import Blobs
 from store.primitives.ids import new_id
@@ -34,7 +35,7 @@ class StoredFile:
     size: int
     sha256: bytes
     created_by: str
-    run_id: UUID | None
+    run_id: RunId | None
     token_id: UUID | None
     created_at: datetime
 
@@ -116,11 +117,11 @@ FILE_FOR_RUN = FILE.where(or_(_is_of_no_link, _is_of_link(_link_of_reader), _is_
 
 def register(
     tx: Transaction,
-    tenant_id: UUID,
+    tenant_id: TenantId,
     ref: StoredRef,
     *,
     created_by: str = "",
-    run_id: UUID | None = None,
+    run_id: RunId | None = None,
     token_id: UUID | None = None,
 ) -> StoredFile:
     """Insert the row of a file whose bytes are stored. `token_id`: the share link that uploaded it."""
@@ -139,7 +140,7 @@ def register(
     return StoredFile(*row)
 
 
-def put_row(tx: Transaction, tenant_id: UUID, file_id: UUID, ref: StoredRef, *, run_id: UUID) -> None:
+def put_row(tx: Transaction, tenant_id: TenantId, file_id: UUID, ref: StoredRef, *, run_id: RunId) -> None:
     """Insert the row of a file whose bytes are stored under an id that the caller chose; replace an existing row."""
     tx.execute(
         PUT,
@@ -154,7 +155,7 @@ def put_row(tx: Transaction, tenant_id: UUID, file_id: UUID, ref: StoredRef, *, 
     )
 
 
-def get(tx: Transaction, tenant_id: UUID, file_id: UUID, *, token_id: UUID | None = None) -> StoredFile:
+def get(tx: Transaction, tenant_id: TenantId, file_id: UUID, *, token_id: UUID | None = None) -> StoredFile:
     """Return the row of a file. Raises NotFound, also for another tenant's file.
 
     `token_id`: raise NotFound for a file that is not of this share link, too.
@@ -165,7 +166,7 @@ def get(tx: Transaction, tenant_id: UUID, file_id: UUID, *, token_id: UUID | Non
     return _require_file(tx.one_or_none(FILE_OF_LINK, **file, token_id=token_id))
 
 
-def get_for_run(tx: Transaction, tenant_id: UUID, file_id: UUID, run_id: UUID) -> StoredFile:
+def get_for_run(tx: Transaction, tenant_id: TenantId, file_id: UUID, run_id: RunId) -> StoredFile:
     """Return the row of a file that a run reads. Raises NotFound, also for another tenant's file.
 
     A run of a share link may read the files of that link, and those that its version's document names.

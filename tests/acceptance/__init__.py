@@ -1,1 +1,1 @@
-"""One `easel up` for those of these tests that leave it as it is: it ends behind the last of them."""
+"""One `easel up` for all tests that do not change it: it ends after the last of them."""

@@ -1,10 +1,9 @@
-"""API processes of one deployment, each of which can be told to die between a commit and its reply.
+"""API processes of one deployment, each of which can be killed between a commit and its reply.
 
     with api_processes(3, database_url, redis_url, files) as urls: ...
 
-Run as a program it is their parent, so that all of them cost one start. Each is the product's own application, and
-around it a layer that kills its process with SIGKILL when the reply to a request with the header `X-Die` is about to
-leave.
+Run as a program, it forks them, so that imports happen once. Each is the product's application, with a layer that kills
+its process with SIGKILL before the reply to a request with the header `X-Die` is sent.
 """
 
 import os
@@ -23,29 +22,29 @@ from api.app import create_app
 from api.http.http1_protocol import GuardedProtocol
 
 ROOT = Path(__file__).resolve().parents[2]
-NAMED = ("EASEL_", "CELERY_", "DATABASE_URL", "REDIS_URL")
+SETTING_PREFIXES = ("EASEL_", "CELERY_", "DATABASE_URL", "REDIS_URL")
 
 
-class Mortal:
-    """The application, which dies with an answer in its hand."""
+class KillableApp:
+    """The application; it kills its process before a reply if the request demands it."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def last(message: Message) -> None:
-            if dies and message["type"] == "http.response.start":
+        async def send_or_die(message: Message) -> None:
+            if must_die and message["type"] == "http.response.start":
                 os.kill(os.getpid(), signal.SIGKILL)
             await send(message)
 
-        dies = scope["type"] == "http" and any(name == b"x-die" for name, _ in scope["headers"])
-        await self._app(scope, receive, last)
+        must_die = scope["type"] == "http" and any(name == b"x-die" for name, _ in scope["headers"])
+        await self._app(scope, receive, send_or_die)
 
 
 @contextmanager
 def api_processes(count: int, database_url: str, redis_url: str, files: Path) -> Generator[list[str]]:
-    """Their URLs. All are gone when the block ends."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(NAMED)} | {
+    """Run API processes until the block ends; yield their URLs."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(SETTING_PREFIXES)} | {
         "DATABASE_URL": database_url,
         "REDIS_URL": redis_url,
         "EASEL_HOME": str(files),
@@ -72,8 +71,8 @@ def _url(parent: subprocess.Popen[str]) -> str:
 
 
 def serve() -> None:
-    """Serve on a free port, which is told before anything is: who connects early waits."""
-    config = uvicorn.Config(Mortal(create_app()), port=0, http=GuardedProtocol, ws="none", log_level="error")
+    """Serve on a free port, printed before the server is ready; early connections wait."""
+    config = uvicorn.Config(KillableApp(create_app()), port=0, http=GuardedProtocol, ws="none", log_level="error")
     socket = config.bind_socket()
     socket.listen(128)
     sys.stdout.write(f"ready http://127.0.0.1:{socket.getsockname()[1]}\n")
@@ -82,7 +81,7 @@ def serve() -> None:
 
 
 def main() -> None:
-    """So many processes, which have nothing in common but what was imported."""
+    """Fork so many API processes, and wait for them."""
     for _ in range(int(sys.argv[1])):
         if os.fork() == 0:
             serve()

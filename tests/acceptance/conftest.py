@@ -1,4 +1,4 @@
-"""`easel` in homes of its own, and one home in which `easel up` runs, for all tests that leave it as it is."""
+"""`easel` in temporary homes, and one home with a running `easel up` for all tests that do not change it."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from typing import TypeAlias
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE = 60.0  # seconds for anything that must happen
+TIMEOUT = 60.0  # seconds for anything that must happen
 SERVERS = (
     "DATABASE_URL",
     "REDIS_URL",
@@ -26,8 +26,8 @@ SERVERS = (
     "EASEL_BROKER_URL",
 )
 
-Ended: TypeAlias = "subprocess.CompletedProcess[str]"
-Easel: TypeAlias = Callable[..., Ended]
+CommandResult: TypeAlias = "subprocess.CompletedProcess[str]"
+Easel: TypeAlias = Callable[..., CommandResult]
 
 
 def command(*arguments: object) -> list[str]:
@@ -41,7 +41,7 @@ def environment(home: Path) -> Mapping[str, str]:
 
 @contextmanager
 def new_home() -> Iterator[Path]:
-    """A home that PostgreSQL can reach when root runs the tests."""
+    """A temporary home that PostgreSQL can access when root runs the tests."""
     folder = Path(tempfile.mkdtemp(prefix="easel-home-"))
     folder.chmod(0o711)
     try:
@@ -51,8 +51,8 @@ def new_home() -> Iterator[Path]:
 
 
 @contextmanager
-def started(home: Path, *arguments: object) -> Iterator["subprocess.Popen[str]"]:
-    """A command in the background; killed at the end if it still runs."""
+def background_command(home: Path, *arguments: object) -> Iterator["subprocess.Popen[str]"]:
+    """Run a command in the background; kill it at the end of the block."""
     process = subprocess.Popen(
         command(*arguments), env=environment(home), cwd=home.parent, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -65,35 +65,35 @@ def started(home: Path, *arguments: object) -> Iterator["subprocess.Popen[str]"]
 
 
 def runner(home: Path) -> Easel:
-    def carry_out(*arguments: object, given: str = "") -> Ended:
+    def run(*arguments: object, stdin: str = "") -> CommandResult:
         return subprocess.run(
-            command(*arguments), env=environment(home), cwd=home.parent, input=given, text=True,
-            capture_output=True, timeout=PATIENCE, check=False,
+            command(*arguments), env=environment(home), cwd=home.parent, input=stdin, text=True,
+            capture_output=True, timeout=TIMEOUT, check=False,
         )  # fmt: skip
 
-    return carry_out
+    return run
 
 
 @contextmanager
-def running_up() -> Iterator[Path]:
+def run_easel_up() -> Iterator[Path]:
     """Run `easel up` in a home of its own, with the variables of this process's environment."""
     with new_home() as home:
         home.parent.mkdir(exist_ok=True)
-        with started(home, "up", "--port", "0") as process:
+        with background_command(home, "up", "--port", "0") as process:
             assert process.stdout
             ready = process.stdout.readline()
             assert re.fullmatch(r"ready http://127\.0\.0\.1:\d+ token=easel_\S+\n", ready), ready
             (home.parent / "rules.json").write_text(json.dumps([{"reply": "too late", "delay_ms": 120_000}]))
             added = runner(home)("models", "add", "Easel", "--rules", home.parent / "rules.json")
-            assert added.returncode == 0, added.stderr  # before any run: workers keep accounts for a while
+            assert added.returncode == 0, added.stderr  # before any run, since workers cache accounts
             yield home
             process.send_signal(signal.SIGTERM)
-            assert process.wait(PATIENCE) == 0
+            assert process.wait(TIMEOUT) == 0
             assert process.stdout.read() == ""
 
 
 @pytest.fixture(scope="package")
 def up() -> Iterator[Path]:
     """A home in which `easel up` runs."""
-    with running_up() as home:
+    with run_easel_up() as home:
         yield home

@@ -1,4 +1,4 @@
-"""`easel` as people and scripts use it: real processes, in homes of their own."""
+"""`easel` on the command line: real processes in temporary homes."""
 
 import http.client
 import json
@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.acceptance.conftest import PATIENCE, ROOT, Easel, new_home, runner, started
+from tests.acceptance.conftest import ROOT, TIMEOUT, Easel, background_command, new_home, runner
 
 TRIAGE = ROOT / "examples" / "support_triage.json"
 RETURNS = ROOT / "examples" / "return_form.json"
@@ -22,36 +22,36 @@ QUERY = "My invoice is wrong: I was charged twice"
 
 
 @pytest.fixture
-def alone() -> Iterator[Easel]:
-    """`easel` in a home where nothing runs."""
+def easel_without_up() -> Iterator[Easel]:
+    """`easel` in a home without a running `easel up`."""
     with new_home() as home:
         yield runner(home)
 
 
 @pytest.fixture
 def easel(up: Path) -> Easel:
-    """`easel` in the home in which `easel up` runs."""
+    """`easel` in the home with a running `easel up`."""
     return runner(up)
 
 
-def ids_told(told: str) -> tuple[str, str]:
-    """(run, session) from what a run told on stderr."""
-    found = re.search(r"run (\w{32})  session (\w{32})", told)
-    assert found, told
+def parse_ids(stderr: str) -> tuple[str, str]:
+    """Return (run, session) from the stderr of a run."""
+    found = re.search(r"run (\w{32})  session (\w{32})", stderr)
+    assert found, stderr
     return found[1], found[2]
 
 
-def wait_for(seen: Callable[[], Any]) -> Any:
-    give_up = time.monotonic() + PATIENCE
-    while not (found := seen()):
-        assert time.monotonic() < give_up
+def wait_for(fact: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + TIMEOUT
+    while not (found := fact()):
+        assert time.monotonic() < deadline
         time.sleep(0.05)
     return found
 
 
-def test_a_first_run_needs_nothing_and_answers_with_routing_a_join_and_an_iteration(alone: Easel):
-    first = alone("run", TRIAGE, "--query", QUERY)
-    second = alone("runs", "--json")
+def test_first_run_answers_without_setup_through_routing_join_and_iteration(easel_without_up: Easel):
+    first = easel_without_up("run", TRIAGE, "--query", QUERY)
+    second = easel_without_up("runs", "--json")
 
     assert first.returncode == 0, first.stderr
     assert "- My invoice is wrong: we check this within two days\n- I was charged twice: we" in first.stdout
@@ -64,53 +64,53 @@ def test_a_first_run_needs_nothing_and_answers_with_routing_a_join_and_an_iterat
     assert (row["status"], row["agent"], row["query"]) == ("succeeded", "support_triage", QUERY)
 
 
-def test_a_run_that_waits_exits_with_4_and_goes_on_with_the_answers(easel: Easel):
-    asked = easel("run", RETURNS)
-    run, _ = ids_told(asked.stderr)
+def test_waiting_run_exits_with_4_and_resume_continues_it(easel: Easel):
+    first = easel("run", RETURNS)
+    run, _ = parse_ids(first.stderr)
     answered = easel("resume", run, "--input", "order=77", "--inputs", '{"reason": "damaged"}')
     again = easel("resume", run, "--input", "order=78")
 
-    assert asked.returncode == 4
-    assert asked.stdout == ""
-    assert "order  (line)  Order number" in asked.stderr
-    assert f"easel resume {run} --input order=… --input reason=…" in asked.stderr
+    assert first.returncode == 4
+    assert first.stdout == ""
+    assert "order  (line)  Order number" in first.stderr
+    assert f"easel resume {run} --input order=… --input reason=…" in first.stderr
     assert answered.returncode == 0, answered.stderr
     assert answered.stdout == "Order 77 was damaged, so you get your money back. Keep the goods.\n"
     assert again.returncode == 2
     assert "does not wait" in again.stderr
 
 
-def test_machines_get_every_event_as_json_and_the_same_events_later(easel: Easel):
-    lively = easel("run", TRIAGE, "-q", "technical question", "--json")
-    run, _ = ids_told(lively.stderr)
+def test_json_output_contains_every_event_and_matches_the_stored_events(easel: Easel):
+    live = easel("run", TRIAGE, "-q", "technical question", "--json")
+    run, _ = parse_ids(live.stderr)
     later = easel("events", run, "--json")
 
-    seen = [json.loads(line) for line in lively.stdout.splitlines()]
-    assert lively.returncode == 0
-    assert seen[0]["event"] == "workflow_started"
-    assert seen[-1]["event"] == "workflow_finished"
-    assert {event["run_id"] for event in seen} == {run}
-    text = "".join(event["data"]["content"] for event in seen if event["event"] == "message")
+    events = [json.loads(line) for line in live.stdout.splitlines()]
+    assert live.returncode == 0
+    assert events[0]["event"] == "workflow_started"
+    assert events[-1]["event"] == "workflow_finished"
+    assert {event["run_id"] for event in events} == {run}
+    text = "".join(event["data"]["content"] for event in events if event["event"] == "message")
     assert 'Your report: "technical question"' in text
     stored = [json.loads(line) for line in later.stdout.splitlines()]
     assert [event for event in stored if event["event"] != "message"] == [
-        event for event in seen if event["event"] != "message"
+        event for event in events if event["event"] != "message"
     ]
 
 
-def test_a_session_continues(easel: Easel):
+def test_session_option_continues_the_conversation(easel: Easel):
     first = easel("run", TRIAGE, "-q", "Hello")
-    _, session = ids_told(first.stderr)
+    _, session = parse_ids(first.stderr)
     second = easel("run", TRIAGE, "-q", "Hello again", "--session", session)
     foreign = easel("run", TRIAGE, "--session", "0" * 32)
 
     assert second.returncode == 0, second.stderr
-    assert ids_told(second.stderr)[1] == session
+    assert parse_ids(second.stderr)[1] == session
     assert 'your message: "Hello again"' in second.stdout
     assert foreign.returncode == 2
 
 
-def test_a_started_run_is_carried_out_shown_and_listed(easel: Easel):
+def test_started_run_is_executed_shown_explained_and_listed(easel: Easel):
     agent = easel("import", TRIAGE, "--title", "Triage", "--publish").stdout.strip()
     run = easel("start", "triage", "--release", "-q", QUERY).stdout.strip()
     followed = easel("events", run, "--follow")
@@ -131,7 +131,7 @@ def test_a_started_run_is_carried_out_shown_and_listed(easel: Easel):
 
 @pytest.fixture
 def slow_canvas(up: Path) -> Path:
-    """A canvas whose model takes longer than anybody waits."""
+    """A canvas whose model answers after two minutes."""
     nodes = {
         "begin": ("Begin", {}, ["LLM:0"]),
         "LLM:0": ("LLM", {"llm_id": "scripted"}, ["Message:0"]),
@@ -147,35 +147,35 @@ def slow_canvas(up: Path) -> Path:
 
 
 def test_ctrl_c_cancels_the_run(up: Path, slow_canvas: Path):
-    with started(up, "run", slow_canvas, "-q", "Hi") as process:
+    with background_command(up, "run", slow_canvas, "-q", "Hi") as process:
         assert process.stderr
         while "✓ begin" not in process.stderr.readline():
             assert process.poll() is None
 
         process.send_signal(signal.SIGINT)
-        out, told = process.communicate(timeout=PATIENCE)
+        out, stderr = process.communicate(timeout=TIMEOUT)
 
     assert process.returncode == 3
     assert out == ""
-    assert "cancelled" in told
+    assert "cancelled" in stderr
 
 
-def test_cancel_stops_a_run_that_somebody_else_follows(up: Path, easel: Easel, slow_canvas: Path):
-    with started(up, "run", slow_canvas, "-q", "Hi") as process:
+def test_cancel_command_stops_a_run_that_another_process_follows(up: Path, easel: Easel, slow_canvas: Path):
+    with background_command(up, "run", slow_canvas, "-q", "Hi") as process:
         assert process.stderr
-        run, _ = ids_told(process.stderr.readline())
+        run, _ = parse_ids(process.stderr.readline())
         wait_for(lambda: "▸  LLM:0" in easel("show", run).stdout)
 
         cancelled = easel("cancel", run)
         assert cancelled.returncode == 0, cancelled.stderr
-        process.communicate(timeout=PATIENCE)
+        process.communicate(timeout=TIMEOUT)
 
     assert cancelled.stdout.strip() in ("stopping", "cancelled")
     assert process.returncode == 3
     assert easel("cancel", run).stdout == "cancelled\n"
 
 
-def test_a_failed_run_exits_with_1_and_says_why(easel: Easel, tmp_path: Path):
+def test_failed_run_exits_with_1_and_prints_the_reason(easel: Easel, tmp_path: Path):
     canvas = json.loads(RETURNS.read_text())
     components = canvas["dsl"]["components"]
     components["begin"]["downstream"] = ["Switch:Reason"]
@@ -190,28 +190,28 @@ def test_a_failed_run_exits_with_1_and_says_why(easel: Easel, tmp_path: Path):
     assert "failed: " in failed.stderr
 
 
-def test_the_token_of_up_opens_the_api_until_it_is_revoked(up: Path, easel: Easel):
+def test_api_token_is_accepted_until_it_is_revoked(up: Path, easel: Easel):
     state = json.loads((up / "up.json").read_text())
 
     def status(token: str) -> int:
-        with closing(http.client.HTTPConnection(urlsplit(state["url"]).netloc, timeout=PATIENCE)) as api:
+        with closing(http.client.HTTPConnection(urlsplit(state["url"]).netloc, timeout=TIMEOUT)) as api:
             api.request("GET", "/api/v1/runs", headers={"Authorization": f"Bearer {token}"})
             return api.getresponse().status
 
-    made = json.loads(easel("tokens", "create", "--name", "mine", "--json").stdout)
+    created = json.loads(easel("tokens", "create", "--name", "mine", "--json").stdout)
 
     assert status(state["token"]) == 200
-    assert status(made["token"]) == 200
-    easel("tokens", "revoke", made["id"])
-    assert status(made["token"]) == 401
+    assert status(created["token"]) == 200
+    easel("tokens", "revoke", created["id"])
+    assert status(created["token"]) == 401
 
 
-def test_the_doctor_finds_nothing_wrong_with_up(easel: Easel):
-    def examined() -> Sequence[Mapping[str, str]] | None:
+def test_doctor_reports_no_failure_while_easel_up_runs(easel: Easel):
+    def doctor_findings() -> Sequence[Mapping[str, str]] | None:
         ended = easel("doctor", "--json")
         return [json.loads(line) for line in ended.stdout.splitlines()] if ended.returncode == 0 else None
 
-    found = wait_for(examined)
+    found = wait_for(doctor_findings)
 
     assert {"python", "database", "migrations", "redis", "broker", "workers", "sweeper", "models"} <= {
         finding["about"] for finding in found
@@ -219,16 +219,16 @@ def test_the_doctor_finds_nothing_wrong_with_up(easel: Easel):
     assert {finding["level"] for finding in found} <= {"OK", "WARN"}
 
 
-def test_a_second_up_of_the_same_home_is_refused(up: Path, easel: Easel):
+def test_second_easel_up_in_the_same_home_is_refused(up: Path, easel: Easel):
     refused = easel("up", "--port", "0")
 
     assert refused.returncode == 2
     assert json.loads((up / "up.json").read_text())["url"] in refused.stderr
 
 
-def test_a_key_is_read_from_stdin_and_never_shown(easel: Easel):
+def test_model_key_is_read_from_stdin_and_never_printed(easel: Easel):
     limits = ("--requests-per-minute", "60", "--concurrency", "4")
-    added = easel("models", "add", "OpenAI", "--model", "gpt-5", *limits, given="sk-very-secret\n")
+    added = easel("models", "add", "OpenAI", "--model", "gpt-5", *limits, stdin="sk-very-secret\n")
     listed = easel("models", "list")
     removed = easel("models", "remove", "OpenAI")
 
@@ -250,8 +250,8 @@ def test_builtin_model_is_labelled_and_model_without_account_is_refused(easel: E
     assert "OpenAI" in missing.stderr
 
 
-def test_a_killed_up_leaves_no_process_behind():
-    with new_home() as home, started(home, "up", "--port", "0") as process:
+def test_killed_easel_up_leaves_no_child_process_running():
+    with new_home() as home, background_command(home, "up", "--port", "0") as process:
         assert process.stdout
         assert process.stdout.readline().startswith("ready ")
         children = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=True).stdout

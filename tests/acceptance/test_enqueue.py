@@ -1,4 +1,4 @@
-"""Another service enqueues runs: the code of docs/enqueue.md as it stands, and what people see of it."""
+"""Another service enqueues runs with the code of docs/enqueue.md; the command line shows the results."""
 
 import json
 import os
@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from cli.shell import home
-from tests.acceptance.conftest import PATIENCE, ROOT, Easel, runner
+from tests.acceptance.conftest import ROOT, TIMEOUT, Easel, runner
 
-SENDER, ASKER = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "enqueue.md").read_text(), re.DOTALL)
+SENDER, READER = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "enqueue.md").read_text(), re.DOTALL)
 DSL = {
     "components": {
         "begin": {"obj": {"component_name": "Begin", "params": {}}, "downstream": ["Message:0"]},
@@ -28,32 +28,32 @@ def easel(up: Path) -> Easel:
 
 
 def run_as_documented(code: str, environment: dict[str, str]) -> str:
-    """What the code prints, in a process that knows nothing of Easel."""
+    """Run code in a process without Easel; return its output."""
     done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, cwd="/", capture_output=True, text=True, timeout=PATIENCE
+        [sys.executable, "-c", code], env=environment, cwd="/", capture_output=True, text=True, timeout=TIMEOUT
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def test_another_service_starts_runs_and_learns_what_became_of_them(easel: Easel, up: Path):
-    known = home.find_running_up(up)
-    assert known is not None
+def test_documented_code_starts_runs_from_another_service_and_reads_their_results(easel: Easel, up: Path):
+    up_state = home.find_running_up(up)
+    assert up_state is not None
     environment = {
         "PATH": os.environ["PATH"],
-        "BROKER_URL": known.redis_url,
-        "EASEL_URL": known.url,
-        "EASEL_TOKEN": known.token,
-        "AGENT_ID": an_agent(known),
+        "BROKER_URL": up_state.redis_url,
+        "EASEL_URL": up_state.url,
+        "EASEL_TOKEN": up_state.token,
+        "AGENT_ID": create_agent(up_state),
     }
 
     run_as_documented(SENDER, environment)
-    assert run_as_documented(ASKER, environment) == "succeeded You said: Hello\n"
+    assert run_as_documented(READER, environment) == "succeeded You said: Hello\n"
 
     misspelt = SENDER.replace('query="Hello"', 'qurey="Hello"').replace("order-4711", "order-4712")
     run_as_documented(misspelt, environment)
-    said = run_as_documented(ASKER.replace("order-4711", "order-4712"), environment)
-    assert said.startswith(
+    output = run_as_documented(READER.replace("order-4711", "order-4712"), environment)
+    assert output.startswith(
         "refused There is no option 'qurey'. Did you mean \"query\"? The options are: query, inputs,"
     )
 
@@ -77,7 +77,7 @@ def test_another_service_starts_runs_and_learns_what_became_of_them(easel: Easel
 
 
 @pytest.mark.parametrize("command", ["start", "run"])
-def test_a_misspelt_option_of_a_command_is_refused_and_the_right_one_named(easel: Easel, command: str):
+def test_misspelt_command_option_is_refused_with_the_correct_one(easel: Easel, command: str):
     ended = easel(command, "agent", "--qurey", "Hello")
 
     assert ended.returncode == 2
@@ -85,10 +85,10 @@ def test_a_misspelt_option_of_a_command_is_refused_and_the_right_one_named(easel
     assert "--query" in ended.stderr
 
 
-def an_agent(known: home.Up) -> str:
-    """The id of an agent of the local tenant that repeats what it is told."""
+def create_agent(up_state: home.Up) -> str:
+    """Create an agent of the local tenant that repeats its query; return its id."""
     body = json.dumps({"title": "Repeats", "dsl": DSL}).encode()
-    headers = {"Authorization": f"Bearer {known.token}", "Content-Type": "application/json"}
-    request = urllib.request.Request(f"{known.url}/api/v1/agents", body, headers)
+    headers = {"Authorization": f"Bearer {up_state.token}", "Content-Type": "application/json"}
+    request = urllib.request.Request(f"{up_state.url}/api/v1/agents", body, headers)
     with urllib.request.urlopen(request) as reply:
         return json.load(reply)["data"]["id"]

@@ -1,4 +1,4 @@
-"""The same request sent many times to several API processes, some of which are killed: it is carried out once."""
+"""The same request, sent many times to several API processes, some of which are killed, is executed once."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,10 +37,10 @@ COUNTS = text("""
 
 @dataclass(frozen=True)
 class Request:
-    """A request that creates something; `adds` is how many runs, agents, sessions and files there are more then."""
+    """A request that creates rows; `creates` is the number of new runs, agents, sessions and files."""
 
     path: str
-    adds: tuple[int, int, int, int]
+    creates: tuple[int, int, int, int]
     body: Mapping[str, Any] | None = None
     file: bytes = b""
 
@@ -52,14 +52,14 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Place:
-    """Somebody with an agent, and the processes that serve them."""
+class Tenant:
+    """A tenant with an agent, and the API processes."""
 
     urls: list[str]
     http: httpx2.Client
     database: Database
     tenant_id: Any
-    requests: Mapping[str, tuple[Request, Request]]  # each with another that brings something else
+    requests: Mapping[str, tuple[Request, Request]]  # each with a different one
 
     def counts(self) -> tuple[int, ...]:
         with self.database.transaction() as tx:
@@ -70,7 +70,7 @@ class Place:
 def apis(
     services: EmbeddedServers, template: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[list[str], Database]]:
-    """Seven API processes on one database: three that live on, and one for each kind to be killed with."""
+    """Seven API processes on one database: three that survive, and one to be killed for each kind."""
     home: Path = tmp_path_factory.mktemp("apis")
     redis_url = test_services.emptied_redis(services.redis_url)
     with test_services.fresh_database(services.database_url, template) as database_url:
@@ -84,7 +84,7 @@ KINDS = ("run", "agent", "session", "file")
 
 
 @pytest.fixture
-def place(apis: tuple[list[str], Database]) -> Iterator[Place]:
+def tenant(apis: tuple[list[str], Database]) -> Iterator[Tenant]:
     urls, database = apis
     with database.transaction() as tx:
         tenant_id = tenants.create_tenant(tx, f"tenant {new_id()}")
@@ -101,67 +101,72 @@ def place(apis: tuple[list[str], Database]) -> Iterator[Place]:
         }
         changes = {"run": {"query": "ho"}, "agent": {"title": "third"}, "session": {"name": "m"}}
         others = {
-            kind: (one, replace(one, body={**one.body, **changes[kind]}) if one.body else changed(one))
-            for kind, one in requests.items()
+            kind: (
+                request,
+                replace(request, body={**request.body, **changes[kind]}) if request.body else with_other_file(request),
+            )
+            for kind, request in requests.items()
         }
-        yield Place(urls[:3], http, database, tenant_id, others)
+        yield Tenant(urls[:3], http, database, tenant_id, others)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_simultaneous_duplicates_are_executed_once(place: Place, kind: str):
-    request, other = place.requests[kind]
-    before = place.counts()
+def test_simultaneous_duplicates_are_executed_once(tenant: Tenant, kind: str):
+    request, other = tenant.requests[kind]
+    before = tenant.counts()
 
-    replies = at_once([partial(request.send, place.http, url, "k") for url in islice(cycle(place.urls), DUPLICATES)])
-    refused = [other.send(place.http, url, "k").status_code for url in place.urls]
+    replies = send_simultaneously(
+        [partial(request.send, tenant.http, url, "k") for url in islice(cycle(tenant.urls), DUPLICATES)]
+    )
+    refused = [other.send(tenant.http, url, "k").status_code for url in tenant.urls]
 
     assert {(reply.status_code, reply.text) for reply in replies} == {(replies[0].status_code, replies[0].text)}
     assert replies[0].status_code in (200, 202)
     assert json.loads(replies[0].text).get("code", 0) == 0
-    assert added(before, place.counts()) == request.adds
+    assert difference(before, tenant.counts()) == request.creates
     assert refused == [409] * 3
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_repeat_gets_the_reply_that_a_killed_process_committed(
-    place: Place, apis: tuple[list[str], Database], kind: str
+    tenant: Tenant, apis: tuple[list[str], Database], kind: str
 ):
-    request, _ = place.requests[kind]
-    mortal = apis[0][3 + KINDS.index(kind)]
-    before = place.counts()
+    request, _ = tenant.requests[kind]
+    killable = apis[0][3 + KINDS.index(kind)]
+    before = tenant.counts()
 
     with pytest.raises(httpx2.TransportError):
-        request.send(place.http, mortal, "k", **{"X-Die": "now"})
-    while_nobody_was_told = added(before, place.counts())
-    replies = [request.send(place.http, url, "k") for url in place.urls]
+        request.send(tenant.http, killable, "k", **{"X-Die": "now"})
+    after_the_kill = difference(before, tenant.counts())
+    replies = [request.send(tenant.http, url, "k") for url in tenant.urls]
 
-    assert while_nobody_was_told == request.adds
-    assert added(before, place.counts()) == request.adds
+    assert after_the_kill == request.creates
+    assert difference(before, tenant.counts()) == request.creates
     assert len({reply.text for reply in replies}) == 1
     assert replies[0].status_code in (200, 202)
 
 
-def test_of_many_turns_at_once_through_several_processes_one_is_accepted_and_the_others_are_told_which(place: Place):
-    run = place.requests["run"][0]
-    session = place.requests["session"][0].send(place.http, place.urls[0], "s").json()["data"]["id"]
+def test_one_of_many_simultaneous_turns_is_accepted_and_the_others_get_its_run_id(tenant: Tenant):
+    run = tenant.requests["run"][0]
+    session = tenant.requests["session"][0].send(tenant.http, tenant.urls[0], "s").json()["data"]["id"]
     turn = replace(run, body={"query": "hi", "session_id": session})
 
-    urls = enumerate(islice(cycle(place.urls), DUPLICATES))
-    replies = at_once([partial(turn.send, place.http, url, f"turn {number}") for number, url in urls])
+    urls = enumerate(islice(cycle(tenant.urls), DUPLICATES))
+    replies = send_simultaneously([partial(turn.send, tenant.http, url, f"turn {number}") for number, url in urls])
 
     (accepted,) = [reply.json() for reply in replies if reply.status_code == 202]
     refused = [reply.json()["details"]["run_id"] for reply in replies if reply.status_code == 409]
     assert refused == [accepted["run_id"]] * (DUPLICATES - 1)
 
 
-def at_once(requests: Sequence[Callable[[], httpx2.Response]]) -> list[httpx2.Response]:
-    with ThreadPoolExecutor(len(requests)) as many:
-        return [sent.result() for sent in [many.submit(request) for request in requests]]
+def send_simultaneously(requests: Sequence[Callable[[], httpx2.Response]]) -> list[httpx2.Response]:
+    with ThreadPoolExecutor(len(requests)) as pool:
+        return [future.result() for future in [pool.submit(request) for request in requests]]
 
 
-def changed(upload: Request) -> Request:
+def with_other_file(upload: Request) -> Request:
     return replace(upload, file=b"others")
 
 
-def added(before: tuple[int, ...], now: tuple[int, ...]) -> tuple[int, ...]:
+def difference(before: tuple[int, ...], now: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(later - earlier for earlier, later in zip(before, now, strict=True))

@@ -1,6 +1,6 @@
-"""One run from outside: real processes, HTTP in, server-sent events out. The story of docs/architecture.md.
+"""One run over HTTP and server-sent events, with real processes: the example of docs/architecture.md.
 
-A support agent: Begin, then Categorize, then two ways; one of them asks a model that streams into a Message.
+A support agent: Begin, then Categorize with two branches; in one of them a model streams into a Message.
 """
 
 import json
@@ -14,7 +14,7 @@ from uuid import uuid4
 import httpx2
 import pytest
 
-from tests.acceptance.conftest import PATIENCE
+from tests.acceptance.conftest import TIMEOUT
 
 
 def node(component: str, downstream: list[str], **params: Any) -> dict[str, Any]:
@@ -56,37 +56,37 @@ FORM = {
 
 @pytest.fixture
 def server(up: Path) -> Iterator[httpx2.Client]:
-    """Everything on this machine, reached over HTTP only."""
+    """An HTTP client of a running `easel up`."""
     state = json.loads((up / "up.json").read_text())
     headers = {"Authorization": f"Bearer {state['token']}"}
-    with httpx2.Client(base_url=f"{state['url']}/api/v1", headers=headers, timeout=PATIENCE) as client:
+    with httpx2.Client(base_url=f"{state['url']}/api/v1", headers=headers, timeout=TIMEOUT) as client:
         yield client
 
 
-def agent(server: httpx2.Client, dsl: dict[str, Any]) -> str:
-    """A new agent with this canvas."""
+def create_agent(server: httpx2.Client, dsl: dict[str, Any]) -> str:
+    """Create an agent with this canvas; return its id."""
     reply = server.post("/agents", json={"title": f"agent {uuid4()}", "dsl": dsl}).json()
     assert reply["code"] == 0, reply
     return reply["data"]["id"]
 
 
 def frames(text: str) -> list[tuple[str, dict[str, Any]]]:
-    """(id, body) of the frames of a stream, without its end."""
+    """Return (id, body) of the frames of a stream, without its end marker."""
     found = re.findall(r"id: ?(\S+)\ndata: ?(\{.*\})", text)
     return [(position, json.loads(body)) for position, body in found]
 
 
-def names(text: str) -> list[str]:
+def event_names(text: str) -> list[str]:
     return [body["event"] for _, body in frames(text) if body["event"] != "message"]
 
 
-def said(text: str) -> str:
+def message_text(text: str) -> str:
     return "".join(body["data"]["content"] for _, body in frames(text) if body["event"] == "message")
 
 
-def ended(server: httpx2.Client, run_id: str) -> dict[str, Any]:
-    """A run once it is over."""
-    deadline = time.monotonic() + PATIENCE
+def wait_until_over(server: httpx2.Client, run_id: str) -> dict[str, Any]:
+    """Wait until a run is over, and return it."""
+    deadline = time.monotonic() + TIMEOUT
     while time.monotonic() < deadline:
         run = server.get(f"/runs/{run_id}").json()
         run = run.get("data", run)
@@ -95,14 +95,14 @@ def ended(server: httpx2.Client, run_id: str) -> dict[str, Any]:
     raise AssertionError(f"run {run_id} did not end")
 
 
-def test_an_answer_streams_in_the_order_that_clients_know(server: httpx2.Client):
-    question = {"agent_id": agent(server, SUPPORT), "query": "my invoice is wrong", "stream": True}
+def test_answer_is_streamed_with_events_in_the_documented_order(server: httpx2.Client):
+    question = {"agent_id": create_agent(server, SUPPORT), "query": "my invoice is wrong", "stream": True}
 
     stream = server.post("/agents/chat/completions", json=question)
 
     assert stream.headers["content-type"].startswith("text/event-stream")
-    assert said(stream.text) == "You say: my invoice is wrong"
-    assert names(stream.text) == [
+    assert message_text(stream.text) == "You say: my invoice is wrong"
+    assert event_names(stream.text) == [
         "workflow_started",
         "node_started", "node_finished",
         "node_started", "node_finished",
@@ -112,39 +112,39 @@ def test_an_answer_streams_in_the_order_that_clients_know(server: httpx2.Client)
     assert stream.text.rstrip().endswith("data:[DONE]")
 
 
-def test_a_client_that_lost_its_connection_gets_what_followed(server: httpx2.Client):
-    question = {"agent_id": agent(server, SUPPORT), "query": "my invoice is wrong", "stream": True}
-    whole = frames(server.post("/agents/chat/completions", json=question).text)
-    run_id = whole[0][1]["run_id"]
+def test_reconnected_client_gets_all_events_after_its_last_one(server: httpx2.Client):
+    question = {"agent_id": create_agent(server, SUPPORT), "query": "my invoice is wrong", "stream": True}
+    all_frames = frames(server.post("/agents/chat/completions", json=question).text)
+    run_id = all_frames[0][1]["run_id"]
 
-    for index, (position, _) in enumerate(whole):
+    for index, (position, _) in enumerate(all_frames):
         rest = server.get(
             f"/runs/{run_id}/events", headers={"Accept": "text/event-stream", "Last-Event-ID": position}
         ).text
 
-        later = "".join(body["data"]["content"] for _, body in whole[index + 1 :] if body["event"] == "message")
-        assert said(rest) == later
-        assert names(rest) == [body["event"] for _, body in whole[index + 1 :] if body["event"] != "message"]
+        later = "".join(body["data"]["content"] for _, body in all_frames[index + 1 :] if body["event"] == "message")
+        assert message_text(rest) == later
+        assert event_names(rest) == [body["event"] for _, body in all_frames[index + 1 :] if body["event"] != "message"]
 
 
-def test_a_run_is_accepted_at_once_and_can_be_waited_for(server: httpx2.Client):
-    agent_id = agent(server, SUPPORT)
+def test_run_is_accepted_once_per_idempotency_key_and_succeeds(server: httpx2.Client):
+    agent_id = create_agent(server, SUPPORT)
 
     accepted = server.post(f"/agents/{agent_id}/runs", json={"query": "hello"}, headers={"Idempotency-Key": "once"})
-    again = server.post(f"/agents/{agent_id}/runs", json={"query": "hello"}, headers={"Idempotency-Key": "once"})
+    repeated = server.post(f"/agents/{agent_id}/runs", json={"query": "hello"}, headers={"Idempotency-Key": "once"})
 
     run_id = accepted.json()["run_id"]
     assert accepted.status_code == 202
     assert accepted.headers["location"] == f"/api/v1/runs/{run_id}"
-    assert again.json()["run_id"] == run_id
-    assert ended(server, run_id)["status"] == "succeeded"
+    assert repeated.json()["run_id"] == run_id
+    assert wait_until_over(server, run_id)["status"] == "succeeded"
 
 
-def test_a_form_is_asked_and_the_same_run_goes_on_with_the_answer(server: httpx2.Client):
-    asked = server.post(
-        "/agents/chat/completions", json={"agent_id": agent(server, FORM), "query": "hi", "stream": True}
+def test_form_answer_continues_the_same_run_and_is_accepted_once(server: httpx2.Client):
+    reply = server.post(
+        "/agents/chat/completions", json={"agent_id": create_agent(server, FORM), "query": "hi", "stream": True}
     )
-    last = frames(asked.text)[-1][1]
+    last = frames(reply.text)[-1][1]
 
     answer = {"inputs": {"order": {"value": "A-17", "type": "line"}}}
     resumed = server.post(f"/runs/{last['run_id']}/resume", json=answer)
@@ -153,27 +153,27 @@ def test_a_form_is_asked_and_the_same_run_goes_on_with_the_answer(server: httpx2
     assert last["event"] == "user_inputs"
     assert last["data"]["tips"] == "Which order?"
     assert resumed.status_code < 300
-    assert ended(server, last["run_id"])["status"] == "succeeded"
+    assert wait_until_over(server, last["run_id"])["status"] == "succeeded"
     assert too_late.status_code == 409
     events = server.get(f"/runs/{last['run_id']}/events", headers={"Accept": "text/event-stream"}).text
-    assert said(events) == "Order A-17 it is."
+    assert message_text(events) == "Order A-17 it is."
 
 
-def test_a_waiting_run_is_cancelled_and_stays_so(server: httpx2.Client):
-    asked = server.post(
-        "/agents/chat/completions", json={"agent_id": agent(server, FORM), "query": "hi", "stream": True}
+def test_cancelled_waiting_run_stays_cancelled(server: httpx2.Client):
+    reply = server.post(
+        "/agents/chat/completions", json={"agent_id": create_agent(server, FORM), "query": "hi", "stream": True}
     )
-    run_id = frames(asked.text)[-1][1]["run_id"]
+    run_id = frames(reply.text)[-1][1]["run_id"]
 
     cancelled = server.post(f"/runs/{run_id}/cancel")
 
     assert cancelled.status_code < 300
-    assert ended(server, run_id)["status"] == "cancelled"
+    assert wait_until_over(server, run_id)["status"] == "cancelled"
     assert server.post(f"/runs/{run_id}/cancel").status_code < 300
 
 
 @pytest.mark.parametrize(
-    ("dsl", "told"),
+    ("dsl", "reason"),
     [
         ("{not json", "Invalid DSL JSON string."),
         ({"components": {"a": node("Begin", [])}}, "begin"),
@@ -181,11 +181,11 @@ def test_a_waiting_run_is_cancelled_and_stays_so(server: httpx2.Client):
         ({"components": {"begin": node("NoSuchThing", [])}}, "NoSuchThing"),
     ],
 )
-def test_a_canvas_that_can_never_run_is_refused_and_not_stored(server: httpx2.Client, dsl: Any, told: str):
+def test_canvas_that_cannot_run_is_refused_and_not_stored(server: httpx2.Client, dsl: Any, reason: str):
     title = f"bad {uuid4()}"
 
     refused = server.post("/agents", json={"title": title, "dsl": dsl})
 
     assert refused.status_code == 400
-    assert told in refused.json()["message"]
+    assert reason in refused.json()["message"]
     assert title not in server.get("/agents").text

@@ -1,4 +1,4 @@
-"""`easel up` outlives the killing of any of its processes, and its runs outlive its own."""
+"""`easel up` survives the kill of any of its processes, and its runs survive its own."""
 
 import json
 import time
@@ -11,47 +11,47 @@ import httpx2
 import pytest
 
 from tests.faults.easel_up import EaselUp, data_of, easel_up
-from tests.faults.outside import outside
+from tests.faults.outside import external_services
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-PATIENCE = 60.0  # seconds for anything that must happen
-AGAIN = (httpx2.TransportError, KeyError, ValueError)  # what a request meets while the API or its database is away
+TIMEOUT = 60.0  # seconds for anything that must happen
+RETRYABLE_ERRORS = (httpx2.TransportError, KeyError, ValueError)  # of requests while the API or its database is down
 
 
 @pytest.fixture(scope="module")
 def up() -> Iterator[EaselUp]:
-    with outside() as world, easel_up(world) as up:
+    with external_services() as external, easel_up(external) as up:
         yield up
 
 
-def until(fact: Callable[[], Any]) -> Any:
-    """Wait for a fact, with a deadline; requests that fail meanwhile are made again."""
-    give_up = time.monotonic() + PATIENCE
+def wait_until(fact: Callable[[], Any]) -> Any:
+    """Wait for a fact, with a deadline; failed requests are repeated."""
+    deadline = time.monotonic() + TIMEOUT
     while True:
         try:
             if found := fact():
                 return found
-        except AGAIN:
+        except RETRYABLE_ERRORS:
             pass
-        assert time.monotonic() < give_up
+        assert time.monotonic() < deadline
         time.sleep(0.1)
 
 
-def agent(client: httpx2.Client, example: str) -> str:
+def create_agent(client: httpx2.Client, example: str) -> str:
     document = json.loads((EXAMPLES / example).read_text())
     body = {"title": f"{example} {uuid4()}", "dsl": document.get("dsl", document)}
     return data_of(client.post("/agents", json=body))["id"]
 
 
-def started(client: httpx2.Client, agent_id: str) -> str:
-    """A run that was accepted, however often it takes to ask."""
+def start_run(client: httpx2.Client, agent_id: str) -> str:
+    """Start a run, with repeated requests until it is accepted; return its id."""
     key = {"Idempotency-Key": str(uuid4())}
 
     def accepted() -> Any:
         reply = client.post(f"/agents/{agent_id}/runs", json={"query": "Hello"}, headers=key)
         return reply.json()["run_id"] if reply.status_code == 202 else None
 
-    return until(accepted)
+    return wait_until(accepted)
 
 
 def status(client: httpx2.Client, run: str) -> str:
@@ -61,24 +61,24 @@ def status(client: httpx2.Client, run: str) -> str:
 @pytest.mark.timeout(240)
 def test_killed_process_is_restarted_and_runs_continue(up: EaselUp):
     client = up.client()
-    agent_id = agent(client, "support_triage.json")
+    agent_id = create_agent(client, "support_triage.json")
 
     for victim in ("valkey", "worker", "postgres", "api", "scheduler", "sweeper"):
-        before = until(lambda: up.children() if len(up.children()) == 6 else None)
-        run = started(client, agent_id)
+        before = wait_until(lambda: up.children() if len(up.children()) == 6 else None)
+        run = start_run(client, agent_id)
         assert up.kill(victim)
-        after = started(client, agent_id)
+        after = start_run(client, agent_id)
 
-        until(lambda run=run: status(client, run) == "succeeded")
-        until(lambda after=after: status(client, after) == "succeeded")
-        back = until(lambda: up.children() if len(up.children()) == 6 else None)
-        assert {name for name in back if back[name] != before[name]} == {victim}, up.told()
+        wait_until(lambda run=run: status(client, run) == "succeeded")
+        wait_until(lambda after=after: status(client, after) == "succeeded")
+        restarted = wait_until(lambda: up.children() if len(up.children()) == 6 else None)
+        assert {name for name in restarted if restarted[name] != before[name]} == {victim}, up.log_tail()
 
 
 @pytest.mark.timeout(240)
 def test_waiting_run_is_answered_after_everything_was_killed(up: EaselUp):
-    run = started(up.client(), agent(up.client(), "return_form.json"))
-    until(lambda: status(up.client(), run) == "waiting")
+    run = start_run(up.client(), create_agent(up.client(), "return_form.json"))
+    wait_until(lambda: status(up.client(), run) == "waiting")
     address = up.url
 
     up.kill_all()
@@ -87,4 +87,4 @@ def test_waiting_run_is_answered_after_everything_was_killed(up: EaselUp):
     client = up.client()
     assert (up.url, status(client, run)) == (address, "waiting")
     client.post(f"/runs/{run}/resume", json={"inputs": {"order": "77", "reason": "damaged"}})
-    until(lambda: status(client, run) == "succeeded")
+    wait_until(lambda: status(client, run) == "succeeded")

@@ -1,3 +1,3 @@
-"""The wire of `wire.py`, for every test of this folder that asks for it."""
+"""Provides the fixture `wire` of `wire.py` to the tests of this folder."""
 
 from tests.attacks.wire import wire as wire

@@ -1,4 +1,4 @@
-"""Files that harm whoever opens them: far more inside than outside, or references to what is not theirs."""
+"""Hostile files: they expand to far more data, or refer to other files and addresses."""
 
 import io
 import zipfile
@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Callable, Mapping
 
 MIB = 1024 * 1024
-LAUGHS = 12  # levels, ten times as many each: a billion and more
+LEVELS = 12  # of entities, each ten times as many: more than a billion
 
 _WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 _SHEET = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
@@ -15,23 +15,23 @@ _OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
 _TYPE = "application/vnd.openxmlformats-officedocument"
 
 
-def laughing(inside: str = "") -> str:
-    """The declarations of a billion laughs."""
-    lines = ['<!ENTITY e0 "ha">', *(f'<!ENTITY e{n} "{f"&e{n - 1};" * 10}">' for n in range(1, LAUGHS))]
+def billion_laughs(inside: str = "") -> str:
+    """The declarations of a "billion laughs" attack."""
+    lines = ['<!ENTITY e0 "ha">', *(f'<!ENTITY e{n} "{f"&e{n - 1};" * 10}">' for n in range(1, LEVELS))]
     return f"<!DOCTYPE x [{''.join(lines)}{inside}]>"
 
 
 def quadratic() -> str:
-    """One long entity, to be named very often."""
-    return f'<!DOCTYPE x [<!ENTITY e{LAUGHS - 1} "{"a" * 100_000}">]>'
+    """The declaration of one long entity, for many references."""
+    return f'<!DOCTYPE x [<!ENTITY e{LEVELS - 1} "{"a" * 100_000}">]>'
 
 
 def external(address: str) -> str:
-    """An entity that is a file or an address."""
-    return f'<!DOCTYPE x [<!ENTITY e{LAUGHS - 1} SYSTEM "{address}">]>'
+    """The declaration of an entity that is a file or a URL."""
+    return f'<!DOCTYPE x [<!ENTITY e{LEVELS - 1} SYSTEM "{address}">]>'
 
 
-ENTITY = f"&e{LAUGHS - 1};"
+ENTITY = f"&e{LEVELS - 1};"
 
 
 def archive(members: Mapping[str, str | bytes]) -> bytes:
@@ -84,8 +84,8 @@ def many_members(number: int) -> bytes:
     """An archive whose directory alone takes as much memory as a large file, with hardly anything in it."""
     entry = b"PK\x01\x02" + bytes(24) + (1).to_bytes(2, "little") + bytes(16) + b"a"
     directory = entry * number
-    counted = min(number, 0xFFFF).to_bytes(2, "little")
-    end = b"PK\x05\x06" + bytes(4) + counted * 2 + len(directory).to_bytes(4, "little") + bytes(6)
+    count = min(number, 0xFFFF).to_bytes(2, "little")
+    end = b"PK\x05\x06" + bytes(4) + count * 2 + len(directory).to_bytes(4, "little") + bytes(6)
     return b"PK\x03\x04" + bytes(26) + directory + end[:16] + (30).to_bytes(4, "little") + bytes(2)
 
 
@@ -97,22 +97,22 @@ def pdf(stream: bytes, filters: str = "", resources: str = "", extra: str = "", 
         f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 9 9] /Contents 4 0 R /Resources << {resources} >> >>",
     ]
     file = b"%PDF-1.7\n"
-    places: list[int] = []
+    offsets: list[int] = []
     for number, text in enumerate(objects, 1):
-        places.append(len(file))
+        offsets.append(len(file))
         file += f"{number} 0 obj\n{text}\nendobj\n".encode()
-    places.append(len(file))
+    offsets.append(len(file))
     file += f"4 0 obj\n<< /Length {len(stream)} {filters} >>\nstream\n".encode() + stream + b"\nendstream\nendobj\n"
-    places.append(len(file))
+    offsets.append(len(file))
     file += f"5 0 obj\n{extra or 'null'}\nendobj\n".encode()
-    begin, size = len(file), len(places) + 1
-    table = "".join(f"{place:010} 00000 n \n" for place in places)
+    begin, size = len(file), len(offsets) + 1
+    table = "".join(f"{offset:010} 00000 n \n" for offset in offsets)
     trailer = f"trailer\n<< /Root 1 0 R /Size {size} >>\nstartxref\n{begin}\n%%EOF"
     return file + f"xref\n0 {size}\n0000000000 65535 f \n{table}{trailer}".encode()
 
 
 def deflated(size: int, times: int = 1) -> bytes:
-    """So many bytes, packed one or more times over."""
+    """So many bytes, compressed one or more times."""
     packed = b"BT ET " * (size // 6)
     for _ in range(times):
         packed = zlib.compress(packed, 9)
@@ -130,14 +130,14 @@ _ELSEWHERE = (
 
 
 def evasive_html(size: int) -> bytes:
-    """A page that closes its elements where a reader of tags believes it, and a browser does not."""
+    """A page that closes its elements for a simple tag scanner, but not for a browser."""
     unit = b"<div><script><!--<script></script></div>--></script>"
     return unit * (size // len(unit))
 
 
-# name -> how the file is made; made when it is needed, for some of them take a moment
+# name -> factory of the file; some take a moment to make
 FILES: Mapping[str, Callable[[], bytes]] = {
-    "billion laughs.docx": lambda: word(_PARAGRAPH.format(ENTITY), laughing()),
+    "billion laughs.docx": lambda: word(_PARAGRAPH.format(ENTITY), billion_laughs()),
     "quadratic.docx": lambda: word(_PARAGRAPH.format(ENTITY * 5000), quadratic()),
     "file.docx": lambda: word(_PARAGRAPH.format(ENTITY), external("file:///etc/passwd")),
     "address.docx": lambda: word(_PARAGRAPH.format(ENTITY), external("http://127.0.0.1:9/secret")),
@@ -147,13 +147,13 @@ FILES: Mapping[str, Callable[[], bytes]] = {
     "many members.docx": lambda: many_members(1_000_000),
     "traversal.docx": lambda: word(_PARAGRAPH.format("hi"), **{"../../../../tmp/escaped": "out"}),
     "relation.docx": lambda: archive({"[Content_Types].xml": _NO_TYPES, "_rels/.rels": _ELSEWHERE}),
-    "billion laughs.xlsx": lambda: excel(_CELL.format(ENTITY), laughing()),
+    "billion laughs.xlsx": lambda: excel(_CELL.format(ENTITY), billion_laughs()),
     "quadratic.xlsx": lambda: excel(_CELL.format(ENTITY * 5000), quadratic()),
     "file.xlsx": lambda: excel(_CELL.format(ENTITY), external("file:///etc/passwd")),
     "address.xlsx": lambda: excel(_CELL.format(ENTITY), external("http://127.0.0.1:9/secret")),
     "laughing strings.xlsx": lambda: excel(
         '<row r="1"><c r="A1" t="s"><v>0</v></c></row>',
-        strings=f'{laughing()}<sst xmlns="{_SHEET}"><si><t>{ENTITY}</t></si></sst>',
+        strings=f'{billion_laughs()}<sst xmlns="{_SHEET}"><si><t>{ENTITY}</t></si></sst>',
     ),
     "far cell.xlsx": lambda: excel('<row r="1048576"><c r="XFD1048576"><v>1</v></c></row>'),
     "zip bomb.xlsx": lambda: archive({"xl/workbook.xml": bytes(260 * MIB)}),
@@ -183,7 +183,7 @@ FILES: Mapping[str, Callable[[], bytes]] = {
     "comments.html": lambda: b"<!--" * 1_000_000,
     "equals.html": lambda: b"<a ====" * 400_000,
     "attributes.html": lambda: b"<div " + b"a=1 " * 500_000 + b">x</div>",
-    "laughing.xml": lambda: f'<?xml version="1.0"?>{laughing()}<x>{ENTITY}</x>'.encode(),
+    "laughing.xml": lambda: f'<?xml version="1.0"?>{billion_laughs()}<x>{ENTITY}</x>'.encode(),
     "deep.json": lambda: b"[" * 500_000,
     "utf-7.html": lambda: b'<meta charset="utf-7">+ADw-script+AD4-alert(1)+ADw-/script+AD4-',
     "zeros.txt": lambda: bytes(5 * MIB),

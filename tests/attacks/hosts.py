@@ -1,6 +1,6 @@
-"""Hosts that lead where nothing may go, in every notation that some program or other has once been tricked with."""
+"""Hosts that must be refused, in every notation that has been used to bypass address checks."""
 
-# Each spelling, and the address or name that it stands for. All of these are refused wherever a host can be chosen.
+# All of these are refused at every entry point.
 LOOPBACK = (
     "127.0.0.1", "127.0.0.1.", "127.1", "127.0.1", "127.255.255.254", "0", "0.0.0.0", "0x0", "2130706433",
     "0x7f000001", "0x7F.1", "0x7f.0x0.0x0.0x1", "017700000001", "0177.1", "0177.0.0.01", "00000177.0.0.1", "127.0x1",
@@ -28,7 +28,7 @@ NETWORKS = (
     "[64:ff9b::10.0.0.1]", "[2002:a00:1::]", "[5f00::1]",
 )  # fmt: skip
 SCOPED = ("[fe80::1%eth0]", "[fe80::1%25eth0]", "[::1%lo]", "[2606:4700::1%25eth0]")
-LOOKED_UP = {
+NON_PUBLIC_NAMES = {
     "private.example": ("10.0.0.1",),
     "loopback.example": ("127.0.0.1",),
     "mapped.example": ("::ffff:169.254.169.254",),
@@ -36,10 +36,10 @@ LOOKED_UP = {
     "both.example": ("2606:2800:220:1::1", "::1"),
     "empty.example": (),
 }
-NO_NAMES = (".", "..", "a..b", "-", "*", "a b", "999.1.1.1", "1.2.3.4.5", "0x7f.0x7f.0x7f.0x1ff", "x" * 300)
+INVALID_NAMES = (".", "..", "a..b", "-", "*", "a b", "999.1.1.1", "1.2.3.4.5", "0x7f.0x7f.0x7f.0x1ff", "x" * 300)
 
-# Where nobody's server is, not even one that an operator names: services of clouds that tell a machine's own keys,
-# links, groups, what is not set, what is reserved.
+# Refused even as hosts of an operator: metadata services of clouds, and link-local, multicast, unspecified and reserved
+# addresses.
 OFF_LIMITS = (
     *METADATA, "0", "0.0.0.0", "0x0", "0.1.2.3", "[::]", "169.254.0.1", "224.0.0.1", "239.255.255.250", "240.0.0.1",
     "255.255.255.255", "[fe80::1]", "[fe80::1%eth0]", "[ff02::1]", "[ff0e::1]", "[fd00:ec2::23]", "[::169.254.169.254]",
@@ -53,7 +53,7 @@ OFF_LIMITS_BY_NAME = (
     "mapped.example",
 )
 
-REFUSED = (*LOOPBACK, *NAMES, *METADATA, *NETWORKS, *SCOPED, *LOOKED_UP, *NO_NAMES)
+REFUSED = (*LOOPBACK, *NAMES, *METADATA, *NETWORKS, *SCOPED, *NON_PUBLIC_NAMES, *INVALID_NAMES)
 
 PUBLIC = {"public.example": ("93.184.216.34",)}
-"""A host that may be reached: without it no test could tell a guard from a wall."""
+"""A host that is allowed, to test that the guard does not refuse everything."""

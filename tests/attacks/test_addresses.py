@@ -1,4 +1,4 @@
-"""Private addresses in every spelling, at every door: all are refused, and nothing is dialled."""
+"""Private addresses in every spelling, at every entry point: all are refused before any connection."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -12,69 +12,71 @@ from components.browsing.page import parse_web_address
 from providers.interfaces import HttpCall, Program
 from providers.sandboxes.ssh import SshSandbox, SshSettings
 from tests.attacks import doors, hosts, urls
-from tests.attacks.doors import Door, Way
+from tests.attacks.doors import Clients, EntryPoint
 from tests.attacks.wire import Wire
 
-SAID_NO = {"address_refused", "refused", "skipped"}
+REFUSALS = {"address_refused", "refused", "skipped"}
 
 
-def outcomes(door: Door, attacks: Iterable[str], way: Way) -> Mapping[str, str]:
-    """What comes of each attack; the whole table in one event loop."""
+def outcomes(entry_point: EntryPoint, attacks: Iterable[str], clients: Clients) -> Mapping[str, str]:
+    """Return the outcome of each attack; all run in one event loop."""
 
     async def work() -> dict[str, str]:
         try:
-            return {attack: await door(attack, way) for attack in attacks}
+            return {attack: await entry_point(attack, clients) for attack in attacks}
         finally:
-            await way.http.aclose()
+            await clients.http.aclose()
 
     return asyncio.run(work())
 
 
-@pytest.mark.parametrize("door", doors.HOSTS)
-def test_a_host_that_is_not_public_is_refused_in_every_spelling(door: str, wire: Wire):
-    found = outcomes(doors.HOSTS[door], hosts.REFUSED, Way(wire))
+@pytest.mark.parametrize("entry_point", doors.HOSTS)
+def test_non_public_host_is_refused_in_every_spelling(entry_point: str, wire: Wire):
+    results = outcomes(doors.HOSTS[entry_point], hosts.REFUSED, Clients(wire))
 
-    assert {host: outcome for host, outcome in found.items() if outcome not in SAID_NO} == {}
-    assert [address for address in wire.dialled if address[0] != "93.184.216.34"] == []
-
-
-@pytest.mark.parametrize("door", doors.HOSTS)
-def test_a_public_host_is_dialled_at_the_address_that_was_checked(door: str, wire: Wire):
-    found = outcomes(doors.HOSTS[door], hosts.PUBLIC, Way(wire))
-
-    assert set(found.values()).isdisjoint({"address_refused", "refused"})
-    assert {address for address, _ in wire.dialled} == {"93.184.216.34"}
+    assert {host: outcome for host, outcome in results.items() if outcome not in REFUSALS} == {}
+    assert [address for address in wire.connections if address[0] != "93.184.216.34"] == []
 
 
-@pytest.mark.parametrize("door", doors.URLS)
-def test_an_address_that_is_disguised_leads_nowhere_private(door: str, wire: Wire):
-    found = outcomes(doors.URLS[door], urls.DISGUISED, Way(wire))
+@pytest.mark.parametrize("entry_point", doors.HOSTS)
+def test_public_host_is_connected_to_at_the_checked_address(entry_point: str, wire: Wire):
+    results = outcomes(doors.HOSTS[entry_point], hosts.PUBLIC, Clients(wire))
 
-    assert len(found) == len(urls.DISGUISED)
-    assert {address for address, _ in wire.dialled} <= {"93.184.216.34"}
-    assert "" not in found.values()
-
-
-@pytest.mark.parametrize("door", [name for name in doors.URLS if name not in ("Invoke's proxy", "Crawler's proxy")])
-def test_only_addresses_of_the_web_are_asked(door: str, wire: Wire):
-    found = outcomes(doors.URLS[door], urls.OTHER_SCHEMES, Way(wire))
-
-    assert {url: outcome for url, outcome in found.items() if not outcome} == {}
-    assert wire.dialled == []
+    assert set(results.values()).isdisjoint({"address_refused", "refused"})
+    assert {address for address, _ in wire.connections} == {"93.184.216.34"}
 
 
-@pytest.mark.parametrize("door", doors.URLS)
-def test_no_door_of_the_web_leads_to_ports_where_something_else_is_spoken(door: str, wire: Wire):
+@pytest.mark.parametrize("entry_point", doors.URLS)
+def test_disguised_url_never_connects_to_a_private_address(entry_point: str, wire: Wire):
+    results = outcomes(doors.URLS[entry_point], urls.DISGUISED, Clients(wire))
+
+    assert len(results) == len(urls.DISGUISED)
+    assert {address for address, _ in wire.connections} <= {"93.184.216.34"}
+    assert "" not in results.values()
+
+
+@pytest.mark.parametrize(
+    "entry_point", [name for name in doors.URLS if name not in ("Invoke's proxy", "Crawler's proxy")]
+)
+def test_url_with_another_scheme_than_http_is_refused(entry_point: str, wire: Wire):
+    results = outcomes(doors.URLS[entry_point], urls.OTHER_SCHEMES, Clients(wire))
+
+    assert {url: outcome for url, outcome in results.items() if not outcome} == {}
+    assert wire.connections == []
+
+
+@pytest.mark.parametrize("entry_point", doors.URLS)
+def test_url_with_a_port_of_another_protocol_is_refused(entry_point: str, wire: Wire):
     attacks = [f"http://public.example:{port}/" for port in urls.OTHER_PORTS]
 
-    found = outcomes(doors.URLS[door], attacks, Way(wire))
+    results = outcomes(doors.URLS[entry_point], attacks, Clients(wire))
 
-    assert {url: outcome for url, outcome in found.items() if outcome not in SAID_NO} == {}
-    assert {port for _, port in wire.dialled} <= {80}
+    assert {url: outcome for url, outcome in results.items() if outcome not in REFUSALS} == {}
+    assert {port for _, port in wire.connections} <= {80}
 
 
 @pytest.mark.parametrize("url", [url for url in urls.OTHER_SCHEMES if "://" in url and url.isprintable()])
-def test_a_model_sends_its_browser_to_addresses_of_the_web_only(url: str):
+def test_browser_address_with_another_scheme_than_http_is_refused(url: str):
     with pytest.raises(ActionFailed, match=r"not a (valid|web) address"):
         parse_web_address(url)
 
@@ -82,31 +84,31 @@ def test_a_model_sends_its_browser_to_addresses_of_the_web_only(url: str):
 @pytest.mark.parametrize(
     "variable", ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"]
 )
-@pytest.mark.parametrize("door", doors.HOSTS)
-def test_a_proxy_that_the_environment_names_is_no_way_for_tools(
-    door: str, variable: str, wire: Wire, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("entry_point", doors.HOSTS)
+def test_tools_ignore_a_proxy_in_the_environment(
+    entry_point: str, variable: str, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv(variable, "http://198.51.100.7:3128")
 
-    outcomes(doors.HOSTS[door], hosts.PUBLIC, Way(wire))
+    outcomes(doors.HOSTS[entry_point], hosts.PUBLIC, Clients(wire))
 
-    assert {address for address, _ in wire.dialled} == {"93.184.216.34"}
+    assert {address for address, _ in wire.connections} == {"93.184.216.34"}
 
 
-# -- what an operator names -------------------------------------------------------------------------------------------
-async def by_a_base_url(host: str, way: Way) -> str:
-    """As tools ask at `TOOL_*_BASE_URL`, and sandboxes and RAGFlow where the settings say."""
+# -- hosts of an operator ----------------------------------------------------------------------------------------------
+async def by_base_url(host: str, clients: Clients) -> str:
+    """Send a trusted request, as to `TOOL_*_BASE_URL`, sandboxes and RAGFlow."""
     try:
-        await way.http.send(HttpCall("GET", f"http://{host}/", trusted=True))
+        await clients.http.send(HttpCall("GET", f"http://{host}/", trusted=True))
     except ToolError as error:
         return error.code
     return ""
 
 
-async def by_ssh(host: str, way: Way) -> str:
+async def by_ssh(host: str, clients: Clients) -> str:
     settings = SshSettings(host=host, username="u", password=SecretStr("p"))
     try:
-        await SshSandbox(settings, way.guard, resolve=way.wire.resolve).run(
+        await SshSandbox(settings, clients.guard, resolve=clients.wire.resolve).run(
             Program("python", "def main(): ...", {}, 1, "k")
         )
     except ToolError as error:
@@ -114,19 +116,19 @@ async def by_ssh(host: str, way: Way) -> str:
     return ""
 
 
-OPERATORS: Mapping[str, Door] = {"a base URL": by_a_base_url, "a machine of programs": by_ssh}
+OPERATORS: Mapping[str, EntryPoint] = {"a base URL": by_base_url, "a machine of programs": by_ssh}
 
 
-@pytest.mark.parametrize("door", OPERATORS)
-def test_not_even_an_operator_leads_us_to_what_tells_a_machine_its_keys(door: str, wire: Wire):
-    found = outcomes(OPERATORS[door], [*hosts.OFF_LIMITS, *hosts.OFF_LIMITS_BY_NAME], Way(wire))
+@pytest.mark.parametrize("entry_point", OPERATORS)
+def test_operator_host_of_a_metadata_service_is_refused(entry_point: str, wire: Wire):
+    results = outcomes(OPERATORS[entry_point], [*hosts.OFF_LIMITS, *hosts.OFF_LIMITS_BY_NAME], Clients(wire))
 
-    assert {host: outcome for host, outcome in found.items() if not outcome} == {}
-    assert wire.dialled == []
+    assert {host: outcome for host, outcome in results.items() if not outcome} == {}
+    assert wire.connections == []
 
 
-@pytest.mark.parametrize("door", OPERATORS)
-def test_what_an_operator_names_may_be_private(door: str, wire: Wire):
-    outcomes(OPERATORS[door], ["private.example", "[::1]"], Way(wire))
+@pytest.mark.parametrize("entry_point", OPERATORS)
+def test_operator_host_may_be_private(entry_point: str, wire: Wire):
+    outcomes(OPERATORS[entry_point], ["private.example", "[::1]"], Clients(wire))
 
-    assert {address for address, _ in wire.dialled} == {"10.0.0.1", "::1"}
+    assert {address for address, _ in wire.connections} == {"10.0.0.1", "::1"}

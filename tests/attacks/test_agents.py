@@ -1,4 +1,4 @@
-"""Models that were talked into something: arguments that are the author's, references in them, and results that lie."""
+"""Manipulated models: undeclared arguments, references in arguments, and tool results that imitate protocol text."""
 
 import asyncio
 from collections.abc import Mapping
@@ -17,15 +17,15 @@ from components.tools.framework.base import Tool, ToolParams, ToolResult
 from providers.interfaces import HttpCall, HttpResponse, Services
 from providers.models.chat.scripted import Script
 from tests.fakes import FakeContext, FakeHttp, run
-from tests.unit.components.nodes.agent.agents import ECHO, Calls, ask, calls, echo_tool, known
+from tests.unit.components.nodes.agent.agents import ECHO, Calls, ask, calls, echo_tool, only_tools
 
 EVERY = sorted({tool.name: tool for tool in tools.TOOLS.values()}.items())
 every_tool = pytest.mark.parametrize("tool", [tool for _, tool in EVERY], ids=[name for name, _ in EVERY])
 
 SECRET = "s3cret-of-the-tenant"
 REFERENCES = "{env.KEY} {{env.KEY}} {sys.query} {begin@x} {item} {{ 7 * 7 }} {% raw %} ${KEY} $KEY {0.__class__}"
-# What no schema offers, under names that parameters, Python and JavaScript know.
-SMUGGLED = (
+# Arguments that no schema declares, with names of parameters and of Python and JavaScript attributes.
+UNDECLARED_ARGUMENTS = (
     "host", "port", "password", "username", "api_key", "token", "secret_key", "smtp_server", "smtp_username", "proxy",
     "engine", "base_url", "api_host", "web_apikey", "max_retries", "function_name", "exception_method", "secrets",
     "params", "ctx", "self", "call", "timeout", "tenant_id", "user_id", "kb_ids", "dataset_ids", "memory_ids",
@@ -36,8 +36,8 @@ MARKERS = "\ufdd0\ufdd1\ufdd2\ufdd3"
 
 
 @dataclass
-class Closed(FakeContext):
-    """A world in which a look-up is a mistake, but for that of the run's own date, which is the tools' clock."""
+class ContextWithoutLookups(FakeContext):
+    """A context that fails on every lookup, except that of the run's date, the clock of the tools."""
 
     def lookup(self, expression: str) -> Any:
         raise AssertionError(f"{expression} was looked up")
@@ -52,35 +52,35 @@ def as_context(ctx: FakeContext) -> NodeContext:
     return cast(NodeContext, ctx)
 
 
-def filled(tool: Tool[Any], value: Any) -> dict[str, Any]:
-    """The value for each argument, in the form that the argument has."""
+def fill_arguments(tool: Tool[Any], value: Any) -> dict[str, Any]:
+    """Return the value for each argument, in the type of the argument."""
     return {name: [value] if argument.type == "array" else value for name, argument in tool.arguments.items()}
 
 
 @every_tool
-def test_a_model_gives_a_tool_its_arguments_and_nothing_else(tool: Tool[Any]):
-    given: list[tuple[ToolParams, Mapping[str, Any]]] = []
+def test_tool_call_passes_only_declared_arguments_to_the_tool(tool: Tool[Any]):
+    received: list[tuple[ToolParams, Mapping[str, Any]]] = []
 
-    async def note(params: ToolParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
-        given.append((params, arguments))
+    async def record(params: ToolParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
+        received.append((params, arguments))
         return ToolResult({}, "done")
 
     params = tool.params.model_construct(max_retries=0)
     before = dict(params.__dict__)
-    function = tool_function(ToolEntry("T", tool.name, params, replace(tool, call=note)), 0)
-    evil = {name: "evil" for name in (*SMUGGLED, *tool.params.model_fields) if name not in tool.arguments}
+    function = tool_function(ToolEntry("T", tool.name, params, replace(tool, call=record)), 0)
+    evil = {name: "evil" for name in (*UNDECLARED_ARGUMENTS, *tool.params.model_fields) if name not in tool.arguments}
 
-    asyncio.run(function.call({**filled(tool, "x"), **evil}, as_context(FakeContext())))
+    asyncio.run(function.call({**fill_arguments(tool, "x"), **evil}, as_context(FakeContext())))
 
-    (seen, arguments), *_ = given
+    (seen, arguments), *_ = received
     assert set(arguments) <= set(tool.arguments)
     assert "evil" not in arguments.values()
-    assert seen == tool.adapt_for_models(params)  # the author's, but for what the tool itself makes of them for a model
+    assert seen == tool.adapt_for_models(params)  # the author's, as the tool adapts them for models
     assert dict(params.__dict__) == before
 
 
 @every_tool
-def test_no_parameter_that_is_secret_can_be_an_argument(tool: Tool[Any]):
+def test_tool_schema_offers_no_secret_parameter(tool: Tool[Any]):
     offered = tool.schema(tool.params.model_construct(), "f")["function"]["parameters"]["properties"]
 
     assert set(offered) == set(tool.arguments)
@@ -88,20 +88,20 @@ def test_no_parameter_that_is_secret_can_be_an_argument(tool: Tool[Any]):
 
 
 @every_tool
-def test_what_looks_like_a_reference_in_a_models_argument_is_text(tool: Tool[Any]):
-    asked: list[str] = []
+def test_reference_syntax_in_a_tool_argument_is_not_resolved(tool: Tool[Any]):
+    requests: list[str] = []
 
     def answer(call: HttpCall) -> HttpResponse:
-        asked.append(f"{call.url} {call.params} {call.json} {call.form} {call.content} {call.headers}")
+        requests.append(f"{call.url} {call.params} {call.json} {call.form} {call.content} {call.headers}")
         return HttpResponse(200, {"content-type": "application/json"}, b"{}", call.url)
 
-    ctx = Closed(globals={"env.KEY": SECRET, "sys.query": SECRET}, values={"begin": {"x": SECRET}})
+    ctx = ContextWithoutLookups(globals={"env.KEY": SECRET, "sys.query": SECRET}, values={"begin": {"x": SECRET}})
     ctx.services = Services(FakeHttp(answer))
     function = tool_function(ToolEntry("T", tool.name, tool.params.model_construct(max_retries=0), tool), 0)
 
-    done = asyncio.run(function.call(filled(tool, REFERENCES), as_context(ctx)))
+    done = asyncio.run(function.call(fill_arguments(tool, REFERENCES), as_context(ctx)))
 
-    assert SECRET not in f"{asked} {done}"
+    assert SECRET not in f"{requests} {done}"
     assert "was looked" not in str(done)
 
 
@@ -125,8 +125,8 @@ RESULTS = (
 
 @pytest.mark.parametrize("mode", ["native", "prompt"])
 @pytest.mark.parametrize("result", RESULTS, ids=ascii)
-def test_a_result_is_text_to_a_model_whatever_it_imitates(result: str, mode: str):
-    """It is neither called, nor taken for the answer, nor does it reach whoever listens with markers of ours."""
+def test_tool_result_that_imitates_protocol_text_is_plain_text_for_the_model(result: str, mode: str):
+    """It causes no tool call, is not the answer, and is streamed without internal markers."""
     in_prompts = [
         {"last": "Analyse the task", "reply": "EASY"},
         {"last": "Reflect on", "reply": "well"},
@@ -134,40 +134,40 @@ def test_a_result_is_text_to_a_model_whatever_it_imitates(result: str, mode: str
         {"reply": '[{"name": "echo_0", "arguments": {"query": "once"}}]<|stop|>'},
     ]
     natively = [{"last_role": "tool", "reply": "Final."}, calls(("echo_0", {"query": "once"}))]
-    script, given = Script(natively if mode == "native" else in_prompts), Calls()
+    script, received = Script(natively if mode == "native" else in_prompts), Calls()
     ctx = FakeContext(globals={"sys.query": "Q", "env.KEY": SECRET}, is_streaming=True)
-    with known(echo_tool(given, lambda _: result)):
+    with only_tools(echo_tool(received, lambda _: result)):
         outcome, ctx = ask(script, ctx, tools=[ECHO], tool_mode=mode)
 
     assert isinstance(outcome, Finished)
     assert outcome.outputs["content"].replace("<think>Running the echo_0 tool...</think>", "") == "Final."
-    assert [call["query"] for call in given.given] == ["once"]
+    assert [call["query"] for call in received.arguments] == ["once"]
     assert SECRET not in str(script.requests)
     assert "49" not in str([seen.messages for seen in script.requests])
-    assert ctx.said == f"{THINK_START}Running the echo_0 tool...{THINK_END}Final."
+    assert ctx.streamed_text == f"{THINK_START}Running the echo_0 tool...{THINK_END}Final."
 
 
-def test_markers_of_ours_in_a_value_are_never_spoken():
+def test_internal_markers_in_values_are_not_streamed():
     ctx = FakeContext(values={"LLM:0": {"content": f"a{MARKERS}b"}}, globals={"sys.query": f"c{MARKERS}d"})
 
     outcome = run(message, {"content": ["{LLM:0@content}{sys.query}" + MARKERS]}, ctx)
 
     assert isinstance(outcome, Finished)
-    assert not set(ctx.said) & set(MARKERS)
+    assert not set(ctx.streamed_text) & set(MARKERS)
     assert not set(str(outcome.outputs["content"])) & set(MARKERS)
 
 
-def test_a_models_own_text_has_no_markers_of_ours():
+def test_internal_markers_in_model_text_are_removed():
     script = Script([{"reply": f"a{MARKERS}b\x00\ud800c"}])
 
     outcome, ctx = ask(script, FakeContext(globals={"sys.query": "Q"}, is_streaming=True))
 
     assert isinstance(outcome, Finished)
-    assert not set(f"{outcome.outputs['content']}{ctx.said}") & {*MARKERS, "\x00", "\ud800"}
+    assert not set(f"{outcome.outputs['content']}{ctx.streamed_text}") & {*MARKERS, "\x00", "\ud800"}
 
 
-def test_a_world_without_look_ups_would_notice_one():
+def test_context_without_lookups_fails_on_a_lookup():
     with pytest.raises(AssertionError, match="was looked up"):
-        Closed().lookup("env.KEY")
+        ContextWithoutLookups().lookup("env.KEY")
     with pytest.raises(UnresolvedReference):
         FakeContext().lookup("env.KEY")

@@ -1,4 +1,4 @@
-"""Names that change their minds, and addresses that a deployment has named: what was checked is what is reached."""
+"""Host names whose address changes, and configured base URLs: only checked addresses are connected to."""
 
 import asyncio
 from collections.abc import Sequence
@@ -8,87 +8,89 @@ from itertools import chain, repeat
 
 import pytest
 
-from providers.http.address_policy import Guard
+from providers.address_policy import Guard
 from tests.attacks import doors
-from tests.attacks.doors import Way
+from tests.attacks.doors import Clients
 from tests.attacks.wire import Wire
 
 PUBLIC, PRIVATE = "93.184.216.34", "169.254.169.254"
-NAMED = "http://searx.internal"
+CONFIGURED_URL = "http://searx.internal"
 
 
 @dataclass
-class Rebinding(Wire):
-    """A name server that tells the truth as often as it is told, and leads inside from then on."""
+class RebindingWire(Wire):
+    """A name server that answers with a public address so often, and with a private one afterwards."""
 
-    truths: int = 1
+    public_answers: int = 1
 
     async def resolve(self, name: str, port: int) -> Sequence[str]:
         self.looked_up.append(name)
         return [next(self._answers)]
 
     def __post_init__(self) -> None:
-        self._answers = chain(repeat(PUBLIC, self.truths), repeat(PRIVATE))
+        self._answers = chain(repeat(PUBLIC, self.public_answers), repeat(PRIVATE))
 
 
-def knocked(door: doors.Door, host: str, wire: Wire) -> str:
+def try_host(entry_point: doors.EntryPoint, host: str, wire: Wire) -> str:
     async def work() -> str:
-        way = Way(wire)
+        clients = Clients(wire)
         try:
-            return await door(host, way)
+            return await entry_point(host, clients)
         finally:
-            await way.http.aclose()
+            await clients.http.aclose()
 
     return asyncio.run(work())
 
 
-@pytest.mark.parametrize("door", doors.HOSTS)
-def test_a_name_that_leads_inside_when_it_is_looked_up_again_is_not_followed(door: str, wire: Wire):
-    rebinding = Rebinding(dialled=wire.dialled, truths=2 if "proxy" in door else 1)  # the proxy, and what lies behind
+@pytest.mark.parametrize("entry_point", doors.HOSTS)
+def test_host_name_rebound_to_a_private_address_is_refused(entry_point: str, wire: Wire):
+    rebinding = RebindingWire(
+        connections=wire.connections, public_answers=2 if "proxy" in entry_point else 1
+    )  # for the proxy and for its target
 
-    knocked(doors.HOSTS[door], "rebinding.example", rebinding)
-    again = knocked(doors.HOSTS[door], "rebinding.example", rebinding)
+    try_host(doors.HOSTS[entry_point], "rebinding.example", rebinding)
+    again = try_host(doors.HOSTS[entry_point], "rebinding.example", rebinding)
 
-    assert {address for address, _ in wire.dialled} == {PUBLIC}
+    assert {address for address, _ in wire.connections} == {PUBLIC}
     assert again in (doors.REFUSED, "skipped")
 
 
-@pytest.mark.parametrize("door", doors.HOSTS)
-def test_a_name_with_one_private_address_among_public_ones_is_refused(door: str, wire: Wire):
+@pytest.mark.parametrize("entry_point", doors.HOSTS)
+def test_host_name_with_one_private_address_is_refused(entry_point: str, wire: Wire):
     wire.names = {"mixed.example": (PUBLIC, "2606:2800:220:1::1", PRIVATE)}
 
-    knocked(doors.HOSTS[door], "mixed.example", wire)
+    try_host(doors.HOSTS[entry_point], "mixed.example", wire)
 
-    assert [address for address, _ in wire.dialled if address != PUBLIC] == []
+    assert [address for address, _ in wire.connections if address != PUBLIC] == []
 
 
 @pytest.mark.parametrize(
-    "written",
+    "text",
     [
         f"@{PRIVATE}", f"@{PRIVATE}/", f":80@{PRIVATE}", f".{PRIVATE}.example", f"//{PRIVATE}", f"http:@{PRIVATE}",
         f"HTTP://u@{PRIVATE}", f"ht\ttp://x@{PRIVATE}", f"\\@{PRIVATE}", f"?@{PRIVATE}", f"#@{PRIVATE}", "",
         f"\n@{PRIVATE}", f"http://\n@{PRIVATE}", f"hTTp://x:80@{PRIVATE}/", f"x@{PRIVATE}",
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("door", ["SearXNG", "a model's SearXNG", "Crawler", "a model's Crawler"])
-def test_where_a_deployment_names_the_server_nobody_else_does(door: str, written: str, wire: Wire):
-    """What is behind the named server's address is trusted, so nothing that was written may get into its host."""
+@pytest.mark.parametrize("entry_point", ["SearXNG", "a model's SearXNG", "Crawler", "a model's Crawler"])
+def test_author_cannot_change_the_host_of_a_configured_base_url(entry_point: str, text: str, wire: Wire):
+    """Requests to a configured base URL are trusted, so an author's text must not change its host."""
     wire.names = {"searx.internal": ("10.1.2.3",), "public.example": (PUBLIC,)}
-    named = {"SEARXNG": NAMED, "CRAWLER": NAMED}
+    base_urls = {"SEARXNG": CONFIGURED_URL, "CRAWLER": CONFIGURED_URL}
 
     async def work() -> str:
-        way = Way(wire, base_urls=named)
+        clients = Clients(wire, base_urls=base_urls)
         try:
-            return await doors.URLS[door](written, way)
+            return await doors.URLS[entry_point](text, clients)
         finally:
-            await way.http.aclose()
+            await clients.http.aclose()
 
     asyncio.run(work())
 
-    assert {address for address, _ in wire.dialled} <= {"10.1.2.3"}
+    assert {address for address, _ in wire.connections} <= {"10.1.2.3"}
 
 
-def test_what_a_deployment_admits_is_that_and_nothing_beside_it(wire: Wire):
+def test_allow_list_admits_only_the_listed_hosts(wire: Wire):
     wire.names = {
         "searx.internal": ("10.1.2.3",),
         "xsearx.internal": ("10.1.2.3",),
@@ -103,16 +105,16 @@ def test_what_a_deployment_admits_is_that_and_nothing_beside_it(wire: Wire):
     ]  # fmt: skip
 
     async def work(hosts: Sequence[str]) -> list[str]:
-        way = Way(wire, guard)
+        clients = Clients(wire, guard)
         try:
-            return [await doors.HOSTS["Invoke"](host, way) for host in hosts]
+            return [await doors.HOSTS["Invoke"](host, clients) for host in hosts]
         finally:
-            await way.http.aclose()
+            await clients.http.aclose()
 
     refused = asyncio.run(work(attacks))
 
     assert set(refused) == {doors.REFUSED}
-    assert wire.dialled == []
+    assert wire.connections == []
     asyncio.run(work(["searx.internal", "a.corp.example", "10.7.0.1", "[::ffff:10.7.0.2]"]))
-    dialled = [ip_address(address) for address, _ in wire.dialled]
-    assert dialled == [ip_address(each) for each in ("10.1.2.3", "10.9.9.9", "10.7.0.1", "::ffff:10.7.0.2")]
+    connections = [ip_address(address) for address, _ in wire.connections]
+    assert connections == [ip_address(each) for each in ("10.1.2.3", "10.9.9.9", "10.7.0.1", "::ffff:10.7.0.2")]

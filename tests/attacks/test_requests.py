@@ -1,4 +1,4 @@
-"""Texts that want to become a part of the protocol around them: of heads, queries, letters and file names."""
+"""Injection into protocols: request heads, queries, email headers and file names."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -11,7 +11,7 @@ from api.agents.files import _disposition_name
 from canvas.errors import ToolError
 from components.nodes.data.invoke import InvokeParams, invoke
 from components.tools.email.message import OutgoingEmail, encode_message, parse_address, parse_addresses
-from providers.http.address_policy import Guard
+from providers.address_policy import Guard
 from providers.http.client import HttpClient
 from providers.interfaces import Services
 from providers.models.chat.catalogue import AccountModel, VendorAccount, open_chat, resolve
@@ -19,23 +19,23 @@ from providers.models.transport.clients import close_connections
 from providers.models.transport.http1 import request_bytes
 from providers.models.types.chat import ChatRequest
 from tests.attacks.doors import _as_context
-from tests.attacks.wire import HERE, Served, reply, served, tls
+from tests.attacks.wire import LOCALHOST, LocalServer, local_server, reply, tls
 from tests.fakes import FakeContext
 
-ADMITTED = Guard(allowed=(HERE,))
+ADMITTED = Guard(allowed=(LOCALHOST,))
 SMUGGLED = "X-Smuggled"
-BREAKS = (
+LINE_BREAKS = (
     f"a\r\n{SMUGGLED}: 1", f"a\n{SMUGGLED}: 1", f"a\r{SMUGGLED}: 1", f"a\r\n\r\nGET /{SMUGGLED} HTTP/1.1\r\n\r\n",
     f"a\x00{SMUGGLED}", f"a\x0b{SMUGGLED}: 1", f"a\x0c{SMUGGLED}: 1", f"a\u2028{SMUGGLED}: 1", f"a\u010a{SMUGGLED}: 1",
     f"a\u560d\u560a{SMUGGLED}: 1", f"a%0d%0a{SMUGGLED}: 1", f"a\\r\\n{SMUGGLED}: 1", f"a\x85{SMUGGLED}: 1",
 )  # fmt: skip
 
 
-def sent(**params: Any) -> tuple[str, list[bytes]]:
-    """What Invoke reports, and the heads that a server has seen."""
+def send_invoke(**params: Any) -> tuple[str, list[bytes]]:
+    """Run Invoke; return its outcome, and the request heads that the server received."""
 
-    async def work() -> tuple[str, Served]:
-        async with served(reply(b"ok")) as server:
+    async def work() -> tuple[str, LocalServer]:
+        async with local_server(reply(b"ok")) as server:
             http = HttpClient(ADMITTED, tls=tls())
             stored = {"url": server.url(), **params}
             stored["url"] = stored["url"].replace("http://here", server.url()[:-1])
@@ -48,24 +48,24 @@ def sent(**params: Any) -> tuple[str, list[bytes]]:
             finally:
                 await http.aclose()
 
-    told, server = asyncio.run(work())
-    return told, [asked.head for asked in server.asked]
+    outcome_text, server = asyncio.run(work())
+    return outcome_text, [requests.head for requests in server.requests]
 
 
-@pytest.mark.parametrize("text", BREAKS, ids=ascii)
+@pytest.mark.parametrize("text", LINE_BREAKS, ids=ascii)
 @pytest.mark.parametrize(
-    "place", ["value", "name", "cookie", "query", "key", "path", "fragment", "host", "user", "agent"]
+    "position", ["value", "name", "cookie", "query", "key", "path", "fragment", "host", "user", "agent"]
 )
-def test_nothing_that_is_written_begins_a_line_of_a_requests_head(text: str, place: str):
+def test_line_breaks_in_parameters_add_no_request_header(text: str, position: str):
     variables = {"query": {"key": "k", "value": text}, "key": {"key": text, "value": "v"}}
     headers = {"value": {"X-A": text}, "name": {text: "v"}, "cookie": {"Cookie": text}, "host": {"Host": text},
                "agent": {"User-Agent": text}}  # fmt: skip
-    urls = {"path": f"http://here/{text}", "fragment": f"http://here/#{text}", "user": f"http://{text}@{HERE}:1/"}
+    urls = {"path": f"http://here/{text}", "fragment": f"http://here/#{text}", "user": f"http://{text}@{LOCALHOST}:1/"}
 
-    _, heads = sent(
-        url=urls.get(place, "http://here/"),
-        headers=headers.get(place, {}),
-        variables=[variables[place]] if place in variables else [],
+    _, heads = send_invoke(
+        url=urls.get(position, "http://here/"),
+        headers=headers.get(position, {}),
+        variables=[variables[position]] if position in variables else [],
     )
 
     assert len(heads) <= 1
@@ -79,8 +79,8 @@ def test_nothing_that_is_written_begins_a_line_of_a_requests_head(text: str, pla
 @pytest.mark.parametrize(
     "name", ["Content-Length", "transfer-encoding", "Connection", "Upgrade", "TE", "Expect", " Content-Length"]
 )
-def test_what_frames_a_request_is_ours(name: str):
-    _, heads = sent(method="post", headers={name: "chunked" if "transfer" in name else "1"}, body="hello")
+def test_framing_headers_of_the_author_are_ignored(name: str):
+    _, heads = send_invoke(method="post", headers={name: "chunked" if "transfer" in name else "1"}, body="hello")
 
     (head,) = heads
     assert head.lower().count(b"content-length:") == 1
@@ -92,18 +92,21 @@ def test_what_frames_a_request_is_ours(name: str):
 @pytest.mark.parametrize(
     "header", [(b"a", b"b\r\nc: d"), (b"a\r\nb", b"c"), (b"a b", b"c"), (b"", b"c"), (b"a", b"\x00"), (b"a:", b"b")]
 )
-def test_a_models_request_has_one_line_for_each_header(header: tuple[bytes, bytes]):
+def test_malformed_header_of_a_model_request_is_refused(header: tuple[bytes, bytes]):
     with pytest.raises(ValueError, match="one line"):
         request_bytes("POST", b"/", [header], b"")
 
 
 # -- models -----------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_a_model_that_redirects_is_not_followed_and_gets_no_second_look_at_the_prompt(status: int):
-    """Its address is the operator's and may be private; where it points to is nobody's choice."""
+def test_redirect_of_a_model_server_is_not_followed(status: int):
+    """The operator chose the host, which may be private; nothing has checked the target of a redirect."""
 
     async def work() -> tuple[str, int, int]:
-        async with served(reply(b"{}")) as inside, served(reply(status=status, Location=inside.url("/x"))) as first:
+        async with (
+            local_server(reply(b"{}")) as target,
+            local_server(reply(status=status, Location=target.url("/x"))) as first,
+        ):
             account = VendorAccount(
                 "OpenAI-API-Compatible",
                 base_url=first.url("/v1"),
@@ -111,34 +114,36 @@ def test_a_model_that_redirects_is_not_followed_and_gets_no_second_look_at_the_p
                 models={"m": AccountModel()},
             )
             model = open_chat(resolve("m@OpenAI-API-Compatible", [account]))
-            said = await model.complete(ChatRequest([{"role": "user", "content": "the prompt"}], retries=0))
+            completion = await model.complete(ChatRequest([{"role": "user", "content": "the prompt"}], retries=0))
             await close_connections()
-            return said.text, len(first.asked), len(inside.asked)
+            return completion.text, len(first.requests), len(target.requests)
 
-    text, asked, inside = asyncio.run(work())
+    text, requests, target = asyncio.run(work())
 
-    assert inside == 0
-    assert asked == 1
+    assert target == 0
+    assert requests == 1
     assert "redirects are not followed" in text
     assert "s3cret" not in text
 
 
-# -- letters ----------------------------------------------------------------------------------------------------------
-def letter(**more: Any) -> OutgoingEmail:
+# -- email ------------------------------------------------------------------------------------------------------------
+def email(**more: Any) -> OutgoingEmail:
     fields = {"sender": "a@x.test", "sender_name": "A", "subject": "S", "html": "H", "key": "k", **more}
     return OutgoingEmail(to=["b@x.test"], cc=[], **fields)
 
 
 @pytest.mark.parametrize(
-    "text", [*BREAKS, "a\r\nBcc: evil@x.test", "=?utf-8?q?a=0D=0ABcc:_evil@x.test?=", "a\n.\nMAIL FROM:<x>"], ids=ascii
+    "text",
+    [*LINE_BREAKS, "a\r\nBcc: evil@x.test", "=?utf-8?q?a=0D=0ABcc:_evil@x.test?=", "a\n.\nMAIL FROM:<x>"],
+    ids=ascii,
 )
 @pytest.mark.parametrize("field", ["subject", "sender_name"])
-def test_nothing_that_is_written_begins_a_line_of_a_letters_head(text: str, field: str):
-    whole = encode_message(letter(**{field: text}), datetime(2026, 1, 1, tzinfo=UTC))
+def test_line_breaks_in_email_fields_add_no_header(text: str, field: str):
+    whole = encode_message(email(**{field: text}), datetime(2026, 1, 1, tzinfo=UTC))
 
     head = message_from_bytes(whole)
     assert set(head.keys()) == {"Content-Type", "MIME-Version", "From", "To", "Subject", "Date", "Message-ID"}
-    assert not {b"\r", b"\n"} & {bytes([letter]) for line in whole.split(b"\r\n") for letter in line}
+    assert not {b"\r", b"\n"} & {bytes([byte]) for line in whole.split(b"\r\n") for byte in line}
 
 
 @pytest.mark.parametrize(
@@ -151,12 +156,12 @@ def test_nothing_that_is_written_begins_a_line_of_a_letters_head(text: str, fiel
     ],
     ids=ascii,
 )  # fmt: skip
-def test_an_address_is_one_address_or_none(address: str):
+def test_invalid_email_address_is_refused(address: str):
     with pytest.raises(ToolError, match="Invalid email address"):
         parse_address(address)
 
 
-def test_a_list_of_addresses_has_only_addresses():
+def test_email_address_list_with_an_invalid_entry_is_refused():
     with pytest.raises(ToolError):
         parse_addresses("a@x.test, b@x.test\r\nBcc evil")
     assert parse_addresses('"x, y" <a@x.test>; b@x.test\n c@x.test') == ["a@x.test", "b@x.test", "c@x.test"]
@@ -164,12 +169,12 @@ def test_a_list_of_addresses_has_only_addresses():
 
 # -- downloads --------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
-    "name", [*BREAKS, 'a"; filename="b.exe', "a; x=y", "a\\", "../../a", "é\r\n", "%0d%0a"], ids=ascii
+    "name", [*LINE_BREAKS, 'a"; filename="b.exe', "a; x=y", "a\\", "../../a", "é\r\n", "%0d%0a"], ids=ascii
 )
-def test_a_files_name_stays_within_its_quotes(name: str):
-    said = _disposition_name(name)
+def test_download_file_name_cannot_leave_its_quotes(name: str):
+    disposition = _disposition_name(name)
 
-    assert said.startswith('; filename="')
-    plain = said.removeprefix('; filename="').partition('"')[0]
+    assert disposition.startswith('; filename="')
+    plain = disposition.removeprefix('; filename="').partition('"')[0]
     assert not set(plain) - set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-")
-    assert not {"\r", "\n", "\0"} & set(said)
+    assert not {"\r", "\n", "\0"} & set(disposition)

@@ -1,4 +1,4 @@
-"""Vendors that send back what they were given: keys in errors, in results, in other spellings, cut in the middle."""
+"""Vendors that send keys back: in errors, in results, in other encodings, cut in the middle."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ from tests.fakes import FakeContext, FakeHttp
 
 KEY = 's3cret/k3y+"0123&456=789é'
 SPELLINGS = (KEY, quote(KEY, safe=""), quote_plus(KEY), json.dumps(KEY, ensure_ascii=False)[1:-1])
-# tool -> what it needs beside a question, and which parameter is the key
+# tool -> the parameter that is its key, and other required parameters
 TOOLS: dict[str, tuple[str, dict[str, Any]]] = {
     "BGPT": ("api_key", {}),
     "DeepL": ("auth_key", {}),
@@ -29,7 +29,7 @@ TOOLS: dict[str, tuple[str, dict[str, Any]]] = {
     "TuShare": ("token", {}),
     "Jin10": ("secret_key", {}),
 }
-ECHOES = {
+VENDOR_REPLIES = {
     "as an error": lambda text: HttpResponse(
         401, {"content-type": "text/plain"}, text.encode(), "https://vendor.test/"
     ),
@@ -49,29 +49,29 @@ ECHOES = {
 }
 
 
-@pytest.mark.parametrize("echo", ECHOES)
+@pytest.mark.parametrize("reply_kind", VENDOR_REPLIES)
 @pytest.mark.parametrize("name", TOOLS)
-def test_a_key_that_comes_back_is_not_shown(name: str, echo: str):
-    field, more = TOOLS[name]
+def test_key_sent_back_by_a_vendor_is_not_shown(name: str, reply_kind: str):
+    field, other_params = TOOLS[name]
     tool = tools.find(name)
     assert tool is not None
-    reply = ECHOES[echo]
+    reply = VENDOR_REPLIES[reply_kind]
 
     def answer(call: HttpCall) -> HttpResponse:
-        asked.append(call)
+        requests.append(call)
         if reply is None:
             raise HttpFailed(f"https://vendor.test: cannot connect with {' '.join(SPELLINGS)}")
         return reply(" ".join(SPELLINGS))
 
-    asked: list[HttpCall] = []
+    requests: list[HttpCall] = []
     ctx = FakeContext(services=Services(FakeHttp(answer)), limits={name: 5.0})
-    params = {"query": "x", "text": "x", "max_retries": 0, "delay_after_error": 0, field: KEY, **more}
+    params = {"query": "x", "text": "x", "max_retries": 0, "delay_after_error": 0, field: KEY, **other_params}
 
     outcome: Any = asyncio.run(
         cast(Any, tool_component(tool).run(tool.params.model_validate(params), cast(NodeContext, ctx)))
     )
 
-    assert asked
+    assert requests
     assert isinstance(outcome, Finished | Failed)
     shown = f"{outcome} {ctx.reference_store} {ctx.inputs} {ctx.traces} {tool.params.model_validate(params)!r}"
     assert [spelling for spelling in (*SPELLINGS, KEY[:10]) if spelling in shown] == []

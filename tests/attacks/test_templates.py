@@ -1,4 +1,4 @@
-"""Templates that want out of their sandbox, or want all the time and memory there is."""
+"""Templates that try to escape from their sandbox, or to use all time and memory."""
 
 import asyncio
 from collections.abc import Iterator
@@ -12,9 +12,9 @@ from components.text.templates.jinja import RenderFailed, TemplateTooCostly
 from providers.isolation.limited_process import ProcessPool
 from tests.limited_work import render
 
-MOST_SECONDS = 10.0  # of computing; a budget is well under one on a machine that has nothing else to do
+MAX_SECONDS = 10.0  # of computing; a template within its budget takes less than one
 
-# Ways from a value to the interpreter. Each either fails or renders nothing of it.
+# Paths from a value to the interpreter. Each fails or renders nothing of it.
 ESCAPES = (
     "{{ ''.__class__ }}",
     "{{ ''['__class__'] }}",
@@ -62,9 +62,9 @@ ESCAPES = (
     "{% from 'os' import system %}{{ system('id') }}",
     "{% extends '/etc/passwd' %}",
 )
-OUTSIDE = ("<class", "__globals__", "root:", "__builtins__", "<module", "mappingproxy", "<frame", "jinja2.")
+LEAKS = ("<class", "__globals__", "root:", "__builtins__", "<module", "mappingproxy", "<frame", "jinja2.")
 
-# Little text, much work. Each is refused for its price, or cheap after all.
+# Short templates with much work. Each is refused as too costly, or is cheap after all.
 _DOUBLED = "{% set ns = namespace(a=START, b=START) %}{% for i in range(60) %}{% set ns.a = GROW %}{% set ns.b = "
 _TWICE = _DOUBLED.replace("START", "[1]").replace("GROW", "[ns.a, ns.a]") + "[ns.b, ns.b] %}{% endfor %}"
 _PAIRS = _DOUBLED.replace("START", "(1,)").replace("GROW", "(ns.a, ns.a)") + "(ns.b, ns.b) %}{% endfor %}"
@@ -136,7 +136,7 @@ BOMBS = (
 )
 
 
-# Values of very many levels: what reads them recurses in C, and an interpreter that does not stop there is gone.
+# Deeply nested values: functions that recurse over them in C can crash the interpreter.
 _LEVELS = "{% set ns = namespace(a=(1,), b=(1,)) %}{% for i in range(4000) %}" + "".join(
     f"{{% set ns.{name} = {'(' * 40}ns.{name}{',)' * 40} %}}" for name in "ab"
 )
@@ -214,7 +214,7 @@ DEEP = (
 )
 
 
-# What comes in from outside costs no source, and may be long.
+# Values may be long, whatever the length of the template.
 LONG = 600_000
 VALUES = {
     "A": "a" * LONG, "T": "<>" * (LONG // 2), "C": "<!---->" * (LONG // 7), "B": "b" * (LONG // 2) + "a",
@@ -222,7 +222,7 @@ VALUES = {
     "H": "a-" * (LONG // 2), "S": " " * LONG, "L": ",a" * (LONG // 2), "N": "\u00a0" * LONG, "X": "\x1f" * LONG,
     "Y": "\u00a0a" * (LONG // 2),
 }  # fmt: skip
-ON_VALUES = (
+CALLS_ON_LONG_VALUES = (
     "T|striptags", "C|striptags", "(T|safe).striptags()", "A|wordwrap(1)", "H|wordwrap(9)", "S|wordwrap(9)",
     "N|wordwrap(1)", "X|wordwrap(1)", "Y|wordwrap(1)", "N|wordwrap(79)", "('a' ~ N ~ 'a')|wordwrap(1)",
     "[A]|pprint", "([[1]] * 200000)|pprint", "[[[[[[[[[[[[([[1]] * 60000)]]]]]]]]]]]]|pprint",
@@ -240,8 +240,8 @@ ON_VALUES = (
 )  # fmt: skip
 
 
-def rendered(source: str) -> str:
-    """The text; nothing where rendering fails, for the author's text then stands as it is written."""
+def render_or_empty(source: str) -> str:
+    """Render a template; return an empty text if rendering fails."""
     try:
         return jinja.render(source, {}, VALUES)
     except (RenderFailed, NodeFailure):
@@ -249,48 +249,48 @@ def rendered(source: str) -> str:
 
 
 @pytest.mark.parametrize("source", ESCAPES)
-def test_nothing_beyond_its_values_can_be_seen_from_a_template(source: str):
-    text = rendered(source)
+def test_template_cannot_reach_objects_beyond_its_values(source: str):
+    text = render_or_empty(source)
 
-    assert not any(word in text for word in OUTSIDE)
+    assert not any(word in text for word in LEAKS)
 
 
 @pytest.mark.parametrize("source", BOMBS, ids=range(len(BOMBS)))
-def test_no_template_takes_long(source: str):
+def test_costly_template_is_stopped_in_bounded_time(source: str):
     began = process_time()
 
-    text = rendered(source)
+    text = render_or_empty(source)
 
-    assert process_time() - began < MOST_SECONDS
+    assert process_time() - began < MAX_SECONDS
     assert len(text) <= jinja.BUDGET
 
 
 @pytest.fixture(scope="module")
-def elsewhere() -> Iterator[ProcessPool]:
-    """Where a template ends a process that is not the test's own."""
+def child_process() -> Iterator[ProcessPool]:
+    """A child process that a template may crash."""
     pool = ProcessPool(1)
     yield pool
     pool.close()
 
 
 @pytest.mark.parametrize("source", DEEP, ids=range(len(DEEP)))
-def test_no_template_ends_its_process_with_values_of_many_levels(source: str, elsewhere: ProcessPool):
-    _, seconds = asyncio.run(elsewhere.run(render, source))
+def test_deeply_nested_value_in_a_template_does_not_crash_its_process(source: str, child_process: ProcessPool):
+    _, seconds = asyncio.run(child_process.run(render, source))
 
-    assert seconds < MOST_SECONDS
+    assert seconds < MAX_SECONDS
 
 
 @pytest.mark.parametrize("text", ["lorem ipsum " * 3000, "a\u00a0b " * 9000, "https://example.com/" + "a" * 2000])
-def test_an_ordinary_text_can_be_wrapped(text: str):
+def test_ordinary_text_is_wrapped_without_loss(text: str):
     wrapped = jinja.render("{{ T|wordwrap(79) }}", {}, {"T": text})
 
     assert "".join(wrapped.split()) == "".join(text.split())
 
 
 @pytest.mark.parametrize("levels", [90, 200])
-def test_a_value_of_many_levels_is_refused_and_one_of_some_is_not(levels: int):
-    grown = "{% set ns = namespace(a=1) %}{% for i in range(LEVELS) %}{% set ns.a = (ns.a,) %}{% endfor %}"
-    source = grown.replace("LEVELS", str(levels)) + "{{ [ns.a]|unique|list|length }}"
+def test_template_value_is_refused_only_above_the_nesting_limit(levels: int):
+    nesting = "{% set ns = namespace(a=1) %}{% for i in range(LEVELS) %}{% set ns.a = (ns.a,) %}{% endfor %}"
+    source = nesting.replace("LEVELS", str(levels)) + "{{ [ns.a]|unique|list|length }}"
 
     if levels < jinja.MAX_LEVELS:
         assert jinja.render(source, {}, {}) == "1"
@@ -299,22 +299,22 @@ def test_a_value_of_many_levels_is_refused_and_one_of_some_is_not(levels: int):
             jinja.render(source, {}, {})
 
 
-@pytest.mark.parametrize("expression", ON_VALUES)
-def test_no_value_makes_a_call_take_long(expression: str):
+@pytest.mark.parametrize("expression", CALLS_ON_LONG_VALUES)
+def test_filter_call_on_a_long_value_ends_in_bounded_time(expression: str):
     began = process_time()
 
-    rendered(f"{{{{ ({expression})|string|length }}}}")
+    render_or_empty(f"{{{{ ({expression})|string|length }}}}")
 
-    assert process_time() - began < MOST_SECONDS
+    assert process_time() - began < MAX_SECONDS
 
 
 @pytest.mark.parametrize("source", [_TWICE + "{% if ns.a == ns.b %}{% endif %}", _PAIRS + "{{ {ns.a: 1} }}", BOMBS[11]])
-def test_what_would_never_end_is_refused_for_its_price(source: str):
+def test_endless_template_is_refused_as_too_costly(source: str):
     with pytest.raises(TemplateTooCostly):
         jinja.render(source, {}, {})
 
 
-def test_a_template_with_very_many_references_is_refused_and_a_long_text_with_some_is_not():
+def test_template_with_too_many_references_is_refused_and_a_long_text_is_not():
     names = [f"env.{number:x}" for number in range(9_000)]
     texts = dict.fromkeys(names, "v")
 
@@ -328,8 +328,8 @@ def test_a_template_with_very_many_references_is_refused_and_a_long_text_with_so
 @pytest.mark.parametrize(
     "value", ["{{ 7 * 7 }}", "{% raw %}", "{env.KEY}", "{sys.query}", "{{ ''.__class__ }}", "ref_0_"]
 )
-def test_a_value_is_never_a_template(value: str):
-    """Whatever a reference brings stands as it is, beside Jinja and inside of it."""
+def test_template_syntax_in_a_value_is_not_rendered(value: str):
+    """The value of a reference is inserted unchanged, beside Jinja and inside of it."""
     texts = {"sys.query": value}
 
     assert templates.render("{{ 1 + 1 }} {sys.query}", texts) == f"2 {value}"

@@ -1,4 +1,4 @@
-"""Nobody connects, starts a program or unpacks a file but the modules of one list."""
+"""Only listed modules connect, start programs or unpack files."""
 
 import ast
 from collections.abc import Iterator
@@ -25,15 +25,15 @@ CALLS = frozenset({
     "eval", "exec", "compile", "execv", "execve", "fork", "getaddrinfo", "import_module", "open_connection",
     "open_unix_connection", "popen", "posix_spawn", "spawnv", "start_server", "system", "unpack_archive",
 })  # fmt: skip
-METHODS_TOO = CALLS - {"compile", "eval", "exec"}  # of a regular expression or of a transaction, these are harmless
+METHODS = CALLS - {"compile", "eval", "exec"}  # methods with these names are harmless
 
 
-def used(source: str) -> set[str]:
-    """What a source uses of these, imports inside functions and for type checking among it."""
-    return {name for node in ast.walk(ast.parse(source)) for name in _used(node)}
+def find_uses(source: str) -> set[str]:
+    """Return the listed names that a source uses, also in functions and under TYPE_CHECKING."""
+    return {name for node in ast.walk(ast.parse(source)) for name in _uses_of(node)}
 
 
-def _used(node: ast.AST) -> Iterator[str]:
+def _uses_of(node: ast.AST) -> Iterator[str]:
     match node:
         case ast.Import(names=names):
             yield from (library for each in names for library in _libraries(each.name))
@@ -41,7 +41,7 @@ def _used(node: ast.AST) -> Iterator[str]:
             yield from (library for each in names for library in _libraries(f"{module}.{each.name}"))
         case ast.Call(func=ast.Name(id=name)) if name in CALLS:
             yield f"{name}()"
-        case ast.Call(func=ast.Attribute(attr=name)) if name in METHODS_TOO:
+        case ast.Call(func=ast.Attribute(attr=name)) if name in METHODS:
             yield f"{name}()"
         case _:
             return
@@ -54,20 +54,24 @@ def _libraries(imported: str) -> Iterator[str]:
 @cache
 def modules() -> dict[str, set[str]]:
     found = (path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
-    return {str(path.relative_to(ROOT)): used(path.read_text("utf-8")) for path in found}
+    return {str(path.relative_to(ROOT)): find_uses(path.read_text("utf-8")) for path in found}
 
 
-def test_only_modules_of_the_list_reach_out():
+def test_only_listed_modules_use_network_process_and_archive_libraries():
     unlisted = {
-        path: sorted(left)
+        path: sorted(unlisted_names)
         for path, names in modules().items()
-        if (left := names - OURS.get(path.partition("/")[0], set()) - getattr(WAYS_OUT.get(path), "names", set()))
+        if (
+            unlisted_names := names
+            - OURS.get(path.partition("/")[0], set())
+            - getattr(WAYS_OUT.get(path), "names", set())
+        )
     }
 
     assert unlisted == {}
 
 
-def test_the_list_names_nothing_that_is_not_used():
+def test_list_of_ways_out_contains_only_used_names():
     known = modules()
     unused = {path: sorted(way.names - known[path]) for path, way in WAYS_OUT.items() if path in known}
 
@@ -92,12 +96,12 @@ def test_the_list_names_nothing_that_is_not_used():
         ("from lxml import etree", "lxml"),
     ],
 )
-def test_whoever_reached_out_would_be_found(source: str, name: str):
-    assert used(source) == {name}
+def test_import_or_call_that_reaches_out_is_detected(source: str, name: str):
+    assert find_uses(source) == {name}
 
 
 @pytest.mark.parametrize(
     "source", ["re.compile('a')", "tx.exec(sql)", "from urllib.parse import quote", "import socketry"]
 )
-def test_others_are_left_alone(source: str):
-    assert used(source) == set()
+def test_harmless_import_or_call_is_not_detected(source: str):
+    assert find_uses(source) == set()

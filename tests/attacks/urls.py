@@ -1,6 +1,6 @@
-"""Addresses that say one thing and mean another. Whoever parses them otherwise than whoever connects is lost."""
+"""Disguised URLs: parsers disagree about their host."""
 
-# What is written where a public host seems to be meant: wherever it leads, it is not to a private address.
+# These seem to name a public host; none may lead to a private address.
 DISGUISED = (
     "http://public.example@127.0.0.1/",
     "http://public.example:80@127.0.0.1/",
@@ -64,5 +64,5 @@ OTHER_SCHEMES = (
     "ht\ntp://public.example/",
 )
 
-# Public hosts at ports where something else than a web server listens.
+# Ports of other protocols than HTTP.
 OTHER_PORTS = (21, 22, 23, 25, 110, 143, 465, 587, 2525, 3306, 5432, 6379, 6667, 11211, 27017)

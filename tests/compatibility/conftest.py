@@ -1,4 +1,4 @@
-"""An engine that plays recorded cases, shared by the tests of one module."""
+"""An engine that runs recorded cases, shared by the tests of one module."""
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -24,7 +24,7 @@ def fixtures() -> Fixtures:
 
 @pytest.fixture(scope="module")
 def switches() -> Mapping[str, bool]:
-    """Settings that a module's engine has beside the defaults."""
+    """Settings of a module's engine that differ from the defaults."""
     return {}
 
 
@@ -49,5 +49,5 @@ def engine(
 
 @pytest.fixture(scope="module")
 def verdict_of(engine: Engine, fixtures: Fixtures) -> Callable[[Case], Verdict]:
-    """What comes of playing a case."""
+    """A function that runs a case and returns its verdict."""
     return lambda case: judge(engine, fixtures, case)

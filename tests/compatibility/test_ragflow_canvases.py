@@ -1,6 +1,6 @@
-"""RAGFlow's own canvases, as they are: they load, they are valid, and they run to their end with a scripted model.
+"""RAGFlow's own canvases, unchanged: they load, are valid, and run to their end with a scripted model.
 
-The world around them is scripted too: a knowledge base that knows one thing, and a sandbox that answers any program.
+The other services are scripted as well: a knowledge base with one chunk, and a sandbox that answers any program.
 """
 
 import json
@@ -27,28 +27,28 @@ REFUSED = {
     "exesql": "For the security reason, it does not support database named rag_flow.",
     "web_search_assistant": "SerpApi API key does not support empty value.",
 }
-DRAWN = ("dfx_picture_parser", "questions_category", "subaget", "switch")
-PLAYED_BELOW = ("all", "user_interaction")
+DRAWN_CANVASES = ("dfx_picture_parser", "questions_category", "subaget", "switch")
+TESTED_SEPARATELY = ("all", "user_interaction")
 CANVASES = sorted(path.stem for path in RAGFLOW.rglob("*.json"))
-FAILS = {"iteration": "generate:0@structured_content must be an array"}  # as recorded: the document says so
-REPLIES = {"stock_market_research_assistant": "Not Found"}  # anything else would ask the real stock exchange
-REPLY = '{"answer": "fine"}'  # good for those who want JSON, too
+FAILS = {"iteration": "generate:0@structured_content must be an array"}  # as recorded
+REPLIES = {"stock_market_research_assistant": "Not Found"}  # any other reply would call the real stock exchange
+REPLY = '{"answer": "fine"}'  # valid for nodes that expect JSON, too
 
 
-class World(Fixtures):
-    """What stands around the canvases."""
+class ScriptedFixtures(Fixtures):
+    """The scripted services of the canvases."""
 
     def of_tenant(self, tenant_id: UUID, common: Services) -> Services:
-        return replace(super().of_tenant(tenant_id, common), retriever=Shelf(), sandbox=Oracle())
+        return replace(super().of_tenant(tenant_id, common), retriever=FakeKnowledgeBase(), sandbox=FakeSandbox())
 
 
-class Shelf:
+class FakeKnowledgeBase:
     async def search(self, search: RetrievalQuery) -> Mapping[str, Any]:
         chunk = {"chunk_id": "1", "content": "Tea is a drink.", "doc_id": "d", "docnm_kwd": "tea.md"}
         return {"chunks": [chunk], "doc_aggs": [{"doc_name": "tea.md", "doc_id": "d", "count": 1}]}
 
 
-class Oracle:
+class FakeSandbox:
     is_repeatable = True
 
     async def run(self, program: Program) -> ProgramResult:
@@ -58,34 +58,34 @@ class Oracle:
 
 @pytest.fixture(scope="module")
 def fixtures() -> Fixtures:
-    return World()
+    return ScriptedFixtures()
 
 
-def test_every_canvas_of_theirs_is_here():
+def test_all_ragflow_canvases_are_present():
     assert len(CANVASES) == 21
-    assert set(REFUSED) | set(DRAWN) | set(PLAYED_BELOW) < set(CANVASES)
+    assert set(REFUSED) | set(DRAWN_CANVASES) | set(TESTED_SEPARATELY) < set(CANVASES)
 
 
 @pytest.mark.parametrize("name", [name for name in CANVASES if name not in REFUSED])
-def test_it_is_valid(name: str):
+def test_ragflow_canvas_is_valid(name: str):
     document = parsing.parse(document_of(name))
 
     assert [str(error) for error in check.errors_of(findings_of(document))] == []
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_their_executor_refuses_is_refused_with_the_same_reason(name: str):
+def test_canvas_refused_by_ragflow_is_refused_with_the_same_reason(name: str):
     errors = check.errors_of(findings_of(parsing.parse(document_of(name))))
 
     assert any(REFUSED[name] in error.message for error in errors)
 
 
-@pytest.mark.parametrize("name", [name for name in CANVASES if name not in (*REFUSED, *FAILS, *PLAYED_BELOW)])
-def test_it_runs_to_its_end(name: str, engine: Engine, fixtures: Fixtures, tmp_path: Path):
+@pytest.mark.parametrize("name", [name for name in CANVASES if name not in (*REFUSED, *FAILS, *TESTED_SEPARATELY)])
+def test_ragflow_canvas_runs_to_its_end(name: str, engine: Engine, fixtures: Fixtures, tmp_path: Path):
     inputs = {"tz": {"type": "file", "value": [{"id": "f", "name": "part.dxf", "mime_type": "text/plain"}]}}
-    begins = {"query": "What is tea?", "inputs": inputs if name == "dfx_picture_parser" else {}}
+    request = {"query": "What is tea?", "inputs": inputs if name == "dfx_picture_parser" else {}}
 
-    (run,) = played(engine, fixtures, tmp_path, name, begins)
+    (run,) = run_conversation(engine, fixtures, tmp_path, name, request)
 
     assert (run.error, run.waiting) == ("", None)
     assert run.events[-1]["event"] == "workflow_finished"
@@ -93,20 +93,20 @@ def test_it_runs_to_its_end(name: str, engine: Engine, fixtures: Fixtures, tmp_p
 
 
 @pytest.mark.parametrize("name", FAILS)
-def test_what_fails_upstream_fails_here_with_the_same_reason(
+def test_canvas_that_fails_in_ragflow_fails_with_the_same_reason(
     name: str, engine: Engine, fixtures: Fixtures, tmp_path: Path
 ):
-    (run,) = played(engine, fixtures, tmp_path, name, {"query": "Tea"})
+    (run,) = run_conversation(engine, fixtures, tmp_path, name, {"query": "Tea"})
 
     assert run.error.startswith(FAILS[name])
 
 
-def test_a_form_in_the_middle_is_asked_and_answered(engine: Engine, fixtures: Fixtures, tmp_path: Path):
-    asked, run = played(
+def test_canvas_with_a_form_waits_and_continues_with_the_answer(engine: Engine, fixtures: Fixtures, tmp_path: Path):
+    first, run = run_conversation(
         engine, fixtures, tmp_path, "user_interaction", {"query": "Tea"}, {"inputs": {"instructions": "Go"}}
     )
 
-    assert asked.waiting is not None
+    assert first.waiting is not None
     assert (run.error, run.waiting) == ("", None)
     assert run.answer
 
@@ -128,48 +128,49 @@ DEMOS: dict[str, tuple[list[dict[str, Any]], str]] = {
 
 
 @pytest.mark.parametrize("demo", DEMOS)
-def test_the_canvas_with_everything_plays_each_of_its_demos_to_the_end(
+def test_demo_of_the_canvas_with_all_nodes_runs_to_its_end(
     demo: str, engine: Engine, fixtures: Fixtures, tmp_path: Path
 ):
-    answers, said = DEMOS[demo]
+    answers, expected = DEMOS[demo]
     turns = [{"query": "开始"}, {"inputs": {"demo": demo}}, *({"inputs": answer} for answer in answers)]
 
-    *asked, last = played(engine, fixtures, tmp_path, "all", *turns)
+    *first, last = run_conversation(engine, fixtures, tmp_path, "all", *turns)
 
-    assert all(turn.waiting is not None and not turn.error for turn in asked)
+    assert all(turn.waiting is not None and not turn.error for turn in first)
     assert (last.error, last.waiting) == ("", None)
     assert last.events[-1]["event"] == "workflow_finished"
-    assert said in last.answer
+    assert expected in last.answer
 
 
-# -- in other words --------------------------------------------------------------------------------------------------
+# -- helpers ---------------------------------------------------------------------------------------------------------
 def file_of(name: str) -> Path:
     (found,) = RAGFLOW.rglob(f"{name}.json")
     return found
 
 
 def document_of(name: str) -> Any:
-    """The document, with a model where its author left the choice open."""
+    """Return the document of a canvas, with a model where its author left it empty."""
     return dsl_of(json.loads(file_of(name).read_text(encoding="utf-8")))
 
 
-def dsl_of(written: Any) -> Any:
-    match written:
+def dsl_of(case: Any) -> Any:
+    match case:
         case dict():
             return {
-                key: "m@Scripted" if key == "llm_id" and value == "" else dsl_of(value)
-                for key, value in written.items()
+                key: "m@Scripted" if key == "llm_id" and value == "" else dsl_of(value) for key, value in case.items()
             }
         case list():
-            return [dsl_of(item) for item in written]
+            return [dsl_of(item) for item in case]
         case _:
-            return written
+            return case
 
 
-def played(engine: Engine, fixtures: Fixtures, folder: Path, name: str, *turns: Mapping[str, Any]) -> list[ObservedRun]:
-    """The turns of one conversation with a canvas."""
-    nothing = {"events": [], "outputs": {}, "answer": "", "globals": {}, "history": []}
-    written = {
+def run_conversation(
+    engine: Engine, fixtures: Fixtures, folder: Path, name: str, *turns: Mapping[str, Any]
+) -> list[ObservedRun]:
+    """Run the turns of one conversation with a canvas."""
+    empty = {"events": [], "outputs": {}, "answer": "", "globals": {}, "history": []}
+    case = {
         "name": name,
         "match": "sequence",
         "dsl_file": str(file_of(name).relative_to(RECORDINGS)),
@@ -178,10 +179,10 @@ def played(engine: Engine, fixtures: Fixtures, folder: Path, name: str, *turns: 
         "runs": turns,
         "llm": [{"user": {"regex": "查知识库"}, "reply": "Retrieval"}, {"reply": REPLIES.get(name, REPLY)}],
         "file_store": {"f": "0\nSECTION"},
-        "expect": {"runs": [nothing for _ in turns]},
+        "expect": {"runs": [empty for _ in turns]},
     }
     file = folder / "case.json"
-    file.write_text(json.dumps(written), encoding="utf-8")
-    seen = run_case(engine, fixtures, load_case(file, RECORDINGS))
-    assert isinstance(seen, ObservedCase), seen.message if isinstance(seen, Refusal) else seen
-    return list(seen.runs)
+    file.write_text(json.dumps(case), encoding="utf-8")
+    observed = run_case(engine, fixtures, load_case(file, RECORDINGS))
+    assert isinstance(observed, ObservedCase), observed.message if isinstance(observed, Refusal) else observed
+    return list(observed.runs)

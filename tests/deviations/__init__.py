@@ -1,1 +1,1 @@
-"""One engine for all of these tests: it ends behind the last of them."""
+"""One engine for all of these tests: it ends after the last of them."""

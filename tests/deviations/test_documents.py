@@ -1,4 +1,4 @@
-"""Stored canvases that are refused or accepted where the reference does otherwise, and what searches leave empty."""
+"""Stored canvases that are refused or accepted unlike in the reference, and empty search results."""
 
 from typing import Any
 
@@ -8,11 +8,11 @@ from canvas.document import parsing
 from canvas.errors import InvalidCanvas
 from canvas.validation import check
 from components.checks.check import findings_of
-from tests.deviations.told import Stage, Told, drawn, recorded, says, states
+from tests.deviations.told import CaseResult, CaseRunner, covers_rows, dsl_of, load_recorded_case, message_params
 
 
 def refusal_of(document: Any) -> str:
-    """Why a document is refused; "" if it is accepted."""
+    """Return why a document is refused, or "" if it is accepted."""
     try:
         errors = check.errors_of(findings_of(parsing.parse(document)))
     except InvalidCanvas as refused:
@@ -23,60 +23,65 @@ def refusal_of(document: Any) -> str:
 # -- accepts_more ----------------------------------------------------------------------------------------------------
 
 
-@states("accepts_more", case="invalid_missing_retrieval")
-def test_a_document_needs_no_list_of_references(told: Told):
-    assert (told.answer, told.error) == ("x", "")
+@covers_rows("accepts_more", case="invalid_missing_retrieval")
+def test_document_without_retrieval_list_is_accepted(result: CaseResult):
+    assert (result.answer, result.error) == ("x", "")
 
 
-@states("accepts_more", "invalid_invoke_method")
+@covers_rows("accepts_more", "invalid_invoke_method")
 @pytest.mark.parametrize("method", ["patch", "delete", "PATCH"])
-def test_a_request_may_patch_and_delete(method: str):
-    document = recorded("invalid_invoke_method").document_at("")
+def test_invoke_accepts_the_methods_patch_and_delete(method: str):
+    document = load_recorded_case("invalid_invoke_method").document_at("")
     document["components"]["X:1"]["obj"]["params"]["method"] = method
 
     assert refusal_of(document) == ""
 
 
-@states("accepts_more")
+@covers_rows("accepts_more")
 @pytest.mark.parametrize("missing", ["path", "history", "retrieval", "globals", "variables"])
-def test_a_document_needs_no_state_of_earlier_runs(missing: str):
-    document = {"path": [], "history": [], "retrieval": [], **drawn("begin -> Message:Out", {"Message:Out": says("x")})}
+def test_document_without_run_state_is_accepted(missing: str):
+    document = {
+        "path": [],
+        "history": [],
+        "retrieval": [],
+        **dsl_of("begin -> Message:Out", {"Message:Out": message_params("x")}),
+    }
     del document[missing]
 
     assert refusal_of(document) == ""
 
 
-@states("accepts_more")
-def test_a_graph_is_enough(stage: Stage):
+@covers_rows("accepts_more")
+def test_document_with_only_a_graph_is_accepted(case_runner: CaseRunner):
     nodes = [
         {"id": "begin", "data": {"label": "Begin", "name": "begin", "form": {}}},
         {"id": "Message:Out", "data": {"label": "Message", "name": "out", "form": {"content": ["from a graph"]}}},
     ]
     edges = [{"source": "begin", "target": "Message:Out", "sourceHandle": "start", "targetHandle": "end"}]
 
-    assert stage.play({"graph": {"nodes": nodes, "edges": edges}}).answer == "from a graph"
+    assert case_runner.run({"graph": {"nodes": nodes, "edges": edges}}).answer == "from a graph"
 
 
-@states("accepts_more")
-def test_an_answer_of_older_canvases_ends_the_turn_and_gives_the_next_query(stage: Stage):
-    params = {"Message:Out": says("you said {Answer:A@answer}")}
+@covers_rows("accepts_more")
+def test_answer_component_ends_the_turn_and_outputs_the_next_query(case_runner: CaseRunner):
+    params = {"Message:Out": message_params("you said {Answer:A@answer}")}
 
-    told = stage.play(drawn("begin -> Answer:A -> Message:Out", params), {"query": "hi"}, {"query": "more"})
+    result = case_runner.run(dsl_of("begin -> Answer:A -> Message:Out", params), {"query": "hi"}, {"query": "more"})
 
-    assert told.answers == ["", "you said more"]
+    assert result.answers == ["", "you said more"]
 
 
 # -- refused_earlier -------------------------------------------------------------------------------------------------
 
 
-@states("refused_earlier", "invalid_missing_begin")
-def test_a_document_without_a_beginning_is_refused_before_it_runs():
-    assert "begin" in refusal_of(recorded("invalid_missing_begin").document_at(""))
+@covers_rows("refused_earlier", "invalid_missing_begin")
+def test_document_without_begin_is_refused_before_it_runs():
+    assert "begin" in refusal_of(load_recorded_case("invalid_missing_begin").document_at(""))
 
 
-@states("refused_earlier")
-def test_an_edge_to_nowhere_is_refused_before_it_runs():
-    document = drawn("begin -> Message:Out", {"Message:Out": says("x")})
+@covers_rows("refused_earlier")
+def test_edge_to_a_missing_node_is_refused_before_the_run():
+    document = dsl_of("begin -> Message:Out", {"Message:Out": message_params("x")})
     document["components"]["Message:Out"]["downstream"] = ["Message:Gone"]
 
     assert "Message:Gone" in refusal_of(document)
@@ -85,13 +90,13 @@ def test_an_edge_to_nowhere_is_refused_before_it_runs():
 # -- empty_json ------------------------------------------------------------------------------------------------------
 
 
-@states("empty_json", case="retrieval_empty")
-def test_a_search_that_finds_nothing_leaves_an_empty_list(told: Told):
-    assert told.outputs("Retrieval:R") == {"formalized_content": "NOTHING FOUND", "json": []}
-    assert told.answer == "not grounded"
+@covers_rows("empty_json", case="retrieval_empty")
+def test_retrieval_without_results_outputs_an_empty_list(result: CaseResult):
+    assert result.outputs("Retrieval:R") == {"formalized_content": "NOTHING FOUND", "json": []}
+    assert result.answer == "not grounded"
 
 
-@states("empty_json", case="retrieval_two_turns")
-def test_what_an_earlier_turn_has_found_is_not_in_a_later_ones_list(told: Told):
-    assert [len(told.outputs("Retrieval:R", run)["json"]) for run in range(2)] == [2, 0]
-    assert told.answers == ["grounded", "not grounded"]
+@covers_rows("empty_json", case="retrieval_two_turns")
+def test_retrieval_results_of_an_earlier_turn_are_not_in_the_next(result: CaseResult):
+    assert [len(result.outputs("Retrieval:R", run)["json"]) for run in range(2)] == [2, 0]
+    assert result.answers == ["grounded", "not grounded"]

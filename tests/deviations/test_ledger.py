@@ -1,4 +1,4 @@
-"""Every row of the difference tables has a test, and so has every recorded case from which we mean to differ."""
+"""Every row of the difference tables has a test, and so has every recorded case with an intended difference."""
 
 import importlib
 import json
@@ -12,7 +12,7 @@ from tests.deviations.told import RECORDINGS
 E_ROWS = {f"E{number}" for number in range(1, 28)}
 QUIRKS = {f"Q{number}" for number in range(1, 16)}
 TOOL_ROWS = {f"T{number}" for number in range(1, 21)}
-NAMED = {
+NAMED_ROWS = {
     "accepts_more",
     "append_in_place",
     "cancel_end",
@@ -29,8 +29,8 @@ NAMED = {
 }
 
 
-def stated() -> Iterator[tuple[set[str], set[str]]]:
-    """(rows, cases) of every test in this folder; a case that is not played stands among the rows."""
+def covered() -> Iterator[tuple[set[str], set[str]]]:
+    """Yield (rows, cases) of every test in this folder; a case that does not run is one of the rows."""
     for file in sorted(Path(__file__).parent.glob("test_*.py")):
         module = importlib.import_module(f"tests.deviations.{file.stem}")
         for name, test in vars(module).items():
@@ -44,12 +44,12 @@ def _named(test: Any) -> tuple[set[str], set[str]]:
         match mark.args:
             case ["row", [param]]:
                 rows.update(param.values[0])
-            case [("row", "told"), [param]]:
+            case [("row", "result"), [param]]:
                 rows.update(param.values[0])
                 cases.add(param.values[1])
-            case ["told", names]:
+            case ["result", names]:
                 cases.update(names)
-            case [["told", *_] | ("told", *_), params]:
+            case [["result", *_] | ("result", *_), params]:
                 cases.update(values[0] for values in params)
             case _:
                 pass
@@ -57,24 +57,24 @@ def _named(test: Any) -> tuple[set[str], set[str]]:
 
 
 def recorded_deviations() -> dict[str, set[str]]:
-    """The rows that each recorded case names, for those that name any."""
+    """Return the rows of each recorded case that names any."""
     cases = (json.loads(file.read_text()) for file in (RECORDINGS / "cases").glob("*.json"))
     return {case["name"]: set(case["deviations"]) for case in cases if case["deviations"]}
 
 
-def test_every_row_has_a_test_and_no_test_names_a_row_that_is_none():
-    rows = {row for named, _ in stated() for row in named}
+def test_every_table_row_has_a_test_and_every_named_row_exists():
+    rows = {row for covered_rows, _ in covered() for row in covered_rows}
 
-    assert rows >= E_ROWS | QUIRKS | NAMED
-    assert rows - recorded_deviations().keys() <= E_ROWS | QUIRKS | NAMED | TOOL_ROWS
+    assert rows >= E_ROWS | QUIRKS | NAMED_ROWS
+    assert rows - recorded_deviations().keys() <= E_ROWS | QUIRKS | NAMED_ROWS | TOOL_ROWS
 
 
-def test_every_recorded_case_that_names_deviations_is_judged_by_them():
-    judged = defaultdict[str, set[str]](set)
-    for rows, cases in stated():
+def test_every_recorded_deviation_has_a_test_for_its_case():
+    tested = defaultdict[str, set[str]](set)
+    for rows, cases in covered():
         for case in cases | rows:
-            judged[case] |= rows
+            tested[case] |= rows
 
-    recorded = recorded_deviations()
-    assert len(recorded) > 80
-    assert {case: rows - judged[case] for case, rows in recorded.items() if rows - judged[case]} == {}
+    deviations = recorded_deviations()
+    assert len(deviations) > 80
+    assert {case: rows - tested[case] for case, rows in deviations.items() if rows - tested[case]} == {}

@@ -1,4 +1,4 @@
-"""Tools: numbers of sources, what a model reads, how often a vendor is asked, and what may be reached."""
+"""Tools: citation numbers, results for models, retries, vendors and MCP servers."""
 
 import asyncio
 from collections.abc import Mapping
@@ -25,40 +25,40 @@ from providers.interfaces import McpCall, McpToolDescription, Services
 from providers.mcp.headers import fill_headers
 from providers.mcp.results import text_of
 from providers.models.chat.scripted import Script
-from tests.deviations.told import states
+from tests.deviations.told import covers_rows
 from tests.fakes import FakeContext, FakeHttp, no_network, run
-from tests.unit.components.nodes.agent.agents import ECHO, Calls, Log, ask, calls, echo_tool, known
+from tests.unit.components.nodes.agent.agents import ECHO, Calls, Log, ask, calls, echo_tool, only_tools
 from tests.unit.components.tools.vendors import by_model, by_path, error_of, json_reply, outputs_of, reply, vendor
 
 
 def failing(error: Exception, **settings: Any) -> tuple[Tool[ToolParams], list[Mapping[str, Any]]]:
-    """A tool that never succeeds, and the calls it got."""
-    given: list[Mapping[str, Any]] = []
+    """Make a tool that always fails; return it with the list of its calls."""
+    received: list[Mapping[str, Any]] = []
 
     async def call(params: ToolParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
-        given.append(arguments)
+        received.append(arguments)
         raise error
 
     return Tool(
         "Failing", "fail", ToolParams, "Fails.", {}, call, effect="idempotent", empty_outputs=None, **settings
-    ), given
+    ), received
 
 
 # -- T1, T2, T3: sources and results ---------------------------------------------------------------------------------
 
 
-@states("T1")
-def test_the_first_source_keeps_a_number_that_a_later_one_asks_for():
-    crowd = [f"chunk-{number}" for number in range(300)]
+@covers_rows("T1")
+def test_citation_number_of_the_first_source_is_not_reassigned():
+    chunks = [f"chunk-{number}" for number in range(300)]
 
-    numbers = assign_numbers(crowd, {})
+    numbers = assign_numbers(chunks, {})
 
-    assert len(set(numbers.values())) == len(crowd)
+    assert len(set(numbers.values())) == len(chunks)
     assert assign_numbers(["another"], numbers)["another"] not in numbers.values()
 
 
-@states("T2")
-def test_a_tool_that_fails_leaves_nothing_of_its_last_round():
+@covers_rows("T2")
+def test_failed_tool_clears_its_outputs_of_the_previous_round():
     tool, _ = failing(ToolError("down"))
     ctx = FakeContext(previous={"formalized_content": "of the last round"})
 
@@ -68,18 +68,18 @@ def test_a_tool_that_fails_leaves_nothing_of_its_last_round():
     assert outcome.outputs["formalized_content"] is None
 
 
-@states("T3")
-def test_a_list_that_a_tool_finds_is_json_for_the_model():
+@covers_rows("T3")
+def test_list_result_of_a_tool_is_json_for_the_model():
     script = Script([{"last_role": "tool", "reply": "done"}, calls(("echo_0", {"query": "q"}))])
 
-    with known(echo_tool(Calls(), lambda _: ["é", {"k": None}])):
+    with only_tools(echo_tool(Calls(), lambda _: ["é", {"k": None}])):
         ask(script, tools=[ECHO])
 
     assert script.requests[1].messages[-1]["content"] == '["é", {"k": null}]'
 
 
-@states("T3")
-def test_a_list_that_a_model_may_give_says_what_it_holds():
+@covers_rows("T3")
+def test_array_argument_in_a_tool_schema_names_its_item_type():
     tool = tavily.TAVILY_SEARCH
 
     properties = tool.schema(tool.params(), "tavily_0")["function"]["parameters"]["properties"]
@@ -90,8 +90,8 @@ def test_a_list_that_a_model_may_give_says_what_it_holds():
 # -- T4, T5, T6: limits, retries, defaults ---------------------------------------------------------------------------
 
 
-@states("T4")
-def test_a_tool_has_its_time_once():
+@covers_rows("T4")
+def test_tool_time_limit_covers_all_its_retries():
     async def call(params: ToolParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
         await asyncio.Event().wait()
         raise AssertionError
@@ -106,33 +106,33 @@ def test_a_tool_has_its_time_once():
     )
 
 
-@states("T5")
-def test_nobody_waits_after_the_last_failure(monkeypatch: pytest.MonkeyPatch):
+@covers_rows("T5")
+def test_tool_does_not_wait_after_its_last_retry(monkeypatch: pytest.MonkeyPatch):
     waits: list[float] = []
 
     async def sleep(seconds: float) -> None:
         waits.append(seconds)
 
     monkeypatch.setattr("components.tools.framework.base.asyncio.sleep", sleep)
-    tool, given = failing(HttpFailed("busy", retryable=True))
+    tool, received = failing(HttpFailed("busy", retryable=True))
 
     by_model(tool, {"max_retries": 2, "delay_after_error": 7}, {}, FakeHttp(no_network))
 
-    assert (len(given), len(waits)) == (3, 2)
+    assert (len(received), len(waits)) == (3, 2)
 
 
-@states("T5")
+@covers_rows("T5")
 @pytest.mark.parametrize("error", [ToolError("bad key"), AddressRefused("private"), HttpFailed("404", retryable=False)])
-def test_what_stays_wrong_is_tried_once(error: Exception):
-    tool, given = failing(error)
+def test_permanent_tool_error_is_not_retried(error: Exception):
+    tool, received = failing(error)
 
     by_model(tool, {"max_retries": 5, "delay_after_error": 0}, {}, FakeHttp(no_network))
 
-    assert len(given) == 1
+    assert len(received) == 1
 
 
-@states("T6")
-def test_the_default_of_a_failed_tool_is_its_result():
+@covers_rows("T6")
+def test_default_value_replaces_the_result_of_a_failed_tool():
     tool, _ = failing(ToolError("down"))
     policy = {"exception_method": "comment", "exception_default_value": "later"}
 
@@ -145,8 +145,8 @@ def test_the_default_of_a_failed_tool_is_its_result():
 # -- T7 to T12: vendors ----------------------------------------------------------------------------------------------
 
 
-@states("T7")
-def test_the_news_channel_asks_for_news():
+@covers_rows("T7")
+def test_duckduckgo_news_channel_requests_news():
     found = {"results": [{"title": "T", "url": "https://e.test/", "excerpt": "News.", "date": 0, "source": "E"}]}
     http = by_path({"/news.js": json_reply(found), "duckduckgo.com/": reply("vqd='4-1'")})
 
@@ -156,8 +156,8 @@ def test_the_news_channel_asks_for_news():
     assert "News." in outputs["formalized_content"]
 
 
-@states("T8")
-def test_the_first_page_and_its_size_are_sent_and_snippets_are_shown():
+@covers_rows("T8")
+def test_google_sends_start_and_page_size_and_shows_snippets():
     about = {"about_this_result": {"source": {"description": "the site"}}, "snippet": "the page"}
     http = vendor(json_reply({"organic_results": [about]}))
 
@@ -168,15 +168,15 @@ def test_the_first_page_and_its_size_are_sent_and_snippets_are_shown():
     assert outputs["formalized_content"].endswith("the page")
 
 
-@states("T9")
-def test_no_articles_are_no_error():
+@covers_rows("T9")
+def test_pubmed_without_results_is_not_an_error():
     found = reply("<eSearchResult><Count>0</Count><IdList/></eSearchResult>")
 
     assert outputs_of(PUBMED, {"query": "q"}, vendor(found)) == {"formalized_content": "", "json": []}
 
 
-@states("T9")
-def test_an_abstract_is_shown_to_its_end():
+@covers_rows("T9")
+def test_pubmed_abstract_is_shown_completely():
     parts = "<AbstractText>First.</AbstractText><AbstractText>Last.</AbstractText>"
     article = f"<MedlineCitation><PMID>1</PMID><Article><Abstract>{parts}</Abstract></Article></MedlineCitation>"
     fetched = reply(f"<PubmedArticleSet><PubmedArticle>{article}</PubmedArticle></PubmedArticleSet>")
@@ -187,8 +187,8 @@ def test_an_abstract_is_shown_to_its_end():
     assert outputs["json"][0]["abstract"] == "First.\nLast."
 
 
-@states("T10")
-def test_one_request_in_the_nodes_own_language_brings_all_articles():
+@covers_rows("T10")
+def test_wikipedia_gets_all_articles_with_one_request_in_the_nodes_language():
     http = vendor(json_reply({"query": {"pages": {}}}))
 
     outputs_of(WIKIPEDIA, {"query": "q", "language": "de"}, http)
@@ -196,8 +196,8 @@ def test_one_request_in_the_nodes_own_language_brings_all_articles():
     assert [call.url for call in http.calls] == ["https://de.wikipedia.org/w/api.php"]
 
 
-@states("T11")
-def test_what_upstream_has_left_behind_works():
+@covers_rows("T11")
+def test_jin10_and_tushare_return_news():
     flashes = vendor(json_reply({"status": 200, "data": [{"data": {"content": "Gold up"}}]}))
     news = vendor(json_reply({"code": 0, "data": {"fields": ["content"], "items": [["Gold up"]]}}))
 
@@ -205,13 +205,13 @@ def test_what_upstream_has_left_behind_works():
     assert "Gold up" in outputs_of(TUSHARE, {"query": "gold"}, news)["formalized_content"]
 
 
-@states("T11")
-def test_a_vendor_that_is_gone_is_a_clear_error():
+@covers_rows("T11")
+def test_discontinued_vendor_fails_with_a_clear_error():
     assert "not available" in error_of(WENCAI, {"query": "q"}, FakeHttp(no_network))
 
 
-@states("T12")
-def test_the_weather_is_json():
+@covers_rows("T12")
+def test_qweather_output_is_json():
     found = {"city/lookup": json_reply({"code": "200", "location": [{"id": "101"}]})}
     now = json_reply({"code": "200", "now": {"temp": "21", "text": "Sunny"}})
 
@@ -223,21 +223,21 @@ def test_the_weather_is_json():
 # -- T17: MCP ----------------------------------------------------------------------------------------------------------
 
 
-@states("T17")
+@covers_rows("T17")
 @pytest.mark.parametrize(("value", "is_sent"), [("Bearer abra", True), ("rare", True), ("Bearer ", False), ("", False)])
-def test_only_a_header_that_carries_nothing_is_left_out(value: str, is_sent: bool):
+def test_mcp_header_is_omitted_only_without_a_value(value: str, is_sent: bool):
     assert fill_headers({"Authorization": value}, {}, {}).headers == ({"Authorization": value} if is_sent else {})
 
 
-@states("T17")
-def test_every_item_of_a_result_counts():
+@covers_rows("T17")
+def test_mcp_result_text_contains_every_item():
     content = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
 
     assert text_of(content, None, is_error=False) == "one\ntwo"
 
 
-@states("T17")
-def test_an_agent_closes_the_sessions_it_has_opened_also_where_it_fails():
+@covers_rows("T17")
+def test_failed_agent_closes_its_mcp_sessions():
     servers = Servers()
     ctx = FakeContext(globals={"sys.query": "Q"}, services=Services(FakeHttp(no_network), mcp=servers), log=Log())
     script = Script([{**calls(("add_0", {"a": 1})), "times": 1}, {"error": "**ERROR**: AUTH_ERROR - no"}])
@@ -249,7 +249,7 @@ def test_an_agent_closes_the_sessions_it_has_opened_also_where_it_fails():
 
 
 class Servers:
-    """Notes what becomes of MCP servers."""
+    """Records the calls to MCP servers, and their end."""
 
     def __init__(self) -> None:
         self.seen: list[str] = []

@@ -1,8 +1,8 @@
-"""What a canvas told when it was played through the real stack: rows, Celery tasks, events.
+"""Runs canvases through the real stack (rows, Celery tasks, events) and observes the results.
 
-told = stage.case("join_unequal_switch")                       # a recorded case
-told = stage.play(drawn("begin -> Message:Out", {"Message:Out": says("hi")}), {"query": "q"})
-assert told.answer == "hi"
+result = case_runner.case("join_unequal_switch")               # a recorded case
+result = case_runner.run(dsl_of("begin -> Message:Out", {"Message:Out": message_params("hi")}), {"query": "q"})
+assert result.answer == "hi"
 """
 
 import re
@@ -23,42 +23,42 @@ from cli.conformance.play import runner
 RECORDINGS = Path(__file__).parent.parent / "recordings"
 
 _SHORT = {"node_started": "+", "node_finished": "-"}
-_THOUGHT = re.compile("<think>(.*?)</think>", re.DOTALL)
+_REASONING = re.compile("<think>(.*?)</think>", re.DOTALL)
 _DATE = re.compile(r"[\d-]{10} [\d:]{8}")
 
-Texts = Callable[[str], str]
+TextFilter = Callable[[str], str]
 
 
-def states(*rows: str, case: str | None = None) -> pytest.MarkDecorator:
-    """What a test states: rows of the difference tables and, if it has one, the recorded case it plays as `told`.
+def covers_rows(*rows: str, case: str | None = None) -> pytest.MarkDecorator:
+    """Mark a test with the rows of the difference tables that it covers, and the recorded case of its `result`.
 
-    A recorded case that is looked at and not played stands among the rows.
+    A recorded case that the test reads and does not run is one of the rows.
     """
     name = "-".join(rows)
     if case is None:
         return pytest.mark.parametrize("row", [pytest.param(rows, id=name)], indirect=True)
-    return pytest.mark.parametrize(("row", "told"), [pytest.param(rows, case, id=f"{name}-{case}")], indirect=True)
+    return pytest.mark.parametrize(("row", "result"), [pytest.param(rows, case, id=f"{name}-{case}")], indirect=True)
 
 
-def recorded(name: str) -> Case:
-    """A recorded case."""
+def load_recorded_case(name: str) -> Case:
+    """Load a recorded case."""
     return load_case(RECORDINGS / "cases" / f"{name}.json", RECORDINGS)
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """A case that was played. What is asked about one run is asked about the last, unless `run` says otherwise."""
+class CaseResult:
+    """The observed result of a case. Methods about one run mean the last, unless `run` is given."""
 
     case: Case
-    played: ObservedCase
+    observed: ObservedCase
 
     @property
     def runs(self) -> Sequence[ObservedRun]:
-        return self.played.runs
+        return self.observed.runs
 
     @property
     def answers(self) -> list[str]:
-        """What was said in each run, reasoning between think tags."""
+        """The answer of each run, with reasoning between think tags."""
         return [run.answer for run in self.runs]
 
     @property
@@ -71,15 +71,15 @@ class Told:
 
     @property
     def requests(self) -> Sequence[Mapping[str, Any]]:
-        """{model, messages, tools, params} of all that a model was asked."""
-        return self.played.llm_requests or ()
+        """{model, messages, tools, params} of all requests to models."""
+        return self.observed.llm_requests or ()
 
     def outputs(self, node: str, run: int = -1) -> dict[str, Any]:
         """A node's outputs without its times."""
-        return normalise(self.runs[run].outputs[node], self.played.http_base)
+        return normalise(self.runs[run].outputs[node], self.observed.http_base)
 
-    def story(self, run: int = -1) -> list[str]:
-        """The events in a short form: "+node" started, "-node" finished, what was said is left out."""
+    def steps(self, run: int = -1) -> list[str]:
+        """Return the events in a short form, without messages: "+node" started, "-node" finished."""
         return [
             f"{_SHORT[event.name]}{event.node_id}" if event.name in _SHORT else event.name
             for event in normalise_events(self.runs[run].events)
@@ -87,47 +87,49 @@ class Told:
         ]
 
     def count(self, step: str, run: int = -1) -> int:
-        """How often a step stands in the story."""
-        return self.story(run).count(step)
+        """Return how often a step occurs."""
+        return self.steps(run).count(step)
 
-    def finished(self, node: str, run: int = -1) -> Mapping[str, Any]:
+    def finished_data(self, node: str, run: int = -1) -> Mapping[str, Any]:
         """The data of a node's last `node_finished`."""
         events = [event for event in self.runs[run].events if event["event"] == "node_finished"]
         return [event["data"] for event in events if event["data"]["component_id"] == node][-1]
 
 
-def rest_differs(told: Told, recorded_text: Texts, our_text: Texts = str) -> Difference | None:
-    """The first difference from the recording that is left when its texts, and ours, are seen in another way."""
-    recording = CaseRecording.model_validate(_seen(told.case.expect.model_dump(), recorded_text))
-    runs = [_run_seen(run, our_text) for run in told.runs]
-    played = replace(told.played, runs=runs, llm_requests=_seen(told.requests, our_text))
-    return compare(replace(told.case, expect=recording), played)
+def first_remaining_difference(
+    result: CaseResult, recorded_text: TextFilter, our_text: TextFilter = str
+) -> Difference | None:
+    """Return the first difference from the recording after filters are applied to its texts and ours."""
+    recording = CaseRecording.model_validate(_map_texts(result.case.expect.model_dump(), recorded_text))
+    runs = [_map_run_texts(run, our_text) for run in result.runs]
+    observed = replace(result.observed, runs=runs, llm_requests=_map_texts(result.requests, our_text))
+    return compare(replace(result.case, expect=recording), observed)
 
 
-def _run_seen(run: ObservedRun, text: Texts) -> ObservedRun:
-    return ObservedRun(**{name: _seen(getattr(run, name), text) for name in ObservedRun.__slots__})
+def _map_run_texts(run: ObservedRun, text: TextFilter) -> ObservedRun:
+    return ObservedRun(**{name: _map_texts(getattr(run, name), text) for name in ObservedRun.__slots__})
 
 
 def without_blanks(text: str) -> str:
-    """The text without any blanks. Dates keep theirs, and the printed mappings of a history."""
+    """Remove all blanks from a text, except from dates and the printed mappings of a history."""
     return text if text.startswith("assistant: ") or _DATE.fullmatch(text) else re.sub(r"\s+", "", text)
 
 
-def visible_only(case: Case) -> Texts:
-    """A text of the recording in which an answer stands with its reasoning, as the answer alone."""
-    said = [run.answer for run in case.expect.runs]
-    visible = {_THOUGHT.sub(r"\1", answer): _THOUGHT.sub("", answer) for answer in said if "<think>" in answer}
+def without_reasoning(case: Case) -> TextFilter:
+    """Return a filter that removes the reasoning from the recorded answers of a case."""
+    answers = [run.answer for run in case.expect.runs]
+    visible = {_REASONING.sub(r"\1", answer): _REASONING.sub("", answer) for answer in answers if "<think>" in answer}
     return lambda text: visible.get(text, text)
 
 
-def _seen(value: Any, text: Texts) -> Any:
+def _map_texts(value: Any, text: TextFilter) -> Any:
     match value:
         case str():
             return text(value)
         case Mapping():
-            return {key: _seen(item, text) for key, item in value.items()}
+            return {key: _map_texts(item, text) for key, item in value.items()}
         case list() | tuple():
-            return [_seen(item, text) for item in value]
+            return [_map_texts(item, text) for item in value]
         case _:
             return value
 
@@ -136,14 +138,14 @@ def _seen(value: Any, text: Texts) -> Any:
 Params = Mapping[str, Any]
 
 
-def drawn(
+def dsl_of(
     edges: str,
     params: Mapping[str, Params] | None = None,
     *,
     inside: Mapping[str, str] | None = None,
     env: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """A stored document. The id of a node begins with its component; `inside` draws the bodies of containers."""
+    """Build a stored document. The id of a node begins with its component; `inside` has the bodies of containers."""
     components: dict[str, Any] = {}
     for parent, part in [("", edges), *(inside or {}).items()]:
         for source, targets in _edges(part):
@@ -170,33 +172,33 @@ def _entry(node: str, params: Params, parent: str) -> dict[str, Any]:
     return {"obj": obj, "downstream": list[str](), "upstream": [], "parent_id": parent or None}
 
 
-def says(*texts: str, **params: Any) -> Params:
-    """A Message with these alternatives."""
+def message_params(*texts: str, **params: Any) -> Params:
+    """Parameters of a Message with these alternatives."""
     return {"content": list(texts), **params}
 
 
-def makes(text: str) -> Params:
-    """A StringTransform that puts a text together."""
+def text_params(text: str) -> Params:
+    """Parameters of a StringTransform that makes a text."""
     return {"method": "merge", "script": text, "delimiters": ["|"]}
 
 
-def breaks(**params: Any) -> Params:
-    """A StringTransform that fails as long as `env.broken` is no text."""
+def failing_params(**params: Any) -> Params:
+    """Parameters of a StringTransform that fails while `env.broken` is not a text."""
     return {"method": "split", "split_ref": "env.broken", "delimiters": [","], **params}
 
 
-def asks(text: str, **params: Any) -> Params:
-    """An LLM."""
+def llm_params(text: str, **params: Any) -> Params:
+    """Parameters of an LLM with this prompt."""
     return {"llm_id": "test-model", "prompts": [{"role": "user", "content": text}], **params}
 
 
-def sets(variable: str, operator: str, parameter: Any = None) -> Params:
-    """A VariableAssigner with one assignment."""
+def assigner_params(variable: str, operator: str, parameter: Any = None) -> Params:
+    """Parameters of a VariableAssigner with one assignment."""
     return {"variables": [{"variable": variable, "operator": operator, "parameter": parameter}]}
 
 
-def repeats(*, until: tuple[str, str, Any], at_most: int = 9, **variables: Any) -> Params:
-    """A Loop with constant variables and one condition."""
+def loop_params(*, until: tuple[str, str, Any], at_most: int = 9, **variables: Any) -> Params:
+    """Parameters of a Loop with constant variables and one condition."""
     variable, operator, value = until
     return {
         "loop_variables": [
@@ -209,36 +211,36 @@ def repeats(*, until: tuple[str, str, Any], at_most: int = 9, **variables: Any) 
     }
 
 
-def switches(reference: str, operator: str, value: Any, to: Any, otherwise: Any) -> Params:
-    """A Switch with one condition."""
+def switch_params(reference: str, operator: str, value: Any, to: Any, otherwise: Any) -> Params:
+    """Parameters of a Switch with one condition."""
     item = {"cpn_id": reference, "operator": operator, "value": value}
     return {"conditions": [{"logical_operator": "and", "items": [item], "to": to}], "end_cpn_ids": otherwise}
 
 
-# -- playing ---------------------------------------------------------------------------------------------------------
+# -- running ---------------------------------------------------------------------------------------------------------
 @dataclass
-class Stage:
-    """An engine, and the recorded cases it has played."""
+class CaseRunner:
+    """Runs cases on an engine, each recorded case once."""
 
     engine: local_engine.Engine
     fixtures: runner.Fixtures
-    _known: dict[str, Told] = field(default_factory=dict[str, Told])
+    _results: dict[str, CaseResult] = field(default_factory=dict[str, CaseResult])
 
-    def case(self, name: str) -> Told:
-        """A recorded case, played once."""
-        if name not in self._known:
-            self._known[name] = self.carried_out(recorded(name))
-        return self._known[name]
+    def case(self, name: str) -> CaseResult:
+        """Return the result of a recorded case, which runs once."""
+        if name not in self._results:
+            self._results[name] = self.run_case(load_recorded_case(name))
+        return self._results[name]
 
-    def play(
+    def run(
         self,
         document: Mapping[str, Any],
         *runs: Mapping[str, Any],
         llm: Sequence[Mapping[str, Any]] = (),
         http: Sequence[Mapping[str, Any]] = (),
-    ) -> Told:
-        """A canvas of a test's own; without `runs` it is asked "q" once."""
-        return self.carried_out(
+    ) -> CaseResult:
+        """Run a canvas of the test; without `runs` once, with the query "q"."""
+        return self.run_case(
             Case(
                 name="drawn",
                 description="",
@@ -253,8 +255,8 @@ class Stage:
             )
         )
 
-    def carried_out(self, case: Case) -> Told:
-        """A case whose document is accepted."""
-        played = runner.run_case(self.engine, self.fixtures, case)
-        assert not isinstance(played, Refusal), played.message
-        return Told(case, played)
+    def run_case(self, case: Case) -> CaseResult:
+        """Run a case whose document must be accepted."""
+        observed = runner.run_case(self.engine, self.fixtures, case)
+        assert not isinstance(observed, Refusal), observed.message
+        return CaseResult(case, observed)

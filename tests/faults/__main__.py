@@ -1,6 +1,7 @@
-"""`python -m tests.faults`: the whole matrix, a thousand runs and FLUSHALL, and the random killer; told as a table.
+"""`python -m tests.faults`: the whole matrix, a thousand runs and FLUSHALL, and the random killer; prints a table.
 
-Exit code 1 if a promise is broken. `--cells TEXT` takes the cells whose names hold the text; `--seed N` repeats a run.
+Exit code 1 if a guarantee is broken. `--cells TEXT` selects the cells whose names contain the text; `--seed N` repeats
+a run.
 """
 
 import argparse
@@ -19,27 +20,29 @@ KILLED = (("processes", ()), ("processes and servers", ("--servers", "--up", "--
 
 
 def main() -> int:
-    """Disturb everything, and tell."""
-    parser = argparse.ArgumentParser(prog="python -m tests.faults", description="Disturb everything, and tell.")
+    """Run the fault tests; return the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.faults", description="Inject faults, and report what was lost."
+    )
     parser.add_argument("--cells", default="", help="only those with this in their name")
     parser.add_argument("--seed", type=int, default=random.randrange(10_000))
     parser.add_argument("--only", choices=("matrix", "flushall", "chaos"), help="one of the three parts")
-    wanted = parser.parse_args()
+    options = parser.parse_args()
     parts = {
-        "matrix": lambda: whole_matrix(wanted.cells, wanted.seed),
-        "flushall": flushed.measured,
-        "chaos": lambda: random_killer(wanted.seed),
+        "matrix": lambda: whole_matrix(options.cells, options.seed),
+        "flushall": flushed.measure,
+        "chaos": lambda: random_killer(options.seed),
     }
     rows: dict[str, Tally] = {}
     for name, part in parts.items():
-        if wanted.only in (None, name):
+        if options.only in (None, name):
             rows |= part()
-    sys.stdout.write(f"{table(rows)}\nseed {wanted.seed}\n")
-    return 0 if all(it.is_kept for it in rows.values()) else 1
+    sys.stdout.write(f"{table(rows)}\nseed {options.seed}\n")
+    return 0 if all(tally.is_ok for tally in rows.values()) else 1
 
 
 def whole_matrix(cells: str, seed: int) -> dict[str, Tally]:
-    """Every cell, one after another, on servers of our own."""
+    """Run every cell, one after another, on servers of their own."""
     rows: dict[str, Tally] = {}
     with services.shared_folder() as home, services.running(home) as servers:
         template = services.migrated_template(servers.database_url, home)
@@ -50,21 +53,21 @@ def whole_matrix(cells: str, seed: int) -> dict[str, Tally]:
             with cluster_on(database_url, redis_url, folder, **SHORT_LEASES) as cluster:
                 for cell in CELLS:
                     if cells in str(cell):
-                        rows[str(cell)] = _tried(lambda cell=cell: run_cell(cluster, cell, seed), cluster, str(cell))
+                        rows[str(cell)] = _run_cell(lambda cell=cell: run_cell(cluster, cell, seed), cluster, str(cell))
     return rows
 
 
 def random_killer(seed: int) -> dict[str, Tally]:
-    """The random killer, first of processes only."""
+    """Run the random killer, first on processes only."""
     rows: dict[str, Tally] = {}
-    for what, options in KILLED:
-        tally, _ = chaos.on_its_own(chaos.options(["--seed", str(seed), *options]))
-        rows[f"random: {what}"] = tally
+    for kind, options in KILLED:
+        tally, _ = chaos.run_killer(chaos.parse_options(["--seed", str(seed), *options]))
+        rows[f"random: {kind}"] = tally
     return rows
 
 
-def _tried(cell: Callable[[], tuple[Tally, list[str]]], cluster: Cluster, name: str) -> Tally:
-    """A cell's tally; one that does not come to an end has lost its runs."""
+def _run_cell(cell: Callable[[], tuple[Tally, list[str]]], cluster: Cluster, name: str) -> Tally:
+    """Run a cell; return its tally. A cell that does not end in time has lost its runs."""
     began = time.monotonic()
     try:
         tally, wrong = cell()
@@ -72,7 +75,7 @@ def _tried(cell: Callable[[], tuple[Tally, list[str]]], cluster: Cluster, name: 
         statuses = cluster.statuses
         tally, wrong = Tally(sum(statuses.values())), [str(error)]
         tally.lost = max(1, tally.started - statuses.get("succeeded", 0))
-    chaos.tell(f"{time.monotonic() - began:6.1f} s  {name}", *wrong)
+    chaos.log_progress(f"{time.monotonic() - began:6.1f} s  {name}", *wrong)
     return tally
 
 

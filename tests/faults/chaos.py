@@ -1,7 +1,7 @@
 """The random killer: `python -m tests.faults.chaos --runs 200 --seconds 120 --seed 7 [--servers] [--up] [--flush]`.
 
-While runs of all kinds go on it kills what belongs to `easel up`, every one to six seconds; in the end everything must
-be as if nothing had happened. Says what it found as a table; exit code 1 if a promise is broken.
+While runs of all kinds continue it kills processes of `easel up`, every one to six seconds; in the end all runs must
+have the same result as without faults. Prints a table; exit code 1 if a guarantee is broken.
 """
 
 import argparse
@@ -14,13 +14,13 @@ import redis
 
 from tests.faults.easel_up import PROCESSES, SERVERS, EaselUp, easel_up
 from tests.faults.load import Load
-from tests.faults.outside import outside
+from tests.faults.outside import external_services
 from tests.faults.table import Tally, table
 
-AFTERWARDS = 90.0  # seconds within which all runs end once nobody kills any more
+RECOVERY_TIME = 90.0  # seconds within which all runs end after the last kill
 
 
-def chaos(
+def kill_at_random(
     up: EaselUp,
     load: Load,
     *,
@@ -30,28 +30,28 @@ def chaos(
     victims: tuple[str, ...] = PROCESSES,
     pauses: tuple[float, float] = (1.0, 6.0),
 ) -> tuple[Tally, list[str]]:
-    """Disturb runs for so long; what came of them, and what was wrong."""
-    chance = random.Random(seed)
-    posting = load.begin(runs, seconds * 0.6)
+    """Kill processes for some seconds while runs continue; return a tally and a line per problem."""
+    rng = random.Random(seed)
+    posting = load.start(runs, seconds * 0.6)
     kills = 0
     end = time.monotonic() + seconds
-    while (left := end - time.monotonic()) > 0:
-        time.sleep(min(left, chance.uniform(*pauses)))
-        victim = chance.choice(victims)
+    while (remaining := end - time.monotonic()) > 0:
+        time.sleep(min(remaining, rng.uniform(*pauses)))
+        victim = rng.choice(victims)
         kills += disturb(up, victim)
-        tell(f"{seconds - (end - time.monotonic()):6.1f} s  {victim}  {load.open} runs go on")
-    posting.join(AFTERWARDS)
-    give_up = time.monotonic() + AFTERWARDS
-    while load.open and time.monotonic() < give_up:
+        log_progress(f"{seconds - (end - time.monotonic()):6.1f} s  {victim}  {load.open_runs} runs are open")
+    posting.join(RECOVERY_TIME)
+    deadline = time.monotonic() + RECOVERY_TIME
+    while load.open_runs and time.monotonic() < deadline:
         time.sleep(0.2)
-    load.end()
+    load.stop()
     tally, wrong = load.tally()
     tally.kills = kills
     return tally, wrong
 
 
 def disturb(up: EaselUp, victim: str) -> bool:
-    """Do one bad thing; False if the victim was not there."""
+    """Inject one fault; return False if its victim does not exist."""
     if victim == "flush":
         try:
             with redis.Redis.from_url(up.redis_url(), socket_timeout=2) as client:
@@ -66,15 +66,15 @@ def disturb(up: EaselUp, victim: str) -> bool:
     return up.kill(victim)
 
 
-def tell(*lines: str) -> None:
-    """What a person may want to see meanwhile."""
+def log_progress(*lines: str) -> None:
+    """Write lines of progress to stderr."""
     sys.stderr.write("\n".join(lines) + "\n")
     sys.stderr.flush()
 
 
-def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """What is wanted."""
-    parser = argparse.ArgumentParser(description="Kill processes of `easel up` at random while runs go on.")
+def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """Parse the arguments of the command line."""
+    parser = argparse.ArgumentParser(description="Kill processes of `easel up` at random while runs continue.")
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--seconds", type=float, default=120.0, help="for how long to kill")
     parser.add_argument("--seed", type=int, default=random.randrange(10_000))
@@ -85,27 +85,29 @@ def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def on_its_own(wanted: argparse.Namespace) -> tuple[Tally, list[str]]:
-    """Start `easel up` and the world outside, and kill at random; what was found is told on the way, too."""
-    victims = (*PROCESSES, *(SERVERS if wanted.servers else ()), *(("up",) if wanted.up else ()))
-    victims += ("flush",) if wanted.flush else ()
-    if wanted.only is not None:
-        victims = tuple(filter(None, wanted.only.split(","))) or ("nobody",)
-    with outside() as world, easel_up(world) as up:
-        load = Load(up, world)
-        load.learn()
-        tally, wrong = chaos(up, load, runs=wanted.runs, seconds=wanted.seconds, seed=wanted.seed, victims=victims)
+def run_killer(options: argparse.Namespace) -> tuple[Tally, list[str]]:
+    """Start `easel up` and the external services, and kill at random; problems are logged."""
+    victims = (*PROCESSES, *(SERVERS if options.servers else ()), *(("up",) if options.up else ()))
+    victims += ("flush",) if options.flush else ()
+    if options.only is not None:
+        victims = tuple(filter(None, options.only.split(","))) or ("nobody",)
+    with external_services() as external, easel_up(external) as up:
+        load = Load(up, external)
+        load.record_undisturbed_runs()
+        tally, wrong = kill_at_random(
+            up, load, runs=options.runs, seconds=options.seconds, seed=options.seed, victims=victims
+        )
         if wrong:
-            tell(*wrong, up.told(40))
+            log_progress(*wrong, up.log_tail(40))
     return tally, wrong
 
 
 def main() -> int:
-    """Kill at random, and tell."""
-    wanted = options()
-    tally, _ = on_its_own(wanted)
-    sys.stdout.write(table({f"seed {wanted.seed}": tally}) + "\n")
-    return 0 if tally.is_kept else 1
+    """Run the random killer; return the exit code."""
+    options = parse_options()
+    tally, _ = run_killer(options)
+    sys.stdout.write(table({f"seed {options.seed}": tally}) + "\n")
+    return 0 if tally.is_ok else 1
 
 
 if __name__ == "__main__":

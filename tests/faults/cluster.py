@@ -1,7 +1,7 @@
-"""The product as it is deployed: processes that know each other through PostgreSQL and Redis only.
+"""The product as it is deployed: processes that communicate only through PostgreSQL and Redis.
 
 cluster.start("sweeper"); cluster.start("worker", FAULT_STOP="after the claim, 3, SIGKILL")
-runs = cluster.begin(20)
+runs = cluster.start_runs(20)
 cluster.kill(worker)
 """
 
@@ -34,26 +34,26 @@ from store.agents import canvases, versions
 from store.db.database import Database
 from store.primitives.ids import new_id
 from store.tenants import tenants
-from tests.builders import says
-from tests.faults.canvases import model, posts
-from tests.faults.outside import Outside, outside
+from tests.builders import content
+from tests.faults.canvases import llm_params, post_params
+from tests.faults.outside import ExternalServices, external_services
 from tests.faults.table import Tally
 from tests.integration.engine import dsl_of
 
 ROOT = Path(__file__).parent.parent.parent
 SHORT_LEASES = {"EASEL_LEASE": "2s", "EASEL_RENEW_EVERY": "500ms"}
-LONG_LEASES = {"EASEL_LEASE": "60s", "EASEL_RENEW_EVERY": "1s"}  # none runs out because a machine is busy
+LONG_LEASES = {"EASEL_LEASE": "60s", "EASEL_RENEW_EVERY": "1s"}  # none expires because a machine is busy
 FEW_CONNECTIONS = {"EASEL_WORKER_POOL": "4", "EASEL_API_POOL": "3", "EASEL_SCHEDULER_THREADS": "3"}
 THREADS = {"worker": ("-c", "16"), "scheduler": ("-c", "3")}
 NODES = ("begin", "model1", "model2", "post", "say")
 
 STATUSES = text("select status, count(*) from runs where tenant_id = :tenant_id group by status")
-TWICE = text("""
+DUPLICATE_EVENTS = text("""
     select e.run_id, e.activation_id, e.event from run_events e join runs r on r.id = e.run_id
     where r.tenant_id = :tenant_id and e.activation_id is not null and e.event in ('node_finished', 'message_end')
     group by 1, 2, 3 having count(*) > 1
 """)
-GAPS = text("""
+EVENT_GAPS = text("""
     select r.id from runs r join run_events e on e.run_id = r.id where r.tenant_id = :tenant_id
     group by r.id, r.last_event having count(*) <> r.last_event or max(e.number) <> r.last_event
 """)
@@ -62,7 +62,7 @@ ACTIVATIONS = text("""
         a.created_at, a.started_at, a.finished_at
     from activations a join runs r on r.id = a.run_id where r.tenant_id = :tenant_id
 """)
-SAID = text("""
+STREAM_TEXTS = text("""
     select r.request ->> 'query' as query, string_agg(t.text, '' order by t.opened_at) as said
     from runs r join turns t on t.run_id = r.id where r.tenant_id = :tenant_id group by 1
 """)
@@ -70,11 +70,11 @@ ANSWERS = text("""
     select m.run_id, count(*) from conversation_messages m join runs r on r.id = m.run_id
     where r.tenant_id = :tenant_id and m.role = 'assistant' group by 1
 """)
-BUSY = text("""
+OPEN_TRANSACTIONS = text("""
     select application_name, state, wait_event_type, now() - xact_start as since, left(query, 80) as query
     from pg_stat_activity where datname = current_database() and xact_start is not null and pid <> pg_backend_pid()
 """)
-REMAINS = text("""
+LEFTOVER_SCOPES = text("""
     select s.run_id from scopes s join runs r on r.id = s.run_id where r.tenant_id = :tenant_id
         and r.status in ('succeeded', 'failed', 'cancelled')
 """)
@@ -82,32 +82,32 @@ REMAINS = text("""
 
 @dataclass
 class Cluster:
-    """Processes, and a hand on the rows that they share."""
+    """The processes of a deployment, and access to the rows that they share."""
 
     database: Database
     redis_url: str
-    outside: Outside
+    external: ExternalServices
     home: Path
     environment: Mapping[str, str]
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list[subprocess.Popen[bytes]])
-    mark: str = ""  # in every question of this test's runs, and so in whatever they ask and do
-    _steady: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict[str, subprocess.Popen[bytes]])
+    mark: str = ""  # in every query of this test, and so in its prompts and effects
+    _shared: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict[str, subprocess.Popen[bytes]])
 
     def __post_init__(self) -> None:
         self.app = make_app(self.redis_url)
         self.bus = Bus(self.redis_url)
         coordinator = Coordinator(self.database, Dispatch(self.app, self.bus), VersionCache())
         self.lifecycle = Lifecycle(coordinator)
-        self.renew()
+        self.start_new_test()
 
-    def renew(self) -> None:
-        """A tenant and a canvas that no run of an earlier test belongs to: two models in a row, beside them an act."""
+    def start_new_test(self) -> None:
+        """Create a tenant and a canvas for a new test: two models in a row, in parallel with a side effect."""
         document = dsl_of(
             "begin -> model1, post; model1 -> model2; model2, post -> say",
-            model1=model("first {sys.query}"),
-            model2=model("then {sys.query} {model1@content}"),
-            post=posts(self.outside.url),
-            say=says("Heard: {model2@content}."),
+            model1=llm_params("first {sys.query}"),
+            model2=llm_params("then {sys.query} {model1@content}"),
+            post=post_params(self.external.url),
+            say=content("Heard: {model2@content}."),
         )
         with self.database.transaction() as tx:
             self.tenant_id = tenants.create_tenant(tx, f"tenant {new_id()}")
@@ -115,47 +115,47 @@ class Cluster:
             self.version_id = versions.lock_draft_version(tx, self.tenant_id, self.canvas_id).id
             self.token = tenants.create_token(tx, self.tenant_id, "tests")[1]
         self.mark = f"m{self.tenant_id.hex[-8:]}"
-        self.outside.forget()
-        self.outside.takes = Outside.takes
+        self.external.clear()
+        self.external.answer_delay = ExternalServices.answer_delay
 
     # -- processes ---------------------------------------------------------------------------------------------------
     def start(self, program: str, *more: str, **environment: str) -> subprocess.Popen[bytes]:
-        """Start a program, maybe with more arguments; it writes into a file beside the others'.
+        """Start a program; its output goes to a file in the cluster's home.
 
-        FAULT_STOP=str(Stop(...)) stops it somewhere; others of that name harm it elsewhere (tests/faults/process.py).
+        FAULT_STOP=str(Stop(...)) stops it at a point; tests/faults/process.py lists the other FAULT_ variables.
         """
         arguments = [sys.executable, "-m", "tests.faults.process", program, *THREADS.get(program, ()), *more]
-        given = {**self.environment, **environment}
+        environment = {**self.environment, **environment}
         with (self.home / f"{len(self.processes):02}-{program}.log").open("wb") as log:
-            process = subprocess.Popen(arguments, cwd=ROOT, env=given, stdout=log, stderr=subprocess.STDOUT)
+            process = subprocess.Popen(arguments, cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT)
         self.processes.append(process)
         return process
 
-    def have(self, program: str, **environment: str) -> None:
-        """See to it that a program of this kind is there, now and in the next tests."""
-        known = self._steady.get(program)
+    def ensure_running(self, program: str, **environment: str) -> None:
+        """Start a program unless one runs; later tests share it."""
+        known = self._shared.get(program)
         if known is None or known.poll() is not None:
-            self._steady[program] = self.start(program, **environment)
+            self._shared[program] = self.start(program, **environment)
 
-    def have_no(self, program: str) -> None:
-        """The opposite."""
-        known = self._steady.pop(program, None)
+    def ensure_stopped(self, program: str) -> None:
+        """Kill the shared program of this kind, if there is one."""
+        known = self._shared.pop(program, None)
         if known is not None:
             self.kill(known)
 
     def kill(self, process: subprocess.Popen[bytes]) -> None:
-        """As an out-of-memory killer does it."""
+        """Kill a process with SIGKILL, as an out-of-memory killer does."""
         process.send_signal(signal.SIGKILL)
         process.wait()
 
-    def kill_what_is_not_steady(self) -> None:
-        """Whatever a test has left behind."""
+    def kill_temporary_processes(self) -> None:
+        """Kill the processes that only an earlier test used."""
         for process in self.processes:
-            if process not in self._steady.values() and process.poll() is None:
+            if process not in self._shared.values() and process.poll() is None:
                 self.kill(process)
 
-    def tell_to_go(self, process: subprocess.Popen[bytes]) -> None:
-        """As a deployment does it."""
+    def terminate(self, process: subprocess.Popen[bytes]) -> None:
+        """Send SIGTERM to a process, as a deployment does."""
         process.send_signal(signal.SIGTERM)
 
     def close(self) -> None:
@@ -169,8 +169,8 @@ class Cluster:
         self.database.close()
 
     # -- runs --------------------------------------------------------------------------------------------------------
-    def begin(self, count: int) -> list[UUID]:
-        """Start so many runs; the number of each is in its question."""
+    def start_runs(self, count: int) -> list[UUID]:
+        """Start so many runs; the query of each contains its number."""
         return [
             self.lifecycle.start_run(
                 Start(self.tenant_id, self.canvas_id, self.version_id, RunRequest(query=self.question(number)))
@@ -179,7 +179,7 @@ class Cluster:
         ]
 
     def question(self, number: int) -> str:
-        """What run `number` of this test is asked."""
+        """The query of run `number` of this test."""
         return f"{self.mark}n{number}"
 
     def rows(self, statement: Any) -> Sequence[Any]:
@@ -188,90 +188,90 @@ class Cluster:
 
     @property
     def statuses(self) -> dict[str, int]:
-        """How many runs are where."""
+        """The number of runs by status."""
         return {row[0]: row[1] for row in self.rows(STATUSES)}
 
-    def wait_until_all_have_succeeded(self, count: int, *, seconds: float) -> float:
-        """Wait for all runs; how long it took."""
+    def wait_until_all_succeeded(self, count: int, *, seconds: float) -> float:
+        """Wait until all runs have succeeded; return the seconds that it took."""
         began = time.monotonic()
         self.wait_for(lambda: self.statuses == {"succeeded": count}, seconds)
         return time.monotonic() - began
 
     def wait_for(self, fact: Callable[[], Any], seconds: float) -> None:
-        """Wait for a fact, with a deadline; what the processes said is told if it does not come."""
+        """Wait for a fact, with a deadline; the error contains the logs of the processes."""
         deadline = time.monotonic() + seconds
         while not fact():
-            assert time.monotonic() < deadline, f"not within {seconds:g} s: {self.told()}\n{self.logs()}"
+            assert time.monotonic() < deadline, f"not within {seconds:g} s: {self.describe_state()}\n{self.logs()}"
             time.sleep(0.02)
 
-    def told(self) -> str:
-        """How the runs stand, if the database tells."""
+    def describe_state(self) -> str:
+        """Describe the state of the runs, if the database answers."""
         try:
             return f"{self.statuses}\n{self.stuck()}"
         except SQLAlchemyError as error:
             return f"the database is away: {error}"
 
     def wait_until_stopped(self, process: subprocess.Popen[bytes], seconds: float) -> float:
-        """Wait until a process has killed or stopped itself; the time of day at which that was seen."""
+        """Wait until a process has killed or stopped itself; return the time of day."""
         self.wait_for(lambda: process.poll() is not None or is_stopped(process.pid), seconds)
         return time.time()
 
-    # -- what must be so in the end ----------------------------------------------------------------------------------
+    # -- results -----------------------------------------------------------------------------------------------------
     def assert_everything_happened_once(self, count: int) -> None:
-        """Whatever was repeated: every result was committed once, and every answer was heard once and whole."""
+        """Assert that every result was committed once, and every answer was streamed once and completely."""
         tally, wrong = self.tally(count)
         assert not wrong, "\n".join(wrong)
-        assert tally.is_kept
+        assert tally.is_ok
 
     def tally(self, count: int, since: float | None = None) -> tuple[Tally, list[str]]:
-        """What came of so many runs, and a line for each thing that is wrong; stalls `since` a time of day."""
+        """Return the tally of so many runs, and a line per problem; stalls count `since` a time of day."""
         wrong: list[str] = []
-        heard = {row.query: row.said for row in self.rows(SAID)}
+        texts = {row.query: row.said for row in self.rows(STREAM_TEXTS)}
         expected = {q: f"Heard: answer to then {q} answer to first {q}." for q in map(self.question, range(count))}
-        twice, gaps, remains = self.rows(TWICE), self.rows(GAPS), self.rows(REMAINS)
+        twice, gaps, remains = self.rows(DUPLICATE_EVENTS), self.rows(EVENT_GAPS), self.rows(LEFTOVER_SCOPES)
         activations = self.rows(ACTIVATIONS)
         answers = Counter(row[1] for row in self.rows(ANSWERS))
-        keys = self.outside.done(self.mark)
-        acted = Counter(effects[0].body for effects in keys.values())
+        keys = self.external.effects_by_key(self.mark)
+        effects = Counter(effects[0].body for effects in keys.values())
         statuses = self.statuses
         wrong += [f"not succeeded: {statuses}"] if statuses != {"succeeded": count} else []
-        wrong += [f"told twice: {row}" for row in twice] + [f"events with gaps: {row}" for row in gaps]
+        wrong += [f"stored twice: {row}" for row in twice] + [f"events with gaps: {row}" for row in gaps]
         wrong += [f"a scope remains of {row}" for row in remains]
-        wrong += [f"run {n}: heard {heard.get(n)!r}" for n in expected if heard.get(n) != expected[n]]
+        wrong += [f"run {n}: streamed {texts.get(n)!r}" for n in expected if texts.get(n) != expected[n]]
         wrong += [f"answers of conversations: {answers}"] if answers != {1: count} else []
         wrong += [f"{row.node_id} of {row.query} is {row.status}" for row in activations if row.status != "done"]
         wrong += [f"{len(activations)} activations"] if len(activations) != len(NODES) * count else []
-        wrong += [f"under {key}: two bodies" for key in self.outside.keys_with_two_bodies()]
-        wrong += [f"{body!r} under {times} keys" for body, times in acted.items() if times > 1]
-        wrong += [f"{len(acted)} effects of {count}"] if len(acted) != count else []
-        wrong += [f"asked more often than tried: {prompt}" for prompt in self._asked_too_often(activations)]
+        wrong += [f"under {key}: two bodies" for key in self.external.keys_with_two_bodies()]
+        wrong += [f"{body!r} under {times} keys" for body, times in effects.items() if times > 1]
+        wrong += [f"{len(effects)} effects of {count}"] if len(effects) != count else []
+        wrong += [f"sent more often than attempted: {prompt}" for prompt in self._prompts_sent_too_often(activations)]
         tally = Tally(
             started=count,
-            ended=sum(statuses.get(it, 0) for it in ("succeeded", "failed", "cancelled")),
-            lost=count - statuses.get("succeeded", 0) + sum(heard.get(n) != expected[n] for n in expected),
+            ended=sum(statuses.get(each, 0) for each in ("succeeded", "failed", "cancelled")),
+            lost=count - statuses.get("succeeded", 0) + sum(texts.get(n) != expected[n] for n in expected),
             committed_twice=len(twice) + max(0, len(activations) - len(NODES) * count),
             effects=count,
-            effects_doubled=sum(acted.values()) - len(acted) + len(self.outside.keys_with_two_bodies()),
+            effects_doubled=sum(effects.values()) - len(effects) + len(self.external.keys_with_two_bodies()),
             effects_repeated=sum(map(len, keys.values())) - len(keys),
             requests_doubled=max(0, sum(statuses.values()) - count),
             stall=_stall(activations, since) if since is not None else 0.0,
         )
         return tally, wrong
 
-    def _asked_too_often(self, activations: Sequence[Any]) -> list[str]:
-        """Prompts that a model was asked more often than there were attempts, or never."""
+    def _prompts_sent_too_often(self, activations: Sequence[Any]) -> list[str]:
+        """Return the prompts that were sent more often than there were attempts, or never."""
         found: list[str] = []
         for row in activations:
             prompt = {"model1": f"first {row.query}", "model2": f"then {row.query} answer to first {row.query}"}
-            if row.node_id in prompt and not 1 <= self.outside.asked[prompt[row.node_id]] <= row.attempt:
+            if row.node_id in prompt and not 1 <= self.external.prompts[prompt[row.node_id]] <= row.attempt:
                 found.append(prompt[row.node_id])
         return found
 
     def stuck(self) -> str:
-        """What stands still, and who holds what, for whoever reads why a test has failed."""
+        """Describe unfinished activations and open transactions, for the message of a failed test."""
         rows = [row for row in self.rows(ACTIVATIONS) if row.status not in ("done", "closed")]
         with self.database.transaction() as tx:
-            rows += tx.rows(BUSY)
+            rows += tx.rows(OPEN_TRANSACTIONS)
         return "\n".join(map(str, rows))
 
     def logs(self) -> str:
@@ -279,41 +279,41 @@ class Cluster:
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a process stands still by a signal."""
+    """Whether a process is stopped by a signal."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
     return False
 
 
 def _stall(activations: Sequence[Any], since: float) -> float:
-    """The longest time after a moment in which nothing of a run moved, in seconds."""
+    """Return the longest time without progress of a run after a moment, in seconds."""
     moves: dict[UUID, list[float]] = {}
     for row in activations:
         times = (row.created_at, row.started_at, row.finished_at)
-        moves.setdefault(row.run_id, []).extend(it.timestamp() for it in times if it is not None)
+        moves.setdefault(row.run_id, []).extend(each.timestamp() for each in times if each is not None)
     longest = 0.0
     for times in moves.values():
-        later = [since, *sorted(it for it in times if it > since)]
+        later = [since, *sorted(each for each in times if each > since)]
         longest = max([longest, *(after - before for before, after in pairwise(later))])
     return longest
 
 
 @contextmanager
 def cluster_on(database_url: str, redis_url: str, home: Path, **environment: str) -> Generator[Cluster]:
-    """A cluster without any process yet; all are gone when the block ends."""
-    with outside() as world:
-        given = {name: value for name, value in os.environ.items() if not name.startswith(("EASEL_", "CELERY_"))}
+    """A cluster without processes; those that are started end with the block."""
+    with external_services() as external:
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("EASEL_", "CELERY_"))}
         cluster = Cluster(
             Database(database_url, pool_size=2),
             redis_url,
-            world,
+            external,
             home,
             {
-                **given,
+                **environment,
                 "DATABASE_URL": database_url,
                 "REDIS_URL": redis_url,
                 "EASEL_HOME": str(home),
-                "EASEL_MODELS_FILE": str(world.accounts(home)),
+                "EASEL_MODELS_FILE": str(external.write_models_file(home)),
                 "EASEL_SSRF_ALLOW": "127.0.0.1",
                 **FEW_CONNECTIONS,
                 **environment,

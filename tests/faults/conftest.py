@@ -1,4 +1,4 @@
-"""A cluster for each module: its processes are started by the tests, and shared where they live on."""
+"""A cluster for each module; its tests start processes, and share those that survive."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,8 +23,8 @@ def module_cluster(
 
 @pytest.fixture
 def cluster(module_cluster: Cluster) -> Cluster:
-    """The cluster with runs of this test's own; a sweeper is there."""
-    module_cluster.kill_what_is_not_steady()
-    module_cluster.renew()
-    module_cluster.have("sweeper")
+    """The cluster with a new tenant and a running sweeper."""
+    module_cluster.kill_temporary_processes()
+    module_cluster.start_new_test()
+    module_cluster.ensure_running("sweeper")
     return module_cluster

@@ -1,4 +1,4 @@
-"""`easel up` as a process of its own, and a hand on those that belong to it. What it does is read over HTTP only."""
+"""`easel up` as a process, and access to its child processes. Its results are read over HTTP only."""
 
 import json
 import os
@@ -17,11 +17,11 @@ from typing import Any
 
 import httpx2
 
-from tests.faults.outside import Outside
+from tests.faults.outside import ExternalServices
 
 ROOT = Path(__file__).parent.parent.parent
-NAMED = ("DATABASE_URL", "REDIS_URL", "CELERY_BROKER_URL", "EASEL_DATABASE_URL", "EASEL_REDIS_URL")
-OURS = {  # by what is in the command line
+SERVER_VARIABLES = ("DATABASE_URL", "REDIS_URL", "CELERY_BROKER_URL", "EASEL_DATABASE_URL", "EASEL_REDIS_URL")
+PROCESS_NAMES = {  # by what is in the command line
     "cli\0api": "api",
     "worker.tasks": "worker",
     "scheduler.tasks": "scheduler",
@@ -50,7 +50,7 @@ class EaselUp:
         return self.folder / "home"
 
     def start(self) -> None:
-        """Start it, at its old address if it had one, and wait until it says that it is ready."""
+        """Start it, at its old address if it had one, and wait until it is ready."""
         port = self.url.rpartition(":")[2] or "0"
         with (self.folder / "up.log").open("a") as log:
             self.process = subprocess.Popen(
@@ -60,32 +60,32 @@ class EaselUp:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         ready = re.match(r"ready (http://\S+) token=(\S+)", line)
-        assert ready is not None, f"{line}\n{self.told()}"
+        assert ready is not None, f"{line}\n{self.log_tail()}"
         self.url, self.token = ready[1], ready[2]
 
     def client(self) -> httpx2.Client:
-        """A client of its own for each thread that asks."""
+        """Create an HTTP client, one for each thread."""
         headers = {"Authorization": f"Bearer {self.token}", "X-Http-Status": "strict"}
-        made = httpx2.Client(base_url=f"{self.url}/api/v1", headers=headers, timeout=10)
-        self._clients.append(made)
-        return made
+        client = httpx2.Client(base_url=f"{self.url}/api/v1", headers=headers, timeout=10)
+        self._clients.append(client)
+        return client
 
     def children(self) -> dict[str, int]:
-        """Its processes by name, as the kernel knows them."""
+        """The ids of its child processes by name."""
         assert self.process is not None
-        found: dict[str, int] = {}
+        children: dict[str, int] = {}
         for stat in Path("/proc").glob("[0-9]*/stat"):
             with suppress(OSError):
                 parent = int(stat.read_text().rpartition(")")[2].split()[1])
                 if parent == self.process.pid:
                     argv = stat.with_name("cmdline").read_bytes().decode(errors="replace")
-                    name = next((ours for words, ours in OURS.items() if words in argv), None)
+                    name = next((process_name for words, process_name in PROCESS_NAMES.items() if words in argv), None)
                     if name is not None:
-                        found[name] = int(stat.parent.name)
-        return found
+                        children[name] = int(stat.parent.name)
+        return children
 
     def kill(self, name: str) -> bool:
-        """Kill one of its processes; False if that is not there."""
+        """Kill one of its processes; return False if it does not exist."""
         pid = self.children().get(name)
         if pid is not None:
             with suppress(ProcessLookupError):
@@ -99,11 +99,11 @@ class EaselUp:
         self.process.wait()
 
     def redis_url(self) -> str:
-        """Where its Redis is, as it tells other commands of its home."""
+        """The URL of its Redis, from the state file in its home."""
         return json.loads((self.home / "up.json").read_text())["redis_url"]
 
-    def told(self, lines: int = 25) -> str:
-        """The ends of what it and its processes have logged."""
+    def log_tail(self, lines: int = 25) -> str:
+        """The last lines of the logs of it and its processes."""
         logs = sorted([self.folder / "up.log", *self.home.glob("logs/*.log")])
         return "\n".join(f"== {it.name}\n" + "\n".join(it.read_text().splitlines()[-lines:]) for it in logs)
 
@@ -119,19 +119,19 @@ class EaselUp:
 
 
 @contextmanager
-def easel_up(world: Outside, **environment: str) -> Generator[EaselUp]:
-    """`easel up` in a home of its own on servers of its own; all is gone when the block ends."""
+def easel_up(external: ExternalServices, **environment: str) -> Generator[EaselUp]:
+    """Run `easel up` with its own home and servers until the block ends."""
     folder = Path(tempfile.mkdtemp(prefix="easel-faults-"))
     folder.chmod(0o711)
-    given = {name: value for name, value in os.environ.items() if name not in NAMED}
-    given |= {
+    variables = {name: value for name, value in os.environ.items() if name not in SERVER_VARIABLES}
+    variables |= {
         "EASEL_HOME": str(folder / "home"),
-        "EASEL_MODELS_FILE": str(world.accounts(folder)),
+        "EASEL_MODELS_FILE": str(external.write_models_file(folder)),
         "EASEL_SSRF_ALLOW": "127.0.0.1",
         "PYTHONPATH": str(ROOT),
         **environment,
     }
-    up = EaselUp(folder, given)
+    up = EaselUp(folder, variables)
     try:
         up.start()
         yield up
@@ -145,6 +145,6 @@ def easel_up(world: Outside, **environment: str) -> Generator[EaselUp]:
 
 
 def data_of(reply: httpx2.Response) -> Any:
-    """What a reply says, out of RAGFlow's envelope where there is one."""
-    told = reply.json()
-    return told["data"] if isinstance(told, dict) and "data" in told and "code" in told else told
+    """Return the data of a reply, without RAGFlow's envelope if there is one."""
+    body = reply.json()
+    return body["data"] if isinstance(body, dict) and "data" in body and "code" in body else body

@@ -1,4 +1,4 @@
-"""A thousand runs go on when Redis forgets everything: how long each of them stands still."""
+"""A thousand runs continue after FLUSHALL: measures how long each makes no progress."""
 
 import time
 
@@ -10,7 +10,7 @@ from tests.faults.cluster import Cluster, cluster_on
 from tests.faults.table import Tally
 
 RUNS = 1000
-PATIENCE = 240.0  # seconds for all of them to end, on a small machine
+TIMEOUT = 240.0  # seconds for all of them to end, on a small machine
 NEXT_MOVES = text("""
     select max(extract(epoch from moved) - :since) from (
         select min(case when extract(epoch from a.started_at) > :since
@@ -22,8 +22,8 @@ NEXT_MOVES = text("""
 """)
 
 
-def measured() -> dict[str, Tally]:
-    """As a row of the table; the stall is the longest time from FLUSHALL to the next move of a run."""
+def measure() -> dict[str, Tally]:
+    """Return a row of the table; the stall is the longest time from FLUSHALL to the next progress of a run."""
     with (
         services.shared_folder() as home,
         services.running(home) as servers,
@@ -32,16 +32,16 @@ def measured() -> dict[str, Tally]:
     ):
         cluster.start("sweeper")
         cluster.start("worker", "-c", "64")
-        return {f"FLUSHALL, {RUNS} runs": flushed(cluster, RUNS)}
+        return {f"FLUSHALL, {RUNS} runs": run_through_flushall(cluster, RUNS)}
 
 
-def flushed(cluster: Cluster, count: int) -> Tally:
+def run_through_flushall(cluster: Cluster, count: int) -> Tally:
     """Start so many runs, empty Redis, and wait for all of them."""
-    cluster.begin(count)
+    cluster.start_runs(count)
     with redis.Redis.from_url(cluster.redis_url) as client:
         client.flushall()
     since = time.time()
-    cluster.wait_until_all_have_succeeded(count, seconds=PATIENCE)
+    cluster.wait_until_all_succeeded(count, seconds=TIMEOUT)
     tally, wrong = cluster.tally(count)
     assert not wrong, "\n".join(wrong)
     with cluster.database.transaction() as tx:

@@ -1,8 +1,8 @@
-"""The world outside as a canvas sees it: a model provider and a service that acts, both of which remember.
+"""The external services of the canvases: a model provider and a service with side effects; both record their requests.
 
-with outside() as world:
-    ...  # canvases ask f"{world.url}/v1" and post to f"{world.url}/effects/<name>"
-assert world.keys_with_two_bodies() == []
+with external_services() as external:
+    ...  # canvases call f"{external.url}/v1" and post to f"{external.url}/effects/<name>"
+assert external.keys_with_two_bodies() == []
 """
 
 import hashlib
@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 FACTORY = "OpenAI-API-Compatible"
-SEARCHED = {"results": [{"title": "Prices", "url": "https://example.com/a", "content": "Up 4% in May."}]}
+SEARCH_RESULTS = {"results": [{"title": "Prices", "url": "https://example.com/a", "content": "Up 4% in May."}]}
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """A request that acts, as it came in."""
+    """A request with a side effect, as received."""
 
     path: str
     key: str | None
@@ -31,13 +31,13 @@ class Effect:
 
 
 @dataclass
-class Outside:
-    """What was asked and done. Models: `m` answers, `slow` word by word, `router` picks, `agent` searches first."""
+class ExternalServices:
+    """The requests received. Models: `m` answers, `slow` word by word, `router` picks, `agent` searches first."""
 
     port: int = 0
-    takes: float = 0.25  # seconds before an answer begins, so that something is always in flight
-    word_takes: float = 0.08  # seconds before each word of `slow`
-    asked: Counter[str] = field(default_factory=Counter[str])  # by prompt
+    answer_delay: float = 0.25  # seconds before an answer begins, so that some request is always open
+    word_delay: float = 0.08  # seconds before each word of `slow`
+    prompts: Counter[str] = field(default_factory=Counter[str])  # by prompt
     effects: list[Effect] = field(default_factory=list[Effect])
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -47,20 +47,20 @@ class Outside:
 
     @property
     def requests(self) -> int:
-        """How often any model was asked."""
+        """The number of requests to models."""
         with self._lock:
-            return sum(self.asked.values())
+            return sum(self.prompts.values())
 
-    def note(self, prompt: str) -> None:
+    def record_prompt(self, prompt: str) -> None:
         with self._lock:
-            self.asked[prompt] += 1
+            self.prompts[prompt] += 1
 
-    def act(self, effect: Effect) -> None:
+    def record_effect(self, effect: Effect) -> None:
         with self._lock:
             self.effects.append(effect)
 
-    def done(self, containing: str = "") -> dict[str | None, list[Effect]]:
-        """Effects by their idempotency key; those whose body contains a text."""
+    def effects_by_key(self, containing: str = "") -> dict[str | None, list[Effect]]:
+        """Return the effects whose body contains a text, by idempotency key."""
         by_key: dict[str | None, list[Effect]] = {}
         with self._lock:
             for effect in self.effects:
@@ -69,16 +69,20 @@ class Outside:
         return by_key
 
     def keys_with_two_bodies(self) -> list[str | None]:
-        """Keys under which two different things were asked for."""
-        return [key for key, effects in self.done().items() if len({(it.path, it.body) for it in effects}) > 1]
+        """Return the keys that were used for two different requests."""
+        return [
+            key
+            for key, effects in self.effects_by_key().items()
+            if len({(each.path, each.body) for each in effects}) > 1
+        ]
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         with self._lock:
-            self.asked.clear()
+            self.prompts.clear()
             self.effects.clear()
 
-    def accounts(self, folder: Path) -> Path:
-        """A models file that names this provider."""
+    def write_models_file(self, folder: Path) -> Path:
+        """Write a models file that names this provider."""
         file = folder / "models.toml"
         models = "".join(
             f'[account.models.{name}]\nkinds = ["chat"]\n' + ("is_tools = true\n" if name == "agent" else "")
@@ -90,18 +94,18 @@ class Outside:
 
 
 @contextmanager
-def outside() -> Generator[Outside]:
-    """Both servers, on one port, until the block ends."""
-    world = Outside()
+def external_services() -> Generator[ExternalServices]:
+    """Run both services on one port until the block ends."""
+    external = ExternalServices()
 
     class Handler(_Handler):
-        outside = world
+        services = external
 
     server = _Server(("127.0.0.1", 0), Handler)
-    world.port = server.server_port
+    external.port = server.server_port
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     try:
-        yield world
+        yield external
     finally:
         server.shutdown()
         server.server_close()
@@ -109,58 +113,60 @@ def outside() -> Generator[Outside]:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
-    request_queue_size = 512  # a worker that comes back asks for everything at once
+    request_queue_size = 512  # a restarted worker sends all its requests at once
 
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-    outside: Outside
+    services: ExternalServices
 
     def do_GET(self) -> None:
-        self._reply(json.dumps(SEARCHED).encode(), "application/json")
+        self._reply(json.dumps(SEARCH_RESULTS).encode(), "application/json")
 
     def do_POST(self) -> None:
-        promised = int(self.headers.get("content-length") or 0)
-        sent = self.rfile.read(promised)
-        if len(sent) < promised:  # the asker was killed in the middle of its sentence
+        length = int(self.headers.get("content-length") or 0)
+        body = self.rfile.read(length)
+        if len(body) < length:  # the client was killed while it sent the request
             self.close_connection = True
         elif self.path.startswith("/v1/"):
-            self._carefully(lambda: self._answer(json.loads(sent)))
+            self._ignore_disconnect(lambda: self._answer(json.loads(body)))
         else:
-            self.outside.act(Effect(self.path, self.headers.get("idempotency-key"), sent))
-            time.sleep(self.outside.takes)
-            self._carefully(lambda: self._reply(f"done {_digest(self.path, sent)}".encode(), "text/plain"))
+            self.services.record_effect(Effect(self.path, self.headers.get("idempotency-key"), body))
+            time.sleep(self.services.answer_delay)
+            self._ignore_disconnect(lambda: self._reply(f"done {_digest(self.path, body)}".encode(), "text/plain"))
 
-    def _carefully(self, answer: Any) -> None:
+    def _ignore_disconnect(self, answer: Any) -> None:
         try:
             answer()
-        except OSError:  # the asker was killed
+        except OSError:  # the client was killed
             self.close_connection = True
 
     def _answer(self, body: Mapping[str, Any]) -> None:
-        prompt = next(str(it["content"]) for it in reversed(body["messages"]) if it["role"] == "user")
-        self.outside.note(prompt)
-        time.sleep(self.outside.takes)
-        if body.get("tools") and not any(it["role"] == "tool" for it in body["messages"]):
+        prompt = next(str(each["content"]) for each in reversed(body["messages"]) if each["role"] == "user")
+        self.services.record_prompt(prompt)
+        time.sleep(self.services.answer_delay)
+        if body.get("tools") and not any(each["role"] == "tool" for each in body["messages"]):
             self._call(body)
         elif body.get("stream"):
-            self._stream(list(_words(body["model"], prompt)), self.outside.word_takes if body["model"] == "slow" else 0)
+            self._stream(
+                list(_words(body["model"], prompt)), self.services.word_delay if body["model"] == "slow" else 0
+            )
         else:
             message = {"role": "assistant", "content": "".join(_words(body["model"], prompt))}
-            whole = {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
-            self._reply(json.dumps(whole).encode(), "application/json")
+            response = {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
+            self._reply(json.dumps(response).encode(), "application/json")
 
     def _call(self, body: Mapping[str, Any]) -> None:
         name = body["tools"][0]["function"]["name"]
-        asked = {"name": name, "arguments": json.dumps({"query": "q"})}
-        call = {"index": 0, "id": "call-1", "type": "function", "function": asked}
+        function = {"name": name, "arguments": json.dumps({"query": "q"})}
+        call = {"index": 0, "id": "call-1", "type": "function", "function": function}
         if body.get("stream"):
             self._chunks([{"tool_calls": [call]}], 0)
         else:
             message = {"role": "assistant", "content": None, "tool_calls": [call]}
-            whole = {"choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}
-            self._reply(json.dumps(whole).encode(), "application/json")
+            response = {"choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}
+            self._reply(json.dumps(response).encode(), "application/json")
 
     def _stream(self, words: Sequence[str], pause: float) -> None:
         self._chunks([{"content": word} for word in words], pause)
@@ -192,11 +198,11 @@ class _Handler(BaseHTTPRequestHandler):
         """Silent."""
 
 
-def _words(model: str, prompt: str) -> Sequence[str]:
-    """A model's answer, which follows from what it was asked."""
-    if model == "router":
+def _words(llm_params: str, prompt: str) -> Sequence[str]:
+    """Return a model's answer, which follows from the prompt."""
+    if llm_params == "router":
         return ["left" if "to the left" in prompt else "right"]
-    if model == "slow":
+    if llm_params == "slow":
         return [f"word{number} " for number in range(15)] + [_digest("", prompt.encode())]
     text = f"answer to {prompt}"
     return [text[: len(text) // 2], text[len(text) // 2 :]]

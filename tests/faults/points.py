@@ -1,8 +1,8 @@
-"""Points in the life of a run at which a process can be made to stop: named, and found in production code from outside.
+"""Points in the life of a run at which a process can be made to stop, patched into production code.
 
 `arm(Stop("after the claim", nth=3, how=signal.SIGKILL))` wraps the functions that pass the point; the third passage
-is this process's last (or, with SIGSTOP, the one it stands at until somebody lets it go on). Commits are told apart by
-what their transaction has written: a report, a fold, the first rows of a run, a repair of the sweeper's.
+stops this process (for good, or with SIGSTOP until SIGCONT). Commits are distinguished by what their transaction has
+written: a report, an advance (`a fold`), the first rows of a run, a repair of the sweeper. A `hint` is a task message.
 """
 
 import asyncio
@@ -47,13 +47,13 @@ POINTS = {
         "after a hint",
     ),
 }
-HOW = {"SIGKILL": signal.SIGKILL, "SIGSTOP": signal.SIGSTOP}
-INTO_THE_WORK = 0.1  # seconds after a request has left, so that its server has it
+SIGNALS = {"SIGKILL": signal.SIGKILL, "SIGSTOP": signal.SIGSTOP}
+AFTER_REQUEST = 0.1  # seconds after a request was sent, so that its server has it
 
 
 @dataclass
 class Stop:
-    """Where a process shall stop itself, at the how manieth passage, and by which signal."""
+    """The point at which a process stops itself, the number of the passage, and the signal."""
 
     point: str
     nth: int
@@ -67,13 +67,13 @@ class Stop:
     def parse(text: str) -> "Stop":
         """ "after the claim, 3, SIGKILL" as it stands in the environment."""
         point, nth, how = (part.strip() for part in text.split(","))
-        return Stop(point, int(nth), HOW[how])
+        return Stop(point, int(nth), SIGNALS[how])
 
     def __str__(self) -> str:
         return f"{self.point}, {self.nth}, {self.how.name}"
 
     def is_last(self, point: str) -> bool:
-        """Whether this passage is the one."""
+        """Count a passage; return whether the process stops at it."""
         if point != self.point:
             return False
         with self._lock:
@@ -85,16 +85,16 @@ class Stop:
 
 
 def arm(stop: Stop) -> None:
-    """Wrap whatever passes a point."""
-    passing = _Passing(stop)
-    _at_commits(passing)
-    _at_claims(passing)
-    _at_hints(passing)
-    _at_requests(passing)
+    """Wrap the functions that pass a point."""
+    reached = _PointReached(stop)
+    _at_commits(reached)
+    _at_claims(reached)
+    _at_task_messages(reached)
+    _at_requests(reached)
 
 
 @dataclass(frozen=True, slots=True)
-class _Passing:
+class _PointReached:
     armed: Stop
 
     def __call__(self, point: str) -> None:
@@ -106,7 +106,7 @@ class _Passing:
 _written: ContextVar[set[str] | None] = ContextVar("written", default=None)
 
 
-def _at_commits(passing: _Passing) -> None:
+def _at_commits(reached: _PointReached) -> None:
     from store.db.database import Database
     from store.monitoring import sweep_queries
     from store.runs import decisions, reports, run_rows
@@ -115,93 +115,93 @@ def _at_commits(passing: _Passing) -> None:
 
     @contextmanager
     def transaction(self: Database) -> Generator[Any]:
-        mine: set[str] = set()
-        before = _written.set(mine)
+        own: set[str] = set()
+        before = _written.set(own)
         try:
             with original(self) as tx:
                 yield tx
-                for what in _ordered(mine):
-                    passing(f"before the commit of {what}")
+                for what in _ordered(own):
+                    reached(f"before the commit of {what}")
         finally:
             _written.reset(before)
-        for what in _ordered(mine):
-            passing(f"after the commit of {what}")
+        for what in _ordered(own):
+            reached(f"after the commit of {what}")
 
     setattr(Database, "transaction", transaction)  # noqa: B010 (a method of production code, from outside)
-    _noting(reports, "report", "a report", lambda stored: stored.count() > 0)
-    _noting(reports, "report_inline", "a report")
-    _noting(decisions, "apply", "a fold")
-    _noting(run_rows, "create", "a start")
-    _noting(sweep_queries, "expire_leases", "a repair", lambda found: bool(found))
-    _noting(sweep_queries, "redispatch_unclaimed", "a repair", lambda found: bool(found))
+    _record_writes(reports, "report", "a report", lambda stored: stored.count() > 0)
+    _record_writes(reports, "report_inline", "a report")
+    _record_writes(decisions, "apply", "a fold")
+    _record_writes(run_rows, "create", "a start")
+    _record_writes(sweep_queries, "expire_leases", "a repair", lambda found: bool(found))
+    _record_writes(sweep_queries, "redispatch_unclaimed", "a repair", lambda found: bool(found))
 
 
 def _ordered(written: set[str]) -> Iterator[str]:
-    """A start has a fold in it, and so has a report that it rides along with."""
+    """Yield the kinds of writes in order: a start contains an advance, and so does a report with inline advance."""
     return (what for what in ("a report", "a start", "a fold", "a repair") if what in written)
 
 
-def _noting(module: Any, name: str, what: str, counts: Callable[[Any], bool] = lambda _: True) -> None:
+def _record_writes(module: Any, name: str, what: str, counts: Callable[[Any], bool] = lambda _: True) -> None:
     original = getattr(module, name)
 
     @wraps(original)
-    def noting(*given: Any, **named: Any) -> Any:
-        result = original(*given, **named)
-        mine = _written.get()
-        if mine is not None and counts(result):
-            mine.add(what)
+    def recording(*args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        own = _written.get()
+        if own is not None and counts(result):
+            own.add(what)
         return result
 
-    setattr(module, name, noting)
+    setattr(module, name, recording)
 
 
 # -- others ----------------------------------------------------------------------------------------------------------
-def _at_claims(passing: _Passing) -> None:
+def _at_claims(reached: _PointReached) -> None:
     from store.runs import activations
 
     claim, renew = activations.claim, activations.renew
 
     @wraps(claim)
-    def claiming(*given: Any, **named: Any) -> Any:
-        claimed = claim(*given, **named)
+    def claiming(*args: Any, **kwargs: Any) -> Any:
+        claimed = claim(*args, **kwargs)
         if claimed is not None:
-            passing("after the claim")
+            reached("after the claim")
         return claimed
 
     @wraps(renew)
-    def renewing(*given: Any, **named: Any) -> Any:
-        passing("at a renewal")
-        return renew(*given, **named)
+    def renewing(*args: Any, **kwargs: Any) -> Any:
+        reached("at a renewal")
+        return renew(*args, **kwargs)
 
     activations.claim, activations.renew = claiming, renewing
 
 
-def _at_hints(passing: _Passing) -> None:
+def _at_task_messages(reached: _PointReached) -> None:
     from scheduler.messaging.dispatch import Dispatch
 
     original = Dispatch.enqueue_nodes
 
     @wraps(original)
-    def hint(self: Dispatch, hints: Any, *echo: Any) -> None:
-        if hints:
-            passing("before a hint")
-        original(self, hints, *echo)
-        if hints:
-            passing("after a hint")
+    def enqueue(self: Dispatch, messages: Any, *notifications: Any) -> None:
+        if messages:
+            reached("before a hint")
+        original(self, messages, *notifications)
+        if messages:
+            reached("after a hint")
 
-    setattr(Dispatch, "enqueue_nodes", hint)  # noqa: B010 (a method of production code, from outside)
+    setattr(Dispatch, "enqueue_nodes", enqueue)  # noqa: B010 (a method of production code, from outside)
 
 
-def _at_requests(passing: _Passing) -> None:
-    """Requests of models and of nodes leave through one library."""
+def _at_requests(reached: _PointReached) -> None:
+    """Patch the library through which all requests of models and nodes leave."""
     import httpcore2
 
     original = httpcore2.AsyncConnectionPool.handle_async_request
 
     @wraps(original)
     async def handle(self: Any, request: Any) -> Any:
-        if passing.armed.is_last("at work"):
-            asyncio.get_running_loop().call_later(INTO_THE_WORK, passing.armed.stop)
+        if reached.armed.is_last("at work"):
+            asyncio.get_running_loop().call_later(AFTER_REQUEST, reached.armed.stop)
         return await original(self, request)
 
     setattr(httpcore2.AsyncConnectionPool, "handle_async_request", handle)  # noqa: B010 (as above)

@@ -1,4 +1,4 @@
-"""A worker for which there is one more component: `Poison` kills the process it runs in, as a crashing library does.
+"""A worker with one more component: `Poison` kills its process, as a crashing library does.
 
 python -m tests.faults.poisoned_worker
 """
@@ -14,7 +14,7 @@ from components.context import NodeContext
 
 
 def kill(params: Params, ctx: NodeContext) -> NoReturn:
-    """No process survives this."""
+    """Kill the process."""
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError("unreachable: the process is gone")
 

@@ -1,10 +1,10 @@
-"""A process of the product in which something will go wrong: `python -m tests.faults.process worker -c 16`.
+"""A process of the product with an injected fault: `python -m tests.faults.process worker -c 16`.
 
-The environment says what:
+The environment selects the fault:
     FAULT_STOP         where it stops itself: "after the claim, 3, SIGKILL" (tests/faults/points.py)
-    FAULT_CLOCK        seconds by which its clock is ahead of everybody else's
-    FAULT_VISIBILITY   seconds after which Redis gives an unacknowledged message to somebody else
-    FAULT_TRUST        anything: its sweeper believes what it sees at once, as one that has been there for a while does
+    FAULT_CLOCK        seconds by which its clock is ahead of the others
+    FAULT_VISIBILITY   seconds after which Redis redelivers an unacknowledged message
+    FAULT_TRUST        any value: its sweeper trusts its first observations, as after a long uptime
 """
 
 import datetime
@@ -17,39 +17,39 @@ from typing import Any
 
 from tests.faults.points import Stop, arm
 
-QUIET = ("--without-gossip", "--without-mingle", "--without-heartbeat", "-l", "WARNING")
-TELLS_TIME = ("api", "canvas", "celery", "components", "kombu", "providers", "scheduler", "store", "worker")
-"""Packages that are put into another time; the database's driver is not, for what it brings is the database's."""
+WORKER_OPTIONS = ("--without-gossip", "--without-mingle", "--without-heartbeat", "-l", "WARNING")
+SHIFTED_PACKAGES = ("api", "canvas", "celery", "components", "kombu", "providers", "scheduler", "store", "worker")
+"""Packages whose clock is shifted; the database driver's is not, since its times are the database's."""
 
 Run = Callable[[], None]
 
 
 def main(program: str, arguments: Sequence[str]) -> None:
-    """Go wrong as told, and else be that program."""
+    """Inject the faults of the environment, and run a program."""
     ahead = float(os.environ.get("FAULT_CLOCK", "0"))
     if ahead:
-        put_time_forward(ahead)
+        shift_time(ahead)
     if seconds := os.environ.get("FAULT_VISIBILITY"):
-        see_again_after(float(seconds))
+        redeliver_after(float(seconds))
     run = PROGRAMS[program](arguments)
     if ahead:
-        put_dates_forward(ahead)
+        shift_dates(ahead)
     if stop := os.environ.get("FAULT_STOP"):
         arm(Stop.parse(stop))
     run()
 
 
-# -- programs: imported, and then to be run --------------------------------------------------------------------------
+# -- programs --------------------------------------------------------------------------------------------------------
 def worker(arguments: Sequence[str]) -> Run:
     from worker.tasks import app  # reads the environment
 
-    return lambda: app.worker_main(["worker", "-Q", "nodes", "-P", "threads", *QUIET, *arguments])
+    return lambda: app.worker_main(["worker", "-Q", "nodes", "-P", "threads", *WORKER_OPTIONS, *arguments])
 
 
 def scheduler(arguments: Sequence[str]) -> Run:
     from scheduler.tasks import app  # reads the environment
 
-    return lambda: app.worker_main(["worker", "-Q", "runs", "-P", "threads", *QUIET, *arguments])
+    return lambda: app.worker_main(["worker", "-Q", "runs", "-P", "threads", *WORKER_OPTIONS, *arguments])
 
 
 def sweeper(arguments: Sequence[str]) -> Run:
@@ -85,9 +85,9 @@ PROGRAMS: Mapping[str, Callable[[Sequence[str]], Run]] = {
 }
 
 
-# -- what goes wrong -------------------------------------------------------------------------------------------------
-def put_time_forward(seconds: float) -> None:
-    """Seconds since 1970 are others. Before anything is imported; monotonic clocks go on as they are."""
+# -- faults ----------------------------------------------------------------------------------------------------------
+def shift_time(seconds: float) -> None:
+    """Shift `time.time`; call it before other imports. Monotonic clocks stay as they are."""
     true_time = time.time
 
     def ahead() -> float:
@@ -96,42 +96,42 @@ def put_time_forward(seconds: float) -> None:
     time.time = ahead
 
 
-def put_dates_forward(seconds: float) -> None:
-    """`datetime.now` gives others, too. The class itself is nobody's to change, so modules get one of their own."""
-    true = datetime.datetime
+def shift_dates(seconds: float) -> None:
+    """Shift `datetime.now`. The class itself cannot be changed, so modules get a subclass."""
+    original_datetime = datetime.datetime
 
-    class EitherOne(type):
+    class AnyDatetime(type):
         def __instancecheck__(cls, instance: object) -> bool:
-            return isinstance(instance, true)
+            return isinstance(instance, original_datetime)
 
-    class Ahead(true, metaclass=EitherOne):
+    class Ahead(original_datetime, metaclass=AnyDatetime):
         @classmethod
         def now(cls, tz: datetime.tzinfo | None = None) -> Any:
-            return true.now(tz) + datetime.timedelta(seconds=seconds)
+            return original_datetime.now(tz) + datetime.timedelta(seconds=seconds)
 
         @classmethod
         def utcnow(cls) -> Any:
-            return true.now(datetime.UTC).replace(tzinfo=None) + datetime.timedelta(seconds=seconds)
+            return original_datetime.now(datetime.UTC).replace(tzinfo=None) + datetime.timedelta(seconds=seconds)
 
     for name, module in list(sys.modules.items()):
-        if name.partition(".")[0] in TELLS_TIME and vars(module).get("datetime") is true:
+        if name.partition(".")[0] in SHIFTED_PACKAGES and vars(module).get("datetime") is original_datetime:
             setattr(module, "datetime", Ahead)  # noqa: B010 (a module's own name, from outside)
 
 
-def see_again_after(seconds: float) -> None:
-    """As a broker that gives away again what takes long: RabbitMQ does, and kombu what it has written down in Redis.
+def redeliver_after(seconds: float) -> None:
+    """Redeliver unacknowledged messages after some seconds, as RabbitMQ does.
 
-    So hints are written down here, and kombu looks each time, not every tenth.
+    kombu does so for messages that it has stored in Redis; so task messages are stored, and checked each time.
     """
     from kombu.transport import redis
 
     from scheduler.messaging import celery_app
     from scheduler.messaging.redis_transport import RedisChannel
 
-    def is_hint(channel: RedisChannel, message: object) -> bool:
+    def is_droppable(channel: RedisChannel, message: object) -> bool:
         return False
 
-    setattr(RedisChannel, "is_droppable", is_hint)  # noqa: B010 (a method of ours, from outside)
+    setattr(RedisChannel, "is_droppable", is_droppable)  # noqa: B010 (a method of ours, from outside)
 
     setattr(celery_app, "VISIBILITY_TIMEOUT", seconds)  # noqa: B010 (a constant, from outside)
     original: Any = redis.QoS.restore_visible

@@ -1,4 +1,4 @@
-"""Workers that die, and workers that are told to go."""
+"""Workers that are killed, and workers that are terminated."""
 
 from collections import Counter
 
@@ -9,18 +9,18 @@ from tests.faults.cluster import ACTIVATIONS, Cluster
 pytestmark = pytest.mark.timeout(300)  # deadlines are for a machine that does nothing else
 
 RUNS = 20
-PROMISED = 90.0  # seconds within which all runs end by themselves
+RECOVERY_TIME = 90.0  # seconds within which all runs end
 
 
-def test_runs_end_by_themselves_when_their_worker_is_killed_and_another_comes(cluster: Cluster):
-    doomed = cluster.start("worker")
-    cluster.begin(RUNS)
-    cluster.wait_for(lambda: cluster.outside.requests > RUNS and "succeeded" in cluster.statuses, 60)
+def test_runs_succeed_on_another_worker_after_theirs_is_killed(cluster: Cluster):
+    victim = cluster.start("worker")
+    cluster.start_runs(RUNS)
+    cluster.wait_for(lambda: cluster.external.requests > RUNS and "succeeded" in cluster.statuses, 60)
 
-    cluster.kill(doomed)
+    cluster.kill(victim)
     when_killed = cluster.statuses
     worker = cluster.start("worker")
-    cluster.wait_until_all_have_succeeded(RUNS, seconds=PROMISED)
+    cluster.wait_until_all_succeeded(RUNS, seconds=RECOVERY_TIME)
 
     assert when_killed["running"] > 0, "too late to show anything"
     cluster.assert_everything_happened_once(RUNS)
@@ -28,19 +28,19 @@ def test_runs_end_by_themselves_when_their_worker_is_killed_and_another_comes(cl
     cluster.kill(worker)
 
 
-def test_a_worker_that_is_told_to_go_gives_back_what_it_has_and_no_lease_has_to_run_out(cluster: Cluster):
-    cluster.outside.takes = 1.0
-    leaving = cluster.start("worker", EASEL_LEASE="10m")
-    cluster.begin(RUNS)
-    cluster.wait_for(lambda: cluster.outside.requests >= 10, 60)
+def test_terminated_worker_releases_its_attempts_without_lease_expiry(cluster: Cluster):
+    cluster.external.answer_delay = 1.0
+    old_worker = cluster.start("worker", EASEL_LEASE="10m")
+    cluster.start_runs(RUNS)
+    cluster.wait_for(lambda: cluster.external.requests >= 10, 60)
 
-    staying = cluster.start("worker", EASEL_LEASE="10m")
-    cluster.tell_to_go(leaving)
-    leaving.wait(timeout=30)
-    cluster.wait_until_all_have_succeeded(RUNS, seconds=PROMISED)
+    new_worker = cluster.start("worker", EASEL_LEASE="10m")
+    cluster.terminate(old_worker)
+    old_worker.wait(timeout=30)
+    cluster.wait_until_all_succeeded(RUNS, seconds=RECOVERY_TIME)
 
     cluster.assert_everything_happened_once(RUNS)
     attempts = Counter(row.attempt for row in cluster.rows(ACTIVATIONS))
-    assert attempts[2] > 0, "nothing was given back"
+    assert attempts[2] > 0, "no attempt was released"
     assert {row.strikes for row in cluster.rows(ACTIVATIONS)} == {0}
-    cluster.kill(staying)
+    cluster.kill(new_worker)

@@ -1,4 +1,4 @@
-"""Redis forgets, and messages come twice and in any order: it costs seconds, never a run or a second result."""
+"""Redis is emptied, and task messages are duplicated and reordered: no run is lost or executed twice."""
 
 import random
 
@@ -12,22 +12,22 @@ from tests.faults.cluster import ACTIVATIONS, LONG_LEASES, Cluster
 pytestmark = pytest.mark.timeout(300)  # deadlines are for a machine that does nothing else
 
 RUNS = 12
-PROMISED = 90.0  # seconds within which all runs end by themselves
+RECOVERY_TIME = 90.0  # seconds within which all runs end
 ALL = text("select a.run_id, a.id from activations a join runs r on r.id = a.run_id where r.tenant_id = :tenant_id")
 
 
-@pytest.mark.parametrize("rides_along", [True, False])
-def test_runs_end_when_redis_has_forgotten_everything(cluster: Cluster, rides_along: bool):
-    processes = [cluster.start("worker", "-c", "3", EASEL_INLINE_ADVANCE=str(int(rides_along)), **LONG_LEASES)]
-    if not rides_along:
+@pytest.mark.parametrize("inline_advance", [True, False])
+def test_runs_succeed_after_redis_is_emptied(cluster: Cluster, inline_advance: bool):
+    processes = [cluster.start("worker", "-c", "3", EASEL_INLINE_ADVANCE=str(int(inline_advance)), **LONG_LEASES)]
+    if not inline_advance:
         processes.append(cluster.start("scheduler"))
-    cluster.begin(RUNS)
-    cluster.wait_for(lambda: cluster.outside.requests > 3, 60)
+    cluster.start_runs(RUNS)
+    cluster.wait_for(lambda: cluster.external.requests > 3, 60)
 
     with redis.Redis.from_url(cluster.redis_url) as client:
         lost = client.llen(NODES)
         client.flushdb()
-    cluster.wait_until_all_have_succeeded(RUNS, seconds=PROMISED)
+    cluster.wait_until_all_succeeded(RUNS, seconds=RECOVERY_TIME)
 
     assert lost > 0, "too late to show anything"
     cluster.assert_everything_happened_once(RUNS)
@@ -36,25 +36,25 @@ def test_runs_end_when_redis_has_forgotten_everything(cluster: Cluster, rides_al
         cluster.kill(process)
 
 
-def test_hints_that_come_twice_and_in_any_order_do_everything_once(cluster: Cluster):
-    cluster.begin(RUNS)
+def test_duplicate_and_reordered_task_messages_execute_each_activation_once(cluster: Cluster):
+    cluster.start_runs(RUNS)
     with redis.Redis.from_url(cluster.redis_url) as client:
-        hints = [hint for hint in client.lrange(NODES, 0, -1) if "execute" in str(hint)] * 2
-        random.Random(7).shuffle(hints)
-        client.rpush(NODES, *hints)
+        messages = [message for message in client.lrange(NODES, 0, -1) if "execute" in str(message)] * 2
+        random.Random(7).shuffle(messages)
+        client.rpush(NODES, *messages)
 
     worker = cluster.start("worker", **LONG_LEASES)
     for requests in (1, RUNS, RUNS + RUNS // 2):
-        cluster.wait_for(lambda requests=requests: cluster.outside.requests >= requests, 40)
-        ring_for_everything(cluster)
-    cluster.wait_until_all_have_succeeded(RUNS, seconds=PROMISED)
+        cluster.wait_for(lambda requests=requests: cluster.external.requests >= requests, 40)
+        send_message_for_every_activation(cluster)
+    cluster.wait_until_all_succeeded(RUNS, seconds=RECOVERY_TIME)
 
     cluster.assert_everything_happened_once(RUNS)
     assert {(row.attempt, row.strikes) for row in cluster.rows(ACTIVATIONS)} == {(1, 0)}
     cluster.kill(worker)
 
 
-def ring_for_everything(cluster: Cluster) -> None:
-    """A hint for every activation there is, whatever its status."""
+def send_message_for_every_activation(cluster: Cluster) -> None:
+    """Send a task message for every activation, whatever its status."""
     for run_id, activation_id in cluster.rows(ALL):
         cluster.app.send_task(EXECUTE, args=(str(run_id), str(activation_id)), queue=NODES)

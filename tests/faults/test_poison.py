@@ -1,4 +1,4 @@
-"""A node that kills the process it runs in, among others that do not."""
+"""A node that kills its worker process, among runs that do not."""
 
 import subprocess
 import sys
@@ -10,29 +10,29 @@ from store.primitives.ids import new_id
 from tests.faults.cluster import ROOT, Cluster
 from tests.integration.engine import dsl_of
 
-HONEST = 12
-QUICK = {"EASEL_LEASE": "1s", "EASEL_RENEW_EVERY": "300ms"}
+HEALTHY_RUNS = 12
+SHORT_LEASE = {"EASEL_LEASE": "1s", "EASEL_RENEW_EVERY": "300ms"}
 
 
-def test_what_kills_three_workers_fails_and_everything_else_goes_on(cluster: Cluster):
-    workers = [a_worker(cluster) for _ in range(4)]
-    cluster.begin(HONEST)
+def test_node_that_kills_three_workers_fails_and_other_runs_succeed(cluster: Cluster):
+    workers = [start_poisoned_worker(cluster) for _ in range(4)]
+    cluster.start_runs(HEALTHY_RUNS)
 
     with cluster.database.transaction() as tx:
         document = dsl_of("begin -> poison", poison={"component": "Poison"})
         canvas_id = canvases.create(tx, cluster.tenant_id, f"poisoned {new_id()}", document)
         version_id = versions.lock_draft_version(tx, cluster.tenant_id, canvas_id).id
     cluster.lifecycle.start_run(Start(cluster.tenant_id, canvas_id, version_id, RunRequest(query="x")))
-    cluster.wait_for(lambda: cluster.statuses == {"succeeded": HONEST, "failed": 1}, 60)
+    cluster.wait_for(lambda: cluster.statuses == {"succeeded": HEALTHY_RUNS, "failed": 1}, 60)
 
     assert sorted(worker.poll() is None for worker in workers) == [False, False, False, True]
 
 
-def a_worker(cluster: Cluster) -> subprocess.Popen[bytes]:
-    """A worker process that has the component `Poison`; the cluster ends it with the others."""
+def start_poisoned_worker(cluster: Cluster) -> subprocess.Popen[bytes]:
+    """Start a worker that has the component `Poison`; the cluster ends it with the others."""
     arguments = [sys.executable, "-m", "tests.faults.poisoned_worker"]
     with (cluster.home / f"poisoned-{len(cluster.processes)}.log").open("wb") as log:
-        environment = {**cluster.environment, **QUICK}
+        environment = {**cluster.environment, **SHORT_LEASE}
         process = subprocess.Popen(arguments, cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT)
     cluster.processes.append(process)
     return process

@@ -1,24 +1,24 @@
-"""A deployment in the middle of everything: processes of the old and of the new generation work side by side."""
+"""A deployment while runs continue: old and new processes run at the same time."""
 
 from tests.faults.cluster import ACTIVATIONS, Cluster
 
 RUNS = 10
-PROMISED = 40.0  # seconds within which all runs end by themselves
-LONG = "10m"  # a lease; nobody waits until one has run out
+RECOVERY_TIME = 40.0  # seconds within which all runs end
+LONG_LEASE = "10m"  # no test waits until a lease expires
 
 
-def test_every_process_is_replaced_while_runs_are_at_work_and_no_run_pays_for_it(cluster: Cluster):
-    cluster.outside.takes = 0.5
-    old = {program: cluster.start(program, EASEL_LEASE=LONG) for program in ("worker", "scheduler", "sweeper")}
-    cluster.begin(RUNS)
-    cluster.wait_for(lambda: cluster.outside.requests >= 3, 60)
+def test_runs_succeed_without_crashes_while_every_process_is_replaced(cluster: Cluster):
+    cluster.external.answer_delay = 0.5
+    old = {program: cluster.start(program, EASEL_LEASE=LONG_LEASE) for program in ("worker", "scheduler", "sweeper")}
+    cluster.start_runs(RUNS)
+    cluster.wait_for(lambda: cluster.external.requests >= 3, 60)
 
-    new = [cluster.start(program, EASEL_LEASE=LONG) for program in old]
+    new = [cluster.start(program, EASEL_LEASE=LONG_LEASE) for program in old]
     for process in old.values():
-        cluster.tell_to_go(process)
+        cluster.terminate(process)
         process.wait(timeout=60)
     when_replaced = cluster.statuses
-    cluster.wait_until_all_have_succeeded(RUNS, seconds=PROMISED)
+    cluster.wait_until_all_succeeded(RUNS, seconds=RECOVERY_TIME)
 
     assert when_replaced["running"] > 0, "too late to show anything"
     assert [process.poll() for process in new] == [None] * len(new)

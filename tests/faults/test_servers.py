@@ -1,4 +1,4 @@
-"""PostgreSQL and Redis go and come back, and processes that live on go on: nothing is lost and nothing doubled."""
+"""PostgreSQL and Redis are restarted while processes continue: no run is lost or executed twice."""
 
 import os
 import signal
@@ -10,92 +10,103 @@ import redis
 from sqlalchemy.exc import SQLAlchemyError
 
 import embedded
+from store.db.db_errors import is_outage
 from store.maintenance.migrate import upgrade
-from store.primitives.db_errors import is_outage
 from tests import services as test_services
 from tests.faults.cluster import ACTIVATIONS, LONG_LEASES, Cluster, cluster_on
 
 pytestmark = pytest.mark.timeout(300)  # deadlines are for a machine that does nothing else
 
 RUNS = 12
-PROMISED = 90.0  # seconds within which all runs end by themselves
+RECOVERY_TIME = 90.0  # seconds within which all runs end
 
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[embedded.EmbeddedServers]:
-    """Servers that nobody else uses, since they are killed."""
+    """Servers of this module only, since its tests kill them."""
     with test_services.shared_folder() as home, embedded.run_servers(home, durable=False) as servers:
         upgrade(servers.database_url)
         yield servers
 
 
 @pytest.fixture(scope="module")
-def living(servers: embedded.EmbeddedServers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Processes that outlive their servers."""
+def shared_cluster(servers: embedded.EmbeddedServers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster whose processes survive restarts of their servers."""
     home: Path = tmp_path_factory.mktemp("cluster")
     with cluster_on(servers.database_url, servers.redis_url, home, **LONG_LEASES) as cluster:
-        cluster.have("sweeper")
-        cluster.have("worker")
+        cluster.ensure_running("sweeper")
+        cluster.ensure_running("worker")
         yield cluster
 
 
 @pytest.fixture
-def at_work(living: Cluster) -> Cluster:
-    """The cluster, when some of its runs are over and all others go on."""
-    living.renew()
-    living.begin(RUNS)
-    living.wait_for(lambda: living.outside.requests > RUNS, 60)
-    return living
+def busy_cluster(shared_cluster: Cluster) -> Cluster:
+    """The cluster while some of its runs are over and all others continue."""
+    shared_cluster.start_new_test()
+    shared_cluster.start_runs(RUNS)
+    shared_cluster.wait_for(lambda: shared_cluster.external.requests > RUNS, 60)
+    return shared_cluster
 
 
-def test_runs_go_on_when_redis_is_killed_and_comes_back_empty(servers: embedded.EmbeddedServers, at_work: Cluster):
-    begin_again(servers, at_work, "Valkey", signal.SIGKILL)
-    at_work.wait_until_all_have_succeeded(RUNS, seconds=PROMISED)
-
-    at_work.assert_everything_happened_once(RUNS)
-    assert {(row.attempt, row.strikes) for row in at_work.rows(ACTIVATIONS)} == {(1, 0)}
-
-
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT, signal.SIGKILL], ids=["fast", "immediate", "killed"])
-def test_runs_go_on_when_postgres_is_restarted(
-    servers: embedded.EmbeddedServers, at_work: Cluster, how: signal.Signals
+def test_runs_continue_when_redis_is_killed_and_restarts_empty(
+    servers: embedded.EmbeddedServers, busy_cluster: Cluster
 ):
-    begin_again(servers, at_work, "PostgreSQL", how)
-    at_work.wait_for(lambda: is_back(servers, at_work), PROMISED)
-    at_work.wait_until_all_have_succeeded(RUNS, seconds=PROMISED)
+    restart_server(servers, busy_cluster, "Valkey", signal.SIGKILL)
+    busy_cluster.wait_until_all_succeeded(RUNS, seconds=RECOVERY_TIME)
 
-    at_work.assert_everything_happened_once(RUNS)
+    busy_cluster.assert_everything_happened_once(RUNS)
+    assert {(row.attempt, row.strikes) for row in busy_cluster.rows(ACTIVATIONS)} == {(1, 0)}
 
 
-def test_runs_go_on_when_every_connection_to_redis_is_cut_again_and_again(
-    servers: embedded.EmbeddedServers, at_work: Cluster
+@pytest.mark.parametrize(
+    "signal_number", [signal.SIGINT, signal.SIGQUIT, signal.SIGKILL], ids=["fast", "immediate", "killed"]
+)
+def test_runs_continue_when_postgres_is_restarted(
+    servers: embedded.EmbeddedServers, busy_cluster: Cluster, signal_number: signal.Signals
+):
+    restart_server(servers, busy_cluster, "PostgreSQL", signal_number)
+    busy_cluster.wait_for(lambda: is_database_up(servers, busy_cluster), RECOVERY_TIME)
+    busy_cluster.wait_until_all_succeeded(RUNS, seconds=RECOVERY_TIME)
+
+    busy_cluster.assert_everything_happened_once(RUNS)
+
+
+def test_runs_continue_when_redis_connections_are_cut_repeatedly(
+    servers: embedded.EmbeddedServers, busy_cluster: Cluster
 ):
     for _ in range(5):
         with redis.Redis.from_url(servers.redis_url) as client:
             for kind in ("normal", "pubsub"):
                 client.client_kill_filter(_type=kind, skipme=True)
-        asked = at_work.outside.requests
-        at_work.wait_for(lambda asked=asked: at_work.outside.requests > asked or "running" not in at_work.statuses, 20)
-    at_work.wait_until_all_have_succeeded(RUNS, seconds=PROMISED)
+        requests = busy_cluster.external.requests
+        busy_cluster.wait_for(
+            lambda requests=requests: (
+                busy_cluster.external.requests > requests or "running" not in busy_cluster.statuses
+            ),
+            20,
+        )
+    busy_cluster.wait_until_all_succeeded(RUNS, seconds=RECOVERY_TIME)
 
-    at_work.assert_everything_happened_once(RUNS)
+    busy_cluster.assert_everything_happened_once(RUNS)
 
 
-def begin_again(servers: embedded.EmbeddedServers, cluster: Cluster, name: str, how: signal.Signals) -> None:
-    """End a server, and start it again as `easel up` does: under its old URL, with what it has kept."""
-    (server,) = [it for it in servers.owned if it.name == name]
-    ended = server.pid
+def restart_server(
+    servers: embedded.EmbeddedServers, cluster: Cluster, name: str, signal_number: signal.Signals
+) -> None:
+    """Kill a server, and restart it as `easel up` does: under its old URL, with its stored data."""
+    (server,) = [each for each in servers.owned if each.name == name]
+    old_pid = server.pid
 
     def is_another() -> bool:
         servers.restart_ended()
-        return server.pid != ended
+        return server.pid != old_pid
 
-    os.kill(ended, how)
-    cluster.wait_for(is_another, PROMISED)
+    os.kill(old_pid, signal_number)
+    cluster.wait_for(is_another, RECOVERY_TIME)
 
 
-def is_back(servers: embedded.EmbeddedServers, cluster: Cluster) -> bool:
-    """Whether the database answers; if it has ended once more, it is started once more."""
+def is_database_up(servers: embedded.EmbeddedServers, cluster: Cluster) -> bool:
+    """Whether the database answers; if it has ended again, restart it."""
     servers.restart_ended()
     try:
         cluster.database.ping()

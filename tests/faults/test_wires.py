@@ -1,4 +1,4 @@
-"""Connections that fail in the worst way: half open, or in the very moment of a commit."""
+"""Connections that fail in critical ways: half open, or during a commit."""
 
 import pytest
 
@@ -8,19 +8,19 @@ from tests.faults.proxy import proxy
 pytestmark = pytest.mark.timeout(300)  # deadlines are for a machine that does nothing else
 
 RUNS = 10
-PROMISED = 90.0  # seconds within which all runs end by themselves
+RECOVERY_TIME = 90.0  # seconds within which all runs end
 
 
-def test_a_report_whose_answer_got_lost_is_stored_once_and_one_that_never_came_is_sent_again(cluster: Cluster):
-    cluster.have_no("worker")
+def test_report_is_stored_once_when_a_commit_or_its_answer_is_lost(cluster: Cluster):
+    cluster.ensure_stopped("worker")
     with proxy(cluster.database.url) as wire:
         worker = cluster.start("worker", DATABASE_URL=wire.through(cluster.database.url))
-        cluster.begin(RUNS)
+        cluster.start_runs(RUNS)
         for requests in range(2, 2 * RUNS, 3):
-            cluster.wait_for(lambda requests=requests: cluster.outside.requests >= requests, 40)
+            cluster.wait_for(lambda requests=requests: cluster.external.requests >= requests, 40)
             wire.lose_answers(1)
             wire.drop_commits(1)
-        cluster.wait_until_all_have_succeeded(RUNS, seconds=PROMISED)
+        cluster.wait_until_all_succeeded(RUNS, seconds=RECOVERY_TIME)
         cluster.kill(worker)
 
     assert wire.answers_lost > 2
@@ -29,22 +29,22 @@ def test_a_report_whose_answer_got_lost_is_stored_once_and_one_that_never_came_i
 
 
 @pytest.mark.parametrize("server", ["redis", "postgres"])
-def test_a_worker_whose_connections_are_half_open_keeps_nobody_from_going_on(cluster: Cluster, server: str):
-    cluster.have_no("worker")
+def test_worker_with_half_open_connections_does_not_block_other_workers(cluster: Cluster, server: str):
+    cluster.ensure_stopped("worker")
     database_url, redis_url = cluster.database.url, cluster.redis_url
-    with proxy(database_url) as to_database, proxy(redis_url) as to_redis:
-        cut_off = cluster.start(
-            "worker", DATABASE_URL=to_database.through(database_url), REDIS_URL=to_redis.through(redis_url)
+    with proxy(database_url) as database_proxy, proxy(redis_url) as redis_proxy:
+        cut_off_worker = cluster.start(
+            "worker", DATABASE_URL=database_proxy.through(database_url), REDIS_URL=redis_proxy.through(redis_url)
         )
-        cluster.begin(RUNS)
-        cluster.wait_for(lambda: cluster.outside.requests > RUNS // 2, 60)
+        cluster.start_runs(RUNS)
+        cluster.wait_for(lambda: cluster.external.requests > RUNS // 2, 60)
 
-        (to_redis if server == "redis" else to_database).hang()
-        cluster.have("worker")
-        cluster.wait_until_all_have_succeeded(RUNS, seconds=PROMISED)
-        to_redis.let_go()
-        to_database.let_go()
-        cluster.tell_to_go(cut_off)  # what it still has to say it says now, and nobody listens
-        cut_off.wait(timeout=30)
+        (redis_proxy if server == "redis" else database_proxy).hang()
+        cluster.ensure_running("worker")
+        cluster.wait_until_all_succeeded(RUNS, seconds=RECOVERY_TIME)
+        redis_proxy.resume()
+        database_proxy.resume()
+        cluster.terminate(cut_off_worker)  # its pending reports are refused
+        cut_off_worker.wait(timeout=30)
 
     cluster.assert_everything_happened_once(RUNS)

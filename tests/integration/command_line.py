@@ -1,4 +1,4 @@
-"""The command `easel` in the test's own process, on a database and a home of the test."""
+"""Run the command `easel` in the process of the test, on a database and a home of the test."""
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -24,7 +24,7 @@ def easel_on(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> Generator[Easel]:
-    """The command, until the block ends."""
+    """Return a function that runs `easel` with these servers and this home, until the block ends."""
     variables = {
         "DATABASE_URL": database.url,
         "REDIS_URL": redis_url,
@@ -35,10 +35,10 @@ def easel_on(
         monkeypatch.setenv(name, value)
 
     def run(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
+        with pytest.raises(SystemExit) as exited:
             main(list(arguments))
-        shown = capsys.readouterr()
-        return int(ended.value.code or 0), shown.out, shown.err
+        output = capsys.readouterr()
+        return int(exited.value.code or 0), output.out, output.err
 
     settings.load.cache_clear()
     yield run

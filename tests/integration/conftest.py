@@ -1,4 +1,4 @@
-"""A bench for each test, on the module's database."""
+"""Fixtures: a bench for each test on the module's database, recorded statements and pauses, and a vendor of models."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -25,37 +25,37 @@ def bench(database: Database, redis_url: str, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.fixture
-def sent(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """The statements that this process sends from now on."""
-    sent: list[bytes] = []
+def sent_statements(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """Record the statements that this process sends from now on."""
+    sent_statements: list[bytes] = []
     send = Pipeline.send
 
-    def listening(self: Pipeline, sql: bytes, *given: Any, **more: Any) -> Any:
-        sent.append(sql)
-        return send(self, sql, *given, **more)
+    def record(self: Pipeline, sql: bytes, *args: Any, **kwargs: Any) -> Any:
+        sent_statements.append(sql)
+        return send(self, sql, *args, **kwargs)
 
-    monkeypatch.setattr(Pipeline, "send", listening)
-    return sent
+    monkeypatch.setattr(Pipeline, "send", record)
+    return sent_statements
 
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The pauses that kombu and the client of Redis make between tries from now on, which are not waited for."""
-    made: list[float] = []
+    """Record the pauses between retries of kombu and the Redis client, and skip them."""
+    pauses: list[float] = []
     for sleep in ("kombu.utils.functional.sleep", "redis.retry.sleep"):
-        monkeypatch.setattr(sleep, made.append)
-    return made
+        monkeypatch.setattr(sleep, pauses.append)
+    return pauses
 
 
 @pytest.fixture(scope="module")
-def one_vendor() -> Iterator[Vendor]:
-    """A vendor of models for a module."""
-    with vendor() as served:
-        yield served
+def module_vendor() -> Iterator[Vendor]:
+    """Run a vendor of models for a module."""
+    with vendor() as running:
+        yield running
 
 
 @pytest.fixture
-def served(one_vendor: Vendor) -> Vendor:
-    """The same, with nothing left of other tests."""
-    one_vendor.forget()
-    return one_vendor
+def model_vendor(module_vendor: Vendor) -> Vendor:
+    """Return the vendor of the module, without the records of other tests."""
+    module_vendor.reset()
+    return module_vendor

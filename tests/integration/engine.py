@@ -1,13 +1,13 @@
-"""Runs on real rows, one step at a time or all at once.
+"""A test bench for runs on real rows, driven one message at a time or all at once.
 
     bench.does(work=lambda ctx: Finished({"result": 1}))
-    run = bench.start("begin -> work -> say", say=says("done"))
+    run = bench.start("begin -> work -> say", say=content("done"))
     bench.play()
     assert run.status == "succeeded"
 
-Parts are drawn as in `tests/builders.py`. What is a plain node there is one whose work a test gives here: a coroutine
-function runs on the worker's loop, a plain function on its thread (node ids that begin with `compute`). Messages to
-Celery land in `bench.outbox`; `play` carries them out in the order in which they were sent.
+Canvases are written as in `tests/builders.py`. A plain node runs the function that the test gives for its id: a
+coroutine function on the worker's event loop, a plain function on a worker thread (node ids that begin with `compute`).
+Messages to Celery are recorded in `bench.outbox`; `play` processes them in the order in which they were sent.
 """
 
 import inspect
@@ -53,27 +53,27 @@ from worker.bootstrap import Environment, assemble
 from worker.reporter import AttemptLeaseLost, Reporter
 from worker.worker import Worker
 
-PATIENCE = 60.0  # seconds for a fact that other threads or processes bring about
+WAIT_TIMEOUT = 60.0  # seconds to wait for other threads or processes
 LEASE = timedelta(seconds=10)
 REDIS_AWAY = "redis://127.0.0.1:1/0"
 
 FORM = {"inputs": {"name": {"type": "line", "name": "Name"}}, "tips": "Who are you?"}
 """Params of a form with one field."""
 
-Work = Callable[[NodeContext], Any]
+NodeFunction = Callable[[NodeContext], Any]
 
 
-# -- what nodes do ---------------------------------------------------------------------------------------------------
-class Acts:
-    """Work by node id; the components `Act`, `Compute`, `Keyed` and `Unsafe` look here."""
+# -- node functions --------------------------------------------------------------------------------------------------
+class NodeFunctions:
+    """Functions by node id, which the components `Act`, `Compute`, `Keyed` and `Unsafe` call."""
 
     def __init__(self) -> None:
-        self.work: dict[str, Work] = {}
+        self.by_node: dict[str, NodeFunction] = {}
 
     def components(self) -> dict[str, Component[Any]]:
         async def act(params: Params, ctx: NodeContext) -> Outcome:
-            done = self._of(ctx)(ctx)
-            return await done if inspect.isawaitable(done) else done
+            result = self._of(ctx)(ctx)
+            return await result if inspect.isawaitable(result) else result
 
         def compute(params: Params, ctx: NodeContext) -> Outcome:
             return self._of(ctx)(ctx)
@@ -85,12 +85,12 @@ class Acts:
             "unsafe": Component("Unsafe", Params, act, "unsafe", assigns=True),
         }
 
-    def _of(self, ctx: NodeContext) -> Work:
-        return self.work.get(ctx.node_id, lambda ctx: Finished(outputs={"result": ctx.node_id}))
+    def _of(self, ctx: NodeContext) -> NodeFunction:
+        return self.by_node.get(ctx.node_id, lambda ctx: Finished(outputs={"result": ctx.node_id}))
 
 
 def dsl_of(*parts: str, variables: Mapping[str, Any] | None = None, **params: Mapping[str, Any]) -> dict[str, Any]:
-    """The upstream-shaped document that the parts draw; `variables` are its env.* with their first values."""
+    """Return the document of a canvas in upstream's format; `variables` are its env.* with their initial values."""
     document = builders.document_of(*parts, **params)
     return {
         "components": {node: _component(document, node) for node in document.entries},
@@ -101,15 +101,15 @@ def dsl_of(*parts: str, variables: Mapping[str, Any] | None = None, **params: Ma
 
 def _component(document: Document, node: str) -> dict[str, Any]:
     entry = document.entries[node]
-    name, given = entry.component, dict(entry.params)
-    if name == "StringTransform" and "method" not in given:
+    name, params = entry.component, dict(entry.params)
+    if name == "StringTransform" and "method" not in params:
         name = "Compute" if node.startswith("compute") else "Act"
     if name == "LLM":
-        given = {"llm_id": "scripted", "prompts": [{"role": "user", "content": node}], **given}
+        params = {"llm_id": "scripted", "prompts": [{"role": "user", "content": node}], **params}
     if name == "VariableAssigner":
-        given.pop("component", None)
+        params.pop("component", None)
     return {
-        "obj": {"component_name": str(given.pop("component", name)), "params": given},
+        "obj": {"component_name": str(params.pop("component", name)), "params": params},
         "downstream": list(entry.downstream),
         "upstream": [other.id for other in document.entries.values() if node in other.downstream],
         **({"parent_id": entry.parent} if entry.parent else {}),
@@ -118,7 +118,7 @@ def _component(document: Document, node: str) -> dict[str, Any]:
 
 # -- messages --------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
-class Sent:
+class SentMessage:
     """A message to Celery."""
 
     task: str
@@ -128,40 +128,40 @@ class Sent:
 
 @dataclass
 class Outbox:
-    """Stands where the Celery app is, and keeps what is sent."""
+    """Replaces the Celery app and records the messages that are sent."""
 
-    sent: list[Sent] = field(default_factory=list)
+    sent: list[SentMessage] = field(default_factory=list)
 
     def producer_or_acquire(self) -> Any:
         return nullcontext()
 
     def send_task(self, task: str, args: Sequence[str] = (), **options: Any) -> None:
-        self.sent.append(Sent(task, tuple(args), options))
+        self.sent.append(SentMessage(task, tuple(args), options))
 
     def of(self, task: str) -> list[tuple[str, ...]]:
-        """The arguments of all messages of a task."""
+        """Return the arguments of all messages of a task."""
         return [message.args for message in self.sent if message.task == task]
 
-    def take(self) -> Sent | None:
-        """The oldest message, which is then gone."""
+    def pop(self) -> SentMessage | None:
+        """Remove and return the oldest message; None if there is none."""
         try:
             return self.sent.pop(0)
         except IndexError:
             return None
 
     def lose(self) -> None:
-        """Everything on its way is gone."""
+        """Lose all messages that were not processed yet."""
         self.sent.clear()
 
 
 # -- the bench -------------------------------------------------------------------------------------------------------
 @dataclass
 class Bench:
-    """Parts of the engine on real servers, driven by hand."""
+    """A coordinator and workers on real servers, driven by the test."""
 
     database: Database
     redis_url: str
-    acts: Acts
+    node_functions: NodeFunctions
     outbox: Outbox = field(default_factory=Outbox)
     script: Script | None = None
     accounts: Sequence[VendorAccount] = ()
@@ -183,45 +183,45 @@ class Bench:
         kind = more.pop("kind", Coordinator)
         return kind(self.database, Dispatch(self.outbox, bus), VersionCache(), **more)
 
-    def does(self, **work: Work) -> None:
-        """What nodes of these ids do from now on."""
-        self.acts.work.update(work)
+    def does(self, **work: NodeFunction) -> None:
+        """Set the functions of the nodes with these ids."""
+        self.node_functions.by_node.update(work)
 
     def draw(self, *parts: str, tenant_id: UUID | None = None, **params: Any) -> tuple[UUID, UUID]:
-        """A canvas and a version of it."""
+        """Create a canvas and a version of it; return the ids of both."""
         tenant = tenant_id or self.tenant_id
         with self.database.transaction() as tx:
             canvas_id = canvases.create(tx, tenant, f"canvas {new_id()}", dsl_of(*parts, **params))
             return canvas_id, versions.lock_draft_version(tx, tenant, canvas_id).id
 
     def a_start(self, *parts: str, query: Any = "hello", **options: Any) -> Start:
-        """A start of a new canvas, or of the one given as `drawn`. Mappings are params of nodes."""
+        """Return a start request for a new canvas, or for the version in `drawn`. Mappings are params of nodes."""
         params = {name: value for name, value in options.items() if isinstance(value, Mapping) and name != "inputs"}
-        given = {name: value for name, value in options.items() if name not in params}
-        tenant = given.pop("tenant_id", self.tenant_id)
-        canvas_id, version_id = given.pop("drawn", None) or self.draw(*parts, tenant_id=tenant, **params)
-        request = RunRequest(query=query, inputs=given.pop("inputs", None), files=given.pop("files", ()))
-        return Start(tenant, canvas_id, version_id, request, **given)
+        more = {name: value for name, value in options.items() if name not in params}
+        tenant = more.pop("tenant_id", self.tenant_id)
+        canvas_id, version_id = more.pop("drawn", None) or self.draw(*parts, tenant_id=tenant, **params)
+        request = RunRequest(query=query, inputs=more.pop("inputs", None), files=more.pop("files", ()))
+        return Start(tenant, canvas_id, version_id, request, **more)
 
     def start(self, *parts: str, **options: Any) -> "Run":
         """Start a run of a new canvas."""
-        return self.begun(self.a_start(*parts, **options))
+        return self.start_run(self.a_start(*parts, **options))
 
-    def begun(self, start: Start) -> "Run":
+    def start_run(self, start: Start) -> "Run":
         return Run(self, self.lifecycle.start_run(start))
 
-    # -- working -----------------------------------------------------------------------------------------------------
+    # -- workers -----------------------------------------------------------------------------------------------------
     @property
     def worker(self) -> Worker:
-        """The bench's own worker, made when it is first needed."""
+        """The default worker, created at its first use."""
         if self._worker is None:
             self._worker = self.a_worker()
         return self._worker
 
-    def a_worker(self, coordinator: Coordinator | None = None, **given: Any) -> Worker:
-        """A worker; settings, whatever their relations, and what is in its environment may be given."""
-        environment = {name: given.pop(name) for name in Environment.__dataclass_fields__ if name in given}
-        settings = {"lease": LEASE, "shutdown_grace": timedelta(milliseconds=300), **given}
+    def a_worker(self, coordinator: Coordinator | None = None, **more: Any) -> Worker:
+        """Create a worker; `more` are settings, which are not validated together, and fields of its environment."""
+        environment = {name: more.pop(name) for name in Environment.__dataclass_fields__ if name in more}
+        settings = {"lease": LEASE, "shutdown_grace": timedelta(milliseconds=300), **more}
         assert settings.keys() <= Settings.model_fields.keys()
         worker = assemble(
             Settings().model_copy(update=settings),
@@ -237,22 +237,22 @@ class Bench:
         return worker
 
     def play(self, worker: Worker | None = None, *, until: Callable[[], bool] = lambda: False) -> None:
-        """Carry out everything that was sent, and what that leads to."""
+        """Process all messages, including those that they cause, until there are none or `until` is true."""
         while not until():
-            message = self.outbox.take()
+            message = self.outbox.pop()
             if message is None:
                 return
             if message.task == EXECUTE:
                 if not (worker or self.worker).execute(*map(UUID, message.args)):
-                    self.outbox.sent.append(message)  # the worker goes down, and Celery takes the message back
+                    self.outbox.sent.append(message)  # the worker shuts down, and Celery returns the message
                     return
             elif message.task == ADVANCE:
                 self.coordinator.advance_run(UUID(message.args[0]))
 
     def claim(self, run: "Run", node: str, *, lease: timedelta = LEASE) -> Claim:
-        """Claim a node's ready activation by hand."""
+        """Claim the ready activation of a node without a worker."""
         claimed = self.try_claim(run, node, lease=lease)
-        assert claimed is not None, f"{node} is not to be had: {run.statuses}"
+        assert claimed is not None, f"{node} cannot be claimed: {run.statuses}"
         return claimed
 
     def try_claim(self, run: "Run", node: str, *, lease: timedelta = LEASE) -> Claim | None:
@@ -260,10 +260,10 @@ class Bench:
         with self.database.transaction() as tx:
             return activations.claim(tx, run.id, row.id, lease_id=uuid4(), lease=lease, worker="by hand")
 
-    def report(self, claimed: Claim, outcome: str = "Finished", **written: Any) -> bool:
-        """Store a report by hand, without any fold; whether it was taken."""
+    def report(self, claimed: Claim, outcome: str = "Finished", **fields: Any) -> bool:
+        """Store a report without a worker and without an advance; return whether it was accepted."""
         with suppress(AttemptLeaseLost), self.database.transaction() as tx:
-            stored = reports.report(tx, claimed.run_id, claimed.id, claimed.lease_id, told(outcome, **written))
+            stored = reports.report(tx, claimed.run_id, claimed.id, claimed.lease_id, report_payload(outcome, **fields))
             if not stored.count():
                 raise AttemptLeaseLost
             return True
@@ -273,28 +273,28 @@ class Bench:
         self._open.close()
 
 
-def carried_out(worker: Worker, run_id: UUID, activation_id: UUID) -> bool:
-    """Carry out a node and whatever its thread goes on with, as a thread of Celery's does."""
-    eager = worker.execution.new_continuation()
-    is_done = worker.execute(run_id, activation_id, eager)
-    while eager.next is not None:
-        worker.execute(run_id, eager.next.attempt.activation_id, eager)
+def execute_with_continuations(worker: Worker, run_id: UUID, activation_id: UUID) -> bool:
+    """Execute an activation and its local continuations, as a thread of Celery does."""
+    continuation = worker.execution.new_continuation()
+    is_done = worker.execute(run_id, activation_id, continuation)
+    while continuation.next is not None:
+        worker.execute(run_id, continuation.next.attempt.activation_id, continuation)
     return is_done
 
 
-def reporting(coordinator: Coordinator, claimed: Claim) -> Reporter:
-    """How a worker reports that has claimed this."""
+def new_reporter(coordinator: Coordinator, claimed: Claim) -> Reporter:
+    """Return the reporter of a worker that has this claim."""
     return Reporter(coordinator, claimed, inline_advance=True, is_closed=lambda: False)
 
 
-def told(outcome: str = "Finished", **written: Any) -> ReportPayload:
-    """What a report stores, with nothing in it but what is given."""
-    column = {"is": outcome, **written.pop("column", {})}
-    return ReportPayload(**{"outcome": column, "usage": {}, "values": (), "variables": (), **written})
+def report_payload(outcome: str = "Finished", **fields: Any) -> ReportPayload:
+    """Return the content of a report that has only the given fields."""
+    column = {"is": outcome, **fields.pop("column", {})}
+    return ReportPayload(**{"outcome": column, "usage": {}, "values": (), "variables": (), **fields})
 
 
 def values_of(claimed: Claim, outputs: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of node_values that an attempt may write."""
+    """Return a row of node_values that an attempt may write."""
     return {
         "run_id": claimed.run_id,
         "activation_id": claimed.id,
@@ -310,7 +310,7 @@ def values_of(claimed: Claim, outputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def variable_of(claimed: Claim, name: str, value: Any) -> dict[str, Any]:
-    """A row of variables that an attempt may write."""
+    """Return a row of variables that an attempt may write."""
     return {
         "run_id": claimed.run_id,
         "activation_id": claimed.id,
@@ -321,9 +321,9 @@ def variable_of(claimed: Claim, name: str, value: Any) -> dict[str, Any]:
     }
 
 
-# -- what became of a run --------------------------------------------------------------------------------------------
+# -- the state of a run ----------------------------------------------------------------------------------------------
 class Run:
-    """One run, read from its rows whenever it is asked."""
+    """One run; each property reads its rows anew."""
 
     def __init__(self, bench: Bench, started: Started) -> None:
         self.bench = bench
@@ -348,11 +348,11 @@ class Run:
     @property
     def activations(self) -> list[Any]:
         """All rows, in canonical order."""
-        wanted = select(activation_rows).where(activation_rows.c.run_id == self.id).order_by(activation_rows.c.place)
-        return list(self._read(lambda tx: tx.rows(wanted)))
+        query = select(activation_rows).where(activation_rows.c.run_id == self.id).order_by(activation_rows.c.place)
+        return list(self._read(lambda tx: tx.rows(query)))
 
     def activation(self, node: str) -> Any:
-        """The latest activation of a node."""
+        """Return the latest activation of a node."""
         return [row for row in self.activations if row.node_id == node][-1]
 
     @property
@@ -365,71 +365,71 @@ class Run:
         return self._read(lambda tx: events.read_after(tx, self.id, 0, most=10_000))
 
     @property
-    def told(self) -> list[str]:
-        """The names of its events."""
+    def event_names(self) -> list[str]:
+        """The names of all events of the run."""
         return [event.name for event in self.events]
 
     def outputs(self, node: str) -> dict[str, Any]:
-        """What a node has left, of several activations the last; without the attempt's own."""
-        found = self.rows_of_values(node)
-        return {name: value for name, value in found[-1].items() if not name.startswith("_")} if found else {}
+        """Return the outputs of the last activation of a node, without those whose names begin with `_`."""
+        rows = self.rows_of_values(node)
+        return {name: value for name, value in rows[-1].items() if not name.startswith("_")} if rows else {}
 
     def rows_of_values(self, node: str) -> list[dict[str, Any]]:
-        """Everything a node has left, in canonical order."""
-        wanted = select(node_values.c.outputs).where(node_values.c.run_id == self.id, node_values.c.node_id == node)
-        return [row[0] for row in self._read(lambda tx: tx.rows(wanted.order_by(node_values.c.place)))]
+        """Return the outputs of all activations of a node, in canonical order."""
+        query = select(node_values.c.outputs).where(node_values.c.run_id == self.id, node_values.c.node_id == node)
+        return [row[0] for row in self._read(lambda tx: tx.rows(query.order_by(node_values.c.place)))]
 
     @property
-    def turns(self) -> Sequence[message_streams.StreamRow]:
+    def streams(self) -> Sequence[message_streams.StreamRow]:
         return self._read(lambda tx: message_streams.list_opened(tx, self.id))
 
     @property
-    def said(self) -> str:
-        """All that was heard."""
-        return "".join(turn.text for turn in self.turns)
+    def text(self) -> str:
+        """The text of all message streams, joined."""
+        return "".join(stream.text for stream in self.streams)
 
 
-def until(fact: Callable[[], Any], *, seconds: float = PATIENCE) -> Any:
-    """Wait for a fact, with a deadline; what it gave."""
+def until(condition: Callable[[], Any], *, seconds: float = WAIT_TIMEOUT) -> Any:
+    """Wait until a condition is true; return its value. Fails after `seconds`."""
     deadline = time.monotonic() + seconds
-    while not (found := fact()):
-        assert time.monotonic() < deadline, f"not within {seconds:g} s: {inspect.getsource(fact).strip()}"
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"not within {seconds:g} s: {inspect.getsource(condition).strip()}"
         time.sleep(0.005)
-    return found
+    return value
 
 
 @contextmanager
 def at_work(bench: Bench, *workers: Worker, threads: int = 4) -> Generator[None]:
-    """Workers that carry out what is sent, in threads of their own, until the block ends. Errors come out there."""
-    ending, errors = Event(), list[BaseException]()
+    """Let workers process messages on threads until the block ends, which raises an error if a thread had one."""
+    stop, errors = Event(), list[BaseException]()
 
     def work(worker: Worker) -> None:
         try:
-            while not ending.wait(0.002):
-                bench.play(worker, until=ending.is_set)
+            while not stop.wait(0.002):
+                bench.play(worker, until=stop.is_set)
         except BaseException as error:
             errors.append(error)
 
-    hands = [workers[number % len(workers)] if workers else bench.worker for number in range(threads)]
-    working = [Thread(target=work, args=(worker,), daemon=True) for worker in hands]
-    for thread in working:
+    assigned = [workers[number % len(workers)] if workers else bench.worker for number in range(threads)]
+    running = [Thread(target=work, args=(worker,), daemon=True) for worker in assigned]
+    for thread in running:
         thread.start()
     try:
         yield
     finally:
-        ending.set()
-        for thread in working:
-            thread.join(PATIENCE)
+        stop.set()
+        for thread in running:
+            thread.join(WAIT_TIMEOUT)
     assert not errors, errors
-    assert not any(thread.is_alive() for thread in working), "a worker does not come to an end"
+    assert not any(thread.is_alive() for thread in running), "a worker thread does not end"
 
 
 @contextmanager
 def bench_on(database: Database, redis_url: str, monkeypatch: Any) -> Generator[Bench]:
-    """A bench whose nodes do what a test says."""
-    acts = Acts()
-    monkeypatch.setattr(registry, "COMPONENTS", {**registry.COMPONENTS, **acts.components()})
-    bench = Bench(database, redis_url, acts)
+    """Yield a bench whose nodes run the functions of the test."""
+    node_functions = NodeFunctions()
+    monkeypatch.setattr(registry, "COMPONENTS", {**registry.COMPONENTS, **node_functions.components()})
+    bench = Bench(database, redis_url, node_functions)
     try:
         yield bench
     finally:

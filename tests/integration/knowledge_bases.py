@@ -1,4 +1,4 @@
-"""Knowledge bases for tests: a vendor of vectors on this machine, and documents that are read by hand."""
+"""Knowledge bases for tests: a local vendor of models, and a tenant whose documents are ingested on demand."""
 
 import asyncio
 import json
@@ -28,13 +28,13 @@ from store.knowledge.documents import KnowledgeDocument
 
 EMBEDDING = "vectors@OpenAI-API-Compatible"
 RANKS = "ranks@OpenAI-API-Compatible"
-EYES = AccountModel(kinds=frozenset({"vision"}))
+VISION = AccountModel(kinds=frozenset({"vision"}))
 CHAT = "talk@OpenAI-API-Compatible"
 
 
 @dataclass
 class Vendor:
-    """Gives vectors, ranks and answers over OpenAI's wire; `answers` are what the chat model says, in order."""
+    """A vendor with OpenAI's API for embeddings, ranks and chat; `answers` are the next replies of the chat model."""
 
     url: str
     embedded: list[list[str]] = field(default_factory=list)
@@ -52,10 +52,10 @@ class Vendor:
         }
         return VendorAccount("OpenAI-API-Compatible", base_url=f"{self.url}/v1", api_key="sk-secret", models=models)
 
-    def forget(self) -> None:
-        """Begin anew for another test."""
-        for told in (self.embedded, self.ranked, self.chatted, self.answers):
-            told.clear()
+    def reset(self) -> None:
+        """Clear all records."""
+        for records in (self.embedded, self.ranked, self.chatted, self.answers):
+            records.clear()
         self.refusals = 0
 
     def embed(self, request: Request) -> Response:
@@ -68,14 +68,14 @@ class Vendor:
         return _json({"data": data, "usage": {"prompt_tokens": 7, "total_tokens": 7}})
 
     def rank(self, request: Request) -> Response:
-        asked = json.loads(request.data)
-        self.ranked.append(asked)
-        results = [{"index": at, "relevance_score": 1 / (1 + at)} for at in range(len(asked["documents"]))]
+        body = json.loads(request.data)
+        self.ranked.append(body)
+        results = [{"index": at, "relevance_score": 1 / (1 + at)} for at in range(len(body["documents"]))]
         return _json({"results": list(reversed(results))})
 
     def chat(self, request: Request) -> Response:
-        asked = json.loads(request.data)
-        self.chatted.append(asked)
+        body = json.loads(request.data)
+        self.chatted.append(body)
         if not self.answers:
             return _json({"error": {"message": "no more answers"}}, 400)
         message = {"role": "assistant", "content": self.answers.pop(0)}
@@ -84,18 +84,18 @@ class Vendor:
 
 @contextmanager
 def vendor() -> Iterator[Vendor]:
-    """A vendor until the block ends."""
+    """Run a vendor until the block ends."""
     with HTTPServer(host="127.0.0.1") as server:
-        made = Vendor(server.url_for("").rstrip("/"))
-        server.expect_request("/v1/embeddings").respond_with_handler(made.embed)
-        server.expect_request("/v1/rerank").respond_with_handler(made.rank)
-        server.expect_request("/v1/chat/completions").respond_with_handler(made.chat)
-        yield made
+        vendor_server = Vendor(server.url_for("").rstrip("/"))
+        server.expect_request("/v1/embeddings").respond_with_handler(vendor_server.embed)
+        server.expect_request("/v1/rerank").respond_with_handler(vendor_server.rank)
+        server.expect_request("/v1/chat/completions").respond_with_handler(vendor_server.chat)
+        yield vendor_server
 
 
 @dataclass
-class Shop:
-    """A tenant's bases, and who reads and searches them."""
+class KnowledgeTenant:
+    """A tenant with knowledge bases, and what ingests and searches its documents."""
 
     database: Database
     tenant_id: UUID
@@ -106,8 +106,8 @@ class Shop:
     def __post_init__(self) -> None:
         self.blobs = LocalBlobs(self.folder)
         self.models = TenantModels(self.database, self.accounts, RequestLimits(), None)
-        self.shelf = IndexCache(self.database, self.memory)
-        self.library = KnowledgeBaseSearch(self.database, self.shelf, self.models)
+        self.index_cache = IndexCache(self.database, self.memory)
+        self.base_search = KnowledgeBaseSearch(self.database, self.index_cache, self.models)
 
     def base(self, name: str = "Policies", model: str = "echo", tokens: int = 64, language: str = "English") -> UUID:
         parser = {"chunk_token_num": tokens, "overlapped_percent": 0}
@@ -117,7 +117,7 @@ class Shop:
             )
 
     def add(self, base_id: UUID, name: str, text: str | bytes, **metadata: Any) -> KnowledgeDocument:
-        """A document that waits to be read."""
+        """Add a document that is pending."""
         data = text.encode() if isinstance(text, str) else text
         sha256 = storage_of(self.blobs, base_id).store(data)
         with self.database.transaction() as tx:
@@ -134,11 +134,11 @@ class Shop:
             )
         return document
 
-    def ingestion(self, **given: Any) -> Ingestion:
-        return Ingestion(self.database, self.blobs, given.pop("models", self.models), **given)
+    def ingestion(self, **options: Any) -> Ingestion:
+        return Ingestion(self.database, self.blobs, options.pop("models", self.models), **options)
 
     def read(self) -> int:
-        """Read what waits; how many documents."""
+        """Ingest the pending documents; return their number."""
 
         async def read() -> int:
             count = 0
@@ -156,22 +156,22 @@ class Shop:
             (found,) = documents.get_many(tx, self.tenant_id, document.base_id, [document.id])
         return found
 
-    def find(self, question: str, *names: str, tenant_id: UUID | None = None, **given: Any) -> dict[str, Any]:
-        """What is found in some bases."""
-        whose = tenant_id or self.tenant_id
+    def find(self, question: str, *names: str, tenant_id: UUID | None = None, **options: Any) -> dict[str, Any]:
+        """Search some bases; return the result."""
+        owner = tenant_id or self.tenant_id
 
         async def find() -> dict[str, Any]:
             try:
-                bases = await self.library.find_bases(whose, names or ["Policies"])
-                return await self.library.search(whose, list(bases.values()), SearchQuery(question, **given))
+                bases = await self.base_search.find_bases(owner, names or ["Policies"])
+                return await self.base_search.search(owner, list(bases.values()), SearchQuery(question, **options))
             finally:
                 await close_connections()
 
         return asyncio.run(find())
 
-    def names(self, question: str, *names: str, **given: Any) -> list[str]:
-        """The documents that are found, the nearest first."""
-        return [chunk["docnm_kwd"] for chunk in self.find(question, *names, **given)["chunks"]]
+    def names(self, question: str, *names: str, **options: Any) -> list[str]:
+        """Return the names of the documents that a search finds, the nearest first."""
+        return [chunk["docnm_kwd"] for chunk in self.find(question, *names, **options)["chunks"]]
 
 
 def _json(body: Any, status: int = 200) -> Response:

@@ -1,4 +1,4 @@
-"""Memories for tests: a tenant's, with a vendor of vectors and answers on this machine."""
+"""Memories for tests: a tenant whose memories are written, extracted and searched on demand."""
 
 import asyncio
 import json
@@ -19,17 +19,17 @@ from store.knowledge.memories import Memory
 from store.knowledge.memory_messages import ANY_SCOPE, MemoryMessage, MessageScope
 
 
-def extracted(**by_type: Sequence[str]) -> str:
-    """An answer of the model that has found these sentences."""
-    told = {
+def extraction_answer(**by_type: Sequence[str]) -> str:
+    """Return an answer of the model with these sentences, by memory type."""
+    answer = {
         name: [{"content": text, "valid_at": "", "invalid_at": ""} for text in each] for name, each in by_type.items()
     }
-    return f"```json\n{json.dumps(told)}\n```"
+    return f"```json\n{json.dumps(answer)}\n```"
 
 
 @dataclass
-class Notebook:
-    """A tenant's memories, and who writes into them, searches them and looks through what they were told."""
+class MemoryTenant:
+    """A tenant with memories, and what writes, searches and extracts them."""
 
     database: Database
     tenant_id: UUID
@@ -37,61 +37,68 @@ class Notebook:
 
     def __post_init__(self) -> None:
         self.models = TenantModels(self.database, self.accounts, RequestLimits(), None)
-        self.told = 0
-        self.memories = MemoryStore(self.database, self.models, self._tell)
+        self.extraction_requests = 0
+        self.memories = MemoryStore(self.database, self.models, self._count_request)
 
-    def _tell(self) -> None:
-        self.told += 1
+    def _count_request(self) -> None:
+        self.extraction_requests += 1
 
     def memory(
-        self, name: str = "Customers", *, types: int = 1, model: str = "echo", chat: str = "", **given: Any
+        self, name: str = "Customers", *, types: int = 1, model: str = "echo", chat: str = "", **options: Any
     ) -> Memory:
-        most = given.pop("most_bytes", 10**6)
+        most = options.pop("most_bytes", 10**6)
         with self.database.transaction() as tx:
             return memories.create(
-                tx, self.tenant_id, name, types=types, embedding_model=model, chat_model=chat, most_bytes=most, **given
+                tx,
+                self.tenant_id,
+                name,
+                types=types,
+                embedding_model=model,
+                chat_model=chat,
+                most_bytes=most,
+                **options,
             )
 
-    def again(self, memory: Memory) -> Memory:
-        """The memory as it is now."""
+    def reload(self, memory: Memory) -> Memory:
+        """Read the memory again from the database."""
         with self.database.transaction() as tx:
             return memories.get(tx, self.tenant_id, memory.id)
 
     def write(
-        self, memory: Memory, question: str, answer: str = "Noted.", *, key: str | None = None, **whose: str
+        self, memory: Memory, question: str, answer: str = "Noted.", *, key: str | None = None, **ids: str
     ) -> None:
-        record = {"user_input": question, "agent_response": answer, **whose}
+        record = {"user_input": question, "agent_response": answer, **ids}
         _run(self.memories.save(memory, record, key))
 
-    def extract(self, **given: Any) -> int:
-        """Look through what waits; how often something did."""
+    def extract(self, **options: Any) -> int:
+        """Extract the pending messages; return their number."""
 
         async def extract() -> int:
             count = 0
-            extraction = Extraction(self.database, given.pop("models", self.models), **given)
+            extraction = Extraction(self.database, options.pop("models", self.models), **options)
             while await extraction.next(self.tenant_id):
                 count += 1
             return count
 
         return _run(extract())
 
-    def find(self, question: str, *chosen: Memory, **given: Any) -> list[str]:
-        """What is found, the nearest first."""
-        whose = MessageScope(**given.pop("whose", {}))
-        looked = MemoryQuery(question, scope=whose, **{"threshold": 0.0, **given})
-        return [message.content for message, _ in _run(self.memories.search(self.tenant_id, chosen, looked))]
+    def find(self, question: str, *memories_to_search: Memory, **options: Any) -> list[str]:
+        """Search memories; return the texts, the nearest first."""
+        scope = MessageScope(**options.pop("scope", {}))
+        query = MemoryQuery(question, scope=scope, **{"threshold": 0.0, **options})
+        return [message.content for message, _ in _run(self.memories.search(self.tenant_id, memories_to_search, query))]
 
     def messages(self, memory: Memory) -> list[MemoryMessage]:
-        """Everything that is alive in a memory, the newest first."""
+        """Return the messages of a memory, the newest first."""
         with self.database.transaction() as tx:
             return memory_messages.list_recent(tx, self.tenant_id, [memory.id], ANY_SCOPE, 1000)
 
 
 def _run(work: Any) -> Any:
-    async def to_the_end() -> Any:
+    async def run_and_close() -> Any:
         try:
             return await work
         finally:
             await close_connections()
 
-    return asyncio.run(to_the_end())
+    return asyncio.run(run_and_close())

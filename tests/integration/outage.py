@@ -1,4 +1,4 @@
-"""The product on one database, with nodes that are held up, for tests of what a database may do to it."""
+"""The product on one database, with nodes that wait at a gate, for tests of database outages."""
 
 import asyncio
 import threading
@@ -28,7 +28,7 @@ from store.tenants import tenants
 from tests.integration.api.conftest import Server, serving
 from tests.integration.api.talking import Client, canvas, message
 
-HELD_UP = canvas(
+GATED_CANVAS = canvas(
     ("begin", "Begin", {}, ["StringTransform:0"]),
     ("StringTransform:0", "StringTransform", {}, ["Message:0"]),
     ("Message:0", "Message", message("done"), []),
@@ -37,20 +37,20 @@ LEASE = timedelta(seconds=2)
 
 ATTEMPTS = text("select attempt, strikes, status from activations where node_id like 'StringTransform%'")
 RUNS = text("select status, count(*) from runs group by status")
-SILENT = text("select bool_and(lease_until < now()) from activations where status = 'running'")
+LEASES_EXPIRED = text("select bool_and(lease_until < now()) from activations where status = 'running'")
 
 
 @dataclass
 class Gate:
-    """What holds up the nodes called StringTransform."""
+    """A gate at which the StringTransform nodes wait until it is opened."""
 
-    begun: int = 0
+    waiting_nodes: int = 0
     _open: threading.Event = field(default_factory=threading.Event)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     async def pass_through(self, params: Params, ctx: NodeContext) -> Finished:
         with self._lock:
-            self.begun += 1
+            self.waiting_nodes += 1
         while not self._open.is_set():
             await asyncio.sleep(0.01)
         return Finished()
@@ -61,7 +61,7 @@ class Gate:
 
 @dataclass
 class Product:
-    """Everything that runs, and a client of it."""
+    """The running product and a client of it."""
 
     client: Client
     url: str
@@ -70,62 +70,62 @@ class Product:
     agent: str
 
     def post_run(self, key: str) -> httpx2.Response:
-        """Ask for a run under an idempotency key."""
+        """Post a run under an idempotency key."""
         return self.client.http.post(
             f"/api/v1/agents/{self.agent}/runs", json={"query": "hi"}, headers={"Idempotency-Key": key}
         )
 
     def readiness(self) -> tuple[int, str]:
-        """The status of /readyz, and what it says of the database."""
+        """Return the status of /readyz and its text about the database."""
         reply = httpx2.get(f"{self.url}/readyz", timeout=10)
         return reply.status_code, reply.json()["checks"]["database"]
 
     def rows(self, statement: Any) -> list[tuple[Any, ...]]:
         return self.database.run_with_retry(lambda tx: [tuple(row) for row in tx.rows(statement)])
 
-    def runs_that_end(self, count: int) -> list[str]:
-        """How all runs end, so many."""
-        listed = self.client.http.get("/api/v1/runs").json()["runs"]
-        assert len(listed) == count
-        return [self.client.until(run["id"], "succeeded", "failed", "cancelled")["status"] for run in listed]
+    def wait_for_runs(self, count: int) -> list[str]:
+        """Wait until all runs, which must be `count`, have ended; return their statuses."""
+        runs = self.client.http.get("/api/v1/runs").json()["runs"]
+        assert len(runs) == count
+        return [self.client.wait_for(run["id"], "succeeded", "failed", "cancelled")["status"] for run in runs]
 
     @property
-    def leases_have_run_out(self) -> bool:
-        return bool(self.rows(SILENT)[0][0])
+    def leases_have_expired(self) -> bool:
+        return bool(self.rows(LEASES_EXPIRED)[0][0])
 
     @property
-    def at_work(self) -> bool:
+    def has_running_attempts(self) -> bool:
         """Whether any attempt has not reported yet."""
         return any(status == "running" for _, _, status in self.rows(ATTEMPTS))
 
 
 @contextmanager
-def product_on(database_url: str, redis_url: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Product]:
-    """The product with short leases, on this database."""
+def run_product(database_url: str, redis_url: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Product]:
+    """Run the product with short leases on this database, until the block ends."""
     gate = Gate()
-    held_up = {**registry.COMPONENTS, "stringtransform": Component("StringTransform", Params, gate.pass_through)}
-    monkeypatch.setattr(registry, "COMPONENTS", held_up)
-    given = Settings(
+    components = {**registry.COMPONENTS, "stringtransform": Component("StringTransform", Params, gate.pass_through)}
+    monkeypatch.setattr(registry, "COMPONENTS", components)
+    base_settings = Settings(
         home=home, files_dir=home / "files", secret_key=SecretStr("a secret that is long"), lease=LEASE,
         renew_every=LEASE / 4,
     )  # fmt: skip
-    config = ApiConfig(given.with_servers(database_url, redis_url))
+    config = ApiConfig(base_settings.with_servers(database_url, redis_url))
     database = Database(database_url, pool_size=1)
     with database.transaction() as tx:
         tenant_id = tenants.create_tenant(tx, f"tenant {new_id()}")
         _, token = tenants.create_token(tx, tenant_id, "test", "api")
-    with local_engine.run_engine(given, database_url, redis_url, threads=8), serving(config) as url:
+    with local_engine.run_engine(base_settings, database_url, redis_url, threads=8), serving(config) as url:
         client = Server(url, database, config).client_of(tenant_id, token)
         try:
-            yield Product(client, url, database, gate, client.agent(HELD_UP))
+            yield Product(client, url, database, gate, client.agent(GATED_CANVAS))
         finally:
             gate.open()
             client.http.close()
             database.close()
 
 
-def in_psql(database_url: str, *statements: str) -> None:
-    """Carry out what no transaction may hold."""
+def execute_autocommit(database_url: str, *statements: str) -> None:
+    """Execute statements in autocommit mode, outside of a transaction."""
     with psycopg.connect(database_url.replace("+psycopg", ""), autocommit=True) as connection:
         for statement in statements:
             connection.execute(statement.encode())

@@ -1,4 +1,4 @@
-"""The SDK against a small HTTP server that answers as it is told and knows when a client has gone."""
+"""Chat models over the OpenAI SDK, against a small HTTP server with scripted replies."""
 
 import asyncio
 import json
@@ -27,13 +27,13 @@ from providers.models.types.chat import (
 )
 
 T = TypeVar("T")
-ASK = [{"role": "system", "content": "S"}, {"role": "user", "content": "Q"}]
+MESSAGES = [{"role": "system", "content": "S"}, {"role": "user", "content": "Q"}]
 KEY = "sk-integration-secret"
 
 
 @dataclass
 class Server:
-    """Plays one reply for each request, the last one again and again; remembers requests and departures."""
+    """Plays one reply for each request, the last one again and again; records requests and disconnects."""
 
     replies: list[Callable[["Server", asyncio.StreamWriter], Awaitable[None]]]
     requests: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
@@ -51,14 +51,14 @@ class Server:
                 self.requests.append({"line": head[0], "headers": headers, "body": body})
                 reply = self.replies[min(len(self.requests), len(self.replies)) - 1]
                 answering = asyncio.create_task(self.answer(reply, writer))
-                listening = asyncio.create_task(reader.read(1))
-                await asyncio.wait({answering, listening}, return_when=asyncio.FIRST_COMPLETED)
-                if listening.done():  # nothing more is sent by a client that still waits: it has gone
+                disconnecting = asyncio.create_task(reader.read(1))
+                await asyncio.wait({answering, disconnecting}, return_when=asyncio.FIRST_COMPLETED)
+                if disconnecting.done():  # a client that still waits sends nothing: it has disconnected
                     answering.cancel()
                     self.left.set()
                     return
-                listening.cancel()
-                await asyncio.gather(listening, return_exceptions=True)
+                disconnecting.cancel()
+                await asyncio.gather(disconnecting, return_exceptions=True)
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:
@@ -79,28 +79,28 @@ class Server:
         )
         spec = resolve("m@OpenAI-API-Compatible", [account])
         return open_chat(
-            spec, RequestLimits(timedelta(seconds=timeout)), retry_policy=RetryPolicy(at_once, lambda: 0.0)
+            spec, RequestLimits(timedelta(seconds=timeout)), retry_policy=RetryPolicy(record_wait, lambda: 0.0)
         )
 
 
 waits: list[float] = []
 
 
-async def at_once(seconds: float) -> None:
+async def record_wait(seconds: float) -> None:
     waits.append(seconds)
 
 
 def whole(body: Any, status: int = 200, **headers: str) -> Callable[[Server, asyncio.StreamWriter], Awaitable[None]]:
     async def reply(server: Server, writer: asyncio.StreamWriter) -> None:
         text = body if isinstance(body, str) else json.dumps(body)
-        given = {"content-type": "application/json", "content-length": str(len(text.encode())), **headers}
-        writer.write(head(status, given) + text.encode())
+        fields = {"content-type": "application/json", "content-length": str(len(text.encode())), **headers}
+        writer.write(head(status, fields) + text.encode())
 
     return reply
 
 
 def events(*chunks: Any, then: str = "done") -> Callable[[Server, asyncio.StreamWriter], Awaitable[None]]:
-    """An event stream; `then` it is done, the connection breaks, or it hangs until the client has gone."""
+    """Return an event stream; `then` it is done, the connection breaks, or it hangs until the client disconnects."""
 
     async def reply(server: Server, writer: asyncio.StreamWriter) -> None:
         writer.write(head(200, {"content-type": "text/event-stream", "transfer-encoding": "chunked"}))
@@ -118,7 +118,7 @@ def events(*chunks: Any, then: str = "done") -> Callable[[Server, asyncio.Stream
     return reply
 
 
-async def silence(server: Server, writer: asyncio.StreamWriter) -> None:
+async def never_answer(server: Server, writer: asyncio.StreamWriter) -> None:
     await server.left.wait()
 
 
@@ -135,12 +135,12 @@ def send(writer: asyncio.StreamWriter, text: str) -> None:
     writer.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
 
 
-def piece(finish: str | None = None, **delta: Any) -> dict[str, Any]:
+def chunk_of(finish: str | None = None, **delta: Any) -> dict[str, Any]:
     choice = {"index": 0, "delta": delta, "finish_reason": finish}
     return {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]}
 
 
-def said(text: str, usage: Mapping[str, int] | None = None, **message: Any) -> dict[str, Any]:
+def completion_of(text: str, usage: Mapping[str, int] | None = None, **message: Any) -> dict[str, Any]:
     choice = {"index": 0, "message": {"role": "assistant", "content": text, **message}, "finish_reason": "stop"}
     return {"id": "x", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice], "usage": usage}
 
@@ -158,8 +158,8 @@ async def serving(*replies: Callable[[Server, asyncio.StreamWriter], Awaitable[N
         listener.close()
 
 
-async def listened(model: ChatModel, **request: Any) -> list[Delta]:
-    return [delta async for delta in model.stream(ChatRequest(ASK, **request))]
+async def read_deltas(model: ChatModel, **request: Any) -> list[Delta]:
+    return [delta async for delta in model.stream(ChatRequest(MESSAGES, **request))]
 
 
 def within_seconds(steps: Coroutine[Any, Any, T]) -> T:
@@ -168,10 +168,16 @@ def within_seconds(steps: Coroutine[Any, Any, T]) -> T:
 
 def test_a_streamed_answer_arrives_with_reasoning_and_usage():
     async def steps() -> tuple[list[Delta], dict[str, Any]]:
-        usage = {**piece(), "choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9}}
-        chunks = [piece(reasoning_content="a"), piece(content="Hel"), piece(content="lo"), piece("stop"), usage]
+        usage = {**chunk_of(), "choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9}}
+        chunks = [
+            chunk_of(reasoning_content="a"),
+            chunk_of(content="Hel"),
+            chunk_of(content="lo"),
+            chunk_of("stop"),
+            usage,
+        ]
         async with serving(events(*chunks)) as server:
-            return await listened(server.model()), server.requests[0]
+            return await read_deltas(server.model()), server.requests[0]
 
     deltas, request = within_seconds(steps())
 
@@ -180,7 +186,7 @@ def test_a_streamed_answer_arrives_with_reasoning_and_usage():
     assert request["headers"]["authorization"] == f"Bearer {KEY}"
     assert request["body"] == {
         "model": "m",
-        "messages": ASK,
+        "messages": MESSAGES,
         "stream": True,
         "stream_options": {"include_usage": True},
     }
@@ -188,9 +194,9 @@ def test_a_streamed_answer_arrives_with_reasoning_and_usage():
 
 def test_generation_parameters_images_and_template_arguments_are_sent():
     async def steps() -> dict[str, Any]:
-        async with serving(whole(said("ok"))) as server:
+        async with serving(whole(completion_of("ok"))) as server:
             request = ChatRequest(
-                ASK,
+                MESSAGES,
                 params={"temperature": 0.2, "max_tokens": 9, "unheard_of": 1},
                 images=["data:image/png;base64,QQ=="],
                 chat_template_kwargs={"style": "brief"},
@@ -211,21 +217,21 @@ def test_generation_parameters_images_and_template_arguments_are_sent():
     }
 
 
-def test_streamed_tool_calls_are_put_together():
+def test_deltas_of_a_streamed_tool_call_are_joined():
     tool = {"type": "function", "function": {"name": "search", "parameters": {"type": "object"}}}
 
     def part(**function: Any) -> dict[str, Any]:
-        return piece(tool_calls=[{"index": 0, "id": "c0", "type": "function", "function": function}])
+        return chunk_of(tool_calls=[{"index": 0, "id": "c0", "type": "function", "function": function}])
 
     async def steps() -> tuple[list[Delta], dict[str, Any]]:
         chunks = [
             part(name="search", arguments=""),
             part(arguments='{"q": '),
             part(arguments='"x"}'),
-            piece("tool_calls"),
+            chunk_of("tool_calls"),
         ]
         async with serving(events(*chunks)) as server:
-            return await listened(server.model(), tools=[tool]), server.requests[0]["body"]
+            return await read_deltas(server.model(), tools=[tool]), server.requests[0]["body"]
 
     deltas, body = within_seconds(steps())
 
@@ -233,14 +239,14 @@ def test_streamed_tool_calls_are_put_together():
     assert (body["tools"], body["tool_choice"]) == ([tool], "auto")
 
 
-def test_a_model_that_cannot_call_tools_is_offered_none():
+def test_tools_are_not_sent_to_a_model_that_cannot_call_them():
     tool = {"type": "function", "function": {"name": "search"}}
 
     async def steps() -> dict[str, Any]:
-        async with serving(whole(said("ok"))) as server:
+        async with serving(whole(completion_of("ok"))) as server:
             account = VendorAccount("VLLM", base_url=f"http://127.0.0.1:{server.port}/v1", extra={"is_tools": False})
             model = open_chat(resolve("m@VLLM", [account]))
-            await model.complete(ChatRequest(ASK, tools=[tool]))
+            await model.complete(ChatRequest(MESSAGES, tools=[tool]))
             return server.requests[0]
 
     request = within_seconds(steps())
@@ -248,12 +254,12 @@ def test_a_model_that_cannot_call_tools_is_offered_none():
     assert not {"tools", "tool_choice"} & set(request["body"])
 
 
-def test_a_rate_limit_is_waited_out_as_long_as_the_provider_asks():
+def test_rate_limited_request_is_retried_after_the_providers_delay():
     async def steps() -> tuple[str, Usage, int]:
         limited = whole({"error": {"message": "slow down"}}, 429, **{"retry-after": "3"})
         usage = {"prompt_tokens": 4, "completion_tokens": 1, "total_tokens": 5}
-        async with serving(limited, whole(said("hi", usage))) as server:
-            answer = await server.model().complete(ChatRequest(ASK, retries=1))
+        async with serving(limited, whole(completion_of("hi", usage))) as server:
+            answer = await server.model().complete(ChatRequest(MESSAGES, retries=1))
             return answer.text, answer.usage, len(server.requests)
 
     assert within_seconds(steps()) == ("hi", Usage(4, 1, 5, calls=2), 2)
@@ -271,21 +277,21 @@ def test_a_rate_limit_is_waited_out_as_long_as_the_provider_asks():
         (502, "<html>bad gateway</html>", "**ERROR**: SERVER_ERROR - <html>bad gateway</html>", 3),
     ],
 )
-def test_a_refusal_is_named_by_its_status_and_repeated_only_where_that_helps(
+def test_error_code_follows_the_status_and_only_transient_errors_are_retried(
     status: int, body: Any, text: str, requests: int
 ):
     async def steps() -> tuple[str, int]:
         async with serving(whole(body, status)) as server:
-            answer = await server.model().complete(ChatRequest(ASK, retries=2))
+            answer = await server.model().complete(ChatRequest(MESSAGES, retries=2))
             return answer.text, len(server.requests)
 
     assert within_seconds(steps()) == (text, requests)
 
 
-def test_a_stream_that_breaks_off_is_not_begun_again():
+def test_broken_stream_is_not_restarted():
     async def steps() -> tuple[list[Delta], int]:
-        async with serving(events(piece(content="half"), then="break"), events(piece(content="never"))) as server:
-            return await listened(server.model(), retries=3), len(server.requests)
+        async with serving(events(chunk_of(content="half"), then="break"), events(chunk_of(content="never"))) as server:
+            return await read_deltas(server.model(), retries=3), len(server.requests)
 
     deltas, requests = within_seconds(steps())
 
@@ -298,27 +304,27 @@ def test_a_stream_that_breaks_off_is_not_begun_again():
 def test_an_error_in_the_middle_of_a_stream_ends_the_answer():
     async def steps() -> list[Delta]:
         error = {"error": {"message": "key servers are busy", "code": 502}}
-        async with serving(events(piece(content="half"), error)) as server:
-            return await listened(server.model(), retries=3)
+        async with serving(events(chunk_of(content="half"), error)) as server:
+            return await read_deltas(server.model(), retries=3)
 
     assert within_seconds(steps())[:2] == [ContentDelta("half"), ErrorDelta("SERVER_ERROR", "key servers are busy")]
 
 
-def test_a_connection_that_is_cut_before_the_answer_is_tried_again():
+def test_request_is_retried_if_the_connection_breaks_before_the_answer():
     async def steps() -> tuple[list[Delta], int]:
-        async with serving(hang_up, events(piece(content="hi"), piece("stop"))) as server:
-            return await listened(server.model(), retries=1), len(server.requests)
+        async with serving(hang_up, events(chunk_of(content="hi"), chunk_of("stop"))) as server:
+            return await read_deltas(server.model(), retries=1), len(server.requests)
 
     deltas, requests = within_seconds(steps())
 
     assert (deltas[0], requests) == (ContentDelta("hi"), 2)
 
 
-def test_a_server_that_is_not_there_is_named_without_the_key():
+def test_error_for_an_unreachable_server_has_its_url_without_the_key():
     async def steps() -> str:
         async with serving(hang_up) as server:
             model = server.model()
-        return (await model.complete(ChatRequest(ASK))).text
+        return (await model.complete(ChatRequest(MESSAGES))).text
 
     text = within_seconds(steps())
 
@@ -326,10 +332,10 @@ def test_a_server_that_is_not_there_is_named_without_the_key():
     assert KEY not in text
 
 
-def test_a_provider_that_stays_silent_is_given_up():
+def test_request_times_out_if_the_provider_does_not_answer():
     async def steps() -> tuple[str, bool]:
-        async with serving(silence) as server:
-            answer = await server.model(timeout=0.05).complete(ChatRequest(ASK))
+        async with serving(never_answer) as server:
+            answer = await server.model(timeout=0.05).complete(ChatRequest(MESSAGES))
             await server.left.wait()
             return answer.text, server.left.is_set()
 
@@ -339,24 +345,24 @@ def test_a_provider_that_stays_silent_is_given_up():
     assert left
 
 
-@pytest.mark.parametrize("moment", ["before the answer", "between two pieces", "while busy with a piece"])
+@pytest.mark.parametrize("moment", ["before the answer", "between two deltas", "while busy with a delta"])
 def test_cancelling_the_reader_closes_the_connection(moment: str):
     async def steps() -> bool:
-        reply = silence if moment == "before the answer" else events(piece(content="first"), then="hang")
-        asked = asyncio.Event()
+        reply = never_answer if moment == "before the answer" else events(chunk_of(content="first"), then="hang")
+        has_started = asyncio.Event()
 
         async def read(model: ChatModel) -> None:
-            kept = model.stream(ChatRequest(ASK))  # held by the frame, so that collecting garbage does not close it
+            stream = model.stream(ChatRequest(MESSAGES))  # referenced, so that garbage collection does not close it
             if moment == "before the answer":
-                asked.set()
-            async for _ in kept:
-                asked.set()
-                if moment == "while busy with a piece":
+                has_started.set()
+            async for _ in stream:
+                has_started.set()
+                if moment == "while busy with a delta":
                     await asyncio.Event().wait()
 
         async with serving(reply) as server:
             reader = asyncio.create_task(read(server.model()))
-            await asked.wait()
+            await has_started.wait()
             while not server.requests:
                 await asyncio.sleep(0)
             reader.cancel()
@@ -367,15 +373,15 @@ def test_cancelling_the_reader_closes_the_connection(moment: str):
     assert within_seconds(steps())
 
 
-def test_an_account_is_asked_with_its_own_key_and_nothing_of_the_operators(monkeypatch: pytest.MonkeyPatch):
+def test_request_has_the_accounts_key_and_no_settings_of_the_operator(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("OPENAI_ORG_ID", "org-of-the-operator")
     monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "Authorization: Bearer of-the-operator")
 
     async def steps() -> list[dict[str, str]]:
-        async with serving(whole(said("ok"))) as server:
+        async with serving(whole(completion_of("ok"))) as server:
             for key in ("sk-one", "sk-two", ""):
                 account = VendorAccount("VLLM", base_url=f"http://127.0.0.1:{server.port}", api_key=key)
-                await open_chat(resolve("m@VLLM", [account])).complete(ChatRequest(ASK))
+                await open_chat(resolve("m@VLLM", [account])).complete(ChatRequest(MESSAGES))
             return [request["headers"] for request in server.requests]
 
     headers = within_seconds(steps())
@@ -386,21 +392,21 @@ def test_an_account_is_asked_with_its_own_key_and_nothing_of_the_operators(monke
 
 def test_requests_of_one_account_go_over_one_connection():
     async def steps() -> tuple[int, int]:
-        async with serving(whole(said("ok"))) as server:
+        async with serving(whole(completion_of("ok"))) as server:
             for _ in range(3):
-                await server.model().complete(ChatRequest(ASK))
+                await server.model().complete(ChatRequest(MESSAGES))
             return len(server.requests), server.connections
 
     assert within_seconds(steps()) == (3, 1)
 
 
-def test_azure_is_asked_at_its_deployment():
+def test_azure_request_goes_to_the_url_of_the_deployment():
     async def steps() -> dict[str, Any]:
-        async with serving(whole(said("ok"))) as server:
+        async with serving(whole(completion_of("ok"))) as server:
             account = VendorAccount(
                 "Azure-OpenAI", base_url=f"http://127.0.0.1:{server.port}", api_key='{"api_key": "sk-az"}'
             )
-            await open_chat(resolve("gpt-4o@Azure-OpenAI", [account])).complete(ChatRequest(ASK))
+            await open_chat(resolve("gpt-4o@Azure-OpenAI", [account])).complete(ChatRequest(MESSAGES))
             return server.requests[0]
 
     request = within_seconds(steps())

@@ -1,4 +1,4 @@
-"""Email against a mail server on this machine that speaks the real protocol, and misbehaves as it is told."""
+"""The Email tool, against a local SMTP server with scripted errors."""
 
 import asyncio
 import ssl
@@ -12,26 +12,26 @@ from canvas.errors import AddressRefused, ToolError
 from canvas.outcome import Failed, Finished
 from components.tools.email.send import EMAIL
 from components.tools.framework.tool_node import tool_component
-from providers.http.address_policy import Guard
+from providers.address_policy import Guard
 from providers.interfaces import DeliveryUnknown, MailAccount, Services
 from providers.mail import LOGIN_REFUSED, MailServers
-from tests.certificates import self_signed
+from tests.certificates import create_self_signed
 from tests.fakes import FakeContext, FakeHttp, no_network
 from tests.smtp import SmtpServer
 
 HOST = "mail.test"
-PATIENCE = 10.0  # seconds; nothing here takes that long unless it is broken
-HERE = Guard(allowed=("127.0.0.1",))
+DEADLINE_S = 10.0  # seconds
+LOOPBACK = Guard(allowed=("127.0.0.1",))
 
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return self_signed(tmp_path_factory.mktemp("tls") / "mail.pem", HOST)
+    return create_self_signed(tmp_path_factory.mktemp("tls") / "mail.pem", HOST)
 
 
 @pytest.fixture
 def tls(certificate: Path) -> ssl.SSLContext:
-    """The server's side."""
+    """Return the TLS context of the server."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
     return context
@@ -39,21 +39,21 @@ def tls(certificate: Path) -> ssl.SSLContext:
 
 @pytest.fixture
 def servers(certificate: Path) -> Callable[..., MailServers]:
-    """Our side, for which the name of the server is an address here."""
+    """Return a factory of clients that resolve every host name to loopback."""
 
     async def resolve(name: str, port: int) -> list[str]:
         return ["127.0.0.1"]
 
-    def make(guard: Guard = HERE, *, ports: Any = None, cafile: Path | None = certificate) -> MailServers:
+    def make(guard: Guard = LOOPBACK, *, ports: Any = None, cafile: Path | None = certificate) -> MailServers:
         context = ssl.create_default_context(cafile=cafile)
         return MailServers(guard, ports=ports or range(65536), tls=context, resolve=resolve)
 
     return make
 
 
-def carried_out(work: Coroutine[Any, Any, Any]) -> Any:
+def run_within_deadline(work: Coroutine[Any, Any, Any]) -> Any:
     async def bounded() -> Any:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(DEADLINE_S):
             return await work
 
     return asyncio.run(bounded())
@@ -74,12 +74,12 @@ def node(server: SmtpServer, **params: Any) -> dict[str, Any]:
     }
 
 
-async def sent(mail: MailServers, server: SmtpServer, ctx: FakeContext | None = None, **params: Any) -> Any:
-    """The node's outcome."""
+async def send_email(mail: MailServers, server: SmtpServer, ctx: FakeContext | None = None, **params: Any) -> Any:
+    """Run the Email node; return its outcome."""
     ctx = ctx or FakeContext()
     scheme = "smtps" if server.implicit else "smtp"
-    named = {"EMAIL": f"{scheme}://{HOST}:{server.port}"} if server.implicit else {}
-    ctx.services = Services(FakeHttp(no_network), mail=mail, base_urls=named)
+    base_urls = {"EMAIL": f"{scheme}://{HOST}:{server.port}"} if server.implicit else {}
+    ctx.services = Services(FakeHttp(no_network), mail=mail, base_urls=base_urls)
     ctx.params = node(server, **params)
     ctx.component = "Email"
     outcome = tool_component(EMAIL).run(EMAIL.params.model_validate(ctx.params), ctx)
@@ -93,28 +93,30 @@ Servers = Callable[..., MailServers]
 def test_message_is_sent_over_tls_after_login(servers: Servers, tls: ssl.SSLContext, implicit: bool):
     async def work() -> None:
         async with SmtpServer(tls, implicit=implicit) as server:
-            outcome = await sent(servers(), server, to_email="a@x.test; b@x.test", cc_email="c@x.test, a@x.test")
+            outcome = await send_email(servers(), server, to_email="a@x.test; b@x.test", cc_email="c@x.test, a@x.test")
 
             assert outcome == Finished(outputs={"success": True})
-            [letter] = server.letters
-            assert (letter.sender, letter.recipients) == ("me@example.com", ["a@x.test", "b@x.test", "c@x.test"])
+            [message] = server.messages
+            assert (message.sender, message.recipients) == ("me@example.com", ["a@x.test", "b@x.test", "c@x.test"])
             assert server.logins == [("me@example.com", "pass-1234")]
-            told = dict(zip((each.split(" ")[0].upper() for each in server.commands), server.encrypted, strict=True))
-            assert all(told[name] for name in ("AUTH", "MAIL", "RCPT", "DATA"))
-            assert letter.html.splitlines() == ["<p>Hi</p>", ".", "Done"]
+            is_encrypted = dict(
+                zip((each.split(" ")[0].upper() for each in server.commands), server.encrypted, strict=True)
+            )
+            assert all(is_encrypted[name] for name in ("AUTH", "MAIL", "RCPT", "DATA"))
+            assert message.html.splitlines() == ["<p>Hi</p>", ".", "Done"]
 
-    carried_out(work())
+    run_within_deadline(work())
 
 
 def test_wrong_login_is_an_error_and_not_retried(servers: Servers, tls: ssl.SSLContext):
     async def work() -> None:
         async with SmtpServer(tls, users={}) as server:
-            outcome = await sent(servers(), server, max_retries=3)
+            outcome = await send_email(servers(), server, max_retries=3)
 
             assert (outcome.error, outcome.outputs) == (LOGIN_REFUSED, {"success": False})
             assert server.connections == 1
 
-    carried_out(work())
+    run_within_deadline(work())
 
 
 @pytest.mark.parametrize(
@@ -134,24 +136,24 @@ def test_transient_error_is_retried_and_others_are_not(
 ):
     async def work() -> None:
         async with SmtpServer(tls, refuse=refuse) as server:
-            outcome = await sent(servers(), server, max_retries="2")
+            outcome = await send_email(servers(), server, max_retries="2")
 
             assert server.connections == connections
-            assert len(server.letters) == (error is None)
+            assert len(server.messages) == (error is None)
             assert getattr(outcome, "error", None) == error
             assert outcome.outputs == {"success": error is None}
 
-    carried_out(work())
+    run_within_deadline(work())
 
 
 def test_message_is_sent_to_the_accepted_recipients(servers: Servers, tls: ssl.SSLContext):
     async def work() -> None:
         async with SmtpServer(tls, refuse={"RCPT": ["", "550 no"]}) as server:
-            outcome = await sent(servers(), server, to_email="a@x.test, b@x.test")
+            outcome = await send_email(servers(), server, to_email="a@x.test, b@x.test")
 
             assert outcome == Finished(outputs={"success": True, "refused": ["b@x.test"]})
 
-    carried_out(work())
+    run_within_deadline(work())
 
 
 @pytest.mark.parametrize("stop", [{"drop_at": "BODY"}, {"stall_at": "BODY"}, {"refuse": {"BODY": ["hello?"]}}])
@@ -159,8 +161,8 @@ def test_message_with_unknown_outcome_is_not_sent_again(servers: Servers, tls: s
     async def work() -> None:
         async with SmtpServer(tls, **stop) as server:
             ctx = FakeContext(limits={"Email": 0.7 if "stall_at" in stop else 60.0})
-            first = await sent(servers(), server, ctx, max_retries=3)
-            second = await sent(servers(), server, ctx, max_retries=3)
+            first = await send_email(servers(), server, ctx, max_retries=3)
+            second = await send_email(servers(), server, ctx, max_retries=3)
 
             assert isinstance(first, Failed)
             assert isinstance(second, Failed)
@@ -168,33 +170,33 @@ def test_message_with_unknown_outcome_is_not_sent_again(servers: Servers, tls: s
             assert (second.error, second.outputs) == (first.error, first.outputs)
             assert server.connections == 1
 
-    carried_out(work())
+    run_within_deadline(work())
 
 
 @pytest.mark.parametrize("stop", ["EHLO", "MAIL", "DATA"])
 def test_connection_lost_before_data_is_retried(servers: Servers, tls: ssl.SSLContext, stop: str):
     async def work() -> None:
         async with SmtpServer(tls, drop_at=stop) as server:
-            outcome = await sent(servers(), server, max_retries=1)
+            outcome = await send_email(servers(), server, max_retries=1)
 
             assert outcome.error.startswith(("SMTP error occurred: ", "Failed to connect to SMTP server mail.test:"))
             assert server.connections == 2
 
-    carried_out(work())
+    run_within_deadline(work())
 
 
 def test_cancel_closes_the_connection(servers: Servers, tls: ssl.SSLContext):
     async def work() -> None:
         async with SmtpServer(tls, stall_at="DATA") as server:
-            sending = asyncio.create_task(sent(servers(), server))
-            await server.reached.wait()
+            sending = asyncio.create_task(send_email(servers(), server))
+            await server.stalled.wait()
             sending.cancel()
 
             with pytest.raises(asyncio.CancelledError):
                 await sending
-            assert server.letters == []
+            assert server.messages == []
 
-    carried_out(work())
+    run_within_deadline(work())
 
 
 @pytest.mark.parametrize(
@@ -209,27 +211,27 @@ def test_cancel_closes_the_connection(servers: Servers, tls: ssl.SSLContext):
 def test_invalid_server_reply_is_a_clear_error(servers: Servers, tls: ssl.SSLContext, greeting: bytes, error: str):
     async def work() -> None:
         async with SmtpServer(tls, greeting=greeting * (100 if greeting.startswith(b"220") else 1)) as server:
-            outcome = await sent(servers(), server)
+            outcome = await send_email(servers(), server)
 
             assert error in outcome.error
             assert outcome.outputs == {"success": False}
 
-    carried_out(work())
+    run_within_deadline(work())
 
 
 def test_password_is_not_sent_without_tls(servers: Servers):
     async def work() -> None:
         async with SmtpServer(None) as server:
-            outcome = await sent(servers(), server, max_retries=2)
+            outcome = await send_email(servers(), server, max_retries=2)
 
             assert outcome.error == "SMTP error occurred: STARTTLS extension not supported by server."
             assert (server.connections, server.logins) == (1, [])
 
-    carried_out(work())
+    run_within_deadline(work())
 
 
 @pytest.mark.parametrize("implicit", [False, True])
-def test_a_server_with_another_name_in_its_certificate_gets_no_password(
+def test_password_is_not_sent_to_a_server_with_another_name_in_its_certificate(
     servers: Servers, tls: ssl.SSLContext, implicit: bool
 ):
     async def work() -> None:
@@ -237,22 +239,22 @@ def test_a_server_with_another_name_in_its_certificate_gets_no_password(
             account = MailAccount("other.test", server.port, "me", "pass-1234", implicit, 5.0)
             with pytest.raises(ToolError, match="certificate is not trusted") as refused:
                 async with servers().connect(account):
-                    raise AssertionError("nobody gets here")
+                    raise AssertionError("the connection was accepted")
 
             assert not refused.value.retryable
             assert server.logins == []
 
-    carried_out(work())
+    run_within_deadline(work())
 
 
 @pytest.mark.parametrize(
     ("guard", "ports", "error"),
     [
         (Guard(), None, "non-public address (127.0.0.1)"),
-        (HERE, {25, 465}, "is not allowed for mail. Use one of 25, 465."),
+        (LOOPBACK, {25, 465}, "is not allowed for mail. Use one of 25, 465."),
     ],
 )
-def test_only_public_hosts_and_ports_of_mail_are_reached(
+def test_only_public_hosts_and_mail_ports_are_connected(
     servers: Servers, tls: ssl.SSLContext, guard: Guard, ports: Any, error: str
 ):
     async def work() -> None:
@@ -260,12 +262,12 @@ def test_only_public_hosts_and_ports_of_mail_are_reached(
             account = MailAccount(HOST, server.port, "me", "p", False, 5.0)
             with pytest.raises(AddressRefused) as refused:
                 async with servers(guard, ports=ports).connect(account):
-                    raise AssertionError("nobody gets here")
+                    raise AssertionError("the connection was accepted")
 
             assert error in refused.value.message
             assert server.connections == 0
 
-    carried_out(work())
+    run_within_deadline(work())
 
 
 def test_configured_relay_gets_all_mail(servers: Servers, tls: ssl.SSLContext):
@@ -279,11 +281,11 @@ def test_configured_relay_gets_all_mail(servers: Servers, tls: ssl.SSLContext):
                 )
             )
             params = node(server, smtp_server="smtp.elsewhere.test", smtp_port=465)
-            done = await EMAIL.run(EMAIL.params.model_validate(params), {"to_email": "you@example.com"}, ctx)
+            result = await EMAIL.run(EMAIL.params.model_validate(params), {"to_email": "you@example.com"}, ctx)
 
-            assert (done.error, done.answer, len(server.letters)) == (None, True, 1)
+            assert (result.error, result.answer, len(server.messages)) == (None, True, 1)
 
-    carried_out(work())
+    run_within_deadline(work())
 
 
 def test_error_for_a_closed_port_names_the_server(servers: Servers):
@@ -291,11 +293,11 @@ def test_error_for_a_closed_port_names_the_server(servers: Servers):
         account = MailAccount(HOST, 1, "me", "p", False, 5.0)
         with pytest.raises(ToolError) as failed:
             async with servers().connect(account):
-                raise AssertionError("nobody gets here")
+                raise AssertionError("the connection was accepted")
         return {"message": failed.value.message, "retryable": failed.value.retryable}
 
-    assert carried_out(work()) == {"message": "Failed to connect to SMTP server mail.test:1", "retryable": True}
+    assert run_within_deadline(work()) == {"message": "Failed to connect to SMTP server mail.test:1", "retryable": True}
 
 
-def test_an_unknown_delivery_is_no_other_error():
+def test_unknown_delivery_error_has_its_own_message():
     assert DeliveryUnknown().message == "delivery state unknown"

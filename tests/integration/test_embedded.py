@@ -1,4 +1,4 @@
-"""The embedded pair with its real programs: what a user without any server relies on."""
+"""The embedded PostgreSQL and Valkey, with their real programs."""
 
 import json
 import os
@@ -25,7 +25,7 @@ from embedded.os_user import account_for
 from tests.services import shared_folder
 
 ROOT = Path(embedded.__file__).parents[1]
-PATIENCE_S = 60
+DEADLINE_S = 60
 
 OWNER = """
     import sys
@@ -39,14 +39,14 @@ OWNER = """
 
 @pytest.fixture
 def home() -> Iterator[Path]:
-    """A home that PostgreSQL can reach when root runs these tests, which pytest's own folders are not."""
+    """Return a home that PostgreSQL can reach if root runs these tests, unlike the folders of pytest."""
     with shared_folder() as folder:
         yield folder
 
 
 def test_both_servers_answer_on_loopback_behind_a_password(home: Path) -> None:
     with embedded.run_servers(home, durable=False) as servers:
-        with connected(servers.database_url) as connection:
+        with connect(servers.database_url) as connection:
             listening = connection.execute("select inet_server_addr(), current_setting('max_connections')").fetchone()
         with redis.Redis.from_url(servers.redis_url) as client:
             assert client.ping()
@@ -54,7 +54,7 @@ def test_both_servers_answer_on_loopback_behind_a_password(home: Path) -> None:
         assert listening is not None
         assert [str(listening[0]), listening[1]] == ["127.0.0.1", "100"]
         with pytest.raises(psycopg.OperationalError, match="password"):
-            connected(without_password(servers.database_url))
+            connect(without_password(servers.database_url))
         with pytest.raises(redis.AuthenticationError):
             redis.Redis.from_url(without_password(servers.redis_url)).ping()
 
@@ -68,34 +68,34 @@ def test_password_is_not_in_repr_or_process_arguments(home: Path) -> None:
         assert not [password for password in passwords if password in arguments or password in repr(servers)]
 
 
-def test_data_outlive_the_servers(home: Path) -> None:
+def test_data_persist_after_the_servers_stop(home: Path) -> None:
     with (
         embedded.run_servers(home, durable=False, need_redis=False) as servers,
-        connected(servers.database_url) as first,
+        connect(servers.database_url) as first,
     ):
         first.execute("create table kept (word text)")
         first.execute("insert into kept values ('here')")
 
     with (
         embedded.run_servers(home, durable=False, need_redis=False) as servers,
-        connected(servers.database_url) as second,
+        connect(servers.database_url) as second,
     ):
-        found = second.execute("select word from kept").fetchall()
+        rows = second.execute("select word from kept").fetchall()
 
-    assert found == [("here",)]
+    assert rows == [("here",)]
     assert servers.redis_url == ""
 
 
 def test_commits_wait_for_the_disk_unless_not_durable(home: Path) -> None:
-    with embedded.run_servers(home, need_redis=False) as servers, connected(servers.database_url) as connection:
-        found = connection.execute("select current_setting('fsync'), current_setting('synchronous_commit')").fetchone()
+    with embedded.run_servers(home, need_redis=False) as servers, connect(servers.database_url) as connection:
+        rows = connection.execute("select current_setting('fsync'), current_setting('synchronous_commit')").fetchone()
 
-    assert found == ("on", "on")
+    assert rows == ("on", "on")
 
 
-def test_servers_end_with_an_owner_that_is_killed_and_the_next_owner_finds_the_data(home: Path) -> None:
-    owner, urls = started_owner(home)
-    with connected(urls[0]) as connection:
+def test_servers_stop_when_their_owner_is_killed_and_the_next_owner_has_the_data(home: Path) -> None:
+    owner, urls = start_owner(home)
+    with connect(urls[0]) as connection:
         connection.execute("create table kept (word text)")
 
     owner.send_signal(signal.SIGKILL)
@@ -103,25 +103,25 @@ def test_servers_end_with_an_owner_that_is_killed_and_the_next_owner_finds_the_d
 
     with (
         embedded.run_servers(home, durable=False, need_redis=False) as servers,
-        connected(servers.database_url) as later,
+        connect(servers.database_url) as later,
     ):
         assert later.execute("select count(*) from kept").fetchone() == (0,)
-    until(lambda: not reachable(urls[1]))
+    until(lambda: not is_reachable(urls[1]))
 
 
-def test_servers_that_are_killed_come_back_under_their_urls_with_what_was_committed(home: Path) -> None:
+def test_killed_servers_restart_under_the_same_urls_with_committed_data(home: Path) -> None:
     with embedded.run_servers(home) as servers:
-        with connected(servers.database_url) as connection:
+        with connect(servers.database_url) as connection:
             connection.execute("create table kept (word text)")
         for server in servers.owned:
             os.kill(server.pid, signal.SIGKILL)
 
-        ended = set[str]()
-        until(lambda: ended.update(servers.restart_ended()) or len(ended) == 2)
-        until(lambda: reachable(servers.redis_url) and answers(servers.database_url))
+        restarted = set[str]()
+        until(lambda: restarted.update(servers.restart_ended()) or len(restarted) == 2)
+        until(lambda: is_reachable(servers.redis_url) and accepts_connections(servers.database_url))
 
-        assert ended == {"PostgreSQL", "Valkey"}
-        assert connected(servers.database_url).execute("select count(*) from kept").fetchone() == (0,)
+        assert restarted == {"PostgreSQL", "Valkey"}
+        assert connect(servers.database_url).execute("select count(*) from kept").fetchone() == (0,)
         assert servers.restart_ended() == []
 
 
@@ -134,61 +134,61 @@ def test_running_servers_are_not_restarted_and_a_guest_restarts_none(home: Path)
     assert embedded.EmbeddedServers(servers.database_url, servers.redis_url).restart_ended() == []
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="what is left is found in /proc")
-def test_what_a_killed_postgresql_leaves_behind_does_not_keep_it_from_starting_again(home: Path) -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="the test reads /proc")
+def test_postgresql_restarts_although_a_backend_outlives_its_killed_postmaster(home: Path) -> None:
     with embedded.run_servers(home, durable=False, need_redis=False) as servers:
         (server,) = servers.owned
-        with connected(servers.database_url) as connection:
+        with connect(servers.database_url) as connection:
             backend = connection.info.backend_pid
-            os.kill(backend, signal.SIGSTOP)  # it does not notice that its postmaster is gone
+            os.kill(backend, signal.SIGSTOP)  # so that it does not notice the end of its postmaster
             os.kill(server.pid, signal.SIGKILL)
 
             until(lambda: servers.restart_ended())
-            until(lambda: answers(servers.database_url))
+            until(lambda: accepts_connections(servers.database_url))
 
-    assert not is_at_work(backend)
+    assert not is_running(backend)
 
 
 def test_server_whose_port_is_taken_fails_with_its_log(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with embedded.run_servers(home, need_database=False) as servers, socket.socket() as thief:
+    with embedded.run_servers(home, need_database=False) as servers, socket.socket() as other_socket:
         monkeypatch.setattr(embedded.server, "START_TIMEOUT_S", 1.0)
-        thief.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         os.kill(servers.owned[0].pid, signal.SIGKILL)
-        until(lambda: taken(thief, servers.redis_url))
+        until(lambda: take_port(other_socket, servers.redis_url))
 
         with pytest.raises(ExecutorError, match=r"(?s)Valkey does not come up again.*[Aa]ddress already in use"):
             until(lambda: servers.restart_ended() and False)
 
 
-def test_a_process_id_left_by_a_killed_server_does_not_keep_the_next_one_from_starting(home: Path) -> None:
+def test_server_starts_although_the_pid_file_of_a_killed_server_names_a_live_process(home: Path) -> None:
     with embedded.run_servers(home, durable=False, need_redis=False):
         pass
     (data,) = home.glob("postgres-*/data")
-    account = account_for(data)  # the file looks as PostgreSQL leaves it, and the process is alive
-    with subprocess.Popen(["sleep", "60"], **account) as stranger:
-        (data / "postmaster.pid").write_text(f"{stranger.pid}\n{data}\n1\n1\n\n127.0.0.1\n1 1\nready\n")
+    account = account_for(data)  # as PostgreSQL writes the file, with the id of a live process
+    with subprocess.Popen(["sleep", "60"], **account) as other_process:
+        (data / "postmaster.pid").write_text(f"{other_process.pid}\n{data}\n1\n1\n\n127.0.0.1\n1 1\nready\n")
 
         with embedded.run_servers(home, durable=False, need_redis=False) as servers:
-            answer = connected(servers.database_url).execute("select 1").fetchone()
-        stranger.kill()
+            answer = connect(servers.database_url).execute("select 1").fetchone()
+        other_process.kill()
 
     assert answer == (1,)
 
 
 def test_a_second_process_of_a_home_uses_the_servers_of_the_first(home: Path) -> None:
-    owner, urls = started_owner(home)
+    owner, urls = start_owner(home)
 
     with embedded.run_servers(home, durable=False) as guest:
         assert [guest.database_url, guest.redis_url] == urls
 
-        owner.stdin.close()  # it wants to end, and waits for us
-        assert connected(guest.database_url).execute("select 1").fetchone() == (1,)
+        owner.stdin.close()  # the owner wants to end, and waits for the guest
+        assert connect(guest.database_url).execute("select 1").fetchone() == (1,)
 
     assert owner.wait() == 0
-    assert not reachable(urls[1])
+    assert not is_reachable(urls[1])
 
 
-def test_a_guest_that_needs_what_the_owner_does_not_run_is_refused(home: Path) -> None:
+def test_guest_that_needs_a_server_the_owner_does_not_run_is_refused(home: Path) -> None:
     with (
         embedded.run_servers(home, durable=False, need_database=False),
         pytest.raises(Conflict, match="only one of the two"),
@@ -197,26 +197,26 @@ def test_a_guest_that_needs_what_the_owner_does_not_run_is_refused(home: Path) -
         pass
 
 
-def test_an_owner_does_not_wait_for_its_guests_for_ever(home: Path) -> None:
-    began = time.monotonic()
+def test_owner_waits_for_its_guests_for_a_limited_time(home: Path) -> None:
+    started_at = time.monotonic()
 
     with embedded.run_servers(home, need_database=False, linger=timedelta(milliseconds=50)) as owned:
         guest = embedded.run_servers(home, need_database=False)
         assert guest.__enter__() == owned
 
-    assert time.monotonic() - began < PATIENCE_S
-    assert not reachable(owned.redis_url)
+    assert time.monotonic() - started_at < DEADLINE_S
+    assert not is_reachable(owned.redis_url)
     guest.__exit__(None, None, None)
 
 
 def test_announcement_of_a_killed_owner_is_ignored(home: Path) -> None:
-    with subprocess.Popen(["true"]) as ended:
-        ended.wait()
-    announced = {"pid": ended.pid, "database_url": "postgresql://gone", "redis_url": "redis://gone"}
-    (home / "embedded.lock").write_text(json.dumps(announced))
+    with subprocess.Popen(["true"]) as ended_process:
+        ended_process.wait()
+    announcement = {"pid": ended_process.pid, "database_url": "postgresql://gone", "redis_url": "redis://gone"}
+    (home / "embedded.lock").write_text(json.dumps(announcement))
 
     with embedded.run_servers(home, need_database=False) as servers:
-        assert reachable(servers.redis_url)
+        assert is_reachable(servers.redis_url)
 
 
 def test_servers_are_started_from_the_main_thread_only(home: Path) -> None:
@@ -236,7 +236,7 @@ def test_servers_are_started_from_the_main_thread_only(home: Path) -> None:
     assert "main" in refusals[0].message
 
 
-def test_without_programs_the_error_names_the_two_variables(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_without_server_programs_names_the_two_variables(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedded.postgres, "_postgres_programs", lambda: iter(()))
     monkeypatch.setattr(embedded.valkey, "_valkey_programs", lambda: iter(()))
 
@@ -248,10 +248,10 @@ def test_without_programs_the_error_names_the_two_variables(home: Path, monkeypa
 def test_error_for_a_user_without_a_passwd_entry_names_the_settings(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def unknown(uid: int) -> object:
+    def raise_key_error(uid: int) -> object:
         raise KeyError(uid)
 
-    monkeypatch.setattr(embedded.postgres.pwd, "getpwuid", unknown)
+    monkeypatch.setattr(embedded.postgres.pwd, "getpwuid", raise_key_error)
 
     with (
         pytest.raises(ExecutorError, match=r"no entry in passwd.* DATABASE_URL"),
@@ -267,7 +267,7 @@ def test_error_of_a_server_that_cannot_start_contains_its_log(home: Path, monkey
         pass
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root runs servers as somebody else")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root runs servers as another user")
 class TestAsRoot:
     def test_programs_in_a_closed_folder_are_copied_for_the_account_that_runs_them(
         self, home: Path, monkeypatch: pytest.MonkeyPatch
@@ -275,7 +275,9 @@ class TestAsRoot:
         closed = home / "closed"
         for program in (*embedded.postgres._postgres_programs(), *embedded.valkey._valkey_programs()):
             for folder in program.folders:
-                subprocess.run(["cp", "-r", "--parents", folder, closed_folder(closed)], cwd=program.root, check=True)
+                subprocess.run(
+                    ["cp", "-r", "--parents", folder, make_closed_folder(closed)], cwd=program.root, check=True
+                )
         if not closed.exists():
             pytest.skip("the programs here are not in wheels")
         for server in (embedded.postgres, embedded.valkey):
@@ -283,35 +285,37 @@ class TestAsRoot:
         monkeypatch.setenv("PATH", "/nowhere")
 
         with embedded.run_servers(home, durable=False) as servers:
-            assert connected(servers.database_url).execute("select 1").fetchone() == (1,)
-            assert reachable(servers.redis_url)
+            assert connect(servers.database_url).execute("select 1").fetchone() == (1,)
+            assert is_reachable(servers.redis_url)
 
         assert closed.stat().st_mode & 0o777 == 0o700
 
-    def test_a_home_that_only_root_can_enter_stays_closed(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_home_that_only_root_can_enter_keeps_its_permissions(
+        self, home: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         home.chmod(0o700)
-        place = Path(mkdtemp(prefix="easel-roots-"))
-        monkeypatch.setattr(embedded.os_user, "ROOT_FILES_DIR", place)
+        root_files = Path(mkdtemp(prefix="easel-roots-"))
+        monkeypatch.setattr(embedded.os_user, "ROOT_FILES_DIR", root_files)
 
         with embedded.run_servers(home, durable=False, need_redis=False) as servers:
-            assert connected(servers.database_url).execute("select 1").fetchone() == (1,)
+            assert connect(servers.database_url).execute("select 1").fetchone() == (1,)
 
         assert home.stat().st_mode & 0o777 == 0o700
-        assert list(place.glob("*/postgres-*/data"))
-        subprocess.run(["rm", "-rf", place], check=True)
+        assert list(root_files.glob("*/postgres-*/data"))
+        subprocess.run(["rm", "-rf", root_files], check=True)
 
 
-def connected(url: str) -> psycopg.Connection:
+def connect(url: str) -> psycopg.Connection:
     return psycopg.connect(url.replace("+psycopg", ""), autocommit=True)
 
 
 def without_password(url: str) -> str:
     scheme, _, rest = url.partition("://")
-    user, _, place = rest.partition("@")
-    return f"{scheme}://{user.partition(':')[0]}{'@' if user.partition(':')[0] else ''}{place}"
+    user, _, address = rest.partition("@")
+    return f"{scheme}://{user.partition(':')[0]}{'@' if user.partition(':')[0] else ''}{address}"
 
 
-def reachable(redis_url: str) -> bool:
+def is_reachable(redis_url: str) -> bool:
     try:
         with redis.Redis.from_url(redis_url) as client:
             return bool(client.ping())
@@ -319,47 +323,47 @@ def reachable(redis_url: str) -> bool:
         return False
 
 
-def started_owner(home: Path) -> tuple[subprocess.Popen[str], list[str]]:
-    """A process that owns the servers of a home until its input is closed."""
+def start_owner(home: Path) -> tuple[subprocess.Popen[str], list[str]]:
+    """Start a process that owns the servers of a home until its input is closed; return it and the two URLs."""
     argv = [sys.executable, "-c", textwrap.dedent(OWNER), str(home)]
     owner = subprocess.Popen(argv, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     return owner, owner.stdout.readline().split()
 
 
-def answers(database_url: str) -> bool:
-    """Whether the database takes connections."""
+def accepts_connections(database_url: str) -> bool:
+    """Return whether the database accepts connections."""
     try:
-        return connected(database_url).execute("select 1").fetchone() == (1,)
+        return connect(database_url).execute("select 1").fetchone() == (1,)
     except psycopg.OperationalError:
         return False
 
 
-def is_at_work(pid: int) -> bool:
-    """Whether a process has not ended; one that has may wait for somebody to ask how."""
+def is_running(pid: int) -> bool:
+    """Return whether a process is running; a zombie is not."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes() != b""
     except FileNotFoundError:
         return False
 
 
-def taken(thief: socket.socket, redis_url: str) -> bool:
-    """Whether somebody else listens now where a server did."""
+def take_port(other_socket: socket.socket, redis_url: str) -> bool:
+    """Listen on the port of a server; return whether the port was free."""
     try:
-        thief.bind(("127.0.0.1", urlsplit(redis_url).port))
+        other_socket.bind(("127.0.0.1", urlsplit(redis_url).port))
     except OSError:
         return False
-    thief.listen()
+    other_socket.listen()
     return True
 
 
-def closed_folder(path: Path) -> Path:
+def make_closed_folder(path: Path) -> Path:
     path.mkdir(mode=0o700, exist_ok=True)
     return path
 
 
 def until(holds: Callable[[], bool]) -> None:
-    """Wait for a fact, with a deadline."""
-    give_up = time.monotonic() + PATIENCE_S
+    """Wait until a condition holds, with a deadline."""
+    deadline = time.monotonic() + DEADLINE_S
     while not holds():
-        assert time.monotonic() < give_up
+        assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -1,4 +1,4 @@
-"""`easel export` on real rows: what was imported comes out again, drawn."""
+"""`easel export` on a real database."""
 
 import json
 from pathlib import Path
@@ -11,22 +11,22 @@ from tests.integration.api.talking import ECHO
 
 @pytest.fixture(autouse=True)
 def servers(module_database_url: str, redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the commands find theirs."""
+    """Set the servers that the commands use."""
     monkeypatch.setenv("EASEL_HOME", str(tmp_path))
     monkeypatch.setenv("DATABASE_URL", module_database_url)
     monkeypatch.setenv("REDIS_URL", redis_url)
 
 
 def easel(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
-    """How a command ends, and its result."""
-    with pytest.raises(SystemExit) as ended:
+    """Run a command; return its exit code and stdout."""
+    with pytest.raises(SystemExit) as exited:
         main(arguments)
-    return int(ended.value.code or 0), capsys.readouterr().out
+    return int(exited.value.code or 0), capsys.readouterr().out
 
 
-def test_a_canvas_that_was_exported_is_drawn_and_imported_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    undrawn = {name: part for name, part in ECHO.items() if name != "graph"}
-    (tmp_path / "undrawn.json").write_text(json.dumps(undrawn))
+def test_exported_canvas_has_a_drawing_and_can_be_imported_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    without_graph = {name: part for name, part in ECHO.items() if name != "graph"}
+    (tmp_path / "undrawn.json").write_text(json.dumps(without_graph))
     easel(capsys, "import", str(tmp_path / "undrawn.json"), "--title", "Undrawn")
 
     _, exported = easel(capsys, "export", "undrawn")
@@ -38,7 +38,7 @@ def test_a_canvas_that_was_exported_is_drawn_and_imported_again(tmp_path: Path, 
     assert easel(capsys, "export", "again") == (0, exported)
 
 
-def test_the_published_version_is_exported_when_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_published_version_is_exported_with_the_release_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     (tmp_path / "echo.json").write_text(json.dumps(ECHO))
     easel(capsys, "import", str(tmp_path / "echo.json"), "--title", "Draft only")
     easel(capsys, "import", str(tmp_path / "echo.json"), "--title", "Published", "--publish")

@@ -1,4 +1,4 @@
-"""`easel mcp`: servers are added, looked at and approved, and agents offered as tools."""
+"""`easel mcp`: servers are added, tested and approved, and agents are exposed as tools."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ from store.db.database import Database
 from store.mcp import agents, servers
 from store.primitives.encryption import EncryptionKey
 from store.tenants import tenants
-from tests.mcp_servers import Serving, mcp_server
+from tests.mcp_servers import RunningMcpServer, mcp_server
 
 SECRET = "a secret that is long"
 TOKEN = "a-token-that-is-long"
@@ -23,7 +23,7 @@ Easel = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def database(database_url: str) -> Iterator[Database]:
-    """A database for each test: the tenant `local` is in all of them."""
+    """Return a database for each test, as all of them use the tenant `local`."""
     database = Database(database_url)
     yield database
     database.close()
@@ -37,7 +37,7 @@ def easel(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> Iterator[Easel]:
-    """The command in this process; exit code, stdout and stderr."""
+    """Return a function that runs `easel mcp` in this process; it returns exit code, stdout and stderr."""
     variables = {
         "DATABASE_URL": database.url,
         "REDIS_URL": redis_url,
@@ -50,10 +50,10 @@ def easel(
         monkeypatch.setenv(name, value)
 
     def run(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
+        with pytest.raises(SystemExit) as exited:
             main(["mcp", *arguments])
-        shown = capsys.readouterr()
-        return int(ended.value.code or 0), shown.out, shown.err
+        output = capsys.readouterr()
+        return int(exited.value.code or 0), output.out, output.err
 
     settings.load.cache_clear()
     yield run
@@ -61,12 +61,14 @@ def easel(
 
 
 @pytest.fixture
-def serving() -> Iterator[Serving]:
+def serving() -> Iterator[RunningMcpServer]:
     with mcp_server() as serving:
         yield serving
 
 
-def test_a_server_is_added_with_a_secret_that_shows_nowhere(easel: Easel, serving: Serving, database: Database):
+def test_server_is_added_and_its_secret_appears_in_no_output(
+    easel: Easel, serving: RunningMcpServer, database: Database
+):
     header = "Authorization=Bearer ${authorization_token}"
 
     code, out, err = easel(
@@ -85,15 +87,15 @@ def test_a_server_is_added_with_a_secret_that_shows_nowhere(easel: Easel, servin
     assert row.fields.variables == {"authorization_token": TOKEN}
 
 
-def test_tools_are_tried_out_and_approved_once_they_have_changed(easel: Easel, serving: Serving):
+def test_tool_can_be_tested_and_is_approved_again_after_a_change(easel: Easel, serving: RunningMcpServer):
     easel("add", "Tools", serving.url)
-    tried = easel("test", "Tools", "add", "--arguments", '{"a": 1, "b": 2}')
+    tested = easel("test", "Tools", "add", "--arguments", '{"a": 1, "b": 2}')
     serving.description = "Other words."
     before = states(easel)
 
     easel("approve", "Tools", "add")
 
-    assert tried[:2] == (0, "3\n")
+    assert tested[:2] == (0, "3\n")
     assert (before["add"], before["boom"]) == ("changed", "approved")
     assert states(easel)["add"] == "approved"
 
@@ -106,29 +108,29 @@ def test_a_server_that_does_not_answer_is_not_added(easel: Easel):
     assert easel("list")[2].startswith("There are no MCP servers.")
 
 
-def test_a_server_that_was_removed_is_unknown(easel: Easel, serving: Serving):
+def test_a_server_that_was_removed_is_unknown(easel: Easel, serving: RunningMcpServer):
     easel("add", "Tools", serving.url)
 
     assert easel("remove", "Tools")[0] == 0
     assert easel("tools", "Tools")[0] == 2
 
 
-def test_an_agent_is_offered_as_a_tool_and_hidden_again(easel: Easel, database: Database):
+def test_agent_is_exposed_as_a_tool_and_hidden_again(easel: Easel, database: Database):
     with database.transaction() as tx:
         tenant = tenants.ensure_tenant(tx, "local")
         canvases.create(tx, tenant, "My agent", {"components": {}}, release=True)
 
-    offered = easel("expose", "My agent")
+    exposed = easel("expose", "My agent")
     with database.transaction() as tx:
-        shown = [agent.name for agent in agents.list_exposed(tx, tenant)]
+        names = [agent.name for agent in agents.list_exposed(tx, tenant)]
     easel("hide", "My agent")
 
-    assert (offered[1], shown) == ("My_agent\n", ["My_agent"])
+    assert (exposed[1], names) == ("My_agent\n", ["My_agent"])
     with database.transaction() as tx:
         assert agents.list_exposed(tx, tenant) == []
 
 
-# -- in other words --------------------------------------------------------------------------------------------------
+# -- helpers ---------------------------------------------------------------------------------------------------------
 def states(easel: Easel) -> dict[str, str]:
     rows = [json.loads(line) for line in easel("tools", "Tools", "--json")[1].splitlines()]
     return {row["tool"]: row["state"] for row in rows}

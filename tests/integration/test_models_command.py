@@ -1,4 +1,4 @@
-"""`easel models list`, and what `easel doctor` says about keys."""
+"""`easel models list`, and the check of keys in `easel doctor`."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +14,7 @@ from store.tenants import model_accounts, tenants
 from store.tenants.model_accounts import AccountRow
 from tests.integration.command_line import SECRET, Easel, easel_on
 
-OTHER = "another secret that is long"
+OTHER_SECRET = "another secret that is long"
 
 
 @pytest.fixture
@@ -36,9 +36,9 @@ def easel(
         yield easel
 
 
-def test_list_says_which_keys_do_not_open(easel: Easel, database: Database):
+def test_models_list_marks_keys_that_cannot_be_decrypted(easel: Easel, database: Database):
     store_account(database, "OpenAI", SECRET)
-    store_account(database, "Mistral", OTHER)
+    store_account(database, "Mistral", OTHER_SECRET)
 
     _, listed, _ = easel("models", "list")
 
@@ -47,10 +47,10 @@ def test_list_says_which_keys_do_not_open(easel: Easel, database: Database):
     assert "active" in status_of["OpenAI"]
 
 
-def test_doctor_names_every_account_whose_key_does_not_open(easel: Easel, database: Database):
+def test_doctor_names_every_account_whose_key_cannot_be_decrypted(easel: Easel, database: Database):
     store_account(database, "OpenAI", SECRET)
     for vendor in ("Mistral", "Anthropic"):
-        store_account(database, vendor, OTHER)
+        store_account(database, vendor, OTHER_SECRET)
 
     finding = checks.models(database, Settings())
 

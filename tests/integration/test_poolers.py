@@ -1,4 +1,4 @@
-"""PgBouncer before PostgreSQL: what mixes prepared statements up is refused at the start, by everybody."""
+"""PgBouncer before PostgreSQL: a pooler that mixes prepared statements up is refused by every process at its start."""
 
 import os
 import subprocess
@@ -24,132 +24,132 @@ from tests import pgbouncer
 from tests.integration.api.conftest import config_of
 
 pytestmark = pytest.mark.skipif(pgbouncer.program() is None, reason="needs Debian's pgbouncer")
-OLD_ONLY = pytest.mark.skipif(
+OLD_PGBOUNCER_ONLY = pytest.mark.skipif(
     pgbouncer.program() is not None and pgbouncer.version() >= (1, 21), reason="this PgBouncer keeps statements apart"
 )
 MIXES = "mixes prepared statements up"
 
 
 @pytest.fixture
-def mixing(tmp_path: Path, database_url: str) -> Generator[str]:
-    """A database behind a PgBouncer that shares connections and statements."""
+def mixing_url(tmp_path: Path, database_url: str) -> Generator[str]:
+    """Return the URL of a database behind a PgBouncer that shares connections and statements."""
     with pgbouncer.running(tmp_path, database_url, max_prepared_statements="") as url:
         yield url
 
 
 @pytest.fixture
-def by_session(tmp_path: Path, database_url: str) -> Generator[str]:
+def session_url(tmp_path: Path, database_url: str) -> Generator[str]:
     with pgbouncer.running(tmp_path, database_url, pool_mode="session") as url:
         yield url
 
 
-@OLD_ONLY
-def test_pooler_that_mixes_statements_up_is_refused_with_advice(mixing: str) -> None:
-    with closing(Database(mixing)) as database, pytest.raises(ExecutorError, match=MIXES) as refused:
+@OLD_PGBOUNCER_ONLY
+def test_pooler_that_mixes_statements_up_is_refused_with_advice(mixing_url: str) -> None:
+    with closing(Database(mixing_url)) as database, pytest.raises(ExecutorError, match=MIXES) as refused:
         database.require_safe_pooler()
 
     assert "PgBouncer 1.22 or later with max_prepared_statements" in refused.value.message
 
 
-@OLD_ONLY
-def test_no_statement_goes_through_a_pooler_that_mixes_them_up(mixing: str) -> None:
-    with closing(Database(mixing)) as database:
+@OLD_PGBOUNCER_ONLY
+def test_no_statement_goes_through_a_pooler_that_mixes_them_up(mixing_url: str) -> None:
+    with closing(Database(mixing_url)) as database:
         for _ in range(2):
             with pytest.raises(OperationalError, match=MIXES), database.transaction() as tx:
                 tx.scalar(text("select 1"))
 
 
-@OLD_ONLY
+@OLD_PGBOUNCER_ONLY
 def test_pooler_of_a_single_connection_is_refused_too(tmp_path: Path, database_url: str) -> None:
     one = {"default_pool_size": "1", "max_db_connections": "1"}
-    behind = pgbouncer.running(tmp_path, database_url, **one)
+    pooler = pgbouncer.running(tmp_path, database_url, **one)
 
-    with behind as url, closing(Database(url)) as database, pytest.raises(ExecutorError, match=MIXES):
+    with pooler as url, closing(Database(url)) as database, pytest.raises(ExecutorError, match=MIXES):
         database.require_safe_pooler()
 
 
-def test_pooler_that_shares_by_session_is_used(by_session: str) -> None:
-    with closing(Database(by_session)) as database:
+def test_pooler_that_shares_by_session_is_used(session_url: str) -> None:
+    with closing(Database(session_url)) as database:
         database.require_safe_pooler()
 
         with database.transaction() as tx:
             assert tx.scalar(text("select 1")) == 1
 
 
-def test_process_is_not_refused_where_a_session_pool_is_used_up(tmp_path: Path, database_url: str) -> None:
-    behind = pgbouncer.running(tmp_path, database_url, pool_mode="session", default_pool_size="2")
+def test_process_is_not_refused_if_a_session_pool_is_exhausted(tmp_path: Path, database_url: str) -> None:
+    pooler = pgbouncer.running(tmp_path, database_url, pool_mode="session", default_pool_size="2")
 
-    with behind as url, closing(Database(url, pool_size=1)) as database, database.transaction() as tx:
+    with pooler as url, closing(Database(url, pool_size=1)) as database, database.transaction() as tx:
         assert tx.scalar(text("select 1")) == 1
 
 
 @pytest.fixture
-def tries(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """What came of each try whether a pooler keeps statements apart."""
-    came_of, really = list[bool](), poolers.keeps_statements_apart
+def check_results(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Record the result of each check whether a pooler keeps statements apart."""
+    results, original = list[bool](), poolers.keeps_statements_apart
 
     def keeps_statements_apart(connect: Callable[[], poolers.Connection]) -> bool:
-        came_of.append(really(connect))
-        return came_of[-1]
+        results.append(original(connect))
+        return results[-1]
 
     monkeypatch.setattr(poolers, "keeps_statements_apart", keeps_statements_apart)
-    return came_of
+    return results
 
 
-def answers_twice_at_once(database: Database) -> bool:
+def run_two_transactions_at_once(database: Database) -> bool:
     with database.transaction() as one, database.transaction() as other:
         return one.scalar(text("select 1")) == other.scalar(text("select 1"))
 
 
-def test_pool_that_is_used_up_is_not_tried_again_with_each_connection(
-    tmp_path: Path, database_url: str, tries: list[bool]
+def test_exhausted_pool_is_not_checked_again_with_each_connection(
+    tmp_path: Path, database_url: str, check_results: list[bool]
 ) -> None:
-    behind = pgbouncer.running(tmp_path, database_url, pool_mode="session", default_pool_size="2")
+    pooler = pgbouncer.running(tmp_path, database_url, pool_mode="session", default_pool_size="2")
 
-    with behind as url, closing(Database(url, pool_size=2)) as database:
-        assert answers_twice_at_once(database)
+    with pooler as url, closing(Database(url, pool_size=2)) as database:
+        assert run_two_transactions_at_once(database)
 
-    assert tries == [False]
+    assert check_results == [False]
 
 
-def test_pool_that_was_used_up_is_tried_again_after_a_while(
-    tmp_path: Path, database_url: str, tries: list[bool], monkeypatch: pytest.MonkeyPatch
+def test_exhausted_pool_is_checked_again_after_the_retry_delay(
+    tmp_path: Path, database_url: str, check_results: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(poolers, "RETRY_AFTER", 0.0)
-    behind = pgbouncer.running(tmp_path, database_url, pool_mode="session", default_pool_size="2")
+    pooler = pgbouncer.running(tmp_path, database_url, pool_mode="session", default_pool_size="2")
 
-    with behind as url, closing(Database(url, pool_size=2)) as database:
-        assert answers_twice_at_once(database)
+    with pooler as url, closing(Database(url, pool_size=2)) as database:
+        assert run_two_transactions_at_once(database)
 
-    assert tries == [False, False]
+    assert check_results == [False, False]
 
 
-def test_pooler_is_tried_once_for_all_pools_of_a_process(by_session: str, tries: list[bool]) -> None:
+def test_pooler_is_checked_once_for_all_pools_of_a_process(session_url: str, check_results: list[bool]) -> None:
     for _ in range(2):
-        with closing(Database(by_session)) as database:
+        with closing(Database(session_url)) as database:
             database.require_safe_pooler()
 
-    assert tries == [True]
+    assert check_results == [True]
 
 
-def test_pooler_that_refuses_options_is_named(tmp_path: Path, database_url: str) -> None:
-    behind, says = pgbouncer.running(tmp_path, database_url, ignore_startup_parameters=""), "This is PgBouncer"
+def test_error_for_refused_startup_options_names_pgbouncer(tmp_path: Path, database_url: str) -> None:
+    pooler, message = pgbouncer.running(tmp_path, database_url, ignore_startup_parameters=""), "This is PgBouncer"
 
-    with behind as url, closing(Database(url)) as database, pytest.raises(ExecutorError, match=says) as refused:
+    with pooler as url, closing(Database(url)) as database, pytest.raises(ExecutorError, match=message) as refused:
         database.require_safe_pooler()
 
     assert "ignore_startup_parameters = options" in refused.value.message
 
 
-@OLD_ONLY
-def test_migration_refuses_a_pooler_that_mixes_statements_up(mixing: str) -> None:
+@OLD_PGBOUNCER_ONLY
+def test_migration_refuses_a_pooler_that_mixes_statements_up(mixing_url: str) -> None:
     with pytest.raises(ExecutorError, match=MIXES):
-        migrate.upgrade(mixing)
+        migrate.upgrade(mixing_url)
 
 
-@OLD_ONLY
-def test_doctor_fails_for_a_pooler_that_mixes_statements_up(mixing: str) -> None:
-    with closing(Database(mixing)) as database:
+@OLD_PGBOUNCER_ONLY
+def test_doctor_fails_for_a_pooler_that_mixes_statements_up(mixing_url: str) -> None:
+    with closing(Database(mixing_url)) as database:
         findings = list(checks.database(database, Settings()))
 
     assert [finding.level for finding in findings] == [Level.FAIL]
@@ -157,8 +157,8 @@ def test_doctor_fails_for_a_pooler_that_mixes_statements_up(mixing: str) -> None
     assert "1.22" in findings[0].found
 
 
-def test_doctor_warns_where_time_limits_do_not_arrive(by_session: str) -> None:
-    with closing(Database(by_session)) as database:
+def test_doctor_warns_if_the_pooler_drops_time_limits(session_url: str) -> None:
+    with closing(Database(session_url)) as database:
         findings = {finding.about: finding for finding in checks.database(database, Settings())}
 
     assert findings["pooler"].level is Level.WARN
@@ -166,25 +166,25 @@ def test_doctor_warns_where_time_limits_do_not_arrive(by_session: str) -> None:
     assert "statement_timeout" in findings["pooler"].advice
 
 
-@OLD_ONLY
-def test_api_is_not_ready_behind_a_pooler_that_mixes_statements_up(mixing: str, redis_url: str) -> None:
-    with TestClient(create_app(config_of(mixing, redis_url))) as client:
+@OLD_PGBOUNCER_ONLY
+def test_api_is_not_ready_behind_a_pooler_that_mixes_statements_up(mixing_url: str, redis_url: str) -> None:
+    with TestClient(create_app(config_of(mixing_url, redis_url))) as client:
         reply = client.get("/readyz")
 
     assert reply.status_code == 503
     assert reply.json()["checks"]["database"] == "is behind a pooler that mixes prepared statements up"
 
 
-@OLD_ONLY
+@OLD_PGBOUNCER_ONLY
 @pytest.mark.parametrize("process", ["api", "worker", "scheduler", "sweeper", "migrate"])
 def test_process_ends_with_one_line_behind_a_pooler_that_mixes_statements_up(
-    mixing: str, redis_url: str, process: str, tmp_path: Path
+    mixing_url: str, redis_url: str, process: str, tmp_path: Path
 ) -> None:
-    ended = run(process, mixing, redis_url, tmp_path)
+    completed = run(process, mixing_url, redis_url, tmp_path)
 
-    assert ended.returncode == 1, ended.stderr
-    assert MIXES in ended.stderr
-    assert "Traceback" not in ended.stderr
+    assert completed.returncode == 1, completed.stderr
+    assert MIXES in completed.stderr
+    assert "Traceback" not in completed.stderr
 
 
 def run(process: str, database_url: str, redis_url: str, home: Path) -> "subprocess.CompletedProcess[str]":

@@ -1,4 +1,4 @@
-"""`easel import`, `export`, `secrets seal`: keys in stored canvases are sealed, and shown where that is asked for."""
+"""`easel import`, `export` and `secrets seal`: stored secrets are encrypted, and exported on request only."""
 
 import json
 from collections.abc import Generator, Iterator, Mapping
@@ -25,23 +25,23 @@ KEY = "tvly-1234567890"
 
 
 class KeyedParams(ToolParams):
-    """The parameters of a plugin that asks for a key."""
+    """The parameters of a plugin with a secret."""
 
     secrets: ClassVar[tuple[str, ...]] = ("api_key",)
 
     api_key: Any = ""
 
 
-async def _nothing(params: KeyedParams, arguments: Mapping[str, Any], ctx: Any) -> ToolResult:
+async def _return_nothing(params: KeyedParams, arguments: Mapping[str, Any], ctx: Any) -> ToolResult:
     return ToolResult({})
 
 
-KEYED = Tool("KeyedTool", "keyed_tool", KeyedParams, "Keyed.", {}, _nothing, "pure")
+KEYED = Tool("KeyedTool", "keyed_tool", KeyedParams, "Keyed.", {}, _return_nothing, "pure")
 
 
 @pytest.fixture
 def database(database_url: str) -> Iterator[Database]:
-    """A database for each test: the tenant `local` is in all of them."""
+    """Return a database for each test, as all of them use the tenant `local`."""
     database = Database(database_url)
     yield database
     database.close()
@@ -82,12 +82,12 @@ def file(tmp_path: Path) -> Path:
     return file
 
 
-def drafted(database: Database, agent: UUID) -> str:
+def read_draft(database: Database, agent: UUID) -> str:
     with database.transaction() as tx:
         return json.dumps(canvases.get(tx, tenants.ensure_tenant(tx, "local"), agent).draft)
 
 
-def test_an_imported_key_is_sealed_and_exported_masked_unless_it_is_asked_for(
+def test_imported_secret_is_encrypted_and_exported_masked_unless_requested(
     easel: Easel, database: Database, file: Path
 ):
     code, out, _ = easel("import", str(file))
@@ -96,27 +96,27 @@ def test_an_imported_key_is_sealed_and_exported_masked_unless_it_is_asked_for(
     _, plain, _ = easel("export", "search", "--with-secrets")
 
     assert code == 0
-    assert KEY not in drafted(database, agent)
+    assert KEY not in read_draft(database, agent)
     assert KEY not in masked
     assert "••••" in masked
     assert KEY in plain
 
 
-def test_an_export_that_is_imported_again_changes_nothing(easel: Easel, database: Database, file: Path):
+def test_import_of_a_masked_export_changes_nothing(easel: Easel, database: Database, file: Path):
     _, out, _ = easel("import", str(file))
     agent = UUID(out.strip())
     _, masked, _ = easel("export", "search")
-    before = drafted(database, agent)
+    before = read_draft(database, agent)
     file.write_text(masked)
 
     code, _, _ = easel("import", str(file))
     easel("export", "search")
 
     assert code == 0
-    assert json.loads(drafted(database, agent))["components"] == json.loads(before)["components"]
+    assert json.loads(read_draft(database, agent))["components"] == json.loads(before)["components"]
 
 
-def test_a_masked_export_is_no_agent_of_another_name(easel: Easel, file: Path):
+def test_masked_export_cannot_be_imported_as_another_agent(easel: Easel, file: Path):
     easel("import", str(file))
     _, masked, _ = easel("export", "search")
     file.write_text(masked)
@@ -127,7 +127,7 @@ def test_a_masked_export_is_no_agent_of_another_name(easel: Easel, file: Path):
     assert '"api_key" of TavilySearch is masked' in " ".join(err.split())
 
 
-def test_keys_that_were_stored_in_the_clear_are_sealed_by_a_command(easel: Easel, database: Database):
+def test_secrets_stored_in_plain_text_are_encrypted_by_the_command(easel: Easel, database: Database):
     with database.transaction() as tx:
         tenant_id = tenants.ensure_tenant(tx, "local")
         agent = canvases.create(tx, tenant_id, "old", document(), release=True)
@@ -141,13 +141,13 @@ def test_keys_that_were_stored_in_the_clear_are_sealed_by_a_command(easel: Easel
         assert (version.id, versions.lock_draft_version(tx, tenant_id, agent).id) == (released, released)
         assert version.digest == versions.digest_of(version.dsl)
         assert KEY not in json.dumps(version.dsl)
-    assert KEY not in drafted(database, agent)
+    assert KEY not in read_draft(database, agent)
     assert KEY in plain
     assert first[::2] == (0, "2 documents of 1 agents had secrets in plain text, which are encrypted now.\n")
     assert second[::2] == (0, "0 documents of 1 agents had secrets in plain text, which are encrypted now.\n")
 
 
-def test_versions_of_an_agent_that_is_gone_are_sealed_too(easel: Easel, database: Database):
+def test_secrets_in_versions_of_a_deleted_agent_are_encrypted(easel: Easel, database: Database):
     with database.transaction() as tx:
         tenant_id = tenants.ensure_tenant(tx, "local")
         canvases.create(tx, tenant_id, "gone", document())
@@ -158,42 +158,42 @@ def test_versions_of_an_agent_that_is_gone_are_sealed_too(easel: Easel, database
     assert err == "1 documents of 1 agents had secrets in plain text, which are encrypted now.\n"
 
 
-def test_secrets_that_a_plugin_declares_are_sealed_and_exported_masked(
+def test_secrets_declared_by_a_plugin_are_encrypted_and_exported_masked(
     easel: Easel, database: Database, monkeypatch: pytest.MonkeyPatch
 ):
-    with _offered(monkeypatch):
+    with install_plugin(monkeypatch):
         monkeypatch.setenv("EASEL_PLUGINS", "keyed")
         settings.load.cache_clear()
-        written = document()
-        written["components"]["TavilySearch:0"]["obj"]["component_name"] = "KeyedTool"
+        dsl = document()
+        dsl["components"]["TavilySearch:0"]["obj"]["component_name"] = "KeyedTool"
         with database.transaction() as tx:
-            agent = canvases.create(tx, tenants.ensure_tenant(tx, "local"), "keyed", written)
-        _, in_the_clear, _ = easel("export", "keyed")
-        _, _, told = easel("secrets", "seal")
+            agent = canvases.create(tx, tenants.ensure_tenant(tx, "local"), "keyed", dsl)
+        _, masked, _ = easel("export", "keyed")
+        _, _, stderr = easel("secrets", "seal")
         _, plain, _ = easel("export", "keyed", "--with-secrets")
 
-    assert KEY not in in_the_clear
-    assert told == "2 documents of 1 agents had secrets in plain text, which are encrypted now.\n"
-    assert KEY not in drafted(database, agent)
+    assert KEY not in masked
+    assert stderr == "2 documents of 1 agents had secrets in plain text, which are encrypted now.\n"
+    assert KEY not in read_draft(database, agent)
     assert KEY in plain
 
 
 @contextmanager
-def _offered(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
-    """The plugin is installed, and loaded by nobody yet."""
-    known: list[dict[str, Any]] = [tools._by_name, registry._by_name, plugins._loaded]
-    before = [dict(each) for each in known]
+def install_plugin(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
+    """Install the plugin, not loaded yet, until the block ends."""
+    registries: list[dict[str, Any]] = [tools._by_name, registry._by_name, plugins._loaded]
+    before = [dict(each) for each in registries]
     entry = EntryPoint("keyed", f"{__name__}:KEYED", plugins.GROUP)
     monkeypatch.setattr(plugins, "entry_points", lambda group: [entry])
     drafts._load_plugins.cache_clear()
     yield
     drafts._load_plugins.cache_clear()
-    for each, was in zip(known, before, strict=True):
+    for each, was in zip(registries, before, strict=True):
         each.clear()
         each.update(was)
 
 
-def test_the_doctor_tries_whether_secrets_open_with_this_key(
+def test_doctor_checks_that_secrets_can_be_decrypted_with_the_current_key(
     easel: Easel, database: Database, file: Path, monkeypatch: pytest.MonkeyPatch
 ):
     nothing = checks.secrets_of_canvases(database)
@@ -219,7 +219,7 @@ def test_doctor_searches_only_the_canvases_that_were_changed_last(
     (tmp_path / "plain.json").write_text(json.dumps(plain))
 
     easel("import", str(tmp_path / "plain.json"))
-    behind_it = checks.secrets_of_canvases(database)
+    beyond_limit = checks.secrets_of_canvases(database)
 
     assert (with_secret.level, with_secret.found) == ("OK", "can be decrypted")
-    assert (behind_it.level, behind_it.found) == ("OK", "none in the 1 canvases that were changed last")
+    assert (beyond_limit.level, beyond_limit.found) == ("OK", "none in the 1 canvases that were changed last")

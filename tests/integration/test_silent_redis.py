@@ -1,4 +1,4 @@
-"""Redis takes connections and answers nothing: everybody goes on, soon, and a cancel is kept all the same."""
+"""Redis accepts connections and never answers: processes continue after one timeout, and a cancel takes effect."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -20,55 +20,55 @@ from scheduler.sweeper.sweeper import Sweeper
 from store.primitives.ids import new_id
 from store.runs.new_activations import TaskMessage
 from tests.integration.engine import Bench, at_work, until
-from tests.integration.silent import Line, black_hole, line_to
-from tests.integration.worker.conftest import Patient
+from tests.integration.silent import DroppingProxy, black_hole, proxy_to
+from tests.integration.worker.conftest import PausedNodes
 
 NEVER = timedelta(hours=1)
-ONCE = 3  # waits: for the broker, for the bus, and of the thread that sends echoes over the bus meanwhile
+MAX_TIMEOUTS = 3  # timeouts: of the broker, of the bus, and of the thread that sends event notifications
 
 
 @pytest.fixture
-def silent() -> Iterator[str]:
+def unresponsive_url() -> Iterator[str]:
     with black_hole() as url:
         yield url
 
 
 @pytest.fixture
-def line(redis_url: str) -> Iterator[Line]:
-    with line_to(redis_url) as line:
-        yield line
+def proxy(redis_url: str) -> Iterator[DroppingProxy]:
+    with proxy_to(redis_url) as proxy:
+        yield proxy
 
 
 @pytest.fixture
-def patient(bench: Bench) -> Iterator[Patient]:
-    patient = Patient(bench)
-    yield patient
-    patient.let_go()
+def paused_nodes(bench: Bench) -> Iterator[PausedNodes]:
+    paused_nodes = PausedNodes(bench)
+    yield paused_nodes
+    paused_nodes.release()
 
 
 @pytest.fixture
-def waits(monkeypatch: pytest.MonkeyPatch) -> list[CircuitBreaker]:
-    """Who has waited in vain, each time. The clock of silence stands still, so nobody may wait a second time."""
-    seen: list[CircuitBreaker] = []
-    begins = CircuitBreaker.record_failure
+def timeouts(monkeypatch: pytest.MonkeyPatch) -> list[CircuitBreaker]:
+    """Record the circuit breakers that open. Their clock stands still, so that none closes again."""
+    breakers: list[CircuitBreaker] = []
+    record_failure = CircuitBreaker.record_failure
 
-    def noted(silence: CircuitBreaker) -> None:
-        seen.append(silence)
-        begins(silence)
+    def record(breaker: CircuitBreaker) -> None:
+        breakers.append(breaker)
+        record_failure(breaker)
 
     monkeypatch.setattr("scheduler.messaging.circuit_breaker.time", SimpleNamespace(monotonic=lambda: 0.0))
-    monkeypatch.setattr(CircuitBreaker, "record_failure", noted)
-    return seen
+    monkeypatch.setattr(CircuitBreaker, "record_failure", record)
+    return breakers
 
 
-def cut_off(bench: Bench, silent: str) -> Coordinator:
-    """A coordinator whose broker and bus never answer."""
-    return Coordinator(bench.database, Dispatch(make_app(silent), Bus(silent)), VersionCache())
+def make_coordinator(bench: Bench, unresponsive_url: str) -> Coordinator:
+    """Return a coordinator whose broker and bus never answer."""
+    return Coordinator(bench.database, Dispatch(make_app(unresponsive_url), Bus(unresponsive_url)), VersionCache())
 
 
-# -- who sends -------------------------------------------------------------------------------------------------------
-def test_the_bus_is_waited_for_once_and_then_left_alone(silent: str, waits: list[CircuitBreaker]):
-    bus, run_id = Bus(silent), new_id()
+# -- senders ---------------------------------------------------------------------------------------------------------
+def test_circuit_breaker_of_the_bus_opens_after_one_timeout(unresponsive_url: str, timeouts: list[CircuitBreaker]):
+    bus, run_id = Bus(unresponsive_url), new_id()
 
     for number in range(50):
         bus.notify_event(run_id, number)
@@ -76,23 +76,23 @@ def test_the_bus_is_waited_for_once_and_then_left_alone(silent: str, waits: list
         bus.clear_cancel_keys(run_id, new_id())
         assert bus.find_cancelled({run_id: new_id()}) == set()
 
-    assert 1 <= len(waits) <= ONCE
+    assert 1 <= len(timeouts) <= MAX_TIMEOUTS
 
 
-def test_a_call_to_stop_is_tried_although_redis_has_kept_silent(silent: str, redis_url: str):
-    bus, run_id = Bus(silent), new_id()
+def test_cancel_request_is_published_although_the_circuit_breaker_is_open(unresponsive_url: str, redis_url: str):
+    bus, run_id = Bus(unresponsive_url), new_id()
     bus.notify_event(run_id, 1)
     bus._redis = redis.Redis.from_url(redis_url)
-    calls = Bus(redis_url).cancel_requests()
-    assert next(calls) is None
+    cancel_requests = Bus(redis_url).cancel_requests()
+    assert next(cancel_requests) is None
 
     bus.publish_cancel(run_id)
 
-    assert until(lambda: next(calls)) == run_id
+    assert until(lambda: next(cancel_requests)) == run_id
 
 
-def test_the_broker_is_waited_for_once_and_then_left_alone(silent: str, waits: list[CircuitBreaker]):
-    dispatch, run_id = Dispatch(make_app(silent), Bus(silent)), new_id()
+def test_circuit_breaker_of_the_broker_opens_after_one_timeout(unresponsive_url: str, timeouts: list[CircuitBreaker]):
+    dispatch, run_id = Dispatch(make_app(unresponsive_url), Bus(unresponsive_url)), new_id()
 
     for _ in range(20):
         dispatch.publish(
@@ -105,96 +105,104 @@ def test_the_broker_is_waited_for_once_and_then_left_alone(silent: str, waits: l
         )
         dispatch.send_probe(datetime.now(UTC))
 
-    assert 1 <= len(waits) <= ONCE
+    assert 1 <= len(timeouts) <= MAX_TIMEOUTS
 
 
-def test_hints_go_out_again_once_the_broker_is_back(line: Line, redis_url: str):
-    dispatch = Dispatch(make_app(line.url), Bus(line.url))
-    line.goes_dead()
+def test_task_messages_are_sent_again_once_the_broker_answers(proxy: DroppingProxy, redis_url: str):
+    dispatch = Dispatch(make_app(proxy.url), Bus(proxy.url))
+    proxy.drop_data()
     dispatch.enqueue_nodes([TaskMessage(new_id(), new_id(), "LLM")])
-    line.is_back()
+    proxy.forward_data()
 
     with redis.Redis.from_url(redis_url) as client:
 
-        def arrives() -> int:
+        def queued_messages() -> int:
             dispatch.enqueue_nodes([TaskMessage(new_id(), new_id(), "LLM")])
             return int(client.llen("nodes"))  # pyright: ignore[reportArgumentType] (sync client)
 
-        until(arrives)
+        until(queued_messages)
 
 
-def test_the_sweeper_keeps_its_pace(bench: Bench, silent: str, waits: list[CircuitBreaker]):
-    sweeper = Sweeper(cut_off(bench, silent))
+def test_sweeper_ticks_wait_for_one_timeout_only_if_redis_does_not_answer(
+    bench: Bench, unresponsive_url: str, timeouts: list[CircuitBreaker]
+):
+    sweeper = Sweeper(make_coordinator(bench, unresponsive_url))
     bench.start("begin -> work")
 
     for _ in range(4):
         assert sweeper.tick()
 
-    assert 1 <= len(waits) <= ONCE
+    assert 1 <= len(timeouts) <= MAX_TIMEOUTS
 
 
-# -- who cancels -----------------------------------------------------------------------------------------------------
-def test_a_cancel_is_accepted_soon(bench: Bench, silent: str, waits: list[CircuitBreaker]):
+# -- cancels ---------------------------------------------------------------------------------------------------------
+def test_cancel_is_accepted_after_one_timeout_if_redis_does_not_answer(
+    bench: Bench, unresponsive_url: str, timeouts: list[CircuitBreaker]
+):
     run = bench.start("begin -> work")
     bench.claim(run, "begin")
 
-    status = Lifecycle(cut_off(bench, silent)).cancel_run(bench.tenant_id, run.id)
+    status = Lifecycle(make_coordinator(bench, unresponsive_url)).cancel_run(bench.tenant_id, run.id)
 
-    assert 1 <= len(waits) <= ONCE
+    assert 1 <= len(timeouts) <= MAX_TIMEOUTS
     assert status == run.status == "stopping"
     assert run.activation("begin").called_off
 
 
-def test_a_cancelled_attempt_learns_of_it_from_its_row(bench: Bench, patient: Patient, silent: str):
-    run = patient.start("begin -> work")
+def test_attempt_is_cancelled_by_its_row_if_redis_does_not_answer(
+    bench: Bench, paused_nodes: PausedNodes, unresponsive_url: str
+):
+    run = paused_nodes.start("begin -> work")
 
-    worker = bench.a_worker(bench.a_coordinator(redis_url=silent), renew_every=NEVER)
+    worker = bench.a_worker(bench.a_coordinator(redis_url=unresponsive_url), renew_every=NEVER)
 
-    with at_work(bench, worker):  # it renews only because it cannot hear the call
-        patient.wait_for("work")
-        Lifecycle(cut_off(bench, silent)).cancel_run(bench.tenant_id, run.id)
-        until(lambda: patient.stopped == ["work"])
+    with at_work(bench, worker):  # it renews only because it receives no cancel requests
+        paused_nodes.wait_for("work")
+        Lifecycle(make_coordinator(bench, unresponsive_url)).cancel_run(bench.tenant_id, run.id)
+        until(lambda: paused_nodes.stopped == ["work"])
         until(lambda: run.status == "cancelled")
 
 
-# -- who listens -----------------------------------------------------------------------------------------------------
-def test_a_listener_notices_that_its_line_is_dead(line: Line):
-    calls = Bus(line.url).cancel_requests()
-    assert next(calls) is None
-    line.goes_dead()
+# -- subscribers -----------------------------------------------------------------------------------------------------
+def test_subscriber_detects_a_dead_connection(proxy: DroppingProxy):
+    cancel_requests = Bus(proxy.url).cancel_requests()
+    assert next(cancel_requests) is None
+    proxy.drop_data()
 
     with pytest.raises(redis.RedisError):
-        until(lambda: next(calls))
+        until(lambda: next(cancel_requests))
 
 
-def test_a_worker_hears_calls_again_once_its_line_is_back(bench: Bench, patient: Patient, line: Line):
-    run = patient.start("begin -> work")
-    worker = bench.a_worker(bench.a_coordinator(redis_url=line.url), renew_every=NEVER, cancel_poll=NEVER)
+def test_worker_receives_cancel_requests_again_after_it_reconnects(
+    bench: Bench, paused_nodes: PausedNodes, proxy: DroppingProxy
+):
+    run = paused_nodes.start("begin -> work")
+    worker = bench.a_worker(bench.a_coordinator(redis_url=proxy.url), renew_every=NEVER, cancel_poll=NEVER)
 
     with at_work(bench, worker):
-        patient.wait_for("work")
+        paused_nodes.wait_for("work")
         until(lambda: worker.leases.is_subscribed)
-        line.goes_dead()
+        proxy.drop_data()
         until(lambda: not worker.leases.is_subscribed)
-        line.is_back()
+        proxy.forward_data()
         until(lambda: worker.leases.is_subscribed)
         bench.lifecycle.cancel_run(bench.tenant_id, run.id)
-        until(lambda: patient.stopped == ["work"])
+        until(lambda: paused_nodes.stopped == ["work"])
 
 
-def test_a_call_that_was_lost_while_nobody_heard_is_made_good_when_the_worker_hears_again(
-    bench: Bench, patient: Patient, line: Line, monkeypatch: pytest.MonkeyPatch
+def test_cancel_request_lost_while_disconnected_is_applied_after_the_worker_reconnects(
+    bench: Bench, paused_nodes: PausedNodes, proxy: DroppingProxy, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("worker.leases.leases.RENEW_WHILE_UNSUBSCRIBED", NEVER.total_seconds())
-    run = patient.start("begin -> work")
-    worker = bench.a_worker(bench.a_coordinator(redis_url=line.url), renew_every=NEVER, cancel_poll=NEVER)
+    run = paused_nodes.start("begin -> work")
+    worker = bench.a_worker(bench.a_coordinator(redis_url=proxy.url), renew_every=NEVER, cancel_poll=NEVER)
 
     with at_work(bench, worker):
-        patient.wait_for("work")
+        paused_nodes.wait_for("work")
         until(lambda: worker.leases.is_subscribed)
-        line.goes_dead()
+        proxy.drop_data()
         until(lambda: not worker.leases.is_subscribed)
         bench.lifecycle.cancel_run(bench.tenant_id, run.id)
-        assert patient.stopped == []
-        line.is_back()
-        until(lambda: patient.stopped == ["work"])
+        assert paused_nodes.stopped == []
+        proxy.forward_data()
+        until(lambda: paused_nodes.stopped == ["work"])

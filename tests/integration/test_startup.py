@@ -1,4 +1,4 @@
-"""What starts quickly: a command loads only what it needs."""
+"""Commands import only the packages that they need, so that they start quickly."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""TLS to Redis and to the broker: verified unless the URL says otherwise, and the same for both."""
+"""TLS to Redis and to the broker: both verify the certificate unless the URL disables it."""
 
 import shutil
 import socket
@@ -18,20 +18,20 @@ from cli.server import checks
 from cli.server.checks import Level
 from scheduler.messaging.celery_app import make_app
 from scheduler.messaging.redis_bus import Bus
-from tests.certificates import Certificates, signed
+from tests.certificates import Certificates, create_signed
 
-UP_WITHIN = 60.0
+STARTUP_DEADLINE_S = 60.0
 PASSWORD = "a-password-of-the-test"
 
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return signed(tmp_path_factory.mktemp("certificates"), "localhost")
+    return create_signed(tmp_path_factory.mktemp("certificates"), "localhost")
 
 
 @pytest.fixture(scope="module")
 def port(certificates: Certificates, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """The port of a Redis that speaks TLS only, as `localhost`."""
+    """Return the port of a Redis with TLS only, whose certificate is for `localhost`."""
     program = shutil.which("redis-server")
     if program is None:
         pytest.skip("needs Debian's redis-server, which is built with TLS")
@@ -46,7 +46,7 @@ def test_broker_with_unknown_authority_is_refused(port: int) -> None:
         connection.ensure_connection(max_retries=1, timeout=5)
 
 
-def test_broker_whose_authority_the_url_names_takes_messages(port: int, certificates: Certificates) -> None:
+def test_broker_whose_authority_the_url_names_accepts_messages(port: int, certificates: Certificates) -> None:
     app = make_app(rediss(port, f"ssl_ca_certs={certificates.authority}"))
 
     app.send_task("worker.execute", ("run", "activation"))
@@ -101,7 +101,7 @@ def test_doctor_accepts_a_redis_whose_authority_the_url_names(port: int, certifi
         ("localhost", "ssl_ca_certs={ca}", True),
         ("127.0.0.1", "ssl_ca_certs={ca}", False),  # the certificate is another host's
         ("127.0.0.1", "ssl_ca_certs={ca}&ssl_check_hostname=false", True),
-        ("localhost", "", False),  # nobody knows its authority
+        ("localhost", "", False),  # its authority is unknown
         ("localhost", "ssl_cert_reqs=none", True),
     ],
 )
@@ -112,7 +112,7 @@ def test_rabbitmq_certificate_is_verified_as_the_url_says(
         query = options.format(ca=certificates.authority)
         url = f"amqps://guest:guest@{host}:{tls_port}//?{query}"
 
-        for _ in range(2):  # the second time kombu has rewritten the host name of its connection
+        for _ in range(2):  # at the second time kombu has rewritten the host name of its connection
             with make_app(url).connection_for_write() as connection, suppress(OSError, OperationalError):
                 connection.ensure_connection(max_retries=1, timeout=5)
 
@@ -136,14 +136,14 @@ def running_redis(program: Path, certificates: Certificates, folder: Path) -> Ge
         server = subprocess.Popen([program, *arguments], cwd=folder, stdout=log, stderr=log)
     try:
         with redis.Redis.from_url(rediss(port, f"ssl_ca_certs={certificates.authority}")) as client:
-            assert wait_for(lambda: answers(client)), (folder / "log").read_text()
+            assert wait_for(lambda: responds(client)), (folder / "log").read_text()
         yield port
     finally:
         server.terminate()
         server.wait(30)
 
 
-def answers(client: redis.Redis) -> bool:
+def responds(client: redis.Redis) -> bool:
     try:
         return bool(client.ping())
     except redis.RedisError:
@@ -152,9 +152,9 @@ def answers(client: redis.Redis) -> bool:
 
 @contextmanager
 def tls_server(certificates: Certificates) -> Generator[tuple[int, list[bool]]]:
-    """A server that closes each connection after its handshake; its port, and whether clients went through with it."""
+    """Run a server that closes each connection after its handshake; yield its port and the handshake results."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.maximum_version = ssl.TLSVersion.TLSv1_2  # where the client's refusal ends the handshake itself
+    context.maximum_version = ssl.TLSVersion.TLSv1_2  # in which a client's refusal fails the handshake itself
     context.load_cert_chain(certificates.certificate, certificates.key)
     handshakes: list[bool] = []
 
@@ -176,9 +176,9 @@ def tls_server(certificates: Certificates) -> Generator[tuple[int, list[bool]]]:
         listener.shutdown(socket.SHUT_RDWR)
 
 
-def wait_for(is_so: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + UP_WITHIN
-    while not is_so():
+def wait_for(holds: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + STARTUP_DEADLINE_S
+    while not holds():
         if time.monotonic() > deadline:
             return False
         time.sleep(0.05)
@@ -186,6 +186,6 @@ def wait_for(is_so: Callable[[], bool]) -> bool:
 
 
 def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]

@@ -18,7 +18,7 @@ from tests.integration.command_line import Easel, easel_on
 
 @pytest.fixture
 def database(database_url: str) -> Iterator[Database]:
-    """A database for each test: the tenant `local` is in all of them."""
+    """Return a database for each test, as all of them use the tenant `local`."""
     database = Database(database_url)
     yield database
     database.close()
@@ -43,8 +43,8 @@ def easel(
 
 
 def test_a_share_link_names_its_agent_by_title_or_id(easel: Easel, agent: UUID):
-    for named in ("Helper", agent.hex):
-        code, out, _ = easel("tokens", "create", "--kind", "beta", "--agent", named, "--json")
+    for name in ("Helper", agent.hex):
+        code, out, _ = easel("tokens", "create", "--kind", "beta", "--agent", name, "--json")
         assert (code, json.loads(out)["agent_id"]) == (0, agent.hex)
 
     _, listed, _ = easel("tokens", "list", "--json")
@@ -58,22 +58,22 @@ def test_a_share_link_without_an_agent_and_a_token_with_one_are_refused(easel: E
         assert "opens one agent" in " ".join(err.replace("│", " ").split())
 
 
-def test_a_share_link_that_names_no_agent_is_bound_to_one(easel: Easel, agent: UUID, database: Database):
+def test_share_link_without_an_agent_can_be_bound_to_one(easel: Easel, agent: UUID, database: Database):
     _, out, _ = easel("tokens", "create", "--kind", "beta", "--agent", "Helper", "--json")
-    made = json.loads(out)
+    link = json.loads(out)
     with database.transaction() as tx:
         tx.execute(text("update tokens set canvas_id = null"))
 
-    code, _, err = easel("tokens", "bind", made["id"], "--agent", "Helper")
+    code, _, err = easel("tokens", "bind", link["id"], "--agent", "Helper")
 
     with database.transaction() as tx:
-        principal = tenants.find_principal(tx, made["token"])
-    assert (code, err) == (0, f'Share link {made["id"]} opens "Helper" from now on.\n')
+        principal = tenants.find_principal(tx, link["token"])
+    assert (code, err) == (0, f'Share link {link["id"]} opens "Helper" from now on.\n')
     assert principal is not None
     assert principal.canvas_id == agent
 
 
-def test_a_token_that_is_no_share_link_is_bound_to_nothing(easel: Easel, agent: UUID):
+def test_token_that_is_not_a_share_link_cannot_be_bound(easel: Easel, agent: UUID):
     _, out, _ = easel("tokens", "create", "--json")
 
     code, _, err = easel("tokens", "bind", json.loads(out)["id"], "--agent", "Helper")
@@ -82,7 +82,7 @@ def test_a_token_that_is_no_share_link_is_bound_to_nothing(easel: Easel, agent: 
     assert "no share link" in err
 
 
-def test_a_token_expires_when_its_time_is_over(easel: Easel, agent: UUID, database: Database):
+def test_token_expires_after_the_requested_time(easel: Easel, agent: UUID, database: Database):
     easel("tokens", "create", "--expires", "30d")
 
     with database.transaction() as tx:
@@ -92,32 +92,30 @@ def test_a_token_expires_when_its_time_is_over(easel: Easel, agent: UUID, databa
     assert abs(token.expires_at - datetime.now(UTC) - timedelta(days=30)) < timedelta(minutes=10)
 
 
-@pytest.mark.parametrize("written", ["30", "x", "0d", "-1d", "1.5h", ""])
-def test_what_is_no_time_is_refused(easel: Easel, agent: UUID, written: str):
-    code, out, err = easel("tokens", "create", "--expires", written)
+@pytest.mark.parametrize("text_of_time", ["30", "x", "0d", "-1d", "1.5h", ""])
+def test_invalid_expiry_time_is_refused(easel: Easel, agent: UUID, text_of_time: str):
+    code, out, err = easel("tokens", "create", "--expires", text_of_time)
 
     assert (code, out) == (2, "")
     assert "30d or 12h" in " ".join(err.split())
 
 
-def test_a_share_link_of_what_is_not_published_is_made_with_a_word_about_it(
-    easel: Easel, agent: UUID, database: Database
-):
-    _, _, drafted = easel("tokens", "create", "--kind", "beta", "--agent", "Helper")
+def test_share_link_of_an_unpublished_agent_is_created_with_a_warning(easel: Easel, agent: UUID, database: Database):
+    _, _, warning_for_draft = easel("tokens", "create", "--kind", "beta", "--agent", "Helper")
     with database.transaction() as tx:
         canvases.publish(tx, tenants.ensure_tenant(tx, "local"), agent)
-    _, _, published = easel("tokens", "create", "--kind", "beta", "--agent", "Helper")
+    _, _, warning_for_published = easel("tokens", "create", "--kind", "beta", "--agent", "Helper")
 
-    assert "no published version" in drafted
-    assert "no published version" not in published
+    assert "no published version" in warning_for_draft
+    assert "no published version" not in warning_for_published
 
 
-def test_the_doctor_finds_share_links_that_name_no_agent(easel: Easel, agent: UUID, database: Database):
+def test_doctor_warns_about_share_links_without_an_agent(easel: Easel, agent: UUID, database: Database):
     easel("tokens", "create", "--kind", "beta", "--agent", "Helper")
     before = checks.share_links(database)
 
     with database.transaction() as tx:
         tx.execute(text("update tokens set canvas_id = null"))
 
-    found = checks.share_links(database)
-    assert (before.level, found.level, found.found) == ("OK", "WARN", "1 name no agent, and do not work")
+    finding = checks.share_links(database)
+    assert (before.level, finding.level, finding.found) == ("OK", "WARN", "1 name no agent, and do not work")

@@ -1,4 +1,4 @@
-"""Tools that ask over HTTP, by the real client, against a server on this machine that speaks as their vendors do."""
+"""Tools over the real HTTP client, against a local server with the answers of their vendors."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ from werkzeug import Request, Response
 from canvas.outcome import Failed, Finished
 from components.tools import find
 from components.tools.framework.tool_node import tool_component
-from providers.http.address_policy import Guard
+from providers.address_policy import Guard
 from providers.http.client import HttpClient
 from providers.interfaces import Services
 from tests.fakes import FakeContext
@@ -25,7 +25,7 @@ KEY = "key-12345678"
 
 @dataclass(frozen=True)
 class Vendor:
-    """A tool, where its vendor answers, and what it says of something, of nothing, and when it refuses."""
+    """A tool, the path of its vendor, and the vendor's answers with a result, without one, and with an error."""
 
     tool: str
     path: str
@@ -98,7 +98,7 @@ def clean(server: HTTPServer) -> Iterator[None]:
 
 
 def outcome_of(server: HTTPServer, vendor: Vendor, *, limit: float = 10.0, **params: Any) -> Finished | Failed:
-    """What comes of the tool as a node; the deployment names the server, but for the page, which is the author's."""
+    """Run the tool as a node. The deployment sets the server's URL, except that of the Crawler's page."""
     tool = find(vendor.tool)
     assert tool is not None
     is_page = vendor.tool == "Crawler"
@@ -108,8 +108,8 @@ def outcome_of(server: HTTPServer, vendor: Vendor, *, limit: float = 10.0, **par
 
     async def work() -> Any:
         http = HttpClient(Guard(allowed=("127.0.0.1",) if is_page else ()))
-        named = {} if is_page else {vendor.tool.upper(): server.url_for("/").rstrip("/")}
-        ctx = FakeContext(services=Services(http, base_urls=named), limits={vendor.tool: limit}, params=stored)
+        base_urls = {} if is_page else {vendor.tool.upper(): server.url_for("/").rstrip("/")}
+        ctx = FakeContext(services=Services(http, base_urls=base_urls), limits={vendor.tool: limit}, params=stored)
         try:
             return await tool_component(tool).run(tool.params.model_validate(stored), ctx)  # type: ignore[misc]  # async
         finally:
@@ -118,79 +118,81 @@ def outcome_of(server: HTTPServer, vendor: Vendor, *, limit: float = 10.0, **par
     return asyncio.run(work())
 
 
-def answering(server: HTTPServer, vendor: Vendor, body: str, status: int = 200, **headers: str) -> None:
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
+def expect_answer(server: HTTPServer, vendor: Vendor, body: str, status: int = 200, **headers: str) -> None:
+    http_headers = {name.replace("_", "-"): value for name, value in headers.items()}
     server.expect_request(vendor.path, method=vendor.method).respond_with_data(
-        body, status, headers=named, content_type=vendor.kind
+        body, status, headers=http_headers, content_type=vendor.kind
     )
 
 
-def text_in(outcome: Finished | Failed) -> Mapping[str, Any]:
+def text_of(outcome: Finished | Failed) -> Mapping[str, Any]:
     assert isinstance(outcome, Finished), outcome
     return outcome.outputs["formalized_content"]
 
 
-def error_in(outcome: Finished | Failed) -> str:
+def error_of(outcome: Finished | Failed) -> str:
     assert isinstance(outcome, Failed), outcome
     return outcome.error
 
 
 @each_vendor
-def test_result_is_the_text(server: HTTPServer, vendor: Vendor):
-    answering(server, vendor, vendor.good)
+def test_tool_result_is_the_text_of_the_vendor(server: HTTPServer, vendor: Vendor):
+    expect_answer(server, vendor, vendor.good)
 
-    assert vendor.found in text_in(outcome_of(server, vendor))
+    assert vendor.found in text_of(outcome_of(server, vendor))
 
 
 @each_vendor
 def test_empty_result_is_an_empty_text(server: HTTPServer, vendor: Vendor):
-    answering(server, vendor, vendor.empty)
+    expect_answer(server, vendor, vendor.empty)
 
-    assert text_in(outcome_of(server, vendor)) == ""
+    assert text_of(outcome_of(server, vendor)) == ""
 
 
 @each_vendor
 def test_error_has_the_vendors_text_without_secrets(server: HTTPServer, vendor: Vendor):
-    answering(server, vendor, vendor.refusal)
+    expect_answer(server, vendor, vendor.refusal)
 
-    assert error_in(outcome_of(server, vendor, max_retries=2)).startswith(vendor.refused)
+    assert error_of(outcome_of(server, vendor, max_retries=2)).startswith(vendor.refused)
     assert len(server.log) == 1
 
 
 @each_vendor
 def test_rate_limited_request_is_retried_after_the_vendors_delay(server: HTTPServer, vendor: Vendor):
-    crowd = server.expect_oneshot_request(vendor.path, method=vendor.method)
-    crowd.respond_with_data("slow down", 429, headers={"Retry-After": "0"})
-    answering(server, vendor, vendor.good)
+    rate_limited = server.expect_oneshot_request(vendor.path, method=vendor.method)
+    rate_limited.respond_with_data("slow down", 429, headers={"Retry-After": "0"})
+    expect_answer(server, vendor, vendor.good)
 
-    assert vendor.found in text_in(outcome_of(server, vendor, max_retries="1", delay_after_error=60))
+    assert vendor.found in text_of(outcome_of(server, vendor, max_retries="1", delay_after_error=60))
 
 
 @each_vendor
 def test_slow_vendor_times_out(server: HTTPServer, vendor: Vendor):
-    has_begun, may_go = threading.Event(), threading.Event()
+    has_begun, may_answer = threading.Event(), threading.Event()
 
     def wait(request: Request) -> Response:
         has_begun.set()
-        may_go.wait(10)
+        may_answer.wait(10)
         return Response("late")
 
     server.expect_request(vendor.path).respond_with_handler(wait)
     try:
-        error = error_in(outcome_of(server, vendor, limit=0.2))
+        error = error_of(outcome_of(server, vendor, limit=0.2))
     finally:
-        may_go.set()
-        if has_begun.is_set():  # it is noted when it is answered, and then it is nothing of the next test's
+        may_answer.set()
+        if (
+            has_begun.is_set()
+        ):  # the request is logged when it is answered; wait, so that it is not in the next test's log
             until(lambda: server.log)
 
     assert "within 0.2 seconds" in error or error.startswith("Operation timed out after 0.2 seconds")
 
 
 @each_vendor
-def test_a_redirect_to_a_private_address_is_refused(server: HTTPServer, vendor: Vendor):
-    answering(server, vendor, "", 302, Location="http://127.0.0.2/secret")
+def test_redirect_to_a_private_address_is_refused(server: HTTPServer, vendor: Vendor):
+    expect_answer(server, vendor, "", 302, Location="http://127.0.0.2/secret")
 
-    error = error_in(outcome_of(server, vendor, max_retries=2))
+    error = error_of(outcome_of(server, vendor, max_retries=2))
 
     assert (
         error.startswith("URL not valid: URL resolves to a non-public address (127.0.0.2)")
@@ -202,13 +204,13 @@ def test_a_redirect_to_a_private_address_is_refused(server: HTTPServer, vendor: 
 
 @each_vendor
 @pytest.mark.parametrize("body", ["<html", "[1]", "null", "\0\0", "x" * 300_000])
-def test_garbage_is_a_clear_error_or_a_page(server: HTTPServer, vendor: Vendor, body: str):
-    answering(server, vendor, body)
+def test_garbage_response_is_a_clear_error_or_a_page(server: HTTPServer, vendor: Vendor, body: str):
+    expect_answer(server, vendor, body)
 
     outcome = outcome_of(server, vendor)
 
     if vendor.tool == "Crawler":
-        assert len(text_in(outcome)) <= 200_000
+        assert len(text_of(outcome)) <= 200_000
     else:
-        assert error_in(outcome).startswith(("The answer is not valid JSON", "The answer is not a JSON object"))
-        assert len(error_in(outcome)) < 300
+        assert error_of(outcome).startswith(("The answer is not valid JSON", "The answer is not a JSON object"))
+        assert len(error_of(outcome)) < 300

@@ -1,4 +1,4 @@
-"""`easel validate --tenant` looks up what a canvas names in what a tenant has."""
+"""`easel validate --tenant` checks a canvas against the models and knowledge bases of a tenant."""
 
 import json
 from pathlib import Path
@@ -17,8 +17,8 @@ PROMPTS = [{"role": "user", "content": "{sys.query}"}]
 
 
 @pytest.fixture
-def asks_acme(tmp_path: Path) -> Path:
-    """A canvas that names a model of Acme and a knowledge base."""
+def canvas_file(tmp_path: Path) -> Path:
+    """Return a canvas file that names a model of Acme and a knowledge base."""
     components = {
         "begin": {"obj": {"component_name": "Begin", "params": {}}, "downstream": ["LLM:0", "Retrieval:0"]},
         "LLM:0": {"obj": {"component_name": "LLM", "params": {"llm_id": "m@Acme", "prompts": PROMPTS}}},
@@ -29,17 +29,17 @@ def asks_acme(tmp_path: Path) -> Path:
     return file
 
 
-def validated(file: Path, tenant: str, capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
-    """What `easel validate --tenant` prints and tells."""
+def validate(file: Path, tenant: str, capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
+    """Run `easel validate --tenant`; return stdout and stderr."""
     with pytest.raises(SystemExit):
         main(["validate", "--tenant", tenant, str(file)])
     return capsys.readouterr()
 
 
-def test_a_tenants_own_models_are_known(
+def test_validate_accepts_the_models_and_bases_of_the_tenant_only(
     database: Database,
     redis_url: str,
-    asks_acme: Path,
+    canvas_file: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -54,12 +54,12 @@ def test_a_tenants_own_models_are_known(
         model_accounts.put_account(tx, rich, account, EncryptionKey.from_secret("correct horse battery staple"))
         bases.create(tx, rich, "Policies", embedding_model="", parser={})
 
-    known, _ = validated(asks_acme, "rich", capsys)
-    missing, _ = validated(asks_acme, "poor", capsys)
-    _, nobody = validated(asks_acme, "nobody", capsys)
+    valid, _ = validate(canvas_file, "rich", capsys)
+    missing, _ = validate(canvas_file, "poor", capsys)
+    _, unknown_tenant = validate(canvas_file, "nobody", capsys)
 
     settings.load.cache_clear()
-    assert known == ""
+    assert valid == ""
     assert missing.startswith("warning  Node LLM:0, field llm_id: Provider Acme not found for model m.")
     assert "field dataset_ids[0]: Dataset(policies) does not exist." in missing
-    assert 'There is no tenant "nobody"' in nobody
+    assert 'There is no tenant "nobody"' in unknown_tenant

@@ -1,6 +1,6 @@
-"""Tools with the real client against a server that speaks their vendors' protocols: well, badly, late or not at all.
+"""Tools with the real HTTP client, against a local server with good, invalid, late or missing answers of their vendors.
 
-That the vendors themselves still speak so is not shown here.
+The vendors themselves are not called.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from canvas.outcome import Failed, Finished
 from components import tools
 from components.tools.framework.base import MAX_RETRY_DELAY, Tool
 from components.tools.framework.tool_node import tool_component
-from providers.http.address_policy import Guard
+from providers.address_policy import Guard
 from providers.http.client import HttpClient
 from providers.interfaces import Services
 from tests.fakes import FakeContext
@@ -28,20 +28,20 @@ KEY = "vendor-key-0123456789"
 TITLE, URL, TEXT = "Widget prices rise", "https://example.com/a", "Widget prices rose 4% in May."
 BLOCK = f"\nID: 373\n├── Title: {TITLE}\n├── URL: {URL}\n└── Content:\n{TEXT}"
 ANYWHERE = re.compile(".*")
-PATIENCE = 50.0  # seconds that a node has; less than the longest pause between two tries
+NODE_TIMEOUT_S = 50.0  # time limit of a node; less than the longest pause between two tries
 
 
 @dataclass(frozen=True)
 class Vendor:
-    """How one vendor is asked, and what it answers, by path: in the end `found`, for nothing `nothing`."""
+    """The request for one vendor, and its answers by path: `found` with a result, `nothing` without one."""
 
     tool: str
     found: Mapping[str, Any]
-    shown: str  # what stands in the node's main output, or in its JSON
+    shown: str  # text in the node's main output, or in its JSON
     nothing: Mapping[str, Any]
     params: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    asked: str = "query"  # the argument without which nobody is asked
-    empty: Any = ""  # the main output where nothing is found
+    argument: str = "query"  # the required argument
+    empty: Any = ""  # the main output without a result
 
     @property
     def own(self) -> Tool[Any]:
@@ -55,7 +55,7 @@ def pages(name: str, *rows: Any, text: str = "content") -> dict[str, Any]:
     return {name: [row, *rows]}
 
 
-PLACE = {"code": "200", "location": [{"id": "101"}]}
+LOCATION = {"code": "200", "location": [{"id": "101"}]}
 VENDORS = {
     vendor.tool: vendor
     for vendor in (
@@ -79,7 +79,7 @@ VENDORS = {
             BLOCK,
             {"/search.json": {"organic_results": []}},
             {"api_key": KEY},
-            asked="q",
+            argument="q",
         ),
         Vendor(
             "KeenableSearch",
@@ -94,7 +94,7 @@ VENDORS = {
             TEXT,
             {"/v1/contents": {"results": []}},
             {"api_key": KEY},
-            asked="urls",
+            argument="urls",
             empty={"results": []},
         ),
         Vendor(
@@ -106,9 +106,9 @@ VENDORS = {
         ),
         Vendor(
             "QWeather",
-            {"/v2/city/lookup": PLACE, "/v7/weather/3d": {"code": "200", "daily": [{"tempMax": "21"}]}},
+            {"/v2/city/lookup": LOCATION, "/v7/weather/3d": {"code": "200", "daily": [{"tempMax": "21"}]}},
             '{"tempMax": "21"}',
-            {"/v2/city/lookup": PLACE, "/v7/weather/3d": {"code": "200", "daily": []}},
+            {"/v2/city/lookup": LOCATION, "/v7/weather/3d": {"code": "200", "daily": []}},
             {"web_apikey": KEY, "time_period": "3d"},
         ),
         Vendor(
@@ -117,7 +117,7 @@ VENDORS = {
             TEXT,
             {"/extract": {}},
             {"api_key": KEY},
-            asked="urls",
+            argument="urls",
             empty=[],
         ),
         Vendor(
@@ -133,9 +133,9 @@ every_vendor = pytest.mark.parametrize("vendor", VENDORS.values(), ids=VENDORS)
 
 
 def node_of(vendor: Vendor, base_url: str, **more: Any) -> tuple[Finished | Failed, FakeContext]:
-    """The tool as a node, with the deployment's guard and the real client."""
-    ctx = FakeContext(limits={vendor.tool: more.pop("limit", PATIENCE)})
-    params = {vendor.asked: "https://e.test/?q=tea", "delay_after_error": 0, **vendor.params, **more}
+    """Run the tool as a node, with the deployment's guard and the real client."""
+    ctx = FakeContext(limits={vendor.tool: more.pop("limit", NODE_TIMEOUT_S)})
+    params = {vendor.argument: "https://e.test/?q=tea", "delay_after_error": 0, **vendor.params, **more}
 
     async def outcome() -> Any:
         http = HttpClient(Guard())
@@ -166,7 +166,7 @@ def serve(httpserver: HTTPServer, answers: Mapping[str, Any]) -> str:
 
 
 @every_vendor
-def test_what_a_vendor_finds_becomes_the_nodes_output_and_twice_the_same(vendor: Vendor, httpserver: HTTPServer):
+def test_vendor_result_is_the_output_and_is_the_same_on_a_second_call(vendor: Vendor, httpserver: HTTPServer):
     address = serve(httpserver, vendor.found)
 
     first, ctx = node_of(vendor, address)
@@ -181,7 +181,7 @@ def test_what_a_vendor_finds_becomes_the_nodes_output_and_twice_the_same(vendor:
 
 
 @every_vendor
-def test_nothing_found_is_no_error(vendor: Vendor, httpserver: HTTPServer):
+def test_empty_vendor_result_is_not_an_error(vendor: Vendor, httpserver: HTTPServer):
     outcome, ctx = node_of(vendor, serve(httpserver, vendor.nothing))
 
     assert isinstance(outcome, Finished), outcome
@@ -190,9 +190,7 @@ def test_nothing_found_is_no_error(vendor: Vendor, httpserver: HTTPServer):
 
 
 @every_vendor
-def test_a_vendor_that_refuses_is_asked_once_and_its_echo_of_the_key_is_taken_out(
-    vendor: Vendor, httpserver: HTTPServer
-):
+def test_refused_request_is_sent_once_and_its_error_has_the_key_redacted(vendor: Vendor, httpserver: HTTPServer):
     httpserver.expect_request(ANYWHERE).respond_with_data(f"no such key: {KEY}", status=403)
 
     error = error_of(vendor, httpserver.url_for(""), max_retries=3)
@@ -202,45 +200,45 @@ def test_a_vendor_that_refuses_is_asked_once_and_its_echo_of_the_key_is_taken_ou
 
 
 @every_vendor
-def test_a_crowded_vendor_is_asked_again_when_it_says(vendor: Vendor, httpserver: HTTPServer):
+def test_rate_limited_request_is_retried_after_the_vendors_delay(vendor: Vendor, httpserver: HTTPServer):
     httpserver.expect_oneshot_request(ANYWHERE).respond_with_data("busy", 429, {"Retry-After": "0"})
 
     outcome, _ = node_of(vendor, serve(httpserver, vendor.found), max_retries=1, delay_after_error=MAX_RETRY_DELAY)
 
-    assert isinstance(outcome, Finished), outcome  # and not out of time
+    assert isinstance(outcome, Finished), outcome  # it did not time out
 
 
 @pytest.fixture
-def released() -> Iterator[threading.Event]:
+def release() -> Iterator[threading.Event]:
     event = threading.Event()
     yield event
     event.set()
 
 
 @every_vendor
-def test_a_vendor_that_is_silent_ends_with_the_nodes_time(
-    vendor: Vendor, httpserver: HTTPServer, released: threading.Event
+def test_request_times_out_with_the_node_if_the_vendor_does_not_answer(
+    vendor: Vendor, httpserver: HTTPServer, release: threading.Event
 ):
     answered: list[str] = []
 
-    def silent(request: Request) -> Response:
-        released.wait(PATIENCE)
+    def never_answer(request: Request) -> Response:
+        release.wait(NODE_TIMEOUT_S)
         answered.append(request.path)
         return Response("{}")
 
-    httpserver.expect_request(ANYWHERE).respond_with_handler(silent)
+    httpserver.expect_request(ANYWHERE).respond_with_handler(never_answer)
 
     error = error_of(vendor, httpserver.url_for(""), limit=0.2)
-    before_the_end = list(answered)
-    released.set()
+    answered_before_release = list(answered)
+    release.set()
 
     assert error.startswith("Operation timed out after 0.2 seconds. An operator can raise COMPONENT_EXEC_TIMEOUT_")
-    assert before_the_end == []
+    assert answered_before_release == []
 
 
 @every_vendor
 @pytest.mark.parametrize("status", [302, 307])
-def test_a_redirect_to_a_private_address_is_refused(vendor: Vendor, status: int, httpserver: HTTPServer):
+def test_redirect_to_a_private_address_is_refused(vendor: Vendor, status: int, httpserver: HTTPServer):
     private = f"http://127.0.0.1:{httpserver.port}/inside"
     httpserver.expect_oneshot_request("/inside").respond_with_json({"secret": "inside"})
     httpserver.expect_request(ANYWHERE).respond_with_data("", status, {"Location": private})
@@ -251,7 +249,7 @@ def test_a_redirect_to_a_private_address_is_refused(vendor: Vendor, status: int,
     assert [request.path for request, _ in httpserver.log if request.path == "/inside"] == []
 
 
-RUBBISH = {
+INVALID_BODIES = {
     "a page": b"<html><h1>Sign in</h1></html>",
     "nothing": b"",
     "cut off": b'{"results": [{"title": "t',
@@ -263,9 +261,9 @@ RUBBISH = {
 }
 
 
-@pytest.mark.parametrize("body", RUBBISH.values(), ids=RUBBISH)
+@pytest.mark.parametrize("body", INVALID_BODIES.values(), ids=INVALID_BODIES)
 @every_vendor
-def test_what_cannot_be_read_is_told_in_words(vendor: Vendor, body: bytes, httpserver: HTTPServer):
+def test_unreadable_response_is_a_short_error(vendor: Vendor, body: bytes, httpserver: HTTPServer):
     httpserver.expect_request(ANYWHERE).respond_with_data(body, content_type="application/json")
 
     error = error_of(vendor, httpserver.url_for(""))

@@ -8,8 +8,8 @@
     --record      record anew which tests run which line
     --json FILE   write every result as it comes, one JSON object a line
 
-Each mutant stands in a copy of the tree, in which only the tests run that run its line, the fastest first, until one
-fails. A survivor that `survivors.toml` explains does not count, since nothing that a user could notice is different.
+Each mutant is written into a copy of the tree. Only the tests that run its line are executed there, the fastest first,
+until one fails. A survivor that `survivors.toml` explains does not count: a user could not notice it.
 Prints a line for each survivor and the share that was killed; the exit code is 1 below 90 %.
 """
 
@@ -33,7 +33,7 @@ from tests.mutation.selection import Selection, record, state_of
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDED = ROOT / ".mutants"
-WANTED = 0.9
+MIN_KILLED_SHARE = 0.9
 NOT_COPIED = shutil.ignore_patterns(".git", ".venv", ".mutants", "__pycache__", ".pytest_cache", ".hypothesis")
 START = 45.0  # seconds that pytest and the servers may take before the first test
 _KILLER = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
@@ -41,7 +41,7 @@ _KILLER = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of a mutant: killed, survived, or explained; by which test, or why."""
+    """The outcome of a mutant: killed, survived or explained; by which test, or why."""
 
     mutant: Mutant
     outcome: str
@@ -50,7 +50,7 @@ class Result:
 
 
 def main() -> int:
-    """Run the command; the exit code."""
+    """Run the command; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutation", description=__doc__.partition("\n")[0])
     parser.add_argument("--number", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
@@ -59,19 +59,19 @@ def main() -> int:
     parser.add_argument("--only", default="")
     parser.add_argument("--record", action="store_true")
     parser.add_argument("--json", type=Path)
-    given = parser.parse_args()
-    if given.record or not (RECORDED / "of").exists():
-        record(RECORDED, ROOT, given.jobs)
+    options = parser.parse_args()
+    if options.record or not (RECORDED / "of").exists():
+        record(RECORDED, ROOT, options.jobs)
     if (RECORDED / "of").read_text() != state_of(ROOT, ("tests",)):
         print("Tests have changed since lines were recorded; --record does it anew.", file=sys.stderr)
-    mutants = [mutant for mutant in draw(ROOT, given.number, given.seed) if given.only in mutant.name]
-    if given.json is not None:
-        given.json.write_text("")
-    results = _run(mutants, given.jobs, given.seconds, given.json)
+    mutants = [mutant for mutant in draw(ROOT, options.number, options.seed) if options.only in mutant.name]
+    if options.json is not None:
+        options.json.write_text("")
+    results = _run(mutants, options.jobs, options.seconds, options.json)
     counted = [result for result in results if result.outcome != "explained"]
     killed = sum(result.outcome == "killed" for result in counted)
-    print(f"seed {given.seed}: {killed} of {len(counted)} killed, {len(results) - len(counted)} explained")
-    return 0 if killed >= WANTED * len(counted) else 1
+    print(f"seed {options.seed}: {killed} of {len(counted)} killed, {len(results) - len(counted)} explained")
+    return 0 if killed >= MIN_KILLED_SHARE * len(counted) else 1
 
 
 def _run(mutants: list[Mutant], jobs: int, most: float, path: Path | None) -> list[Result]:
@@ -82,7 +82,7 @@ def _run(mutants: list[Mutant], jobs: int, most: float, path: Path | None) -> li
             tree = Path(folder) / str(number)
             shutil.copytree(ROOT, tree, ignore=NOT_COPIED)
             compiled = [sys.executable, "-m", "compileall", "-q", "--invalidation-mode", "checked-hash", str(tree)]
-            subprocess.run(compiled, stdout=subprocess.DEVNULL, check=False)  # by its hash, a changed file is noticed
+            subprocess.run(compiled, stdout=subprocess.DEVNULL, check=False)  # a changed file is recognised by its hash
             trees.put(tree)
 
         def judge(mutant: Mutant) -> Result:
@@ -142,7 +142,7 @@ def _line_of(mutant: Mutant) -> str:
 
 
 def _explained() -> dict[tuple[str, str, str], str]:
-    """Why a survivor is none, by (file, operator, the line's text)."""
+    """Return the reasons of accepted survivors, by (file, operator, the line's text)."""
     listed = tomllib.loads((Path(__file__).parent / "survivors.toml").read_text()).get("survivor", [])
     return {(each["path"], each["operator"], each["line"]): each["reason"] for each in listed}
 

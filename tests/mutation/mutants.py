@@ -25,8 +25,9 @@ TARGETS: Mapping[str, tuple[int, Sequence[str]]] = {
     "guards": (
         10,
         [
-            "providers/http/*.py", "providers/models/billing/*.py", "providers/models/limits/rate_limited_wire.py",
-            "components/tools/sql/read_only_rules.py", "api/http/*.py", "api/webhooks/security.py",
+            "providers/http/*.py", "providers/address_policy.py", "providers/models/billing/*.py",
+            "providers/models/limits/rate_limited_wire.py",
+            "components/tools/sql/read_only_rules.py", "api/http/*.py", "api/requests/*.py", "api/webhooks/security.py",
         ],
     ),
 }  # fmt: skip
@@ -62,7 +63,7 @@ _EDGES = {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One change of one file. `line` is where it stands, `occurrence` which of the operator's places it is."""
+    """One change of one file: its line, and which occurrence of the operator it changes."""
 
     path: str
     operator: str
@@ -75,12 +76,12 @@ class Mutant:
         return f"{self.path}:{self.line} {self.operator.rpartition('/')[2]}#{self.occurrence}"
 
     def applied(self, source: str) -> str:
-        """The file's text with the change."""
+        """Return the file's text with the change."""
         if self.operator in (SQL_AND, SQL_EDGE):
-            start, end, new = list(_sql_places(source, self.operator))[self.occurrence]
+            start, end, new = list(_sql_positions(source, self.operator))[self.occurrence]
             return source[:start] + new + source[end:]
         changed = mutate_code(source, get_operator(self.operator)(), self.occurrence)
-        assert changed is not None, f"no such place: {self.name}"
+        assert changed is not None, f"no such position: {self.name}"
         return str(changed)
 
 
@@ -96,23 +97,23 @@ def draw(root: Path, number: int, seed: int) -> list[Mutant]:
 
 
 def mutants_of(path: str, source: str) -> Iterator[Mutant]:
-    """Every mutant of a file."""
-    meaningful = _Meaningful(source)
+    """Yield every mutant of a file."""
+    mutable = _MutablePositions(source)
     nodes = list(ast_nodes(get_ast(source)))
     for name in OPERATORS:
         operator, occurrence = get_operator(name)(), 0
         for node in nodes:
             for (line, column), _ in operator.mutation_positions(node):
-                if meaningful.at(line, column, name):
+                if mutable.at(line, column, name):
                     yield Mutant(path, name, occurrence, line)
                 occurrence += 1
     for name in (SQL_AND, SQL_EDGE):
-        for occurrence, (start, _, _) in enumerate(_sql_places(source, name)):
+        for occurrence, (start, _, _) in enumerate(_sql_positions(source, name)):
             yield Mutant(path, name, occurrence, source.count("\n", 0, start) + 1)
 
 
-def _sql_places(source: str, operator: str) -> Iterator[tuple[int, int, str]]:
-    """(start, end, what stands there instead) of an operator's places in the SQL texts of a file."""
+def _sql_positions(source: str, operator: str) -> Iterator[tuple[int, int, str]]:
+    """Yield (start, end, replacement) of an operator's positions in the SQL texts of a file."""
     starts = _line_starts(source)
     for node in ast.walk(ast.parse(source)):
         if not (
@@ -137,8 +138,8 @@ def _line_starts(source: str) -> list[int]:
     return starts
 
 
-class _Meaningful:
-    """Which places of a file a change of meaning may stand at."""
+class _MutablePositions:
+    """The positions of a file that may be mutated."""
 
     def __init__(self, source: str) -> None:
         tree = ast.parse(source)
@@ -147,9 +148,9 @@ class _Meaningful:
         self._starts = [begin for begin, _ in self._excluded]
 
     def at(self, line: int, column: int, operator: str) -> bool:
-        place = (line, column)
-        upto = bisect_right(self._starts, place)
-        if any(end > place for _, end in self._excluded[:upto]):
+        position = (line, column)
+        upto = bisect_right(self._starts, position)
+        if any(end > position for _, end in self._excluded[:upto]):
             return False
         if operator == "core/NumberReplacer":
             number = re.match(r"\d+(?![\w.])", self._lines[line - 1][column:])
@@ -159,7 +160,7 @@ class _Meaningful:
 
 
 def _spans(tree: ast.Module) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-    """(begin, end) of what no test could notice."""
+    """Yield (begin, end) of code whose change no test could notice."""
     for node in ast.walk(tree):
         excluded: list[ast.AST | None] = []
         match node:

@@ -1,4 +1,4 @@
-"""Which tests run a line: recorded once for a commit, and kept beside the tree (`.mutants/`)."""
+"""Which tests run a line: recorded once for a commit, and stored beside the tree (`.mutants/`)."""
 
 import hashlib
 import json
@@ -33,9 +33,9 @@ class Selection:
                 self._seconds[test] = max(seconds, self._seconds.get(test, 0.0))
 
     def tests(self, path: str, line: int) -> list[tuple[str, float]]:
-        """(test, seconds) of those that run a line, the fastest first.
+        """Return (test, seconds) of the tests that run a line, the fastest first.
 
-        A line that runs while its module is imported has none of its own: those that run anything of the module.
+        For a line that runs only while its module is imported: the tests that run anything of the module.
         """
         contexts = self._data.contexts_by_lineno(str(self._root / path))
         found = set(contexts.get(line, ())) - {""}

@@ -1,4 +1,4 @@
-"""The changes that `make mutants` makes: they stand where they say, and only where a test could notice."""
+"""The mutants of `make mutants`: their positions are correct, and a test could notice each of them."""
 
 import ast
 
@@ -25,7 +25,7 @@ def is_due(at: int, now: int) -> bool:
 
 
 def changed(operator: str) -> list[str]:
-    """The lines that an operator's mutants put in place of others."""
+    """Return the lines that an operator's mutants change, after the change."""
     found: list[str] = []
     for mutant in mutants_of("jobs.py", SOURCE):
         if mutant.operator == operator:

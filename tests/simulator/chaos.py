@@ -1,4 +1,4 @@
-"""What goes wrong in a schedule: processes die and stop, the database goes away, messages are forgotten."""
+"""The fault injector of a schedule: kills and pauses processes, stops the database, loses messages."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -11,249 +11,255 @@ from store.db.transaction import Transaction
 from store.runs import run_rows
 from store.tenants import budgets
 from tests.simulator.invariants import OVER
-from tests.simulator.people import People
+from tests.simulator.people import Clients
 from tests.simulator.processes import Installation, WorkerProcess, scheduler_process, sweeper_process
 from tests.simulator.world import Process
 
-LOOKED_EVERY = 0.6  # seconds; a commit that does not wait for the disk may be lost for so long
+MAINTENANCE_INTERVAL = 0.6  # seconds; an asynchronous commit can be lost for so long
 
 
 @dataclass(eq=False)
-class Chaos:
-    """The processes of a schedule, and their fates. `rate`: faults a step while it lasts."""
+class FaultInjector:
+    """Starts the processes of a schedule and injects faults into them. `rate`: faults per step."""
 
     installation: Installation
-    people: People
+    clients: Clients
     workers: int = 2
     threads: int = 3  # of a worker process: two may wait for a third that reports
     schedulers: int = 1
     sweepers: int = 1
     rate: float = 0.01
-    lasts: int = 400  # steps
+    duration: int = 400  # steps in which faults are injected
     faults: tuple[str, ...] = ()
-    jumps: float = 0.0  # seconds, in sum
+    total_jump: float = 0.0  # seconds, in sum
     _worker_processes: list[WorkerProcess] = field(default_factory=list[WorkerProcess])
     _others: dict[str, Process] = field(default_factory=dict[str, Process])
-    _lives: int = 0
+    _started_workers: int = 0
     _is_over: bool = False
 
-    def begin(self) -> None:
-        """Everything is started."""
+    def start(self) -> None:
+        """Start all processes and the clients."""
         for _ in range(self.workers):
-            self._worker_comes()
+            self._start_worker()
         for number in range(self.schedulers):
             self._others[f"scheduler{number}"] = scheduler_process(self.installation, f"scheduler{number}")
         for number in range(self.sweepers):
             self._others[f"sweeper{number}"] = sweeper_process(self.installation, f"sweeper{number}")
-        self.people.come()
-        self.attend()
+        self.clients.start_process()
+        self.attach()
 
-    def attend(self) -> None:
-        """The server looks after its transactions and its log, and things go wrong from time to time."""
-        self.installation.world.before_each = self._before_each
-        self.installation.world.at(LOOKED_EVERY, self._look_after_server)
+    def attach(self) -> None:
+        """Inject faults before steps, and run the maintenance of the server."""
+        self.installation.simulation.before_step = self._inject_fault
+        self.installation.simulation.call_later(MAINTENANCE_INTERVAL, self._maintain_server)
 
     @property
     def is_over(self) -> bool:
-        """Whether everything is well again."""
+        """Whether no more faults are injected."""
         return self._is_over
 
-    def _before_each(self) -> None:
-        world = self.installation.world
+    def _inject_fault(self) -> None:
+        simulation = self.installation.simulation
         if self._is_over:
             return
-        if world.steps >= self.lasts:
-            self.calm()
-        elif self.faults and world.chance(self.rate):
-            _FAULTS[self.faults[int(len(self.faults) * world.roll())]](self)
+        if simulation.steps >= self.duration:
+            self.stop_faults()
+        elif self.faults and simulation.chance(self.rate):
+            _FAULTS[self.faults[int(len(self.faults) * simulation.roll())]](self)
 
-    def calm(self) -> None:
-        """From here on nothing goes wrong any more."""
+    def stop_faults(self) -> None:
+        """Stop injecting faults, and bring the servers back."""
         self._is_over = True
         installation = self.installation
-        installation.world.tell("*** from here on all is well")
+        installation.simulation.trace("*** no more faults")
         installation.server.is_up = True
-        installation.server.loses_answers = 0.0
+        installation.server.lost_answer_probability = 0.0
         broker, redis = installation.broker, installation.redis
-        broker.loses = broker.doubles = broker.delays = redis.loses = 0.0
-        broker.shuffles = False
-        broker.comes_back()
+        broker.loss_probability = broker.duplicate_probability = broker.delay_probability = redis.loss_probability = 0.0
+        broker.is_shuffled = False
+        broker.restore()
         redis.is_up = True
 
-    def _look_after_server(self) -> None:
-        """Idle transactions are ended, and the log writer comes by."""
+    def _maintain_server(self) -> None:
+        """End idle transactions, and write the log to disk."""
         self.installation.server.end_idle()
         self.installation.server.write_log()
-        self.installation.world.at(LOOKED_EVERY, self._look_after_server)
+        self.installation.simulation.call_later(MAINTENANCE_INTERVAL, self._maintain_server)
 
     # -- processes ---------------------------------------------------------------------------------------------------
-    def _worker_comes(self) -> None:
-        self._lives += 1
-        worker = WorkerProcess(self.installation, f"worker{self._lives}", self.threads)
+    def _start_worker(self) -> None:
+        self._started_workers += 1
+        worker = WorkerProcess(self.installation, f"worker{self._started_workers}", self.threads)
         self._worker_processes.append(worker)
-        worker.process.on_death.append(lambda: self._worker_dies(worker))
+        worker.process.on_death.append(lambda: self._replace_worker(worker))
 
-    def _worker_dies(self, worker: WorkerProcess) -> None:
-        world = self.installation.world
+    def _replace_worker(self, worker: WorkerProcess) -> None:
+        simulation = self.installation.simulation
         self._worker_processes.remove(worker)
         for actor in worker.process.actors:
             self.installation.redis.listeners.pop(actor, None)
-        world.at(world.between(0, 4), self._worker_comes)
+        simulation.call_later(simulation.between(0, 4), self._start_worker)
 
-    def _any_worker(self) -> WorkerProcess | None:
+    def _random_worker(self) -> WorkerProcess | None:
         found = self._worker_processes
-        return found[int(len(found) * self.installation.world.roll())] if found else None
+        return found[int(len(found) * self.installation.simulation.roll())] if found else None
 
     def kill_worker(self) -> None:
-        worker = self._any_worker()
+        worker = self._random_worker()
         if worker is not None:
-            self.installation.world.count("worker killed")
-            self.installation.world.kill(worker.process)
+            self.installation.simulation.count("worker killed")
+            self.installation.simulation.kill(worker.process)
 
     def shut_down_worker(self) -> None:
-        worker = self._any_worker()
-        if worker is not None and worker.process.stopped_until is None:
-            self.installation.world.count("worker told to go")
-            worker.give_back()
+        worker = self._random_worker()
+        if worker is not None and worker.process.paused_until is None:
+            self.installation.simulation.count("worker shut down")
+            worker.shut_down()
 
     def kill_other(self) -> None:
-        name = self._any_other()
+        name = self._random_other()
         if not self._others[name].is_dead:
-            self.kill(name, comes_back_after=self.installation.world.between(0, 4))
+            self.kill(name, restart_after=self.installation.simulation.between(0, 4))
 
-    def kill(self, name: str, *, comes_back_after: float) -> None:
-        """Kill a scheduler or a sweeper; another comes in its place."""
-        world = self.installation.world
-        begin = scheduler_process if name.startswith("scheduler") else sweeper_process
-        world.count(f"{name.rstrip('0123456789')} killed")
-        world.kill(self._others[name])
+    def kill(self, name: str, *, restart_after: float) -> None:
+        """Kill a scheduler or a sweeper, and start another one later."""
+        simulation = self.installation.simulation
+        start = scheduler_process if name.startswith("scheduler") else sweeper_process
+        simulation.count(f"{name.rstrip('0123456789')} killed")
+        simulation.kill(self._others[name])
 
-        def come() -> None:
-            self._others[name] = begin(self.installation, name)
+        def restart() -> None:
+            self._others[name] = start(self.installation, name)
 
-        world.at(comes_back_after, come)
+        simulation.call_later(restart_after, restart)
 
-    def _any_other(self) -> str:
+    def _random_other(self) -> str:
         names = list(self._others)
-        return names[int(len(names) * self.installation.world.roll())]
+        return names[int(len(names) * self.installation.simulation.roll())]
 
     def kill_api(self) -> None:
-        world = self.installation.world
-        if not self.people.process.is_dead:
-            world.count("api killed")
-            world.kill(self.people.process)
-            world.at(world.between(0, 3), lambda: self.people.come() and None)
+        simulation = self.installation.simulation
+        if not self.clients.process.is_dead:
+            simulation.count("api killed")
+            simulation.kill(self.clients.process)
+            simulation.call_later(simulation.between(0, 3), lambda: self.clients.start_process() and None)
 
-    def stop_process(self) -> None:
-        world = self.installation.world
-        everybody = [worker.process for worker in self._worker_processes] * 3
-        everybody += [*self._others.values(), self.people.process]
-        chosen = everybody[int(len(everybody) * world.roll())]
-        if not chosen.is_dead and chosen.stopped_until is None:
-            world.count("process stopped")
-            world.tell(f"{chosen.name} stands still")
-            world.stop(chosen, world.between(0.5, 6) if world.chance(0.4) else world.between(11, 24))
+    def pause_process(self) -> None:
+        simulation = self.installation.simulation
+        processes = [worker.process for worker in self._worker_processes] * 3
+        processes += [*self._others.values(), self.clients.process]
+        chosen = processes[int(len(processes) * simulation.roll())]
+        if not chosen.is_dead and chosen.paused_until is None:
+            simulation.count("process stopped")
+            simulation.trace(f"{chosen.name} is paused")
+            simulation.pause(
+                chosen, simulation.between(0.5, 6) if simulation.chance(0.4) else simulation.between(11, 24)
+            )
 
     # -- servers -----------------------------------------------------------------------------------------------------
-    def database_goes(self) -> None:
-        self._database_goes(crashes=False)
+    def stop_database(self) -> None:
+        self._end_database(crashes=False)
 
-    def database_crashes(self) -> None:
-        self._database_goes(crashes=True)
+    def crash_database(self) -> None:
+        self._end_database(crashes=True)
 
-    def _database_goes(self, *, crashes: bool) -> None:
-        world, server = self.installation.world, self.installation.server
+    def _end_database(self, *, crashes: bool) -> None:
+        simulation, server = self.installation.simulation, self.installation.server
         if not server.is_up:
             return
-        world.count("database crashed" if crashes else "database away")
+        simulation.count("database crashed" if crashes else "database away")
         server.crash() if crashes else server.cut()
         server.is_up = False
 
-        def come() -> None:
+        def restart() -> None:
             server.is_up = True
 
-        world.at(world.between(0.2, 12), come)
+        simulation.call_later(simulation.between(0.2, 12), restart)
 
-    def connections_are_cut(self) -> None:
-        self.installation.world.count("connections cut")
+    def cut_connections(self) -> None:
+        self.installation.simulation.count("connections cut")
         self.installation.server.cut()
 
-    def clock_jumps(self) -> None:
-        world = self.installation.world
-        seconds = world.between(-20, 30)
-        world.count("clock jumped")
-        world.jumped += timedelta(seconds=seconds)
-        self.jumps += abs(seconds)
+    def jump_clock(self) -> None:
+        simulation = self.installation.simulation
+        seconds = simulation.between(-20, 30)
+        simulation.count("clock jumped")
+        simulation.clock_offset += timedelta(seconds=seconds)
+        self.total_jump += abs(seconds)
 
-    def redis_forgets(self) -> None:
-        self.installation.world.count("redis emptied")
-        self.installation.broker.forget_everything()
-        self.installation.redis.forget_everything()
+    def empty_redis(self) -> None:
+        self.installation.simulation.count("redis emptied")
+        self.installation.broker.flush()
+        self.installation.redis.flush()
 
-    def redis_goes(self) -> None:
-        world, broker, redis = self.installation.world, self.installation.broker, self.installation.redis
+    def stop_redis(self) -> None:
+        simulation, broker, redis = self.installation.simulation, self.installation.broker, self.installation.redis
         if not broker.is_up:
             return
-        world.count("redis away")
+        simulation.count("redis away")
         broker.is_up = redis.is_up = False
 
-        def come() -> None:
-            broker.comes_back()
+        def restart() -> None:
+            broker.restore()
             redis.is_up = True
 
-        world.at(world.between(0.5, 8), come)
+        simulation.call_later(simulation.between(0.5, 8), restart)
 
-    def budget_is_set(self) -> None:
-        """Somebody sets a limit for a run that goes on."""
-        world = self.installation.world
-        known = [errand.went_to for errand in self.people.errands if errand.went_to is not None]
-        if not known or self.people.process.is_dead or self.people.process.stopped_until is not None:
-            world.at(0.2, self.budget_is_set)
+    def set_budget(self) -> None:
+        """Set a budget for a run that is not over."""
+        simulation = self.installation.simulation
+        known = [request.accepted_run for request in self.clients.requests if request.accepted_run is not None]
+        if not known or self.clients.process.is_dead or self.clients.process.paused_until is not None:
+            simulation.call_later(0.2, self.set_budget)
             return
-        run_id = known[int(len(known) * world.roll())]
+        run_id = known[int(len(known) * simulation.roll())]
         coordinator = self.installation.coordinator()
 
-        def mark(tx: Transaction) -> None:
+        def flag(tx: Transaction) -> None:
             row = run_rows.lock(tx, run_id)
             if row is not None and row.status not in OVER:
-                world.count("budget set")
+                simulation.count("budget set")
                 budgets.flag_run(tx, row.tenant_id, run_id)
 
         def set_limit() -> None:
             with suppress(SQLAlchemyError):
-                coordinator.database.run_with_retry(mark)
+                coordinator.database.run_with_retry(flag)
             with suppress(SQLAlchemyError):
-                coordinator.recheck(run_id)  # as everyone does who held a run
+                coordinator.recheck(run_id)  # as after every lock of a run
 
-        world.spawn(self.people.process, "sets a budget", set_limit)
+        simulation.spawn(self.clients.process, "sets a budget", set_limit)
 
-    def version_goes(self) -> None:
-        """The version of somebody's run is gone, and no process remembers it."""
-        world, errands = self.installation.world, self.people.errands
-        world.count("version gone")
-        self.installation.server.versions_gone.add(errands[int(len(errands) * world.roll())].start.version_id)
+    def delete_version(self) -> None:
+        """Delete the version of a run, also from the caches of all processes."""
+        simulation, requests = self.installation.simulation, self.clients.requests
+        simulation.count("version deleted")
+        self.installation.server.deleted_versions.add(requests[int(len(requests) * simulation.roll())].start.version_id)
 
-    def somebody_sets_a_key(self) -> None:
-        world = self.installation.world
-        known = [errand for errand in self.people.errands if errand.went_to is not None and errand.stops > 0]
+    def set_cancel_key(self) -> None:
+        simulation = self.installation.simulation
+        known = [
+            request
+            for request in self.clients.requests
+            if request.accepted_run is not None and request.cancel_probability > 0
+        ]
         if known:
-            chosen = known[int(len(known) * world.roll())]
-            world.count("cancel key set")
-            self.installation.redis.keys.add(f"{chosen.went_to}-cancel")
+            chosen = known[int(len(known) * simulation.roll())]
+            simulation.count("cancel key set")
+            self.installation.redis.keys.add(f"{chosen.accepted_run}-cancel")
 
 
-_FAULTS: dict[str, Callable[[Chaos], None]] = {
-    "kill worker": Chaos.kill_worker,
-    "shut down worker": Chaos.shut_down_worker,
-    "kill other": Chaos.kill_other,
-    "kill api": Chaos.kill_api,
-    "stop": Chaos.stop_process,
-    "database away": Chaos.database_goes,
-    "database crash": Chaos.database_crashes,
-    "cut": Chaos.connections_are_cut,
-    "clock": Chaos.clock_jumps,
-    "redis forgets": Chaos.redis_forgets,
-    "redis away": Chaos.redis_goes,
-    "key": Chaos.somebody_sets_a_key,
+_FAULTS: dict[str, Callable[[FaultInjector], None]] = {
+    "kill worker": FaultInjector.kill_worker,
+    "shut down worker": FaultInjector.shut_down_worker,
+    "kill other": FaultInjector.kill_other,
+    "kill api": FaultInjector.kill_api,
+    "stop": FaultInjector.pause_process,
+    "database away": FaultInjector.stop_database,
+    "database crash": FaultInjector.crash_database,
+    "cut": FaultInjector.cut_connections,
+    "clock": FaultInjector.jump_clock,
+    "redis forgets": FaultInjector.empty_redis,
+    "redis away": FaultInjector.stop_redis,
+    "key": FaultInjector.set_cancel_key,
 }
 ALL_FAULTS = tuple(_FAULTS)

@@ -1,7 +1,8 @@
 """The production's `Database` and `Transaction`, with the server of `tables.py` behind them and twins for statements.
 
 A twin is a Python function that does what one production statement does; it is found by the statement's identity. A
-statement without a twin is an error that names it: write the twin, and the differential test holds it to the truth.
+statement without a twin is an error that names it: write the twin; the differential test compares it
+with PostgreSQL.
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -14,22 +15,22 @@ from sqlalchemy.exc import OperationalError
 from store.db.compiled_statements import Write
 from store.db.database import Database
 from store.db.transaction import AfterCommitQuery, PendingResult, Transaction
-from tests.simulator.tables import Server, Work, away
+from tests.simulator.tables import Server, ServerTransaction, connection_error
 
 Twin = Callable[..., Any]
-"""(work, **values) -> the number of rows that a write has hit, or rows as mappings."""
+"""(tx, **values) -> the number of rows that a write has hit, or rows as mappings."""
 
 TWINS: dict[int, tuple[str, Twin, Executable]] = {}
 
 
 def twin(statement: Executable) -> Callable[[Twin], Twin]:
-    """What is decorated does what the statement does."""
+    """Register the decorated function as the twin of a statement."""
 
-    def known(function: Twin) -> Twin:
+    def register(function: Twin) -> Twin:
         TWINS[id(statement)] = (function.__name__, function, statement)
         return function
 
-    return known
+    return register
 
 
 class Fields(tuple[Any, ...]):
@@ -53,8 +54,8 @@ class Fields(tuple[Any, ...]):
             raise AttributeError(name) from None
 
 
-class Found(PendingResult):
-    """What a twin has found."""
+class TwinResult(PendingResult):
+    """The result of a twin, available at once."""
 
     __slots__ = ("_found",)
 
@@ -80,116 +81,119 @@ class Found(PendingResult):
 
 
 class SimulatedTransaction(Transaction):
-    """One open transaction. `alone`: each statement is one, and commits at once.
+    """One open transaction. `autocommit`: each statement commits at once.
 
-    What is sent for later is carried out at once, as a server may that answers late.
+    Statements that are sent without waiting are executed at once.
     """
 
-    def __init__(self, server: Server, *, alone: bool = False) -> None:  # no connection behind it
+    def __init__(self, server: Server, *, autocommit: bool = False) -> None:  # no connection behind it
         self.server = server
-        self._alone = alone
-        self._work: Work | None = None
+        self._autocommit = autocommit
+        self._server_tx: ServerTransaction | None = None
         self._writes: list[Write] = []
         self._after_commit: list[AfterCommitQuery] = []
 
     def send(self, statement: Executable, **values: Any) -> PendingResult:
         self._send_writes()
-        return Found(self._carry_out(statement, values))
+        return TwinResult(self._run_twin(statement, values))
 
     def _send_writes(self, *, as_one: bool = False) -> None:
-        """In one statement of all of them what is checked comes first."""
+        """Execute the buffered writes. Combined into one statement, checked writes come first."""
         writes, self._writes = self._writes, []
         for write in sorted(writes, key=lambda write: as_one and not write.check):
-            self._carry_out(write.statement, write.values, is_told=bool(write.check))  # others have real times in them
+            self._run_twin(
+                write.statement, write.values, is_traced=bool(write.check)
+            )  # the values of other writes contain real times
 
     def wait(self) -> None:
-        """Nothing is on its way but writes."""
+        """Send the buffered writes; nothing else is pending."""
         self._send_writes()
 
     def commit_asynchronously(self) -> None:
-        work = self._at_work("commit without waiting")
-        work.waits_for_disk = False
-        self._heard(work)
+        tx = self._begin_statement("commit without waiting")
+        tx.is_synchronous = False
+        self._end_statement(tx)
 
-    def _carry_out(self, statement: Executable, values: Mapping[str, Any], *, is_told: bool = True) -> Any:
+    def _run_twin(self, statement: Executable, values: Mapping[str, Any], *, is_traced: bool = True) -> Any:
         name, function, _ = _twin_of(statement)
-        work = self._at_work(name, values if is_told else None)
+        tx = self._begin_statement(name, values if is_traced else None)
         try:
-            found = function(work, **values)
+            found = function(tx, **values)
         except BaseException:
-            if self._alone:
+            if self._autocommit:
                 self.roll_back()
             raise
         finally:
-            self._heard(work)
-        if self._alone:
-            self._commit_alone(work)
+            self._end_statement(tx)
+        if self._autocommit:
+            self._commit_at_once(tx)
         return found
 
-    def _at_work(self, name: str, values: Mapping[str, Any] | None = None) -> Work:
-        world, server = self.server.world, self.server
-        world.step(name)
-        if world.told is not None:
-            world.tell(f"{name} {_shown(values)}")
+    def _begin_statement(self, name: str, values: Mapping[str, Any] | None = None) -> ServerTransaction:
+        simulation, server = self.server.simulation, self.server
+        simulation.step(name)
+        if simulation.trace_lines is not None:
+            simulation.trace(f"{name} {_format_values(values)}")
         if not server.is_up:
-            if self._work is not None:
-                self._work.ended = self._work.ended or "server closed the connection unexpectedly"
-            raise away("the database is away")
-        if self._work is None:
-            self._work = server.begin(world.current)
-        if self._work.ended is not None:
-            raise server.refusal(self._work)
-        self._work.is_at_work = True
-        return self._work
+            if self._server_tx is not None:
+                self._server_tx.end_reason = self._server_tx.end_reason or "server closed the connection unexpectedly"
+            raise connection_error("the database is away")
+        if self._server_tx is None:
+            self._server_tx = server.begin(simulation.current)
+        if self._server_tx.end_reason is not None:
+            raise server.refusal(self._server_tx)
+        self._server_tx.is_in_statement = True
+        return self._server_tx
 
-    def _heard(self, work: Work) -> None:
-        work.is_at_work = False
-        work.last_heard = self.server.world.now
+    def _end_statement(self, tx: ServerTransaction) -> None:
+        tx.is_in_statement = False
+        tx.last_active_at = self.server.simulation.now
 
-    def _commit_alone(self, work: Work) -> None:
-        if work.touched:
-            self.server.world.step("commit")  # others may run into its locks
-        self._work = None
-        written = list(work.touched)
-        self.server.commit(work)
+    def _commit_at_once(self, tx: ServerTransaction) -> None:
+        if tx.touched:
+            self.server.simulation.step("commit")  # other transactions may wait for its locks
+        self._server_tx = None
+        written = list(tx.touched)
+        self.server.commit(tx)
         try:
-            _answered(self.server)
+            _maybe_lose_answer(self.server)
         except OperationalError:
-            self.server.unheard |= {row.committed["lease_id"] for row in written if "lease_id" in (row.committed or ())}  # pyright: ignore[reportOptionalSubscript]
+            data = [row.committed or {} for row in written]
+            self.server.unconfirmed_leases |= {each["lease_id"] for each in data if "lease_id" in each}
             raise
 
     def commit(self) -> None:
-        """Commit what was begun, then send what was to go behind."""
-        self._must_begin = self._work is None
+        """Commit, then execute the queries that follow the commit."""
+        self._must_begin = self._server_tx is None
         self._send_writes(as_one=self._can_be_one_statement())
         self._commit()
         for behind in self._after_commit:
-            alone = SimulatedTransaction(self.server, alone=True)
-            behind.result = alone.send(behind.statement, **behind.values)
+            follow_up = SimulatedTransaction(self.server, autocommit=True)
+            behind.result = follow_up.send(behind.statement, **behind.values)
 
     def _commit(self) -> None:
-        if self._work is None:
+        if self._server_tx is None:
             return
-        work = self._work
-        self.server.world.step("commit")
-        if self.server.world.told is not None:
-            self.server.world.tell("commit" if work.touched else "end")
-        has_written = bool(work.touched)
-        self.server.commit(work)
+        tx = self._server_tx
+        self.server.simulation.step("commit")
+        if self.server.simulation.trace_lines is not None:
+            self.server.simulation.trace("commit" if tx.touched else "end")
+        has_written = bool(tx.touched)
+        self.server.commit(tx)
         if has_written:
-            _answered(self.server)
+            _maybe_lose_answer(self.server)
 
     def roll_back(self) -> None:
-        """Roll back what was begun."""
+        """Roll back the open transaction."""
         self._writes.clear()
-        if self._work is not None:
-            work = self._work
-            self._work = None
-            self.server.roll_back(work)
+        if self._server_tx is not None:
+            tx = self._server_tx
+            self._server_tx = None
+            self.server.roll_back(tx)
 
 
 class SimulatedDatabase(Database):
-    """A process's way to the server."""
+    """A process's connections to the server."""
 
     def __init__(self, server: Server) -> None:  # no engine behind it
         self.url = "simulated"
@@ -212,7 +216,7 @@ class SimulatedDatabase(Database):
 
     @contextmanager
     def statements(self) -> Generator[Transaction]:
-        tx = SimulatedTransaction(self.server, alone=True)
+        tx = SimulatedTransaction(self.server, autocommit=True)
         try:
             yield tx
         finally:
@@ -229,15 +233,19 @@ def _twin_of(statement: Executable) -> tuple[str, Twin, Executable]:
         raise NotImplementedError(f"no twin for this statement (tests/simulator/twins_*.py):\n{statement}") from None
 
 
-def _answered(server: Server) -> None:
-    """The answer to a commit gets lost now and then."""
-    world = server.world
-    if server.loses_answers and world.current is not None and world.chance(server.loses_answers):
-        world.count("answer to a commit lost")
-        raise away("connection lost at commit")
+def _maybe_lose_answer(server: Server) -> None:
+    """Lose the answer to a commit with the probability of the server."""
+    simulation = server.simulation
+    if (
+        server.lost_answer_probability
+        and simulation.current is not None
+        and simulation.chance(server.lost_answer_probability)
+    ):
+        simulation.count("answer to a commit lost")
+        raise connection_error("connection lost at commit")
 
 
-def _shown(values: Mapping[str, Any] | None) -> str:
+def _format_values(values: Mapping[str, Any] | None) -> str:
     if not values:
         return ""
     return " ".join(f"{name}={str(value)[-40:]}" for name, value in values.items())[:200]

@@ -1,4 +1,4 @@
-"""People at an API: they start runs, answer forms, send further turns, and stop what they have started."""
+"""API clients: they start runs, answer forms, send further turns, and cancel runs."""
 
 from dataclasses import dataclass, field
 from uuid import UUID
@@ -20,28 +20,28 @@ CANVAS = UUID(int=8)
 
 
 @dataclass(eq=False)
-class Errand:
-    """One run that somebody wants; the key makes a repetition harmless. `after`: the errand whose session it is in."""
+class ClientRequest:
+    """A request to start a run, repeated with the same key. `after`: the request whose session it continues."""
 
-    play: int
+    scenario: int
     run_id: UUID
-    stops: float  # how likely at each look
+    cancel_probability: float  # at each poll
     on_busy: str = "refuse"
-    after: "Errand | None" = None
+    after: "ClientRequest | None" = None
     begins_at: float = 0.0
-    is_given_up: bool = False  # refused, and that is fine
-    went_to: UUID | None = None  # the run that does it: this one, or one that waited and was answered
+    is_refused: bool = False  # the start was refused, which is a valid outcome
+    accepted_run: UUID | None = None  # the started run, or a waiting one that the request answered
     conversation_id: UUID | None = None
     answers: int = 0
 
     @property
     def start(self) -> Start:
-        """The request, the same whenever it is sent."""
+        """The start request, the same in each repetition."""
         session = self.after.conversation_id if self.after is not None else None
         return Start(
             TENANT,
             CANVAS,
-            UUID(int=self.play),
+            UUID(int=self.scenario),
             RunRequest(query="hello", inputs={"answer": "yes"} if self.after is not None else None),
             run_id=self.run_id,
             conversation_id=session,
@@ -51,89 +51,89 @@ class Errand:
 
 
 @dataclass(eq=False)
-class People:
-    """Everybody's errands, at one API process after another."""
+class Clients:
+    """All client requests, sent through one API process after another."""
 
     installation: Installation
-    errands: list[Errand]
+    requests: list[ClientRequest]
     process: Process = field(init=False)
-    lives: int = 0
+    process_count: int = 0
 
-    def come(self) -> Process:
-        """An API process begins, and people go on where they were."""
-        self.lives += 1
-        self.process = Process(f"api{self.lives}")
-        for number, errand in enumerate(self.errands):
-            self.installation.world.spawn(self.process, str(number), lambda errand=errand: self._run(errand))
+    def start_process(self) -> Process:
+        """Start an API process; the clients continue their requests there."""
+        self.process_count += 1
+        self.process = Process(f"api{self.process_count}")
+        for number, request in enumerate(self.requests):
+            self.installation.simulation.spawn(self.process, str(number), lambda request=request: self._run(request))
         return self.process
 
     @property
     def is_done(self) -> bool:
-        """Whether every errand is."""
+        """Whether every request was refused or its run is over."""
         committed = self.installation.server["runs"].rows
-        for errand in self.errands:
-            if errand.is_given_up:
+        for request in self.requests:
+            if request.is_refused:
                 continue
-            row = committed.get(errand.went_to) if errand.went_to is not None else None
+            row = committed.get(request.accepted_run) if request.accepted_run is not None else None
             if row is None or row.committed is None or row.committed["status"] not in OVER:
                 return False
         return True
 
-    def _run(self, errand: Errand) -> None:
-        world = self.installation.world
+    def _run(self, request: ClientRequest) -> None:
+        simulation = self.installation.simulation
         lifecycle = Lifecycle(self.installation.coordinator())
-        if errand.begins_at > world.now:
-            world.sleep(errand.begins_at - world.now)
-        while errand.after is not None and errand.after.conversation_id is None:
-            if errand.after.is_given_up:
-                errand.is_given_up = True
+        if request.begins_at > simulation.now:
+            simulation.sleep(request.begins_at - simulation.now)
+        while request.after is not None and request.after.conversation_id is None:
+            if request.after.is_refused:
+                request.is_refused = True
                 return
-            world.sleep(0.3)
-        while errand.went_to is None and not errand.is_given_up:
-            self._carefully(lambda: self._start(lifecycle, errand))
-        while not errand.is_given_up and not self._is_over(errand):
-            world.sleep(world.between(0.1, 2))
-            self._carefully(lambda: self._look(lifecycle, errand))
+            simulation.sleep(0.3)
+        while request.accepted_run is None and not request.is_refused:
+            self._wait_after_error(lambda: self._start(lifecycle, request))
+        while not request.is_refused and not self._is_over(request):
+            simulation.sleep(simulation.between(0.1, 2))
+            self._wait_after_error(lambda: self._poll(lifecycle, request))
 
-    def _start(self, lifecycle: Lifecycle, errand: Errand) -> None:
+    def _start(self, lifecycle: Lifecycle, request: ClientRequest) -> None:
         try:
-            started = lifecycle.start_run(errand.start)
+            started = lifecycle.start_run(request.start)
         except (Conflict, VersionGone) as error:
-            self.installation.world.tell(f"refused: {error}")
-            errand.is_given_up = True
+            self.installation.simulation.trace(f"refused: {error}")
+            request.is_refused = True
             return
-        errand.conversation_id, errand.went_to = started.conversation_id, started.run_id
+        request.conversation_id, request.accepted_run = started.conversation_id, started.run_id
 
-    def _look(self, lifecycle: Lifecycle, errand: Errand) -> None:
-        world, run_id = self.installation.world, errand.went_to
+    def _poll(self, lifecycle: Lifecycle, request: ClientRequest) -> None:
+        simulation, run_id = self.installation.simulation, request.accepted_run
         assert run_id is not None
         with lifecycle.coordinator.database.transaction() as tx:
             row = run_rows.read(tx, TENANT, run_id)
         if row is None or row["status"] in OVER:
             return
-        if world.chance(errand.stops):
-            world.count("cancel")
+        if simulation.chance(request.cancel_probability):
+            simulation.count("cancel")
             lifecycle.cancel_run(TENANT, run_id)
         elif row["status"] == "waiting":
             try:
                 lifecycle.resume_run(TENANT, run_id, RunRequest(query="yes", inputs={"answer": "yes"}))
-                errand.answers += 1
+                request.answers += 1
             except Conflict:
                 return
 
-    def _is_over(self, errand: Errand) -> bool:
-        row = self.installation.server["runs"].rows.get(errand.went_to)
+    def _is_over(self, request: ClientRequest) -> bool:
+        row = self.installation.server["runs"].rows.get(request.accepted_run)
         return row is not None and row.committed is not None and row.committed["status"] in OVER
 
-    def _carefully(self, do: object) -> None:
-        """People try again when something goes wrong."""
-        world = self.installation.world
-        assert callable(do)
+    def _wait_after_error(self, operation: object) -> None:
+        """Run an operation; after an error, wait before the caller repeats it."""
+        simulation = self.installation.simulation
+        assert callable(operation)
         try:
-            do()
+            operation()
         except InvalidRequest as error:
-            world.tell(f"told off: {error}")
-            world.sleep(0.5)
+            simulation.trace(f"HTTP 400: {error}")
+            simulation.sleep(0.5)
         except SQLAlchemyError as error:
-            world.tell(f"HTTP 503: {error.args[0]}")
-            world.sleep(0.5)
+            simulation.trace(f"HTTP 503: {error.args[0]}")
+            simulation.sleep(0.5)

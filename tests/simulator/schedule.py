@@ -6,93 +6,98 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from tests.simulator import stage, twins_runs, twins_work
-from tests.simulator.chaos import ALL_FAULTS, Chaos
+from tests.simulator.chaos import ALL_FAULTS, FaultInjector
 from tests.simulator.invariants import Invariants
 from tests.simulator.messages import Broker, Redis
-from tests.simulator.people import Errand, People
-from tests.simulator.processes import Attempted, Habits, Installation
-from tests.simulator.stories import plays
+from tests.simulator.people import ClientRequest, Clients
+from tests.simulator.processes import Installation, NodeBehavior, ScriptedAttempt
+from tests.simulator.stories import scenarios
 from tests.simulator.tables import Server
-from tests.simulator.world import Broken, World
+from tests.simulator.world import InvariantViolated, Simulation
 from worker import executor
 
-MOST_STEPS = 20_000
-IN_TIME = 90.0  # seconds from the last fault to the end of every run
+MAX_STEPS = 20_000
+RECOVERY_TIME = 90.0  # seconds from the last fault to the end of every run
 
 TWINS = (twins_runs, twins_work)
 
 
 @dataclass(eq=False)
 class Schedule:
-    """A world with an installation in it, made from a seed."""
+    """A simulation of an installation, with everything drawn from a seed."""
 
     seed: int
     is_traced: bool = False
-    world: World = field(init=False)
+    simulation: Simulation = field(init=False)
     installation: Installation = field(init=False)
     invariants: Invariants = field(init=False)
-    people: People = field(init=False)
-    chaos: Chaos = field(init=False)
+    clients: Clients = field(init=False)
+    fault_injector: FaultInjector = field(init=False)
 
     def __post_init__(self) -> None:
-        drawn = random.Random(self.seed)
-        world = self.world = World(self.seed, pace=drawn.choice((0.002, 0.01, 0.05)), is_traced=self.is_traced)
-        server = Server(world)
-        self.invariants = server.watch = Invariants(server)
-        broker = Broker(world)
-        redis = Redis(world)
-        if drawn.random() < 0.5:
-            broker.loses, broker.doubles = drawn.choice((0, 0.05, 0.2)), drawn.choice((0, 0.1, 0.4))
-            broker.delays, broker.shuffles = drawn.choice((0, 0.1)), drawn.random() < 0.5
-            redis.loses = drawn.choice((0, 0.3))
-        needs_no_sweeper = drawn.random() < 0.1  # nothing is lost, so nothing needs to be found again
-        server.loses_answers = drawn.choice((0, 0, 0.01, 0.05))
+        rng = random.Random(self.seed)
+        simulation = self.simulation = Simulation(
+            self.seed, pace=rng.choice((0.002, 0.01, 0.05)), is_traced=self.is_traced
+        )
+        server = Server(simulation)
+        self.invariants = server.observer = Invariants(server)
+        broker = Broker(simulation)
+        redis = Redis(simulation)
+        if rng.random() < 0.5:
+            broker.loss_probability, broker.duplicate_probability = (
+                rng.choice((0, 0.05, 0.2)),
+                rng.choice((0, 0.1, 0.4)),
+            )
+            broker.delay_probability, broker.is_shuffled = rng.choice((0, 0.1)), rng.random() < 0.5
+            redis.loss_probability = rng.choice((0, 0.3))
+        needs_no_sweeper = rng.random() < 0.1  # nothing is lost, so nothing needs repair
+        server.lost_answer_probability = rng.choice((0, 0, 0.01, 0.05))
         if needs_no_sweeper:
-            broker.loses = redis.loses = server.loses_answers = 0
-            world.count("schedule without a sweeper")
-        habits = Habits(rides_along=drawn.random() < 0.8, eager_for=drawn.choice((0.0, 0.05, 2.0)))
-        if self.seed % 5 == 3 and not needs_no_sweeper:  # who sends what is due later
-            habits.is_postponed = 0.1
-        if drawn.random() < 0.2:
-            habits.acts_outside = lambda node_id: node_id.startswith(("step", "work", "ask"))
-        most = 2 if drawn.random() < 0.2 else 256
-        self.installation = Installation(world, server, broker, redis, habits, max_running=most)
+            broker.loss_probability = redis.loss_probability = server.lost_answer_probability = 0
+            simulation.count("schedule without a sweeper")
+        behavior = NodeBehavior(inline_advance=rng.random() < 0.8, continue_locally_for=rng.choice((0.0, 0.05, 2.0)))
+        if self.seed % 5 == 3 and not needs_no_sweeper:  # only a sweeper sends postponed activations
+            behavior.postpone_probability = 0.1
+        if rng.random() < 0.2:
+            behavior.has_side_effect = lambda node_id: node_id.startswith(("step", "work", "ask"))
+        max_running = 2 if rng.random() < 0.2 else 256
+        self.installation = Installation(simulation, server, broker, redis, behavior, max_running=max_running)
         self.invariants.workers = self.installation.workers
         self.installation.limited = self.invariants.limited
-        self.people = People(self.installation, _errands(drawn, world))
-        faults = tuple(drawn.sample(ALL_FAULTS, drawn.randint(1, 4)))
-        self.chaos = Chaos(
+        self.clients = Clients(self.installation, _client_requests(rng, simulation))
+        faults = tuple(rng.sample(ALL_FAULTS, rng.randint(1, 4)))
+        self.fault_injector = FaultInjector(
             self.installation,
-            self.people,
-            workers=drawn.choice((1, 2, 2)),
-            sweepers=0 if needs_no_sweeper else drawn.choice((1, 1, 1, 2)),
-            rate=drawn.choice((0.005, 0.012, 0.025)),
-            lasts=drawn.choice((60, 120, 240)),
+            self.clients,
+            workers=rng.choice((1, 2, 2)),
+            sweepers=0 if needs_no_sweeper else rng.choice((1, 1, 1, 2)),
+            rate=rng.choice((0.005, 0.012, 0.025)),
+            duration=rng.choice((60, 120, 240)),
             faults=() if needs_no_sweeper else faults,
         )
-        if self.seed % 40 == 17:  # beside the faults: what those do to such a run is of interest
-            world.at(drawn.random(), self.chaos.version_goes)
+        if self.seed % 40 == 17:  # in addition to the faults
+            simulation.call_later(rng.random(), self.fault_injector.delete_version)
         if self.seed % 4 == 2:
-            world.at(0.3, self.chaos.budget_is_set)
-        self.chaos.threads = drawn.choice((3, 3, 8))  # with more of them, reports of one run wait for each other
+            simulation.call_later(0.3, self.fault_injector.set_budget)
+        self.fault_injector.threads = rng.choice((3, 3, 8))  # with more threads, reports of one run wait for each other
 
-    def play(self) -> None:
-        """Play it. Raises whatever does not hold."""
-        stage.enter(self.world)
-        world = self.world
+    def run(self) -> None:
+        """Run the schedule. Raises InvariantViolated, or the first unexpected error."""
+        stage.activate(self.simulation)
+        simulation = self.simulation
         try:
-            self.chaos.begin()
-            world.run(lambda: self.chaos.is_over or self.people.is_done, most_steps=MOST_STEPS)
-            if not self.chaos.is_over:
-                self.chaos.calm()
-            until = world.now + IN_TIME + self.chaos.jumps
-            if not world.run(lambda: self.people.is_done, most_steps=MOST_STEPS, until=until):
-                raise Broken(f"a run stands still: {self._standing()}")
+            self.fault_injector.start()
+            simulation.run(lambda: self.fault_injector.is_over or self.clients.is_done, max_steps=MAX_STEPS)
+            if not self.fault_injector.is_over:
+                self.fault_injector.stop_faults()
+            until = simulation.now + RECOVERY_TIME + self.fault_injector.total_jump
+            if not simulation.run(lambda: self.clients.is_done, max_steps=MAX_STEPS, until=until):
+                raise InvariantViolated(f"a run makes no progress: {self._describe_open_runs()}")
             self.invariants.check_end()
         finally:
-            world.end()
+            simulation.end()
 
-    def _standing(self) -> str:
+    def _describe_open_runs(self) -> str:
         lines: list[str] = []
         for run in self.installation.server["runs"].committed():
             if run["status"] not in ("succeeded", "failed", "cancelled"):
@@ -105,29 +110,29 @@ class Schedule:
         return "; ".join(lines) or "it was never accepted"
 
 
-def _errands(drawn: random.Random, world: World) -> list[Errand]:
+def _client_requests(rng: random.Random, simulation: Simulation) -> list[ClientRequest]:
     """Mostly one run; sometimes two, or several turns of one session."""
 
-    def one(**more: object) -> Errand:
-        stops = drawn.choice((0, 0, 0, 0, 0.2))
-        return Errand(drawn.randrange(len(plays())), world.new_id(), stops, **more)  # pyright: ignore[reportArgumentType]
+    def make_request(**more: object) -> ClientRequest:
+        cancel_probability = rng.choice((0, 0, 0, 0, 0.2))
+        return ClientRequest(rng.randrange(len(scenarios())), simulation.new_id(), cancel_probability, **more)  # pyright: ignore[reportArgumentType]
 
-    errands = [one()]
-    shape = drawn.random()
+    requests = [make_request()]
+    shape = rng.random()
     if shape < 0.1:
-        errands.append(one(begins_at=drawn.random() * 2))
+        requests.append(make_request(begins_at=rng.random() * 2))
     elif shape < 0.2:
-        for _ in range(drawn.randint(1, 2)):
-            on_busy = drawn.choice(("refuse", "enqueue", "enqueue", "interrupt"))
+        for _ in range(rng.randint(1, 2)):
+            on_busy = rng.choice(("refuse", "enqueue", "enqueue", "interrupt"))
             if on_busy == "interrupt":
-                for errand in errands:
-                    errand.stops = max(errand.stops, 0.01)
-            errands.append(one(after=errands[0], on_busy=on_busy, begins_at=drawn.random() * 3))
-    return errands
+                for request in requests:
+                    request.cancel_probability = max(request.cancel_probability, 0.01)
+            requests.append(make_request(after=requests[0], on_busy=on_busy, begins_at=rng.random() * 3))
+    return requests
 
 
 @contextmanager
-def playing() -> Generator[None]:
-    """Within this block schedules can be played."""
-    with stage.played((executor, "AttemptRunner", Attempted)):
+def patched_modules() -> Generator[None]:
+    """Let production modules use simulated clocks, threads and ids within the block."""
+    with stage.patch_modules((executor, "AttemptRunner", ScriptedAttempt)):
         yield

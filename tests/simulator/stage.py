@@ -1,7 +1,7 @@
-"""The production's modules on this stage: their clocks, threads, ids and logs are those of the world that plays.
+"""Replaces the clocks, threads, ids and logs of production modules by those of the active simulation.
 
-Everything else of them is as it is shipped. `played` puts the replacements in place and takes them away again. For
-other threads of the process, such as those of a server of other tests, nothing is replaced.
+Everything else in these modules stays as shipped. `patch_modules` installs the replacements and removes them again.
+Other threads of the process, such as those of servers of other tests, see the originals.
 """
 
 import sys
@@ -18,55 +18,55 @@ from uuid import UUID, uuid4
 
 from scheduler.sweeper import sweeper
 from store.primitives import ids
-from tests.simulator.world import EPOCH, Actor, World
+from tests.simulator.world import EPOCH, Actor, Simulation
 from worker.fastpath import claim_batcher, report_batcher
 from worker.leases import cancel_listener, leases
 
-LOOKED_AFTER_EVERY = 0.5  # seconds; in production a keeper of leases looks more often than the protocol needs it
+CHECK_INTERVAL = 0.5  # seconds; in production the lease keeper checks more often than the protocol needs
 
 
-class _Stage:
-    """The world that plays now, on one thread."""
+class _Active:
+    """The active simulation, and the thread that it runs on."""
 
-    world: World
+    simulation: Simulation
     thread = 0
 
     @property
-    def is_here(self) -> bool:
-        """Whether who asks is on it."""
+    def is_current_thread(self) -> bool:
+        """Whether the caller runs on that thread."""
         return threading.get_ident() == self.thread
 
 
-_stage = _Stage()
+_active = _Active()
 
 
 class Clock:
-    """Stands where a module has imported `time`."""
+    """Replaces `time` in a module."""
 
     @staticmethod
     def monotonic() -> float:
-        return _stage.world.now if _stage.is_here else time.monotonic()
+        return _active.simulation.now if _active.is_current_thread else time.monotonic()
 
     @staticmethod
     def time() -> float:
-        return EPOCH.timestamp() + _stage.world.now if _stage.is_here else time.time()
+        return EPOCH.timestamp() + _active.simulation.now if _active.is_current_thread else time.time()
 
     @staticmethod
     def sleep(seconds: float) -> None:
-        if _stage.is_here:
-            _stage.world.sleep(seconds)
+        if _active.is_current_thread:
+            _active.simulation.sleep(seconds)
         else:
             time.sleep(seconds)
 
 
 class Calendar(datetime):
-    """Stands where a module has imported `datetime`."""
+    """Replaces `datetime` in a module."""
 
     @classmethod
     def now(cls, tz: Any = None) -> datetime:
-        if not _stage.is_here:
+        if not _active.is_current_thread:
             return super().now(tz)
-        moment = EPOCH + timedelta(seconds=_stage.world.now)
+        moment = EPOCH + timedelta(seconds=_active.simulation.now)
         return moment if tz is UTC else moment.replace(tzinfo=None)
 
 
@@ -84,26 +84,26 @@ class Event:
         self._is_set = True
         waiting, self._waiting = self._waiting, []
         for actor in waiting:
-            _stage.world.wake(actor)
+            _active.simulation.wake(actor)
 
     def clear(self) -> None:
         self._is_set = False
 
     def wait(self, timeout: float | None = None) -> bool:
-        world = _stage.world
-        end = None if timeout is None else world.now + timeout
-        while not self._is_set and (end is None or world.now < end):  # an actor may be woken for something else
-            assert world.current is not None, "only actors wait"
-            self._waiting.append(world.current)
-            world.wait(None if end is None else end - world.now)
+        simulation = _active.simulation
+        end = None if timeout is None else simulation.now + timeout
+        while not self._is_set and (end is None or simulation.now < end):  # an actor may be woken for another reason
+            assert simulation.current is not None, "only actors wait"
+            self._waiting.append(simulation.current)
+            simulation.wait(None if end is None else end - simulation.now)
         return self._is_set
 
 
 class BoundedSemaphore:
     """A `threading.BoundedSemaphore` among actors."""
 
-    def __init__(self, places: int) -> None:
-        self._free = places
+    def __init__(self, value: int) -> None:
+        self._free = value
         self._waiting: list[Event] = []
 
     def acquire(self, blocking: bool = True) -> bool:
@@ -111,14 +111,14 @@ class BoundedSemaphore:
             self._free -= 1
             return True
         if blocking:
-            freed = Event()
-            self._waiting.append(freed)
-            freed.wait()
+            permit = Event()
+            self._waiting.append(permit)
+            permit.wait()
         return blocking
 
     def release(self) -> None:
         if self._waiting:
-            self._waiting.pop(0).set()  # the place goes from hand to hand
+            self._waiting.pop(0).set()  # the permit goes to the next waiter
         else:
             self._free += 1
 
@@ -131,16 +131,16 @@ class Thread:
         self._name = name.removeprefix("easel-")
 
     def start(self) -> None:
-        current = _stage.world.current
+        current = _active.simulation.current
         assert current is not None, "only actors start threads"
-        _stage.world.spawn(current.process, self._name, self._work)
+        _active.simulation.spawn(current.process, self._name, self._work)
 
     def join(self, timeout: float | None = None) -> None:
-        """Nobody waits for a thread here."""
+        """Return at once: no simulated code waits for a thread."""
 
 
 class Pool:
-    """A `ThreadPoolExecutor` whose work is done by who asks for it."""
+    """A `ThreadPoolExecutor` that runs the work in the caller."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         """There is nothing to prepare."""
@@ -156,80 +156,80 @@ class Pool:
 
 
 class Log:
-    """Stands where a module logs: its lines are part of the trace."""
+    """Replaces a module's logger: its lines become part of the trace."""
 
     def __init__(self, module: str) -> None:
         self._module = module
 
     def _line(self, event: str, **fields: Any) -> None:
-        if _stage.is_here and _stage.world.told is not None:
-            _stage.world.tell(f"log {self._module}: {event} {fields}")
+        if _active.is_current_thread and _active.simulation.trace_lines is not None:
+            _active.simulation.trace(f"log {self._module}: {event} {fields}")
 
     debug = info = warning = error = _line
 
 
 def _new_id() -> UUID:
-    return _stage.world.new_id() if _stage.is_here else ids.new_id()
+    return _active.simulation.new_id() if _active.is_current_thread else ids.new_id()
 
 
 def _new_random_id() -> UUID:
-    return _stage.world.new_random_id() if _stage.is_here else uuid4()
+    return _active.simulation.new_random_id() if _active.is_current_thread else uuid4()
 
 
-def _keep_no_house(*_: Any) -> None:
+def _skip_maintenance(*_: Any) -> None:
     return None
 
 
-def _of_this_thread(stand_in: Any, real: Any) -> Any:
-    """What makes one or the other, as who asks is on the stage or not."""
-    return lambda *args, **given: (stand_in if _stage.is_here else real)(*args, **given)
+def _by_thread(replacement: Any, real: Any) -> Any:
+    """Return a factory of the replacement on the simulation's thread, and of the original elsewhere."""
+    return lambda *args, **kwargs: (replacement if _active.is_current_thread else real)(*args, **kwargs)
 
 
 THREADS = SimpleNamespace(
-    Thread=_of_this_thread(Thread, threading.Thread),
-    Event=_of_this_thread(Event, threading.Event),
-    BoundedSemaphore=_of_this_thread(BoundedSemaphore, threading.BoundedSemaphore),
+    Thread=_by_thread(Thread, threading.Thread),
+    Event=_by_thread(Event, threading.Event),
+    BoundedSemaphore=_by_thread(BoundedSemaphore, threading.BoundedSemaphore),
     Lock=threading.Lock,
     Condition=threading.Condition,
 )
 
 
-PLAYED = ("scheduler", "store", "worker")
-"""Packages whose modules have the world's time, ids and logs, whichever of them asks."""
+SIMULATED_PACKAGES = ("scheduler", "store", "worker")
+"""Packages whose modules get the simulation's time, ids and logs."""
 
 
 def _replacements() -> Generator[tuple[Any, str, Any]]:
     for name, module in sorted(sys.modules.items()):
-        if name.partition(".")[0] in PLAYED:
+        if name.partition(".")[0] in SIMULATED_PACKAGES:
             known = vars(module)
-            for attribute, original, stand_in in (
+            for attribute, original, replacement in (
                 ("time", time, Clock),
                 ("new_id", ids.new_id, _new_id),
                 ("uuid4", uuid4, _new_random_id),
             ):
                 if known.get(attribute) is original:
-                    yield module, attribute, stand_in
+                    yield module, attribute, replacement
             if "log" in known:
                 yield module, "log", Log(name)
             if known.get("datetime") is datetime and name.startswith("scheduler"):
                 yield module, "datetime", Calendar
     for module in (leases, cancel_listener, report_batcher, claim_batcher):
         yield module, "threading", THREADS
-    yield cancel_listener, "ThreadPoolExecutor", _of_this_thread(Pool, ThreadPoolExecutor)
-    yield leases, "TICK", LOOKED_AFTER_EVERY
-    yield cancel_listener, "MIN_POLL_INTERVAL", LOOKED_AFTER_EVERY
-    yield sweeper, "run_exclusive_maintenance", _keep_no_house
+    yield cancel_listener, "ThreadPoolExecutor", _by_thread(Pool, ThreadPoolExecutor)
+    yield leases, "TICK", CHECK_INTERVAL
+    yield cancel_listener, "MIN_POLL_INTERVAL", CHECK_INTERVAL
+    yield sweeper, "run_exclusive_maintenance", _skip_maintenance
 
 
 @contextmanager
-def played(*more: tuple[Any, str, Any]) -> Generator[None]:
-    """Within this block worlds can be played."""
-    with ExitStack() as replaced:
-        for module, name, stand_in in (*_replacements(), *more):
-            replaced.enter_context(patch.object(module, name, stand_in))
+def patch_modules(*more: tuple[Any, str, Any]) -> Generator[None]:
+    """Install the replacements within the block."""
+    with ExitStack() as patches:
+        for module, name, replacement in (*_replacements(), *more):
+            patches.enter_context(patch.object(module, name, replacement))
         yield
 
 
-def enter(world: World) -> None:
-    """From here on this world plays."""
-    _stage.world, _stage.thread = world, threading.get_ident()
+def activate(simulation: Simulation) -> None:
+    """Make this the active simulation, on the current thread."""
+    _active.simulation, _active.thread = simulation, threading.get_ident()

@@ -1,4 +1,4 @@
-"""What runs do in a schedule: canvases and scripts, each with what its run comes to if nobody disturbs it."""
+"""Scenarios of schedules: a canvas and its script, with the result of its run without faults."""
 
 import re
 from collections.abc import Callable
@@ -11,35 +11,35 @@ from canvas.document.document import Document
 from canvas.graph.canvas import Canvas, NodeKind
 from canvas.outcome import Outcome
 from canvas.state.run_state import RunStatus, ScopeKey, scope_text
-from tests.builders import At, canvas_of, chose, failed, says, script_of, usual
-from tests.canvases_at_random import story_at_random
-from tests.player import Player, seeded
+from tests.builders import NodeAttempt, canvas_of, content, default_outcome, failed, routed_to, script_of
+from tests.canvases_at_random import random_case
+from tests.player import Player, seeded_random
 
-FEWEST, MOST = 3, 7  # activations of a run
-DRAWN = 48
+MIN_ACTIVATIONS, MAX_ACTIVATIONS = 3, 7  # activations of a run
+GENERATED = 48
 _MENTION = re.compile(r"\{(\w+)@\w+\}")
 
-Script = Callable[[At], Outcome]
+Script = Callable[[NodeAttempt], Outcome]
 
 
 @dataclass(frozen=True, eq=False)
-class Play:
-    """A canvas, what its nodes do, and how its run ends undisturbed."""
+class Scenario:
+    """A canvas, the script of its nodes, and the result of its run without faults."""
 
     name: str
     canvas: Canvas
     script: Script
     status: RunStatus
-    places: dict[tuple[str, str, int], str]
-    spoken: list[tuple[str, str, int]]
+    order_keys: dict[tuple[str, str, int], str]
+    message_order: list[tuple[str, str, int]]
 
     @property
     def document(self) -> Document:
-        """What a run's globals are taken from: this one has none."""
+        """The document of the canvas, without globals."""
         return Document(entries={}, raw={})
 
     def text(self, node_id: str, scope: ScopeKey) -> str:
-        """What a speaking node says: a Message what it mentions, a model something of its own."""
+        """Return the text that a node streams: a Message the texts that it references, a model its own."""
         node = self.canvas.node(node_id)
         if node.kind is not NodeKind.MESSAGE:
             return f"({node_id} says, in {scope_text(scope) or 'the open'}, a thing)"
@@ -48,64 +48,76 @@ class Play:
         return f"{whole}; {node_id} {scope_text(scope)}"
 
 
-def play_of(name: str, canvas: Canvas, script: Script) -> Play:
-    """A play, with what it comes to."""
-    player = Player(canvas, script, seeded(0)).play_out()
+def make_scenario(name: str, canvas: Canvas, script: Script) -> Scenario:
+    """Make a scenario, with the result that the player computes."""
+    player = Player(canvas, script, seeded_random(0)).play_and_answer()
     rows = player.rows.values()
     key = {row.id: (row.node, scope_text(row.scope), row.ordinal) for row in rows}
-    return Play(
+    return Scenario(
         name,
         canvas,
         script,
         player.status,
-        {key[row.id]: row.place.key.hex() for row in rows},
-        [key[turn] for turn in player.spoken_streams],
+        {key[row.id]: row.order_key.key.hex() for row in rows},
+        [key[stream] for stream in player.ended_streams],
     )
 
 
-def _by_hand() -> list[Play]:
-    """Shapes that chance draws too rarely."""
+def _handwritten() -> list[Scenario]:
+    """Scenarios that are generated too rarely."""
 
-    def back_twice(at: At) -> Outcome:
-        return chose("work" if at.visit < 2 else "say")
+    def back_twice(at: NodeAttempt) -> Outcome:
+        return routed_to("work" if at.visit < 2 else "say")
 
     circle = canvas_of("begin -> work -> aside, pick; pick -> work, say", "begin -> beside -> say")
     return [
-        play_of("a chain", canvas_of("begin -> one -> two -> say", say=says("done")), usual),
-        play_of("a fan", canvas_of("begin -> a, b, c, d; a, b, c, d -> say"), usual),
-        play_of("a form beside work", canvas_of("begin -> form, work; form, work -> say"), usual),
-        play_of("a circle", circle, script_of(pick=back_twice)),
-        play_of("speakers", canvas_of("begin -> model1, model2; model1 -> say1; model2 -> say2"), usual),
-        play_of("a failure", canvas_of("begin -> a, b; a -> say; b -> c"), script_of(b=failed("broken"))),
-        play_of("items", canvas_of("begin -> each -> say", "each: item -> ask -> model", each=_at_once(2)), usual),
-        play_of("a message behind a form", canvas_of("begin -> form -> say1; begin -> model -> say2"), usual),
+        make_scenario("a chain", canvas_of("begin -> one -> two -> say", say=content("done")), default_outcome),
+        make_scenario("a fan", canvas_of("begin -> a, b, c, d; a, b, c, d -> say"), default_outcome),
+        make_scenario("a form beside work", canvas_of("begin -> form, work; form, work -> say"), default_outcome),
+        make_scenario("a circle", circle, script_of(pick=back_twice)),
+        make_scenario(
+            "speakers", canvas_of("begin -> model1, model2; model1 -> say1; model2 -> say2"), default_outcome
+        ),
+        make_scenario("a failure", canvas_of("begin -> a, b; a -> say; b -> c"), script_of(b=failed("broken"))),
+        make_scenario(
+            "items",
+            canvas_of("begin -> each -> say", "each: item -> ask -> model", each=_max_concurrency(2)),
+            default_outcome,
+        ),
+        make_scenario(
+            "a message behind a form", canvas_of("begin -> form -> say1; begin -> model -> say2"), default_outcome
+        ),
     ]
 
 
-def _at_once(number: int) -> dict[str, Any]:
+def _max_concurrency(number: int) -> dict[str, Any]:
     return {"max_concurrency": number}
 
 
 @cache
-def plays() -> tuple[Play, ...]:
-    """Every play there is. A number names the same one in every process."""
-    made = _by_hand()
+def scenarios() -> tuple[Scenario, ...]:
+    """Return all scenarios, in the same order in every process."""
+    result = _handwritten()
     seed = 0
-    while len(made) < DRAWN:
+    while len(result) < GENERATED:
         seed += 1
         fatal = 4 if seed % 3 == 0 else 0
-        story = story_at_random(seeded(seed), fatal=fatal, forms=seed % 2 == 0, circles=seed % 4 == 1)
-        play = play_of(f"drawn {seed}", story.canvas, story.script)
-        if FEWEST <= len(play.places) <= MOST:
-            made.append(play)
-    wide = canvas_of("begin -> a, b, c, d, e, f, g, h; a, b, c, d, e, f, g, h -> say", say=says("done"))
-    made.append(play_of("a wide fan", wide, usual))
-    made.append(
-        play_of("items at once", canvas_of("begin -> each -> say", "each: item -> ask", each=_at_once(6)), usual)
+        case = random_case(seeded_random(seed), fatal=fatal, forms=seed % 2 == 0, cycles=seed % 4 == 1)
+        scenario = make_scenario(f"drawn {seed}", case.canvas, case.script)
+        if MIN_ACTIVATIONS <= len(scenario.order_keys) <= MAX_ACTIVATIONS:
+            result.append(scenario)
+    wide = canvas_of("begin -> a, b, c, d, e, f, g, h; a, b, c, d, e, f, g, h -> say", say=content("done"))
+    result.append(make_scenario("a wide fan", wide, default_outcome))
+    result.append(
+        make_scenario(
+            "items at once",
+            canvas_of("begin -> each -> say", "each: item -> ask", each=_max_concurrency(6)),
+            default_outcome,
+        )
     )
-    return tuple(made)
+    return tuple(result)
 
 
-def named(identity: UUID) -> Play:
-    """The play that a version id names."""
-    return plays()[identity.int & 0xFFFF]
+def scenario_of(identity: UUID) -> Scenario:
+    """Return the scenario of a version id."""
+    return scenarios()[identity.int & 0xFFFF]

@@ -1,4 +1,4 @@
-"""What the simulator is worth: each of these breaks the protocol on purpose, and a few schedules find it out."""
+"""Mutations of the protocol: each breaks it on purpose, and some schedule must detect it."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -14,131 +14,133 @@ from store.monitoring import sweep_queries
 from store.runs import activations, decisions, reports, run_rows
 from tests.simulator import twins_runs
 from tests.simulator.database import TWINS
-from tests.simulator.schedule import Schedule, playing
-from tests.simulator.tables import Data, Work
-from tests.simulator.twins_runs import packed, read_run
+from tests.simulator.schedule import Schedule, patched_modules
+from tests.simulator.tables import Data, ServerTransaction
+from tests.simulator.twins_runs import encode_json, read_run
 
-MOST = 2_000
+MAX_SCHEDULES = 2_000
 
 Break = Callable[[pytest.MonkeyPatch], None]
 
 
-def instead(monkeypatch: pytest.MonkeyPatch, statement: Executable, twin: Callable[..., Any]) -> None:
-    """A statement does something else."""
+def replace_twin(monkeypatch: pytest.MonkeyPatch, statement: Executable, twin: Callable[..., Any]) -> None:
+    """Replace the twin of a statement."""
     name, _, _ = TWINS[id(statement)]
     monkeypatch.setitem(TWINS, id(statement), (name, twin, statement))
 
 
-def nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a commit nobody looks for what was reported meanwhile."""
+def skip_re_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Skip the re-check after a commit."""
     monkeypatch.setattr(Advance, "has_unapplied_reports", lambda self: False)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
 
 
-def a_report_needs_no_lease(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever reports is believed."""
+def accept_reports_without_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Accept a report under any lease."""
 
-    def report(work: Work, of_run: UUID, of_activation: UUID, new_outcome: Any, new_usage: Any, **_: Any) -> int:
-        row = work.server["activations"].rows[of_run, of_activation]
-        data = work.take(row, lambda a: a["status"] == "running")
+    def report(
+        tx: ServerTransaction, of_run: UUID, of_activation: UUID, new_outcome: Any, new_usage: Any, **_: Any
+    ) -> int:
+        row = tx.server["activations"].rows[of_run, of_activation]
+        data = tx.lock_row(row, lambda a: a["status"] == "running")
         if data is None:
             return 0
-        told = {"status": "reported", "outcome": packed(new_outcome), "usage": packed(new_usage)}
-        work.put(row, {**data, **told, "finished_at": work.now})
+        changes = {"status": "reported", "outcome": encode_json(new_outcome), "usage": encode_json(new_usage)}
+        tx.put(row, {**data, **changes, "finished_at": tx.now})
         return 1
 
-    instead(monkeypatch, reports.REPORT, report)
+    replace_twin(monkeypatch, reports.REPORT, report)
 
 
-def a_thread_goes_on_without_looking_for_budgets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a step has left is taken to be so still, though somebody has set a budget."""
-    _, save_as_left, _ = TWINS[id(decisions.SAVE_CACHED_RUN)]
+def ignore_budgets_in_local_continuations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a local continuation ignore a budget that was set meanwhile."""
+    _, save_cached, _ = TWINS[id(decisions.SAVE_CACHED_RUN)]
 
-    def save(work: Work, of_run: UUID, was_budgeted: bool, **given: Any) -> Any:
-        run = work.server["runs"].rows[of_run].committed
-        return save_as_left(work, of_run=of_run, was_budgeted=run["budgeted"] if run else was_budgeted, **given)
+    def save(tx: ServerTransaction, of_run: UUID, was_budgeted: bool, **values: Any) -> Any:
+        run = tx.server["runs"].rows[of_run].committed
+        return save_cached(tx, of_run=of_run, was_budgeted=run["budgeted"] if run else was_budgeted, **values)
 
-    instead(monkeypatch, decisions.SAVE_CACHED_RUN, save)
+    replace_twin(monkeypatch, decisions.SAVE_CACHED_RUN, save)
 
 
-def the_sweeper_ignores_outages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leases count as silent although nobody could renew them."""
+def expire_leases_in_outages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Expire leases that could not be renewed during an outage."""
     monkeypatch.setattr(Sweeper, "_is_unbroken", lambda self: True)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
 
 
-def a_cancel_leaves_what_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cancel calls off what runs, and leaves what has not begun to begin."""
-    instead(monkeypatch, run_rows.CLOSE, lambda work, **_: 0)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+def keep_ready_activations_at_a_cancel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cancel running activations only, and keep ready ones."""
+    replace_twin(monkeypatch, run_rows.CLOSE, lambda tx, **_: 0)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
 
 
-def a_claim_asks_for_no_status(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A hint that comes twice is followed twice."""
+def claim_without_status_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Execute an activation again when its task message comes twice."""
     _, claim, _ = TWINS[id(activations.CLAIM)]
 
-    def twice(work: Work, of_run: UUID, of_activation: UUID, **given: Any) -> Any:
-        row = work.server["activations"].rows.get((of_run, of_activation))
-        data: Data | None = work.sees(row) if row is not None else None
+    def twice(tx: ServerTransaction, of_run: UUID, of_activation: UUID, **values: Any) -> Any:
+        row = tx.server["activations"].rows.get((of_run, of_activation))
+        data: Data | None = tx.visible(row) if row is not None else None
         if row is not None and data is not None and data["status"] == "done" and row.holder is None:
-            work.put(row, {**data, "status": "ready"})
-        return claim(work, of_run=of_run, of_activation=of_activation, **given)
+            tx.put(row, {**data, "status": "ready"})
+        return claim(tx, of_run=of_run, of_activation=of_activation, **values)
 
-    instead(monkeypatch, activations.CLAIM, twice)
+    replace_twin(monkeypatch, activations.CLAIM, twice)
 
 
-def lost_hints_stay_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sweeper sends no hint again."""
+def never_resend_task_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Never send a task message again."""
 
-    def unclaimed(work: Work, sent_before: datetime, most: int) -> list[Any]:
+    def redispatch_unclaimed(tx: ServerTransaction, sent_before: datetime, most: int) -> list[Any]:
         return []
 
-    instead(monkeypatch, sweep_queries.REDISPATCH_UNCLAIMED, unclaimed)
+    replace_twin(monkeypatch, sweep_queries.REDISPATCH_UNCLAIMED, redispatch_unclaimed)
 
 
-def two_fold_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run is read without being locked."""
-    instead(monkeypatch, run_rows.TRY_LOCK, read_run)
+def advance_without_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read a run without locking it."""
+    replace_twin(monkeypatch, run_rows.TRY_LOCK, read_run)
 
 
-def nobody_writes_down_what_he_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A node acts outside, and its row does not say so."""
-    instead(monkeypatch, activations.RECORD_EFFECT, lambda work, **_: [{"called_off": False}])  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+def do_not_record_side_effects(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do not record the side effects of nodes."""
+    replace_twin(monkeypatch, activations.RECORD_EFFECT, lambda tx, **_: [{"called_off": False}])  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
 
 
-def a_step_trusts_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run is taken to be as it was left, whoever has held it since."""
+def trust_the_cached_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trust a cached run, whatever has changed it since."""
 
-    def save(work: Work, of_run: UUID, old_revision: int, **changes: Any) -> Any:
-        return twins_runs.save(work, of_run, work.server["runs"].rows[of_run].committed["revision"], **changes)
+    def save(tx: ServerTransaction, of_run: UUID, old_revision: int, **changes: Any) -> Any:
+        return twins_runs.save(tx, of_run, tx.server["runs"].rows[of_run].committed["revision"], **changes)
 
-    instead(monkeypatch, decisions.SAVE_CACHED_RUN, save)
+    replace_twin(monkeypatch, decisions.SAVE_CACHED_RUN, save)
 
 
 BREAKS = {
-    nobody_looks: 1660,
-    a_report_needs_no_lease: 4080,
-    the_sweeper_ignores_outages: 978,
-    a_cancel_leaves_what_is_ready: 0,
-    a_claim_asks_for_no_status: 60,
-    lost_hints_stay_lost: 10,
-    two_fold_at_once: 0,
-    nobody_writes_down_what_he_does: 4040,
-    a_step_trusts_its_memory: 0,
-    a_thread_goes_on_without_looking_for_budgets: 0,
+    skip_re_check: 1660,
+    accept_reports_without_lease: 4080,
+    expire_leases_in_outages: 978,
+    keep_ready_activations_at_a_cancel: 0,
+    claim_without_status_check: 60,
+    never_resend_task_messages: 10,
+    advance_without_lock: 0,
+    do_not_record_side_effects: 4040,
+    trust_the_cached_run: 0,
+    ignore_budgets_in_local_continuations: 0,
 }
-"""What is broken, and where to begin: at a seed near one that has found it out, which saves time and no more."""
+"""What is broken, and the first seed: near one that detects it, which only saves time."""
 
 
-@pytest.mark.parametrize(("broken", "first"), BREAKS.items())
-def test_a_broken_protocol_is_found_out(broken: Break, first: int, monkeypatch: pytest.MonkeyPatch):
-    broken(monkeypatch)
+@pytest.mark.parametrize(("break_protocol", "first"), BREAKS.items())
+def test_broken_protocol_is_detected_by_a_schedule(break_protocol: Break, first: int, monkeypatch: pytest.MonkeyPatch):
+    break_protocol(monkeypatch)
 
     assert first_broken_seed(first) is not None
 
 
 def first_broken_seed(first: int) -> int | None:
-    with playing():
-        for seed in range(first, first + MOST):
+    with patched_modules():
+        for seed in range(first, first + MAX_SCHEDULES):
             try:
-                Schedule(seed).play()
+                Schedule(seed).run()
             except Exception:
                 return seed
     return None

@@ -1,4 +1,4 @@
-"""Schedules with a story. Somebody decides here who moves when, and nothing is left to chance."""
+"""Deterministic schedules: each test decides which process runs when, and nothing is random."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,18 +18,18 @@ from scheduler.messaging.celery_app import EXECUTE, NODES
 from store.monitoring import queue_probes
 from store.runs import activations
 from store.runs.activations import Claim
-from tests.builders import canvas_of, goto, usual
+from tests.builders import canvas_of, default_outcome, goto
 from tests.simulator import stage, stories
-from tests.simulator.chaos import Chaos
+from tests.simulator.chaos import FaultInjector
 from tests.simulator.database import SimulatedDatabase
 from tests.simulator.invariants import Invariants
 from tests.simulator.messages import Broker, Redis
-from tests.simulator.people import CANVAS, TENANT, Errand, People
-from tests.simulator.processes import Habits, Installation, sweeper_process
-from tests.simulator.schedule import playing
-from tests.simulator.stories import Play, play_of
+from tests.simulator.people import CANVAS, TENANT, ClientRequest, Clients
+from tests.simulator.processes import Installation, NodeBehavior, sweeper_process
+from tests.simulator.schedule import patched_modules
+from tests.simulator.stories import Scenario, make_scenario
 from tests.simulator.tables import Server
-from tests.simulator.world import Process, World
+from tests.simulator.world import Process, Simulation
 from worker.reporter import Reporter
 
 RUN = UUID(int=1 << 80 | 0x7 << 76 | 0b10 << 62 | 1)
@@ -37,93 +37,99 @@ LEASE = timedelta(seconds=10)
 
 
 @dataclass(eq=False)
-class Theatre:
-    """An installation, and the one play that is given in it."""
+class ManualSchedule:
+    """An installation that runs one scenario, with processes that the test steps by hand."""
 
-    play: Play
-    habits: Habits = field(default_factory=lambda: Habits(0, 0, 0, 0))
-    world: World = field(init=False)
+    scenario: Scenario
+    behavior: NodeBehavior = field(default_factory=lambda: NodeBehavior(0, 0, 0, 0))
+    simulation: Simulation = field(init=False)
     server: Server = field(init=False)
     installation: Installation = field(init=False)
 
     def __post_init__(self) -> None:
-        self.world = World(1, pace=0.002, is_traced=True)
-        stage.enter(self.world)
-        self.server = Server(self.world)
-        invariants = self.server.watch = Invariants(self.server)
-        broker, redis = Broker(self.world), Redis(self.world)
-        self.installation = Installation(self.world, self.server, broker, redis, self.habits)
+        self.simulation = Simulation(1, pace=0.002, is_traced=True)
+        stage.activate(self.simulation)
+        self.server = Server(self.simulation)
+        invariants = self.server.observer = Invariants(self.server)
+        broker, redis = Broker(self.simulation), Redis(self.simulation)
+        self.installation = Installation(self.simulation, self.server, broker, redis, self.behavior)
         invariants.workers = self.installation.workers
 
-    # -- who moves ---------------------------------------------------------------------------------------------------
-    def somebody(self, name: str, does: Callable[[], Any]) -> Process:
-        """A process that does one thing; it does not move before it is told to."""
+    # -- stepping ---------------------------------------------------------------------------------------------------
+    def spawn(self, name: str, job: Callable[[], Any]) -> Process:
+        """Start a process with one job; it does not run before it is stepped."""
         process = Process(name)
-        self.world.spawn(process, "", does)
+        self.simulation.spawn(process, "", job)
         return process
 
-    def goes_to(self, process: Process, point: str) -> None:
-        """A process moves until it is about to do something (a twin's name, "commit" or "send")."""
+    def run_until_point(self, process: Process, point: str) -> None:
+        """Run a process until its next operation is `point` (a twin's name, "commit" or "send")."""
         (actor,) = process.actors
-        self.world.only = frozenset({process})
-        reached = self.world.run(lambda: actor.about_to == point, most_steps=self.world.steps + 200, often=True)
-        self.world.only = None
-        assert reached, f"{process.name} never comes to {point}"
+        self.simulation.only_processes = frozenset({process})
+        reached = self.simulation.run(
+            lambda: actor.about_to == point, max_steps=self.simulation.steps + 200, checks_every_step=True
+        )
+        self.simulation.only_processes = None
+        assert reached, f"{process.name} never reaches {point}"
 
-    def ends(self, process: Process) -> None:
-        """A process moves until it has nothing more to do."""
+    def run_to_end(self, process: Process) -> None:
+        """Run a process to its end."""
         (actor,) = process.actors
-        self.world.only = frozenset({process})
-        ended = self.world.run(lambda: actor.stack.dead, most_steps=self.world.steps + 400, often=True)
-        self.world.only = None
-        assert ended, f"{process.name} does not come to its end"
+        self.simulation.only_processes = frozenset({process})
+        has_ended = self.simulation.run(
+            lambda: actor.stack.dead, max_steps=self.simulation.steps + 400, checks_every_step=True
+        )
+        self.simulation.only_processes = None
+        assert has_ended, f"{process.name} does not end"
 
-    def passes(self, seconds: float) -> None:
-        """Time passes, and everybody moves."""
-        until = self.world.now + seconds
-        self.world.at(seconds, lambda: None)
-        self.world.run(lambda: self.world.now >= until, most_steps=self.world.steps + 200_000, until=until)
+    def advance_time(self, seconds: float) -> None:
+        """Run all processes for some seconds."""
+        until = self.simulation.now + seconds
+        self.simulation.call_later(seconds, lambda: None)
+        self.simulation.run(
+            lambda: self.simulation.now >= until, max_steps=self.simulation.steps + 200_000, until=until
+        )
 
-    def comes_about(self, fact: Callable[[], bool], *, within: float) -> float:
-        """Everybody moves until something is the case; how long that took."""
-        began = self.world.now
-        assert self.world.run(fact, most_steps=self.world.steps + 400_000, until=began + within), "not in time"
-        return self.world.now - began
+    def run_until(self, fact: Callable[[], bool], *, within: float) -> float:
+        """Run all processes until a fact holds; return how many seconds that took."""
+        began = self.simulation.now
+        assert self.simulation.run(fact, max_steps=self.simulation.steps + 400_000, until=began + within), "not in time"
+        return self.simulation.now - began
 
-    # -- what they do ------------------------------------------------------------------------------------------------
+    # -- operations --------------------------------------------------------------------------------------------------
     def start(self) -> None:
-        """Somebody starts the run."""
+        """Start the run."""
         lifecycle = Lifecycle(self.installation.coordinator())
-        start = Start(TENANT, CANVAS, UUID(int=number_of(self.play)), RunRequest(query="hello"), run_id=RUN)
-        self.ends(self.somebody("api", lambda: lifecycle.start_run(start)))
+        start = Start(TENANT, CANVAS, UUID(int=number_of(self.scenario)), RunRequest(query="hello"), run_id=RUN)
+        self.run_to_end(self.spawn("api", lambda: lifecycle.start_run(start)))
 
     def claim(self, node: str) -> Claim:
-        """A worker takes a node."""
+        """Claim a node for a worker."""
         claimed: list[Claim | None] = []
 
-        def take() -> None:
+        def claim_node() -> None:
             with SimulatedDatabase(self.server).statements() as tx:
-                lease_id = self.world.new_random_id()
+                lease_id = self.simulation.new_random_id()
                 claimed.append(
                     activations.claim(tx, RUN, self.id(node), lease_id=lease_id, lease=LEASE, worker=f"by hand {node}")
                 )
 
-        self.ends(self.somebody(f"claims {node}", take))
+        self.run_to_end(self.spawn(f"claims {node}", claim_node))
         (claim,) = claimed
-        assert claim is not None, f"{node} is not to be had"
+        assert claim is not None, f"{node} cannot be claimed"
         return claim
 
-    def reports(self, claim: Claim) -> Process:
-        """A worker that reports when it is told to move."""
+    def start_report(self, claim: Claim) -> Process:
+        """Start a process that reports a claim when it is stepped."""
         reporting = Reporter(self.installation.coordinator(), claim, inline_advance=True, is_closed=lambda: False)
-        return self.somebody(f"reports {claim.node_id}", lambda: reporting.report(Finished(), None, {}))
+        return self.spawn(f"reports {claim.node_id}", lambda: reporting.report(Finished(), None, {}))
 
-    def done(self, *nodes: str) -> None:
-        """Nodes are claimed and reported, one after another."""
+    def complete(self, *nodes: str) -> None:
+        """Claim and report nodes one after another."""
         for node in nodes:
-            self.ends(self.reports(self.claim(node)))
+            self.run_to_end(self.start_report(self.claim(node)))
 
-    # -- what came of it ---------------------------------------------------------------------------------------------
+    # -- results -----------------------------------------------------------------------------------------------------
     def id(self, node: str) -> UUID:
         return activation_id(RUN, node, (), 0)
 
@@ -140,333 +146,335 @@ class Theatre:
         return self.server["runs"].rows[RUN].committed
 
     @property
-    def told(self) -> list[str]:
+    def events(self) -> list[str]:
         return [event["event"] for event in self.server["run_events"].committed(RUN)]
 
 
-def number_of(play: Play) -> int:
-    return next(number for number, known in enumerate(stories.plays()) if known is play)
+def number_of(scenario: Scenario) -> int:
+    return next(number for number, known in enumerate(stories.scenarios()) if known is scenario)
 
 
 @pytest.fixture
-def theatre(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Opens a theatre for a play, beside those that are drawn."""
+def new_schedule(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Makes the schedule of a scenario, beside the generated ones."""
 
-    def opened(play: Play, habits: Habits | None = None) -> Theatre:
-        known = (*stories.plays(), play)
-        monkeypatch.setattr(stories, "plays", lambda: known)
-        return Theatre(play, habits) if habits is not None else Theatre(play)
+    def make(scenario: Scenario, behavior: NodeBehavior | None = None) -> ManualSchedule:
+        known = (*stories.scenarios(), scenario)
+        monkeypatch.setattr(stories, "scenarios", lambda: known)
+        return ManualSchedule(scenario, behavior) if behavior is not None else ManualSchedule(scenario)
 
-    with playing():
-        yield opened
+    with patched_modules():
+        yield make
 
 
-Opened = Callable[..., Theatre]
+NewSchedule = Callable[..., ManualSchedule]
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_lock_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """A reporter that finds its run locked does not wait for the lock."""
     monkeypatch.setattr(run_snapshots, "lock_with_timeout", run_snapshots.try_lock)
 
 
-TWO_BRANCHES = play_of("two branches", canvas_of("begin -> a, b; a, b -> join"), usual)
+TWO_BRANCHES = make_scenario("two branches", canvas_of("begin -> a, b; a, b -> join"), default_outcome)
 
 
 # -- no report is overlooked -----------------------------------------------------------------------------------------
-@pytest.mark.usefixtures("impatient")
-def test_report_committed_before_the_re_check_is_found_by_it(theatre: Opened):
-    """A holds the run and folds. B reports, finds it held, and leaves. A commits, looks, and folds B's report."""
-    scene = theatre(TWO_BRANCHES)
-    scene.start()
-    scene.done("begin")
-    holder, other = scene.reports(scene.claim("a")), scene.reports(scene.claim("b"))
+@pytest.mark.usefixtures("no_lock_wait")
+def test_report_committed_before_the_re_check_is_found_by_it(new_schedule: NewSchedule):
+    """A has locked the run. B reports and does not get the lock. A commits, re-checks, and applies B's report."""
+    schedule = new_schedule(TWO_BRANCHES)
+    schedule.start()
+    schedule.complete("begin")
+    holder, other = schedule.start_report(schedule.claim("a")), schedule.start_report(schedule.claim("b"))
 
-    scene.goes_to(holder, "save")
-    scene.ends(other)
-    left_behind = scene.statuses
-    scene.ends(holder)
+    schedule.run_until_point(holder, "save")
+    schedule.run_to_end(other)
+    before = schedule.statuses
+    schedule.run_to_end(holder)
 
-    assert left_behind["b"] == "reported"
-    assert scene.statuses == {"begin": "done", "a": "done", "b": "done", "join": "ready"}
-
-
-@pytest.mark.usefixtures("impatient")
-def test_report_committed_after_the_re_check_is_applied_by_its_reporter_in_the_simulator(theatre: Opened):
-    """A has looked and found nothing, for B's report was not there yet. B commits, tries once more, and has the run."""
-    scene = theatre(TWO_BRANCHES)
-    scene.start()
-    scene.done("begin")
-    holder, other = scene.reports(scene.claim("a")), scene.reports(scene.claim("b"))
-
-    scene.goes_to(holder, "save")
-    scene.goes_to(other, "commit")
-    scene.ends(holder)
-    left_behind = scene.statuses
-    scene.ends(other)
-
-    assert left_behind == {"begin": "done", "a": "done", "b": "running"}
-    assert scene.statuses == {"begin": "done", "a": "done", "b": "done", "join": "ready"}
+    assert before["b"] == "reported"
+    assert schedule.statuses == {"begin": "done", "a": "done", "b": "done", "join": "ready"}
 
 
-# -- what a crash takes away -----------------------------------------------------------------------------------------
-def test_a_claim_that_a_crash_has_taken_away_was_silent_and_is_made_again(theatre: Opened):
-    """The claim's commit did not wait for the disk. Its worker hears nothing, and its report is refused."""
-    scene = theatre(TWO_BRANCHES)
-    scene.start()
-    lost = scene.claim("begin")
+@pytest.mark.usefixtures("no_lock_wait")
+def test_report_committed_after_the_re_check_is_applied_by_its_reporter_in_the_simulator(new_schedule: NewSchedule):
+    """A re-checks before B's report is stored. B commits, tries once more, and locks the run."""
+    schedule = new_schedule(TWO_BRANCHES)
+    schedule.start()
+    schedule.complete("begin")
+    holder, other = schedule.start_report(schedule.claim("a")), schedule.start_report(schedule.claim("b"))
 
-    scene.server.crash()
-    ready_again = scene.row("begin")
-    again = scene.claim("begin")
-    scene.ends(scene.reports(lost))
-    untouched = scene.row("begin")
-    scene.ends(scene.reports(again))
+    schedule.run_until_point(holder, "save")
+    schedule.run_until_point(other, "commit")
+    schedule.run_to_end(holder)
+    before = schedule.statuses
+    schedule.run_to_end(other)
+
+    assert before == {"begin": "done", "a": "done", "b": "running"}
+    assert schedule.statuses == {"begin": "done", "a": "done", "b": "done", "join": "ready"}
+
+
+# -- database crashes ------------------------------------------------------------------------------------------------
+def test_claim_lost_in_a_database_crash_has_no_effect_and_is_made_again(new_schedule: NewSchedule):
+    """The claim's commit was asynchronous. Its worker is not notified, and its report is refused."""
+    schedule = new_schedule(TWO_BRANCHES)
+    schedule.start()
+    lost = schedule.claim("begin")
+
+    schedule.server.crash()
+    ready_again = schedule.row("begin")
+    again = schedule.claim("begin")
+    schedule.run_to_end(schedule.start_report(lost))
+    untouched = schedule.row("begin")
+    schedule.run_to_end(schedule.start_report(again))
 
     assert (ready_again["status"], ready_again["attempt"]) == ("ready", 0)
     assert (untouched["status"], untouched["lease_id"], untouched["attempt"]) == ("running", again.lease_id, 1)
-    assert scene.row("begin")["status"] == "done"
-    assert scene.row("begin")["strikes"] == 0
+    assert schedule.row("begin")["status"] == "done"
+    assert schedule.row("begin")["strikes"] == 0
 
 
-def test_a_report_makes_its_claim_durable(theatre: Opened):
-    scene = theatre(TWO_BRANCHES)
-    scene.start()
-    scene.done("begin")
+def test_a_report_makes_its_claim_durable(new_schedule: NewSchedule):
+    schedule = new_schedule(TWO_BRANCHES)
+    schedule.start()
+    schedule.complete("begin")
 
-    scene.server.crash()
+    schedule.server.crash()
 
-    assert scene.statuses == {"begin": "done", "a": "ready", "b": "ready"}
-
-
-# -- who stands still ------------------------------------------------------------------------------------------------
-def test_a_coordinator_that_is_stopped_in_a_fold_keeps_the_run_for_five_seconds(theatre: Opened):
-    """The server ends its transaction; another takes the step, and the stopped one finds that it has nothing."""
-    scene = theatre(TWO_BRANCHES)
-    scene.start()
-    claim = scene.claim("begin")
-    stopped = scene.reports(claim)
-    scene.goes_to(stopped, "save")
-    Chaos(scene.installation, People(scene.installation, [])).attend()
-
-    scene.world.stop(stopped, 30)
-    scene.passes(4)
-    kept = scene.statuses
-    scene.passes(2)
-    scene.ends(scene.reports(claim))
-    stepped = scene.statuses
-    scene.passes(40)
-
-    assert kept == {"begin": "running"}
-    assert stepped == {"begin": "done", "a": "ready", "b": "ready"}
-    assert scene.statuses == stepped
-    assert scene.told.count("node_finished") == 1
+    assert schedule.statuses == {"begin": "done", "a": "ready", "b": "ready"}
 
 
-# -- what is only long is not made longer ----------------------------------------------------------------------------
-def test_of_ten_thousand_honest_hints_none_is_sent_twice(theatre: Opened):
-    """Workers are slow and hints wait in the queue. No canary overtakes them, so nobody takes them for lost."""
-    scene = theatre(TWO_BRANCHES)
-    scene.start()
-    broker, table = scene.installation.broker, scene.server["activations"]
-    broker.forget_everything()
-    first = scene.row("begin")
-    del table.rows[RUN, scene.id("begin")], table.groups[RUN][RUN, scene.id("begin")]
+# -- paused processes ------------------------------------------------------------------------------------------------
+def test_coordinator_stopped_in_an_advance_blocks_its_run_for_five_seconds(new_schedule: NewSchedule):
+    """The server ends its transaction; another process advances the run, and the paused one changes nothing."""
+    schedule = new_schedule(TWO_BRANCHES)
+    schedule.start()
+    claim = schedule.claim("begin")
+    stopped = schedule.start_report(claim)
+    schedule.run_until_point(stopped, "save")
+    FaultInjector(schedule.installation, Clients(schedule.installation, [])).attach()
+
+    schedule.simulation.pause(stopped, 30)
+    schedule.advance_time(4)
+    before = schedule.statuses
+    schedule.advance_time(2)
+    schedule.run_to_end(schedule.start_report(claim))
+    advanced = schedule.statuses
+    schedule.advance_time(40)
+
+    assert before == {"begin": "running"}
+    assert advanced == {"begin": "done", "a": "ready", "b": "ready"}
+    assert schedule.statuses == advanced
+    assert schedule.events.count("node_finished") == 1
+
+
+# -- long queues -----------------------------------------------------------------------------------------------------
+def test_ten_thousand_queued_task_messages_are_not_sent_twice(new_schedule: NewSchedule):
+    """Workers are slow and task messages wait. No queue probe overtakes them, so none counts as lost."""
+    schedule = new_schedule(TWO_BRANCHES)
+    schedule.start()
+    broker, table = schedule.installation.broker, schedule.server["activations"]
+    broker.flush()
+    first = schedule.row("begin")
+    del table.rows[RUN, schedule.id("begin")], table.groups[RUN][RUN, schedule.id("begin")]
     for number in range(10_000):
         row = table.row((RUN, UUID(int=number)), RUN)
         row.committed = {**first, "id": UUID(int=number), "node_id": f"n{number}", "hinted_at": first["hinted_at"]}
         broker.send_task(EXECUTE, (str(RUN), str(UUID(int=number))), NODES)
-    taken = consumer(scene, seconds_each=0.002)
-    sweeper_process(scene.installation, "sweeper")
+    received = consumer(schedule, seconds_each=0.002)
+    sweeper_process(schedule.installation, "sweeper")
 
-    scene.comes_about(lambda: len(taken) >= 10_000, within=60)
+    schedule.run_until(lambda: len(received) >= 10_000, within=60)
 
-    assert scene.world.now > 10
-    assert len(taken) == len(set(taken)) == 10_000
+    assert schedule.simulation.now > 10
+    assert len(received) == len(set(received)) == 10_000
 
 
-def consumer(scene: Theatre, *, seconds_each: float) -> list[str]:
-    """A worker that takes one hint after another and does no more with it."""
-    taken: list[str] = []
+def consumer(schedule: ManualSchedule, *, seconds_each: float) -> list[str]:
+    """Start a worker that receives task messages and marks their activations as done."""
+    received: list[str] = []
 
     def work() -> None:
         while True:
-            message = scene.installation.broker.receive(NODES)
+            message = schedule.installation.broker.receive(NODES)
             if message.task == EXECUTE:
-                taken.append(message.args[1])
-                row = scene.server["activations"].rows[RUN, UUID(message.args[1])]
+                received.append(message.args[1])
+                row = schedule.server["activations"].rows[RUN, UUID(message.args[1])]
                 assert row.committed is not None
                 row.committed = {**row.committed, "status": "done"}
-                scene.world.sleep(seconds_each)
+                schedule.simulation.sleep(seconds_each)
             else:
-                with SimulatedDatabase(scene.server).transaction() as tx:
+                with SimulatedDatabase(schedule.server).transaction() as tx:
                     queue_probes.record_return(tx, NODES, datetime.fromisoformat(message.args[0]))
 
-    scene.somebody("consumer", work)
-    return taken
+    schedule.spawn("consumer", work)
+    return received
 
 
-# -- nobody is taken for dead ----------------------------------------------------------------------------------------
-def an_installation(scene: Theatre, *, workers: int = 1, threads: int = 2) -> Chaos:
-    """Processes that run by themselves, and somebody who wants the play."""
-    people = People(scene.installation, [Errand(number_of(scene.play), RUN, stops=0)])
-    chaos = Chaos(scene.installation, people, workers=workers, threads=threads, lasts=10**9)
-    chaos.begin()
-    return chaos
+# -- outages and clock jumps -----------------------------------------------------------------------------------------
+def start_processes(schedule: ManualSchedule, *, workers: int = 1, threads: int = 2) -> FaultInjector:
+    """Start processes that run by themselves, and a client that starts the scenario."""
+    clients = Clients(schedule.installation, [ClientRequest(number_of(schedule.scenario), RUN, cancel_probability=0)])
+    injector = FaultInjector(schedule.installation, clients, workers=workers, threads=threads, duration=10**9)
+    injector.start()
+    return injector
 
 
-def long_work(node: str, seconds: float) -> Habits:
-    return Habits(0, 0, 0, 0, takes=lambda node_id: seconds if node_id == node else 0.0)
+def slow_node(node: str, seconds: float) -> NodeBehavior:
+    return NodeBehavior(0, 0, 0, 0, duration=lambda node_id: seconds if node_id == node else 0.0)
 
 
-def test_no_lease_is_swept_for_an_outage_of_the_database(theatre: Opened):
-    """For twelve seconds nobody can renew. Leases run out, and get their time when the database is back."""
-    scene = theatre(TWO_BRANCHES, long_work("a", 25))
-    chaos = an_installation(scene)
-    scene.comes_about(lambda: scene.statuses.get("a") == "running", within=10)
-    scene.passes(3)
+def test_no_lease_expires_during_a_database_outage(new_schedule: NewSchedule):
+    """For twelve seconds no lease can be renewed. Leases are extended when the database is back."""
+    schedule = new_schedule(TWO_BRANCHES, slow_node("a", 25))
+    injector = start_processes(schedule)
+    schedule.run_until(lambda: schedule.statuses.get("a") == "running", within=10)
+    schedule.advance_time(3)
 
-    scene.server.cut()
-    scene.server.is_up = False
-    scene.passes(12)
-    scene.server.is_up = True
-    scene.comes_about(lambda: chaos.people.is_done, within=40)
+    schedule.server.cut()
+    schedule.server.is_up = False
+    schedule.advance_time(12)
+    schedule.server.is_up = True
+    schedule.run_until(lambda: injector.clients.is_done, within=40)
 
-    assert scene.run["status"] == "succeeded"
-    assert {(row["attempt"], row["strikes"]) for row in scene.server["activations"].committed(RUN)} == {(1, 0)}
+    assert schedule.run["status"] == "succeeded"
+    assert {(row["attempt"], row["strikes"]) for row in schedule.server["activations"].committed(RUN)} == {(1, 0)}
 
 
 @pytest.mark.parametrize("seconds", [3600, -3600])
-def test_no_lease_is_swept_for_a_jump_of_the_clock(seconds: int, theatre: Opened):
-    scene = theatre(TWO_BRANCHES, long_work("a", 25))
-    chaos = an_installation(scene)
-    scene.comes_about(lambda: scene.statuses.get("a") == "running", within=10)
-    scene.passes(8)
+def test_no_lease_expires_because_of_a_clock_jump(seconds: int, new_schedule: NewSchedule):
+    schedule = new_schedule(TWO_BRANCHES, slow_node("a", 25))
+    injector = start_processes(schedule)
+    schedule.run_until(lambda: schedule.statuses.get("a") == "running", within=10)
+    schedule.advance_time(8)
 
-    scene.world.jumped += timedelta(seconds=seconds)
-    scene.comes_about(lambda: chaos.people.is_done, within=40)
+    schedule.simulation.clock_offset += timedelta(seconds=seconds)
+    schedule.run_until(lambda: injector.clients.is_done, within=40)
 
-    assert scene.run["status"] == "succeeded"
-    assert (scene.row("a")["attempt"], scene.row("a")["strikes"]) == (1, 0)
+    assert schedule.run["status"] == "succeeded"
+    assert (schedule.row("a")["attempt"], schedule.row("a")["strikes"]) == (1, 0)
 
 
-# -- who is dead is found out in time --------------------------------------------------------------------------------
-def test_from_a_kill_to_the_next_claim_it_takes_a_lease_and_a_tick_or_two(theatre: Opened):
-    scene = theatre(TWO_BRANCHES, long_work("a", 20))
-    chaos = an_installation(scene, workers=2)
-    scene.comes_about(lambda: scene.statuses.get("a") == "running", within=10)
-    scene.passes(8)
+# -- killed processes ------------------------------------------------------------------------------------------------
+def test_activation_of_a_killed_worker_is_claimed_again_within_a_lease_and_two_ticks(new_schedule: NewSchedule):
+    schedule = new_schedule(TWO_BRANCHES, slow_node("a", 20))
+    injector = start_processes(schedule, workers=2)
+    schedule.run_until(lambda: schedule.statuses.get("a") == "running", within=10)
+    schedule.advance_time(8)
 
-    scene.world.kill(scene.installation.workers[scene.row("a")["worker"]])
-    waited = scene.comes_about(lambda: scene.row("a")["attempt"] == 2, within=30)
+    schedule.simulation.kill(schedule.installation.workers[schedule.row("a")["worker"]])
+    waited = schedule.run_until(lambda: schedule.row("a")["attempt"] == 2, within=30)
 
     assert waited < 13
-    scene.comes_about(lambda: chaos.people.is_done, within=40)
+    schedule.run_until(lambda: injector.clients.is_done, within=40)
 
 
-def test_a_sweeper_that_dies_with_the_worker_adds_no_more_than_its_own_absence(theatre: Opened):
-    """The next sweeper goes on with what the one before has seen of the database."""
-    scene = theatre(TWO_BRANCHES, long_work("a", 20))
-    chaos = an_installation(scene, workers=2)
-    scene.comes_about(lambda: scene.statuses.get("a") == "running", within=10)
-    scene.passes(8)
+def test_sweeper_killed_with_the_worker_delays_the_next_claim_only_by_its_absence(new_schedule: NewSchedule):
+    """The next sweeper continues with the observations of the last one."""
+    schedule = new_schedule(TWO_BRANCHES, slow_node("a", 20))
+    injector = start_processes(schedule, workers=2)
+    schedule.run_until(lambda: schedule.statuses.get("a") == "running", within=10)
+    schedule.advance_time(8)
 
-    scene.world.kill(scene.installation.workers[scene.row("a")["worker"]])
-    chaos.kill("sweeper0", comes_back_after=2)
-    waited = scene.comes_about(lambda: scene.row("a")["attempt"] == 2, within=30)
+    schedule.simulation.kill(schedule.installation.workers[schedule.row("a")["worker"]])
+    injector.kill("sweeper0", restart_after=2)
+    waited = schedule.run_until(lambda: schedule.row("a")["attempt"] == 2, within=30)
 
     assert waited < 15
-    scene.comes_about(lambda: chaos.people.is_done, within=40)
+    schedule.run_until(lambda: injector.clients.is_done, within=40)
 
 
 @pytest.mark.parametrize("seconds", [3600, -3600])
 @pytest.mark.parametrize("moment", ["ready", "running"])
-def test_a_clock_that_goes_an_hour_back_or_ahead_costs_no_more_than_a_lease(seconds: int, moment: str, theatre: Opened):
-    """A worker dies just then, with its lease, and with the hints that it had received."""
-    scene = theatre(TWO_BRANCHES, long_work("a", 5))
-    chaos = an_installation(scene)
+def test_clock_jump_of_an_hour_delays_a_run_by_at_most_a_lease(seconds: int, moment: str, new_schedule: NewSchedule):
+    """A worker is killed at the same time, with its lease and the task messages it had received."""
+    schedule = new_schedule(TWO_BRANCHES, slow_node("a", 5))
+    injector = start_processes(schedule)
     node = "a" if moment == "running" else "begin"
-    scene.comes_about(lambda: scene.statuses.get(node) == moment, within=10)
+    schedule.run_until(lambda: schedule.statuses.get(node) == moment, within=10)
 
-    scene.world.jumped += timedelta(seconds=seconds)
-    chaos.kill_worker()
-    took = scene.comes_about(lambda: chaos.people.is_done, within=60)
+    schedule.simulation.clock_offset += timedelta(seconds=seconds)
+    injector.kill_worker()
+    took = schedule.run_until(lambda: injector.clients.is_done, within=60)
 
-    assert scene.run["status"] == "succeeded"
+    assert schedule.run["status"] == "succeeded"
     assert took < 45
 
 
-# -- one kills, others pay -------------------------------------------------------------------------------------------
-def test_what_kills_its_process_three_times_takes_none_of_127_innocents_along(theatre: Opened):
-    """All 128 share the process that dies, twice. Who has two strikes is then claimed one at a time."""
-    innocents = [f"n{number}" for number in range(127)]
-    drawn = canvas_of(f"begin -> killer, {', '.join(innocents)}; {', '.join(innocents)} -> join", killer=goto("join"))
-    play = play_of("one kills", drawn, usual)
-    habits = Habits(0, 0, 0, 0, takes=lambda node_id: 3.0 if node_id in innocents else 1.0)
-    habits.kills_its_process = lambda node_id: node_id == "killer"
-    scene = theatre(play, habits)
-    chaos = an_installation(scene, threads=128)
+# -- poison tasks ----------------------------------------------------------------------------------------------------
+def test_node_that_crashes_its_process_three_times_fails_none_of_127_others(new_schedule: NewSchedule):
+    """All 128 share a process that crashes twice. Activations with two crashes are then claimed one at a time."""
+    others = [f"n{number}" for number in range(127)]
+    canvas = canvas_of(f"begin -> killer, {', '.join(others)}; {', '.join(others)} -> join", killer=goto("join"))
+    scenario = make_scenario("one kills", canvas, default_outcome)
+    behavior = NodeBehavior(0, 0, 0, 0, duration=lambda node_id: 3.0 if node_id in others else 1.0)
+    behavior.crashes_process = lambda node_id: node_id == "killer"
+    schedule = new_schedule(scenario, behavior)
+    injector = start_processes(schedule, threads=128)
 
-    scene.comes_about(lambda: chaos.people.is_done, within=1200)
+    schedule.run_until(lambda: injector.clients.is_done, within=1200)
 
-    struck = {row["node_id"]: row["strikes"] for row in scene.server["activations"].committed(RUN)}
-    assert scene.run["status"] == "succeeded"
-    assert struck["killer"] == 3
-    assert max(strikes for node, strikes in struck.items() if node != "killer") == 2
+    crash_counts = {row["node_id"]: row["strikes"] for row in schedule.server["activations"].committed(RUN)}
+    assert schedule.run["status"] == "succeeded"
+    assert crash_counts["killer"] == 3
+    assert max(strikes for node, strikes in crash_counts.items() if node != "killer") == 2
 
 
-# -- who speaks when -------------------------------------------------------------------------------------------------
-def test_a_message_behind_a_form_does_not_keep_a_later_one_from_being_heard(theatre: Opened):
-    """The form waits for a person, so its Message may never come; the other's text is heard before it asks."""
-    play = play_of("a form first", canvas_of("begin -> form -> say1; begin -> model -> say2"), usual)
-    scene = theatre(play)
-    chaos = an_installation(scene)
+# -- message streams, lost answers -----------------------------------------------------------------------------------
+def test_message_behind_a_form_does_not_block_a_later_message_stream(new_schedule: NewSchedule):
+    """The form waits for a person, so its Message may never start; the other text is streamed before the form."""
+    scenario = make_scenario(
+        "a form first", canvas_of("begin -> form -> say1; begin -> model -> say2"), default_outcome
+    )
+    schedule = new_schedule(scenario)
+    injector = start_processes(schedule)
 
-    scene.comes_about(lambda: chaos.people.is_done, within=60)
+    schedule.run_until(lambda: injector.clients.is_done, within=60)
 
-    heard = [
+    order = [
         (event["event"], event["node_id"])
-        for event in scene.server["run_events"].committed(RUN)
+        for event in schedule.server["run_events"].committed(RUN)
         if event["event"] in ("user_inputs", "message_end")
     ]
-    assert heard == [("message_end", "say2"), ("user_inputs", None), ("message_end", "say1")]
-    assert scene.run["status"] == "succeeded"
+    assert order == [("message_end", "say2"), ("user_inputs", None), ("message_end", "say1")]
+    assert schedule.run["status"] == "succeeded"
 
 
-def test_a_start_whose_answer_got_lost_starts_one_run(theatre: Opened):
-    """The API died between commit and reply. The request is sent again with its key, and finds what it has made."""
-    scene = theatre(TWO_BRANCHES)
-    lifecycle = Lifecycle(scene.installation.coordinator())
+def test_repeated_start_after_a_lost_reply_starts_one_run(new_schedule: NewSchedule):
+    """The API process dies between commit and reply. The repeated request finds the run by its key."""
+    schedule = new_schedule(TWO_BRANCHES)
+    lifecycle = Lifecycle(schedule.installation.coordinator())
     start = Start(
         TENANT,
         CANVAS,
-        UUID(int=number_of(scene.play)),
+        UUID(int=number_of(schedule.scenario)),
         RunRequest(query="hello"),
         run_id=RUN,
         idempotency=("runs", "key", b"digest"),
     )
     answers: list[Any] = []
-    dead = scene.somebody("api1", lambda: answers.append(lifecycle.start_run(start)))
-    scene.goes_to(dead, "send")
-    scene.world.kill(dead)
+    dead = schedule.spawn("api1", lambda: answers.append(lifecycle.start_run(start)))
+    schedule.run_until_point(dead, "send")
+    schedule.simulation.kill(dead)
 
-    scene.ends(scene.somebody("api2", lambda: answers.append(lifecycle.start_run(start))))
+    schedule.run_to_end(schedule.spawn("api2", lambda: answers.append(lifecycle.start_run(start))))
 
     assert [(answer.run_id, answer.repeated) for answer in answers] == [(RUN, True)]
-    assert len(list(scene.server["runs"].committed())) == 1
+    assert len(list(schedule.server["runs"].committed())) == 1
 
 
-def test_a_lost_answer_to_a_report_is_asked_for_again(theatre: Opened):
-    scene = theatre(TWO_BRANCHES)
-    scene.start()
-    claim = scene.claim("begin")
-    scene.server.loses_answers = 1.0
-    reporter = scene.reports(claim)
-    scene.goes_to(reporter, "commit")
-    scene.goes_to(reporter, "report")
-    scene.server.loses_answers = 0.0
+def test_report_is_sent_again_when_its_commit_answer_is_lost(new_schedule: NewSchedule):
+    schedule = new_schedule(TWO_BRANCHES)
+    schedule.start()
+    claim = schedule.claim("begin")
+    schedule.server.lost_answer_probability = 1.0
+    reporter = schedule.start_report(claim)
+    schedule.run_until_point(reporter, "commit")
+    schedule.run_until_point(reporter, "report")
+    schedule.server.lost_answer_probability = 0.0
 
-    scene.ends(reporter)
+    schedule.run_to_end(reporter)
 
-    assert scene.statuses == {"begin": "done", "a": "ready", "b": "ready"}
-    assert scene.told.count("node_finished") == 1
+    assert schedule.statuses == {"begin": "done", "a": "ready", "b": "ready"}
+    assert schedule.events.count("node_finished") == 1

@@ -1,4 +1,4 @@
-"""Twins of the statements that folds and people's verbs make: runs, scopes, events, turns, conversations."""
+"""Twins of the statements of advances and lifecycle operations: runs, scopes, events, streams, conversations."""
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -14,10 +14,10 @@ from store.runs import decisions, events, message_streams, new_activations, run_
 from store.runs.activations import CLAIM_COLUMNS
 from store.tenants import budgets, idempotency
 from tests.simulator.database import twin
-from tests.simulator.tables import STATEMENT_AT_MOST, Data, Row, Work, guard_failed
+from tests.simulator.tables import STATEMENT_TIMEOUT, Data, Row, ServerTransaction, guard_failed
 
-SINCE_EVER = datetime(1970, 1, 1, tzinfo=UTC)
-Holds = Callable[[Data], bool]
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+Predicate = Callable[[Data], bool]
 Change = Callable[[Data], Data]
 
 JSON_CLAIMED = ("trail", "limits", "answers")
@@ -52,7 +52,7 @@ DEFAULTS_OF_ACTIVATIONS: Mapping[str, Any] = {
     "started_at": None,
     "finished_at": None,
 }
-LIVE_TURN: Mapping[str, Any] = {
+NEW_STREAM: Mapping[str, Any] = {
     "epoch": 0,
     "speaker": None,
     "keep": 0,
@@ -63,119 +63,123 @@ LIVE_TURN: Mapping[str, Any] = {
 }
 
 
-def packed(value: Any) -> bytes:
-    """A JSON column, so that nobody shares what he has written."""
+def encode_json(value: Any) -> bytes:
+    """Encode a JSON column, so that rows share no objects."""
     return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)
 
 
-def unpacked(data: bytes | None) -> Any:
-    """What was written into a JSON column."""
+def decode_json(data: bytes | None) -> Any:
+    """Decode a JSON column."""
     return orjson.loads(data) if data is not None else None
 
 
-def anything(_: Data) -> bool:
-    """Whatever it is."""
+def any_row(_: Data) -> bool:
+    """Match every row."""
     return True
 
 
 def by_id(found: tuple[Row, Data]) -> UUID:
-    """Order of activations."""
+    """Sort key: the id of an activation."""
     return found[1]["id"]
 
 
 # -- the run's row ---------------------------------------------------------------------------------------------------
 @twin(run_rows.CREATE)
-def create_run(work: Work, **row: Any) -> int:
-    told = {name: value for name, value in row.items() if not name.startswith(("of_", "has_"))}  # no budgets here
-    kept = {name: packed(value) if name in JSON_OF_RUNS else value for name, value in told.items()}
-    work.insert(
-        work.server["runs"],
+def create_run(tx: ServerTransaction, **row: Any) -> int:
+    columns = {name: value for name, value in row.items() if not name.startswith(("of_", "has_"))}  # without budgets
+    stored = {name: encode_json(value) if name in JSON_OF_RUNS else value for name, value in columns.items()}
+    tx.insert(
+        tx.server["runs"],
         row["id"],
         row["id"],
-        {"created_at": work.server.world.database_time, **DEFAULTS_OF_RUNS, **kept},
+        {"created_at": tx.server.simulation.database_time, **DEFAULTS_OF_RUNS, **stored},
     )
     return 1
 
 
-HIDDEN = ("base", "request")
+INPUT_COLUMNS = ("base", "request")
 
 
 @twin(run_rows.TRY_LOCK)
-def try_lock(work: Work, of_run: UUID) -> list[dict[str, Any]]:
-    row = work.server["runs"].rows.get(of_run)
-    data = work.take(row, anything, skip_locked=True) if row is not None and work.sees(row) is not None else None
-    return [{name: value for name, value in _run(data).items() if name not in HIDDEN}] if data is not None else []
+def try_lock(tx: ServerTransaction, of_run: UUID) -> list[dict[str, Any]]:
+    row = tx.server["runs"].rows.get(of_run)
+    data = tx.lock_row(row, any_row, skip_locked=True) if row is not None and tx.visible(row) is not None else None
+    return (
+        [{name: value for name, value in _run(data).items() if name not in INPUT_COLUMNS}] if data is not None else []
+    )
 
 
 @twin(run_rows.LOCK_WITH_TIMEOUT)
-def lock_soon(work: Work, of_run: UUID) -> list[dict[str, Any]]:
-    row = work.server["runs"].rows.get(of_run)
-    data = work.take(row, anything) if row is not None and work.sees(row) is not None else None
-    return [{name: value for name, value in _run(data).items() if name not in HIDDEN}] if data is not None else []
+def lock_with_timeout(tx: ServerTransaction, of_run: UUID) -> list[dict[str, Any]]:
+    row = tx.server["runs"].rows.get(of_run)
+    data = tx.lock_row(row, any_row) if row is not None and tx.visible(row) is not None else None
+    return (
+        [{name: value for name, value in _run(data).items() if name not in INPUT_COLUMNS}] if data is not None else []
+    )
 
 
 @twin(run_rows.SELECT_INPUTS)
-def given(work: Work, of_run: UUID) -> list[dict[str, Any]]:
-    return [{name: row[name] for name in ("request", "base")} for row in read_run(work, of_run)]
+def select_inputs(tx: ServerTransaction, of_run: UUID) -> list[dict[str, Any]]:
+    return [{name: row[name] for name in ("request", "base")} for row in read_run(tx, of_run)]
 
 
 @twin(run_rows.WAIT_LOCK)
-def wait_lock(work: Work, run_id: UUID) -> list[dict[str, Any]]:
-    row = work.server["runs"].rows.get(run_id)
-    if row is None or work.sees(row) is None or work.take(row, anything) is None:
+def wait_lock(tx: ServerTransaction, run_id: UUID) -> list[dict[str, Any]]:
+    row = tx.server["runs"].rows.get(run_id)
+    if row is None or tx.visible(row) is None or tx.lock_row(row, any_row) is None:
         return []
     return [{"id": run_id}]
 
 
 @twin(transaction.SET_LIMIT)
-def set_limit(work: Work, limit: str, milliseconds: str) -> list[dict[str, Any]]:
+def set_limit(tx: ServerTransaction, limit: str, milliseconds: str) -> list[dict[str, Any]]:
     assert limit == "lock_timeout", limit
-    work.lock_timeout = int(milliseconds) / 1000 or STATEMENT_AT_MOST
+    tx.lock_timeout = int(milliseconds) / 1000 or STATEMENT_TIMEOUT
     return [{"set_config": milliseconds}]
 
 
 def _run(data: Data) -> dict[str, Any]:
-    return {name: unpacked(value) if name in JSON_OF_RUNS else value for name, value in data.items()}
+    return {name: decode_json(value) if name in JSON_OF_RUNS else value for name, value in data.items()}
 
 
-def _seen_run(work: Work, run_id: UUID) -> Data | None:
-    row = work.server["runs"].rows.get(run_id)
-    return work.sees(row) if row is not None else None
+def _seen_run(tx: ServerTransaction, run_id: UUID) -> Data | None:
+    row = tx.server["runs"].rows.get(run_id)
+    return tx.visible(row) if row is not None else None
 
 
 @twin(run_rows.READ)
-def read_run(work: Work, of_run: UUID) -> list[dict[str, Any]]:
-    data = _seen_run(work, of_run)
+def read_run(tx: ServerTransaction, of_run: UUID) -> list[dict[str, Any]]:
+    data = _seen_run(tx, of_run)
     return [_run(data)] if data is not None else []
 
 
 @twin(run_rows.READ_OF_TENANT)
-def read_run_of_tenant(work: Work, of_run: UUID, of_tenant: UUID) -> list[dict[str, Any]]:
-    data = _seen_run(work, of_run)
+def read_run_of_tenant(tx: ServerTransaction, of_run: UUID, of_tenant: UUID) -> list[dict[str, Any]]:
+    data = _seen_run(tx, of_run)
     return [_run(data)] if data is not None and data["tenant_id"] == of_tenant else []
 
 
 @twin(run_rows.TENANT_OF)
-def tenant_of(work: Work, of_run: UUID) -> list[dict[str, Any]]:
-    data = _seen_run(work, of_run)
+def tenant_of(tx: ServerTransaction, of_run: UUID) -> list[dict[str, Any]]:
+    data = _seen_run(tx, of_run)
     return [{"tenant_id": data["tenant_id"]}] if data is not None else []
 
 
-def _change_run(work: Work, run_id: UUID, holds: Holds, **changes: Any) -> int:
-    row = work.server["runs"].rows.get(run_id)
-    seen = work.sees(row) if row is not None else None
-    if row is None or seen is None or not holds(seen):
+def _change_run(tx: ServerTransaction, run_id: UUID, predicate: Predicate, **changes: Any) -> int:
+    row = tx.server["runs"].rows.get(run_id)
+    seen = tx.visible(row) if row is not None else None
+    if row is None or seen is None or not predicate(seen):
         return 0
-    data = work.take(row, holds)
+    data = tx.lock_row(row, predicate)
     if data is None:
         return 0
-    work.put(row, {**data, **changes})
+    tx.put(row, {**data, **changes})
     return 1
 
 
 @twin(decisions.SAVE_RUN)
 def save(
-    work: Work,
+    tx: ServerTransaction,
     of_run: UUID,
     old_revision: int,
     new_status: str,
@@ -193,168 +197,177 @@ def save(
         "revision": old_revision + 1,
         "last_event": new_last_event,
         "turn": new_turn,
-        "state": packed(new_state),
-        "usage": packed(new_usage),
+        "state": encode_json(new_state),
+        "usage": encode_json(new_usage),
         "error": new_error,
-        "expires_at": work.now + form_expiry if is_waiting else None,
+        "expires_at": tx.now + form_expiry if is_waiting else None,
     }
     if is_over:
-        changes["finished_at"] = work.now
-    if _change_run(work, of_run, lambda run: run["revision"] == old_revision, **changes) != 1:
+        changes["finished_at"] = tx.now
+    if _change_run(tx, of_run, lambda run: run["revision"] == old_revision, **changes) != 1:
         raise guard_failed(RowGuard.RUN_UNCHANGED)
     return [{"case": 0}]
 
 
 @twin(decisions.SAVE_CACHED_RUN)
-def save_as_left(
-    work: Work, of_run: UUID, old_revision: int, was_budgeted: bool, **changes: Any
+def save_cached(
+    tx: ServerTransaction, of_run: UUID, old_revision: int, was_budgeted: bool, **changes: Any
 ) -> list[dict[str, Any]]:
-    def is_as_left(run: Data) -> bool:
+    def is_unchanged(run: Data) -> bool:
         return run["revision"] == old_revision and run["budgeted"] == was_budgeted
 
-    row = work.server["runs"].rows.get(of_run)
-    seen = work.sees(row) if row is not None else None
-    is_there = seen is not None and is_as_left(seen)
-    data = work.take(row, is_as_left, skip_locked=True) if row and is_there else None
+    row = tx.server["runs"].rows.get(of_run)
+    seen = tx.visible(row) if row is not None else None
+    is_there = seen is not None and is_unchanged(seen)
+    data = tx.lock_row(row, is_unchanged, skip_locked=True) if row and is_there else None
     if data is None:
-        work.server.world.count("a run had moved on")
+        tx.server.simulation.count("cached run was stale")
         raise guard_failed(RowGuard.CACHE_FRESH)
-    return save(work, of_run, old_revision, **changes)
+    return save(tx, of_run, old_revision, **changes)
 
 
 @twin(run_rows.MARK_CANCELLED)
-def ask(work: Work, run_id: UUID) -> int:
-    return _change_run(work, run_id, anything, asked="cancel")
+def mark_cancelled(tx: ServerTransaction, run_id: UUID) -> int:
+    return _change_run(tx, run_id, any_row, asked="cancel")
 
 
 @twin(budgets.FLAG)
-def mark(work: Work, run_id: UUID, tenant_id: UUID) -> int:
-    return _change_run(work, run_id, lambda run: run["tenant_id"] == tenant_id, budgeted=True)
+def flag_budget(tx: ServerTransaction, run_id: UUID, tenant_id: UUID) -> int:
+    return _change_run(tx, run_id, lambda run: run["tenant_id"] == tenant_id, budgeted=True)
 
 
 @twin(run_rows.SET_BASELINE)
-def put_base(work: Work, of_run: UUID, new_base: Any, new_previous: UUID | None, new_upto: int) -> int:
-    changes = {"base": packed(new_base), "previous_run": new_previous, "history_upto": new_upto}
-    return _change_run(work, of_run, anything, **changes, started_at=work.now)
+def set_baseline(tx: ServerTransaction, of_run: UUID, new_base: Any, new_previous: UUID | None, new_upto: int) -> int:
+    changes = {"base": encode_json(new_base), "previous_run": new_previous, "history_upto": new_upto}
+    return _change_run(tx, of_run, any_row, **changes, started_at=tx.now)
 
 
 @twin(run_rows.NEXT_TURN)
-def next_turn(work: Work, of_run: UUID, new_request: Any, new_message: UUID, new_upto: int, new_first: int) -> int:
-    changes = {"request": packed(new_request), "message_id": new_message}
-    return _change_run(work, of_run, anything, **changes, history_upto=new_upto, first_event=new_first)
+def next_turn(
+    tx: ServerTransaction, of_run: UUID, new_request: Any, new_message: UUID, new_upto: int, new_first: int
+) -> int:
+    changes = {"request": encode_json(new_request), "message_id": new_message}
+    return _change_run(tx, of_run, any_row, **changes, history_upto=new_upto, first_event=new_first)
 
 
-# -- activations, as a fold writes them ------------------------------------------------------------------------------
+# -- activations, as an advance writes them ---------------------------------------------------------------------------
 @twin(new_activations.ACTIVATE)
-def activate(work: Work, **row: Any) -> int:
-    kept = {**row, "trail": packed(row["trail"]), "limits": packed(row["limits"])}
-    work.insert(
-        work.server["activations"],
+def activate(tx: ServerTransaction, **row: Any) -> int:
+    stored = {**row, "trail": encode_json(row["trail"]), "limits": encode_json(row["limits"])}
+    tx.insert(
+        tx.server["activations"],
         (row["run_id"], row["id"]),
         row["run_id"],
-        {**DEFAULTS_OF_ACTIVATIONS, "not_before": SINCE_EVER, "hinted_at": work.now, "created_at": work.now, **kept},
+        {**DEFAULTS_OF_ACTIVATIONS, "not_before": EPOCH, "hinted_at": tx.now, "created_at": tx.now, **stored},
     )
     return 1
 
 
 @twin(new_activations.ACTIVATE_MANY)
-def activate_many(work: Work, run_id: UUID, revision: int, **columns: list[Any]) -> int:
+def activate_many(tx: ServerTransaction, run_id: UUID, revision: int, **columns: list[Any]) -> int:
     for values in zip(*columns.values(), strict=True):
         row = dict(zip(columns, values, strict=True))
-        read = {name: unpacked(row[name].encode()) if row[name] is not None else None for name in ("trail", "limits")}
-        activate(work, run_id=run_id, activated_rev=revision, **{**row, **read})
+        read = {
+            name: decode_json(row[name].encode()) if row[name] is not None else None for name in ("trail", "limits")
+        }
+        activate(tx, run_id=run_id, activated_rev=revision, **{**row, **read})
     return len(columns["id"])
 
 
 @twin(new_activations.ACTIVATE_CLAIMED)
-def activate_taken(work: Work, lease: timedelta, **row: Any) -> int:
-    return activate(work, **row, attempt=1, lease_until=work.now + lease, started_at=work.now)
+def activate_claimed(tx: ServerTransaction, lease: timedelta, **row: Any) -> int:
+    return activate(tx, **row, attempt=1, lease_until=tx.now + lease, started_at=tx.now)
 
 
 MOVABLE = ("reported", "saying", "open", "waiting")
 
 
 @twin(decisions.MOVE)
-def move(work: Work, run_id: UUID, revision: int, ids: list[UUID], statuses: list[str]) -> list[dict[str, Any]]:
-    table, hit = work.server["activations"], 0
+def move(
+    tx: ServerTransaction, run_id: UUID, revision: int, ids: list[UUID], statuses: list[str]
+) -> list[dict[str, Any]]:
+    table, hit = tx.server["activations"], 0
     found = [(table.rows.get((run_id, each)), status) for each, status in zip(ids, statuses, strict=True)]
     for row, status in found:
-        data = work.take(row, lambda a: a["status"] in MOVABLE) if row is not None else None
+        data = tx.lock_row(row, lambda a: a["status"] in MOVABLE) if row is not None else None
         if row is not None and data is not None:
-            work.put(row, {**data, "status": status, "folded_rev": revision})
+            tx.put(row, {**data, "status": status, "folded_rev": revision})
             hit += 1
     if hit != len(ids):
         raise guard_failed(RowGuard.ACTIVATIONS_UNCHANGED)
     return [{"case": 0}]
 
 
-def _again(work: Work, run_id: UUID, ids: list[UUID], **changes: Any) -> list[dict[str, Any]]:
-    table, hit = work.server["activations"], list[dict[str, Any]]()
+def _make_ready(tx: ServerTransaction, run_id: UUID, ids: list[UUID], **changes: Any) -> list[dict[str, Any]]:
+    table, hit = tx.server["activations"], list[dict[str, Any]]()
     for each in ids:
         row = table.rows.get((run_id, each))
-        data = work.take(row, lambda a: a["status"] == "ready") if row is not None else None
+        data = tx.lock_row(row, lambda a: a["status"] == "ready") if row is not None else None
         if row is not None and data is not None:
             fresh = {"status": "ready", "lease_id": None, "lease_until": None}
-            work.put(row, {**data, **fresh, "not_before": SINCE_EVER, "hinted_at": work.now, **changes})
+            tx.put(row, {**data, **fresh, "not_before": EPOCH, "hinted_at": tx.now, **changes})
             hit.append({"id": data["id"], "component": data["component"]})
     return hit
 
 
 @twin(decisions.RETRY)
-def retry(work: Work, run_id: UUID, ids: list[UUID]) -> list[dict[str, Any]]:
-    return _again(work, run_id, ids, outcome=None)
+def retry(tx: ServerTransaction, run_id: UUID, ids: list[UUID]) -> list[dict[str, Any]]:
+    return _make_ready(tx, run_id, ids, outcome=None)
 
 
 @twin(decisions.POSTPONE)
-def postpone(work: Work, run_id: UUID, ids: list[UUID], seconds: list[float]) -> int:
-    later = [work.now + timedelta(seconds=each) for each in seconds]
+def postpone(tx: ServerTransaction, run_id: UUID, ids: list[UUID], seconds: list[float]) -> int:
+    later = [tx.now + timedelta(seconds=each) for each in seconds]
     return sum(
-        len(_again(work, run_id, [each], not_before=due, hinted_at=None)) for each, due in zip(ids, later, strict=True)
+        len(_make_ready(tx, run_id, [each], not_before=due, hinted_at=None))
+        for each, due in zip(ids, later, strict=True)
     )
 
 
 @twin(decisions.ANSWER)
-def answer(work: Work, run_id: UUID, ids: list[UUID], answers: Any) -> list[dict[str, Any]]:
-    return _again(work, run_id, ids, answers=packed(answers))
+def answer(tx: ServerTransaction, run_id: UUID, ids: list[UUID], answers: Any) -> list[dict[str, Any]]:
+    return _make_ready(tx, run_id, ids, answers=encode_json(answers))
 
 
 @twin(new_activations.PROMOTE)
-def promote(work: Work, run_id: UUID, most: int) -> list[dict[str, Any]]:
-    found = work.found(work.server["activations"], run_id, lambda a: a["status"] == "queued")
+def promote(tx: ServerTransaction, run_id: UUID, most: int) -> list[dict[str, Any]]:
+    found = tx.find_rows(tx.server["activations"], run_id, lambda a: a["status"] == "queued")
     hit: list[dict[str, Any]] = []
     for row, _ in sorted(found, key=lambda each: each[1]["place"])[:most]:
-        data = work.take(row, anything)
+        data = tx.lock_row(row, any_row)
         if data is not None:
-            work.put(row, {**data, "status": "ready", "not_before": SINCE_EVER, "hinted_at": work.now})
+            tx.put(row, {**data, "status": "ready", "not_before": EPOCH, "hinted_at": tx.now})
             hit.append({"id": data["id"], "component": data["component"]})
     return hit
 
 
 @twin(new_activations.PROMOTE_CLAIMED)
-def promote_taken(work: Work, run_id: UUID, lease_id: UUID, lease: timedelta, worker: str) -> list[dict[str, Any]]:
-    found = work.found(work.server["activations"], run_id, lambda a: a["status"] == "queued")
+def promote_claimed(
+    tx: ServerTransaction, run_id: UUID, lease_id: UUID, lease: timedelta, worker: str
+) -> list[dict[str, Any]]:
+    found = tx.find_rows(tx.server["activations"], run_id, lambda a: a["status"] == "queued")
     for row, _ in sorted(found, key=lambda each: each[1]["place"])[:1]:
-        data = work.take(row, anything)
+        data = tx.lock_row(row, any_row)
         if data is not None:
             new: Data = {
                 **data,
                 "status": "running",
                 "attempt": data["attempt"] + 1,
                 "lease_id": lease_id,
-                "lease_until": work.now + lease,
+                "lease_until": tx.now + lease,
                 "worker": worker,
-                "started_at": work.now,
-                "not_before": SINCE_EVER,
-                "hinted_at": work.now,
+                "started_at": tx.now,
+                "not_before": EPOCH,
+                "hinted_at": tx.now,
             }
-            work.put(row, new)
-            return [{name: unpacked(new[name]) if name in JSON_CLAIMED else new[name] for name in CLAIM_COLUMNS}]
+            tx.put(row, new)
+            return [{name: decode_json(new[name]) if name in JSON_CLAIMED else new[name] for name in CLAIM_COLUMNS}]
     return []
 
 
 @twin(run_rows.CLOSE)
-def close(work: Work, run_id: UUID, revision: int, wave: int, all: bool) -> int:  # noqa: A002 (its name there)
-    def holds(a: Data) -> bool:
+def close(tx: ServerTransaction, run_id: UUID, revision: int, wave: int, all: bool) -> int:  # noqa: A002 (its name there)
+    def predicate(a: Data) -> bool:
         status = a["status"]
         if status not in ("queued", "ready", "waiting", "saying", "open"):
             return False
@@ -362,53 +375,53 @@ def close(work: Work, run_id: UUID, revision: int, wave: int, all: bool) -> int:
             return False
         return status != "open" or all
 
-    return _change_all(work, run_id, holds, status="closed", folded_rev=revision)
+    return _change_all(tx, run_id, predicate, status="closed", folded_rev=revision)
 
 
-def _change_all(work: Work, run_id: UUID, holds: Holds, **changes: Any) -> int:
+def _change_all(tx: ServerTransaction, run_id: UUID, predicate: Predicate, **changes: Any) -> int:
     hit = 0
-    for row, _ in sorted(work.found(work.server["activations"], run_id, holds), key=by_id):
-        data = work.take(row, holds)
+    for row, _ in sorted(tx.find_rows(tx.server["activations"], run_id, predicate), key=by_id):
+        data = tx.lock_row(row, predicate)
         if data is not None:
-            work.put(row, {**data, **changes})
+            tx.put(row, {**data, **changes})
             hit += 1
     return hit
 
 
 @twin(run_rows.REQUEST_CANCEL)
-def call_off(work: Work, run_id: UUID) -> int:
-    return _change_all(work, run_id, lambda a: a["status"] == "running" and not a["called_off"], called_off=True)
+def request_cancel(tx: ServerTransaction, run_id: UUID) -> int:
+    return _change_all(tx, run_id, lambda a: a["status"] == "running" and not a["called_off"], called_off=True)
 
 
 @twin(decisions.CANCEL_ITEMS)
-def call_off_items(work: Work, run_id: UUID, entry: str, item: int) -> int:
-    def holds(a: Data) -> bool:
+def cancel_items(tx: ServerTransaction, run_id: UUID, entry: str, item: int) -> int:
+    def predicate(a: Data) -> bool:
         if a["status"] != "running" or not a["scope"].startswith(f"{entry}."):
             return False
         return int(a["scope"][len(entry) + 1 :].split("/")[0]) > item
 
-    outcome = packed({"is": "Failed", "error": "An earlier item has failed.", "code": "called_off", "used": {}})
-    return _change_all(work, run_id, holds, called_off=True, status="reported", finished_at=work.now, outcome=outcome)
+    outcome = encode_json({"is": "Failed", "error": "An earlier item has failed.", "code": "called_off", "used": {}})
+    return _change_all(tx, run_id, predicate, called_off=True, status="reported", finished_at=tx.now, outcome=outcome)
 
 
 @twin(run_rows.CLOSE_ALL)
-def close_all(work: Work, run_id: UUID, revision: int) -> list[dict[str, Any]]:
-    found = work.found(work.server["activations"], run_id, lambda a: a["status"] not in ("done", "closed"))
-    was: list[dict[str, Any]] = []
+def close_all(tx: ServerTransaction, run_id: UUID, revision: int) -> list[dict[str, Any]]:
+    found = tx.find_rows(tx.server["activations"], run_id, lambda a: a["status"] not in ("done", "closed"))
+    closed: list[dict[str, Any]] = []
     for row, _ in sorted(found, key=by_id):
-        data = work.take(row, lambda a: a["status"] not in ("done", "closed"))
+        data = tx.lock_row(row, lambda a: a["status"] not in ("done", "closed"))
         if data is not None:
-            was.append({"status": data["status"]})
-            work.put(row, {**data, "status": "closed", "folded_rev": revision, "called_off": True})
-    return was
+            closed.append({"status": data["status"]})
+            tx.put(row, {**data, "status": "closed", "folded_rev": revision, "called_off": True})
+    return closed
 
 
 @twin(run_rows.COUNT_OPEN)
-def busy(work: Work, run_id: UUID) -> list[dict[str, Any]]:
+def count_open(tx: ServerTransaction, run_id: UUID) -> list[dict[str, Any]]:
     found = [
         data["status"]
-        for _, data in work.found(
-            work.server["activations"], run_id, lambda a: a["status"] in ("queued", "ready", "running", "reported")
+        for _, data in tx.find_rows(
+            tx.server["activations"], run_id, lambda a: a["status"] in ("queued", "ready", "running", "reported")
         )
     ]
     queued = found.count("queued")
@@ -417,74 +430,74 @@ def busy(work: Work, run_id: UUID) -> list[dict[str, Any]]:
 
 # -- scopes ----------------------------------------------------------------------------------------------------------
 @twin(scopes.SCOPES)
-def all_scopes(work: Work, of_run: UUID) -> list[dict[str, Any]]:
-    found = work.found(work.server["scopes"], of_run, anything)
-    return [{"key": data["key"], "state": unpacked(data["state"])} for _, data in found]
+def all_scopes(tx: ServerTransaction, of_run: UUID) -> list[dict[str, Any]]:
+    found = tx.find_rows(tx.server["scopes"], of_run, any_row)
+    return [{"key": data["key"], "state": decode_json(data["state"])} for _, data in found]
 
 
 @twin(scopes.SCOPES_BY_KEY)
-def named_scopes(work: Work, of_run: UUID, keys: list[str]) -> list[dict[str, Any]]:
-    found = work.found(work.server["scopes"], of_run, lambda scope: scope["key"] in keys)
-    return [{"key": data["key"], "state": unpacked(data["state"])} for _, data in found]
+def scopes_by_key(tx: ServerTransaction, of_run: UUID, keys: list[str]) -> list[dict[str, Any]]:
+    found = tx.find_rows(tx.server["scopes"], of_run, lambda scope: scope["key"] in keys)
+    return [{"key": data["key"], "state": decode_json(data["state"])} for _, data in found]
 
 
 @twin(scopes.PUT_SCOPE)
-def put_scope(work: Work, run_id: UUID, key: str, state: Any) -> int:
-    data = {"run_id": run_id, "key": key, "state": packed(state)}
-    work.upsert(work.server["scopes"], (run_id, key), run_id, data, lambda _: data)
+def put_scope(tx: ServerTransaction, run_id: UUID, key: str, state: Any) -> int:
+    data = {"run_id": run_id, "key": key, "state": encode_json(state)}
+    tx.upsert(tx.server["scopes"], (run_id, key), run_id, data, lambda _: data)
     return 1
 
 
 @twin(scopes.DROP_SCOPES)
-def drop_scopes(work: Work, of_run: UUID) -> int:
-    return _drop(work, of_run, anything)
+def drop_scopes(tx: ServerTransaction, of_run: UUID) -> int:
+    return _drop(tx, of_run, any_row)
 
 
 @twin(scopes.DROP_SCOPE)
-def drop_scope(work: Work, of_run: UUID, of_key: str) -> int:
-    return _drop(work, of_run, lambda scope: scope["key"] == of_key)
+def drop_scope(tx: ServerTransaction, of_run: UUID, of_key: str) -> int:
+    return _drop(tx, of_run, lambda scope: scope["key"] == of_key)
 
 
-def _drop(work: Work, run_id: UUID, holds: Holds) -> int:
+def _drop(tx: ServerTransaction, run_id: UUID, predicate: Predicate) -> int:
     hit = 0
-    for row, _ in work.found(work.server["scopes"], run_id, holds):
-        if work.take(row, holds) is not None:
-            work.put(row, None)
+    for row, _ in tx.find_rows(tx.server["scopes"], run_id, predicate):
+        if tx.lock_row(row, predicate) is not None:
+            tx.put(row, None)
             hit += 1
     return hit
 
 
 @twin(scopes.MARK_NOT_APPLIED)
-def hide(work: Work, run_id: UUID, prefix: str, shown: int) -> int:
-    def holds(a: Data) -> bool:
+def mark_not_applied(tx: ServerTransaction, run_id: UUID, prefix: str, shown: int) -> int:
+    def predicate(a: Data) -> bool:
         rest = a["scope"][len(prefix) :]
         return a["scope"].startswith(prefix) and rest.isdigit() and int(rest) > shown
 
-    return _change_all(work, run_id, holds, folded_rev=None)
+    return _change_all(tx, run_id, predicate, folded_rev=None)
 
 
 @twin(scopes.LAST_SCOPE)
-def last_scope(work: Work, run_id: UUID, node_id: str) -> list[dict[str, Any]]:
-    def holds(a: Data) -> bool:
+def last_scope(tx: ServerTransaction, run_id: UUID, node_id: str) -> list[dict[str, Any]]:
+    def predicate(a: Data) -> bool:
         return a["node_id"] == node_id and (a["folded_rev"] is not None or a["status"] not in ("done", "closed"))
 
-    found = [data for _, data in work.found(work.server["activations"], run_id, holds)]
+    found = [data for _, data in tx.find_rows(tx.server["activations"], run_id, predicate)]
     last = max(found, key=lambda a: a["place"], default=None)
     return [{"scope": last["scope"]}] if last is not None else []
 
 
 @twin(scopes.NODE_OF)
-def node_of(work: Work, run_id: UUID, activation_id: UUID) -> list[dict[str, Any]]:
-    row = work.server["activations"].rows.get((run_id, activation_id))
-    data = work.sees(row) if row is not None else None
+def node_of(tx: ServerTransaction, run_id: UUID, activation_id: UUID) -> list[dict[str, Any]]:
+    row = tx.server["activations"].rows.get((run_id, activation_id))
+    data = tx.visible(row) if row is not None else None
     return [{"node_id": data["node_id"]}] if data is not None else []
 
 
-# -- events and turns ------------------------------------------------------------------------------------------------
-def append_some(work: Work, **rows: Any) -> int:
+# -- events and message streams -------------------------------------------------------------------------------------
+def append_some(tx: ServerTransaction, **rows: Any) -> int:
     places = sorted({int(name.rpartition("_")[2]) for name in rows})
     for place in places:
-        append(work, **{name.rpartition("_")[0]: value for name, value in rows.items() if name.endswith(f"_{place}")})
+        append(tx, **{name.rpartition("_")[0]: value for name, value in rows.items() if name.endswith(f"_{place}")})
     return len(places)
 
 
@@ -493,99 +506,101 @@ for _some in events.APPEND_SOME:
 
 
 @twin(events.APPEND_MANY)
-def append_many(work: Work, run_id: UUID, **columns: list[Any]) -> int:
+def append_many(tx: ServerTransaction, run_id: UUID, **columns: list[Any]) -> int:
     for values in zip(*columns.values(), strict=True):
         row = dict(zip(columns, values, strict=True))
-        append(work, run_id=run_id, **{**row, "body": unpacked(row["body"].encode())})
+        append(tx, run_id=run_id, **{**row, "body": decode_json(row["body"].encode())})
     return len(columns["number"])
 
 
 @twin(events.APPEND)
-def append(work: Work, **row: Any) -> int:
-    kept = {**row, "body": packed(row["body"]), "created_at": work.now}
-    work.insert(work.server["run_events"], (row["run_id"], row["number"]), row["run_id"], kept)
+def append(tx: ServerTransaction, **row: Any) -> int:
+    stored = {**row, "body": encode_json(row["body"]), "created_at": tx.now}
+    tx.insert(tx.server["run_events"], (row["run_id"], row["number"]), row["run_id"], stored)
     return 1
 
 
-def _put_turn(work: Work, run_id: UUID, turn: UUID, new: Mapping[str, Any], change: Mapping[str, Any]) -> Data:
-    fresh = {"run_id": run_id, "id": turn, **LIVE_TURN, **new}
-    return work.upsert(work.server["turns"], (run_id, turn), run_id, fresh, lambda old: {**old, **change})
+def _put_stream(
+    tx: ServerTransaction, run_id: UUID, turn: UUID, new: Mapping[str, Any], change: Mapping[str, Any]
+) -> Data:
+    fresh = {"run_id": run_id, "id": turn, **NEW_STREAM, **new}
+    return tx.upsert(tx.server["turns"], (run_id, turn), run_id, fresh, lambda old: {**old, **change})
 
 
-def _change_turn(work: Work, run_id: UUID, turn: UUID, holds: Holds, change: Change) -> int:
-    row = work.server["turns"].rows.get((run_id, turn))
-    seen = work.sees(row) if row is not None else None
-    if row is None or seen is None or not holds(seen):
+def _change_stream(tx: ServerTransaction, run_id: UUID, turn: UUID, predicate: Predicate, change: Change) -> int:
+    row = tx.server["turns"].rows.get((run_id, turn))
+    seen = tx.visible(row) if row is not None else None
+    if row is None or seen is None or not predicate(seen):
         return 0
-    data = work.take(row, holds)
+    data = tx.lock_row(row, predicate)
     if data is None:
         return 0
-    work.put(row, {**data, **change(data)})
+    tx.put(row, {**data, **change(data)})
     return 1
 
 
 @twin(message_streams.CLAIM)
-def take(work: Work, run_id: UUID, turn: UUID, node_id: str, lease_id: UUID) -> list[dict[str, Any]]:
+def claim_stream(tx: ServerTransaction, run_id: UUID, turn: UUID, node_id: str, lease_id: UUID) -> list[dict[str, Any]]:
     new = {"node_id": node_id, "speaker": lease_id}
-    data = _put_turn(work, run_id, turn, new, {"speaker": lease_id})
+    data = _put_stream(tx, run_id, turn, new, {"speaker": lease_id})
     return [{name: data[name] for name in ("epoch", "text", "keep")}]
 
 
 @twin(message_streams.WRITE)
-def write(work: Work, run_id: UUID, turn: UUID, lease_id: UUID, epoch: int, said: str) -> int:
-    def holds(t: Data) -> bool:
+def write_stream(tx: ServerTransaction, run_id: UUID, turn: UUID, lease_id: UUID, epoch: int, said: str) -> int:
+    def predicate(t: Data) -> bool:
         return t["speaker"] == lease_id and t["epoch"] == epoch and t["closed_at"] is None
 
-    return _change_turn(work, run_id, turn, holds, lambda _: {"text": said})
+    return _change_stream(tx, run_id, turn, predicate, lambda _: {"text": said})
 
 
 @twin(message_streams.OPEN)
-def open_turn(work: Work, run_id: UUID, turn: UUID, node_id: str, number: int) -> int:
+def open_stream(tx: ServerTransaction, run_id: UUID, turn: UUID, node_id: str, number: int) -> int:
     at = {"opened_at": number, "epoch_at": number}
-    _put_turn(work, run_id, turn, {"node_id": node_id, **at}, {**at, "closed_at": None})
+    _put_stream(tx, run_id, turn, {"node_id": node_id, **at}, {**at, "closed_at": None})
     return 1
 
 
 @twin(message_streams.CLOSE)
-def close_turn(work: Work, run_id: UUID, turn: UUID, number: int) -> int:
-    return _change_turn(work, run_id, turn, anything, lambda _: {"closed_at": number})
+def close_stream(tx: ServerTransaction, run_id: UUID, turn: UUID, number: int) -> int:
+    return _change_stream(tx, run_id, turn, any_row, lambda _: {"closed_at": number})
 
 
 @twin(message_streams.TRUNCATE)
-def take_back(work: Work, run_id: UUID, turn: UUID, number: int | None) -> int:
+def truncate_stream(tx: ServerTransaction, run_id: UUID, turn: UUID, number: int | None) -> int:
     def change(t: Data) -> dict[str, Any]:
         at = number if number is not None else t["epoch_at"]
         return {"epoch": t["epoch"] + 1, "text": t["text"][: t["keep"]], "epoch_at": at}
 
-    return _change_turn(work, run_id, turn, anything, change)
+    return _change_stream(tx, run_id, turn, any_row, change)
 
 
 @twin(message_streams.PUT_TEXT)
-def put_text(work: Work, run_id: UUID, turn: UUID, node_id: str, said: str) -> int:
-    _put_turn(work, run_id, turn, {"node_id": node_id, "text": said}, {"text": said})
+def put_text(tx: ServerTransaction, run_id: UUID, turn: UUID, node_id: str, said: str) -> int:
+    _put_stream(tx, run_id, turn, {"node_id": node_id, "text": said}, {"text": said})
     return 1
 
 
 # -- conversations, and the versions they are on ---------------------------------------------------------------------
 @twin(versions.LOCK)
-def hold_version(work: Work, tenant_id: UUID, canvas_id: UUID, version_id: UUID) -> list[dict[str, Any]]:
-    if version_id in work.server.versions_gone:
+def lock_version(tx: ServerTransaction, tenant_id: UUID, canvas_id: UUID, version_id: UUID) -> list[dict[str, Any]]:
+    if version_id in tx.server.deleted_versions:
         raise guard_failed(RowGuard.VERSION_EXISTS)
     return [{"id": version_id}]
 
 
 @twin(conversations.INSERT)
-def create_conversation(work: Work, **row: Any) -> int:
+def create_conversation(tx: ServerTransaction, **row: Any) -> int:
     fresh = {"active_run": None, "last_run": None, "has_queue": False, "messages": 0, "rounds": 0, "error": ""}
-    at = {"created_at": work.now, "updated_at": work.now}
-    work.insert(work.server["conversations"], row["id"], None, {**row, **fresh, **at})
+    at = {"created_at": tx.now, "updated_at": tx.now}
+    tx.insert(tx.server["conversations"], row["id"], None, {**row, **fresh, **at})
     return 1
 
 
 @twin(conversations.CONVERSATION)
-def conversation(work: Work, tenant_id: UUID, conversation_id: UUID) -> list[dict[str, Any]]:
-    row = work.server["conversations"].rows.get(conversation_id)
-    data = work.sees(row) if row is not None else None
+def conversation(tx: ServerTransaction, tenant_id: UUID, conversation_id: UUID) -> list[dict[str, Any]]:
+    row = tx.server["conversations"].rows.get(conversation_id)
+    data = tx.visible(row) if row is not None else None
     if data is None or data["tenant_id"] != tenant_id:
         return []
     shown = {name: value for name, value in data.items() if name != "has_queue"}
@@ -593,45 +608,47 @@ def conversation(work: Work, tenant_id: UUID, conversation_id: UUID) -> list[dic
 
 
 @twin(conversation_runs.LOCK)
-def lock_conversation(work: Work, of_conversation: UUID, of_tenant: UUID) -> list[dict[str, Any]]:
-    row = work.server["conversations"].rows.get(of_conversation)
-    data = work.take(row, lambda c: c["tenant_id"] == of_tenant) if row is not None else None
+def lock_conversation(tx: ServerTransaction, of_conversation: UUID, of_tenant: UUID) -> list[dict[str, Any]]:
+    row = tx.server["conversations"].rows.get(of_conversation)
+    data = tx.lock_row(row, lambda c: c["tenant_id"] == of_tenant) if row is not None else None
     return [dict(data)] if data is not None else []
 
 
-def _change_conversation(work: Work, conversation_id: UUID, holds: Holds, change: Change) -> Data | None:
-    row = work.server["conversations"].rows.get(conversation_id)
-    seen = work.sees(row) if row is not None else None
-    if row is None or seen is None or not holds(seen):
+def _change_conversation(
+    tx: ServerTransaction, conversation_id: UUID, predicate: Predicate, change: Change
+) -> Data | None:
+    row = tx.server["conversations"].rows.get(conversation_id)
+    seen = tx.visible(row) if row is not None else None
+    if row is None or seen is None or not predicate(seen):
         return None
-    data = work.take(row, holds)
+    data = tx.lock_row(row, predicate)
     if data is None:
         return None
-    new = {**data, **change(data), "updated_at": work.now}
-    work.put(row, new)
+    new = {**data, **change(data), "updated_at": tx.now}
+    tx.put(row, new)
     return new
 
 
 @twin(conversation_runs.SET_ACTIVE_RUN)
-def occupy(work: Work, run_id: UUID, conversation_id: UUID) -> int:
-    def holds(c: Data) -> bool:
+def set_active_run(tx: ServerTransaction, run_id: UUID, conversation_id: UUID) -> int:
+    def predicate(c: Data) -> bool:
         return c["active_run"] in (None, run_id)
 
-    changed = _change_conversation(work, conversation_id, holds, lambda _: {"active_run": run_id, "last_run": run_id})
+    changed = _change_conversation(tx, conversation_id, predicate, lambda _: {"active_run": run_id, "last_run": run_id})
     return int(changed is not None)
 
 
 @twin(conversation_runs.COUNT_MESSAGE)
-def count_message(work: Work, conversation_id: UUID) -> list[dict[str, Any]]:
-    changed = _change_conversation(work, conversation_id, anything, lambda c: {"messages": c["messages"] + 1})
+def count_message(tx: ServerTransaction, conversation_id: UUID) -> list[dict[str, Any]]:
+    changed = _change_conversation(tx, conversation_id, any_row, lambda c: {"messages": c["messages"] + 1})
     return [{"messages": changed["messages"], "has_queue": changed["has_queue"]}] if changed is not None else []
 
 
 @twin(conversation_runs.PUT_MESSAGE)
-def put_message(work: Work, **row: Any) -> int:
-    fresh = {"run_id": None, "content": None, "activation_id": None, "node_id": None, "created_at": work.now}
-    work.insert(
-        work.server["conversation_messages"],
+def put_message(tx: ServerTransaction, **row: Any) -> int:
+    fresh = {"run_id": None, "content": None, "activation_id": None, "node_id": None, "created_at": tx.now}
+    tx.insert(
+        tx.server["conversation_messages"],
         (row["conversation_id"], row["number"]),
         row["conversation_id"],
         {**fresh, **row},
@@ -640,34 +657,34 @@ def put_message(work: Work, **row: Any) -> int:
 
 
 @twin(conversation_runs.LOCK_QUEUE)
-def hold(work: Work, conversation_id: UUID) -> list[dict[str, Any]]:
-    row = work.server["conversations"].rows.get(conversation_id)
-    seen = work.sees(row) if row is not None else None
-    data = work.take(row, anything) if row is not None and seen is not None else None
+def lock_queue(tx: ServerTransaction, conversation_id: UUID) -> list[dict[str, Any]]:
+    row = tx.server["conversations"].rows.get(conversation_id)
+    seen = tx.visible(row) if row is not None else None
+    data = tx.lock_row(row, any_row) if row is not None and seen is not None else None
     return [{"id": data["id"], "has_queue": data["has_queue"]}] if data is not None else []
 
 
 @twin(conversation_runs.SET_HAS_QUEUE)
-def queue(work: Work, conversation_id: UUID) -> int:
-    changed = _change_conversation(work, conversation_id, lambda c: not c["has_queue"], lambda _: {"has_queue": True})
+def set_has_queue(tx: ServerTransaction, conversation_id: UUID) -> int:
+    changed = _change_conversation(tx, conversation_id, lambda c: not c["has_queue"], lambda _: {"has_queue": True})
     return int(changed is not None)
 
 
-def _runs_of(work: Work, conversation_id: UUID, statuses: tuple[str, ...]) -> list[Data]:
+def _runs_of(tx: ServerTransaction, conversation_id: UUID, statuses: tuple[str, ...]) -> list[Data]:
     return [
         data
-        for data in map(work.sees, work.server["runs"].rows.values())
+        for data in map(tx.visible, tx.server["runs"].rows.values())
         if data is not None and data["conversation_id"] == conversation_id and data["status"] in statuses
     ]
 
 
 @twin(conversation_runs.NEXT_QUEUED)
-def next_queued(work: Work, conversation_id: UUID) -> list[dict[str, Any]]:
-    queued = _runs_of(work, conversation_id, ("queued",))
+def next_queued(tx: ServerTransaction, conversation_id: UUID) -> list[dict[str, Any]]:
+    queued = _runs_of(tx, conversation_id, ("queued",))
     interrupting = [
         run
         for run in queued
-        if unpacked(run["request"]).get("options", {}).get(conversation_runs.ON_BUSY) == "interrupt"
+        if decode_json(run["request"]).get("options", {}).get(conversation_runs.ON_BUSY) == "interrupt"
     ]
     first = max(interrupting, key=lambda run: run["created_at"], default=None)
     first = first or min(queued, key=lambda run: (run["created_at"], run["id"]), default=None)
@@ -675,15 +692,15 @@ def next_queued(work: Work, conversation_id: UUID) -> list[dict[str, Any]]:
 
 
 @twin(conversation_runs.OPEN_RUNS)
-def not_over(work: Work, conversation_id: UUID) -> list[dict[str, Any]]:
-    found = _runs_of(work, conversation_id, ("queued", "running", "waiting", "stopping"))
+def open_runs_of(tx: ServerTransaction, conversation_id: UUID) -> list[dict[str, Any]]:
+    found = _runs_of(tx, conversation_id, ("queued", "running", "waiting", "stopping"))
     found.sort(key=lambda run: (run["created_at"], run["id"]), reverse=True)
     return [{"id": run["id"]} for run in found]
 
 
 @twin(conversation_runs.RELEASE)
 def release(
-    work: Work,
+    tx: ServerTransaction,
     conversation_id: UUID,
     run_id: UUID,
     next_run: UUID | None,
@@ -692,7 +709,7 @@ def release(
     error: str,
 ) -> int:
     changed = _change_conversation(
-        work,
+        tx,
         conversation_id,
         lambda c: c["active_run"] == run_id,
         lambda c: {
@@ -707,23 +724,23 @@ def release(
 
 # -- idempotency -----------------------------------------------------------------------------------------------------
 @twin(idempotency.CLAIM)
-def claim_key(work: Work, tenant_id: UUID, route: str, key: str, **offered: Any) -> list[dict[str, Any]]:
-    """A key's first request writes it; later ones find it, for a day."""
-    row = work.server["idempotency_keys"].row((tenant_id, route, key))
-    if row.holder is not None and row.holder is not work:
-        work.wait_for(row)
-    old = work.sees(row)
-    if old is not None and old["created_at"] >= work.now - idempotency.KEY_LIFETIME:
+def claim_key(tx: ServerTransaction, tenant_id: UUID, route: str, key: str, **offered: Any) -> list[dict[str, Any]]:
+    """Store the key of the first request; later requests find it for a day."""
+    row = tx.server["idempotency_keys"].row((tenant_id, route, key))
+    if row.holder is not None and row.holder is not tx:
+        tx.wait_for(row)
+    old = tx.visible(row)
+    if old is not None and old["created_at"] >= tx.now - idempotency.KEY_LIFETIME:
         return []
-    kept = {**offered, "reply": packed(offered["reply"]), "created_at": work.now}
-    work.put(row, {"tenant_id": tenant_id, "route": route, "key": key, **kept})
+    stored = {**offered, "reply": encode_json(offered["reply"]), "created_at": tx.now}
+    tx.put(row, {"tenant_id": tenant_id, "route": route, "key": key, **stored})
     return [{"key": key}]
 
 
 @twin(idempotency.FIRST)
-def first_of_key(work: Work, of_tenant: UUID, of_route: str, of_key: str) -> list[dict[str, Any]]:
-    row = work.server["idempotency_keys"].rows.get((of_tenant, of_route, of_key))
-    data = work.sees(row) if row is not None else None
-    if data is None or data["created_at"] < work.now - idempotency.KEY_LIFETIME:
+def first_of_key(tx: ServerTransaction, of_tenant: UUID, of_route: str, of_key: str) -> list[dict[str, Any]]:
+    row = tx.server["idempotency_keys"].rows.get((of_tenant, of_route, of_key))
+    data = tx.visible(row) if row is not None else None
+    if data is None or data["created_at"] < tx.now - idempotency.KEY_LIFETIME:
         return []
-    return [{"digest": data["digest"], "run_id": data["run_id"], "reply": unpacked(data["reply"])}]
+    return [{"digest": data["digest"], "run_id": data["run_id"], "reply": decode_json(data["reply"])}]

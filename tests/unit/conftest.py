@@ -1,4 +1,4 @@
-"""How many examples property tests try: few, as these tests run after every change. HYPOTHESIS_PROFILE=deep: many."""
+"""Hypothesis profiles: few examples by default, many with HYPOTHESIS_PROFILE=deep."""
 
 import os
 

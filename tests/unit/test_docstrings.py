@@ -270,7 +270,7 @@ def test_docstrings_and_comments_name_what_exists() -> None:
     assert not found, f"{len(found)} names that nothing has:\n" + "\n".join(found)
 
 
-def test_exceptions_are_used() -> None:
+def test_listed_exceptions_are_used() -> None:
     tree = product()
     prose = "\n".join(text for module in tree.modules.values() for _, text in module.prose)
 
@@ -334,5 +334,5 @@ def test_names_that_exist_are_accepted(prose: str) -> None:
         ("See test_run_is_taken.", "test_run_is_taken"),
     ],
 )
-def test_name_that_nothing_has_is_found(prose: str, name: str) -> None:
+def test_name_that_does_not_exist_is_detected(prose: str, name: str) -> None:
     assert offences_of(prose) == [name]

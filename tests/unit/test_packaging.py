@@ -1,6 +1,6 @@
-"""What is built is complete: the wheel's list, the image's copies and the checked sources name the same.
+"""The wheel, the image and the type-checked sources contain the same packages.
 
-Of bench only what `easel bench` needs is packed.
+Only those modules of bench that `easel bench` needs are packed.
 """
 
 import ast
@@ -21,23 +21,23 @@ def test_the_wheel_has_every_package_and_module_of_ours():
     assert all((ROOT / name).exists() for name in PACKED)
 
 
-def test_the_image_is_built_from_all_that_the_wheel_needs():
+def test_image_copies_everything_that_the_wheel_contains():
     copied = re.findall(r"^COPY (?!--from)(.+) \S+$", (ROOT / "Dockerfile").read_text(encoding="utf-8"), re.MULTILINE)
 
     assert {name for line in copied for name in line.split()} >= PACKED
 
 
-def test_types_are_checked_in_all_that_is_packed_but_migrations():
+def test_types_are_checked_in_all_packed_modules_except_migrations():
     assert set(PROJECT["tool"]["pyright"]["include"]) == PACKAGES - {"migrations"}
 
 
 def paths_of(module: str) -> list[str]:
-    """Paths whose presence in the wheel's list packs a module: its packages and its file."""
+    """Return the paths that pack a module if the wheel's list has one of them: its packages and its file."""
     parts = module.split(".")
     return ["/".join(parts[:length]) for length in range(1, len(parts) + 1)] + [f"{'/'.join(parts)}.py"]
 
 
-def test_what_is_packed_imports_of_bench_only_what_is_packed_too():
+def test_packed_modules_import_only_packed_modules_of_bench():
     packed = [path for name in PACKED for path in ((ROOT / name).rglob("*.py") if "." not in name else [ROOT / name])]
     imported = {
         module.module

@@ -1,4 +1,4 @@
-"""What operators may rely on when they set something."""
+"""Settings: defaults, parsing, refusals and secrets."""
 
 import os
 import stat
@@ -28,15 +28,15 @@ def empty_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_every_setting_has_a_default(tmp_path: Path) -> None:
-    found = settings.load()
+    loaded = settings.load()
 
-    assert found.home == tmp_path / ".easel"
-    assert found.files_dir == tmp_path / ".easel" / "files"
-    assert (found.database_url, found.redis_url, found.broker_url) == (None, None, None)
-    assert (found.lease, found.renew_every) == (timedelta(seconds=10), timedelta(seconds=3))
+    assert loaded.home == tmp_path / ".easel"
+    assert loaded.files_dir == tmp_path / ".easel" / "files"
+    assert (loaded.database_url, loaded.redis_url, loaded.broker_url) == (None, None, None)
+    assert (loaded.lease, loaded.renew_every) == (timedelta(seconds=10), timedelta(seconds=3))
 
 
-def test_settings_are_read_once_per_process_and_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_are_read_once_per_process_and_cannot_be_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     first = settings.load()
     monkeypatch.setenv("EASEL_API_PORT", "9000")
 
@@ -59,14 +59,14 @@ def test_any_spelling_of_a_database_url_leads_to_the_same_driver(monkeypatch: py
     assert settings.load().database_url == "postgresql+psycopg://u:p@h:1/d?sslmode=require"
 
 
-def test_a_variable_with_our_prefix_wins_over_the_shared_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variable_with_the_easel_prefix_overrides_the_shared_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REDIS_URL", "redis://shared")
     monkeypatch.setenv("EASEL_REDIS_URL", "redis://ours")
 
     assert settings.load().redis_url == "redis://ours"
 
 
-def test_the_broker_is_the_redis_unless_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broker_is_redis_unless_it_is_configured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REDIS_URL", "redis://here")
     same = Settings()
     monkeypatch.setenv("CELERY_BROKER_URL", "amqp://there")
@@ -75,7 +75,7 @@ def test_the_broker_is_the_redis_unless_it_is_named(monkeypatch: pytest.MonkeyPa
     assert (same.broker_url, other.broker_url) == ("redis://here", "amqp://there")
 
 
-def test_servers_fill_in_what_is_not_named_only() -> None:
+def test_embedded_servers_replace_only_missing_urls() -> None:
     named = Settings(database_url="postgresql://mine/d").with_servers(
         "postgresql+psycopg://embedded", "redis://embedded"
     )
@@ -87,7 +87,7 @@ def test_servers_fill_in_what_is_not_named_only() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "meant"),
+    ("written", "expected"),
     [
         ("20", timedelta(seconds=20)),
         ("7.5", timedelta(seconds=7.5)),
@@ -99,11 +99,11 @@ def test_servers_fill_in_what_is_not_named_only() -> None:
     ],
 )
 def test_a_duration_is_seconds_or_names_its_unit(
-    monkeypatch: pytest.MonkeyPatch, written: str, meant: timedelta
+    monkeypatch: pytest.MonkeyPatch, written: str, expected: timedelta
 ) -> None:
     monkeypatch.setenv("EASEL_FORM_EXPIRY", written)
 
-    assert settings.load().form_expiry == meant
+    assert settings.load().form_expiry == expected
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_a_duration_is_seconds_or_names_its_unit(
         ({"EASEL_SECRET_KEY": "too short"}, "EASEL_SECRET_KEY"),
     ],
 )
-def test_what_cannot_work_is_refused_by_the_name_of_its_variable(
+def test_invalid_setting_is_refused_with_its_variable(
     monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], complaint: str
 ) -> None:
     for name, value in variables.items():
@@ -174,7 +174,7 @@ def test_no_secret_shows_in_a_repr_or_in_a_refusal(monkeypatch: pytest.MonkeyPat
 # -- vendors of tools ------------------------------------------------------------------------------------------------
 
 
-def test_a_vendor_may_be_found_elsewhere_and_one_of_its_hosts_elsewhere_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_base_url_of_a_vendor_and_of_one_of_its_hosts_can_be_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOOL_QWEATHER_BASE_URL", "http://mirror")
     monkeypatch.setenv("TOOL_QWEATHER_BASE_URL_GEOAPI_QWEATHER_COM", "http://geo")
     monkeypatch.setenv("TOOL_BGPT_BASE_URL", "")
@@ -182,7 +182,7 @@ def test_a_vendor_may_be_found_elsewhere_and_one_of_its_hosts_elsewhere_again(mo
     assert Settings().tool_urls == {"QWEATHER": "http://mirror", "QWEATHER_GEOAPI_QWEATHER_COM": "http://geo"}
 
 
-def test_vendors_variables_are_read_under_the_names_ragflow_gave_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vendor_variables_are_read_under_their_ragflow_names(monkeypatch: pytest.MonkeyPatch) -> None:
     nothing = Settings()
     monkeypatch.setenv("KEENABLE_API_URL", "https://keen.internal")
     monkeypatch.setenv("QUERIT_API_KEY", "querit-key")
@@ -202,67 +202,67 @@ def test_vendors_variables_are_read_under_the_names_ragflow_gave_them(monkeypatc
         ("QueritContents", 70), ("LLM", 600), ("Agent", 1200), ("Begin", inf), ("LoopItem", inf), ("Unheard", 600),
     ],
 )  # fmt: skip
-def test_components_have_the_limits_of_the_table(component: str, seconds: float) -> None:
+def test_components_have_the_time_limits_of_the_table(component: str, seconds: float) -> None:
     assert Settings().time_limit(component) == seconds
 
 
-def test_a_limit_for_one_component_wins_over_the_table_and_one_for_all_does_not(
+def test_time_limit_of_one_component_overrides_the_table_and_one_for_all_does_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("COMPONENT_EXEC_TIMEOUT", "99")
     monkeypatch.setenv("COMPONENT_EXEC_TIMEOUT_EXESQL", "7")
-    found = Settings()
+    loaded = Settings()
 
-    assert [found.time_limit(name) for name in ("ExeSQL", "TavilySearch", "Unheard")] == [7, 12, 99]
+    assert [loaded.time_limit(name) for name in ("ExeSQL", "TavilySearch", "Unheard")] == [7, 12, 99]
 
 
 @given(st.one_of(st.integers(max_value=0).map(str), st.sampled_from(["", " ", "ten", "1.5", "3s", "-", "0x10", "inf"])))
-def test_a_limit_that_is_no_positive_whole_number_is_ignored(written: str) -> None:
+def test_time_limit_that_is_not_a_positive_integer_is_ignored(written: str) -> None:
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setenv("COMPONENT_EXEC_TIMEOUT", written)
         monkeypatch.setenv("COMPONENT_EXEC_TIMEOUT_EXESQL", written)
-        found = Settings()
+        loaded = Settings()
 
-    assert [found.time_limit("ExeSQL"), found.time_limit("Unheard")] == [3, 600]
+    assert [loaded.time_limit("ExeSQL"), loaded.time_limit("Unheard")] == [3, 600]
 
 
-def test_limits_for_model_calls_are_read_under_the_names_ragflow_gave_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limits_of_model_calls_are_read_under_their_ragflow_names(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LLM_TIMEOUT_SECONDS", "30")
     monkeypatch.setenv("LLM_MAX_RETRIES", "0")
     monkeypatch.setenv("LLM_BASE_DELAY", "0.25")
-    found = settings.load()
+    loaded = settings.load()
 
-    assert found.llm_timeout == timedelta(seconds=30)
-    assert found.llm_max_retries == 0
-    assert found.llm_base_delay == timedelta(milliseconds=250)
+    assert loaded.llm_timeout == timedelta(seconds=30)
+    assert loaded.llm_max_retries == 0
+    assert loaded.llm_base_delay == timedelta(milliseconds=250)
 
 
-# -- the sealing secret ----------------------------------------------------------------------------------------------
+# -- the encryption secret -------------------------------------------------------------------------------------------
 
 
 def test_secret_is_created_once_in_a_private_file(tmp_path: Path) -> None:
     first = Settings(home=tmp_path / "new").encryption_secret()
     second = Settings(home=tmp_path / "new").encryption_secret()
 
-    (kept,) = (tmp_path / "new").iterdir()
+    (file,) = (tmp_path / "new").iterdir()
     assert first == second
     assert len(first) >= 32
-    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
-def test_a_secret_that_is_set_is_used_and_leaves_no_file(tmp_path: Path) -> None:
-    found = Settings(home=tmp_path / "new", secret_key=SecretStr("sixteen letters!"))
+def test_configured_secret_is_used_and_creates_no_file(tmp_path: Path) -> None:
+    loaded = Settings(home=tmp_path / "new", secret_key=SecretStr("sixteen letters!"))
 
-    assert found.encryption_secret() == "sixteen letters!"
+    assert loaded.encryption_secret() == "sixteen letters!"
     assert not (tmp_path / "new").exists()
 
 
 def test_two_processes_that_create_a_secret_use_the_first_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def other_was_faster(_size: int) -> str:
+    def create_in_another_process(_size: int) -> str:
         (tmp_path / "secret.key").write_text("made by the other process")
         return "made by this process"
 
-    monkeypatch.setattr(settings.secrets, "token_urlsafe", other_was_faster)
+    monkeypatch.setattr(settings.secrets, "token_urlsafe", create_in_another_process)
 
     assert Settings(home=tmp_path).encryption_secret() == "made by the other process"
 
@@ -277,7 +277,7 @@ def test_two_processes_that_create_a_secret_use_the_first_one(tmp_path: Path, mo
         ({"EASEL_LARGE_VALUES": "files"}, True),
     ],
 )
-def test_large_values_go_to_files_where_all_processes_see_the_same_ones(
+def test_large_values_go_to_files_if_all_processes_share_them(
     monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], is_in_files: bool
 ) -> None:
     for name, value in variables.items():
@@ -307,9 +307,7 @@ def test_invalid_bucket_url_is_refused(monkeypatch: pytest.MonkeyPatch, url: str
 
 
 @pytest.mark.parametrize("name", ["REDIS_URL", "CELERY_BROKER_URL"])
-def test_verification_that_libraries_would_read_differently_is_refused(
-    monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_ambiguous_tls_verification_of_a_redis_url_is_refused(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv(name, "rediss://:secret@h:1/0?ssl_cert_reqs=CERT_NONE")
 
     with pytest.raises(InvalidSettings, match=r"ssl_cert_reqs must be required \(the default\) or none") as refused:
@@ -318,7 +316,7 @@ def test_verification_that_libraries_would_read_differently_is_refused(
     assert "secret" not in str(refused.value)
 
 
-def test_short_secret_key_is_refused_in_characters(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refusal_of_a_short_secret_key_counts_characters(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EASEL_SECRET_KEY", "short")
 
     with pytest.raises(InvalidSettings, match="EASEL_SECRET_KEY: use 16 characters or more, not 5") as refused:

@@ -1,4 +1,4 @@
-"""What processes show of themselves: their counters, on a port of each."""
+"""Metrics of processes, each on a port of its own, and the first line of their logs."""
 
 import json
 import re
@@ -22,10 +22,10 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    """The first of two ports of which somebody else has it, and nobody the next one."""
+    """Yield a port that is in use while the next one is free."""
     for _ in range(100):
-        with socket.create_server(("127.0.0.1", 0)) as taken, socket.socket() as next_one:
-            first = taken.getsockname()[1]
+        with socket.create_server(("127.0.0.1", 0)) as in_use, socket.socket() as next_one:
+            first = in_use.getsockname()[1]
             try:
                 next_one.bind(("127.0.0.1", first + 1))
             except (OSError, OverflowError):
@@ -92,7 +92,7 @@ def test_doctor_warns_if_no_process_serves_metrics(port: int, monkeypatch: pytes
     assert "EASEL_METRICS_HOST" in finding.advice
 
 
-def test_first_line_of_a_process_says_what_it_is_and_of_which_release() -> None:
+def test_first_log_line_of_a_process_has_its_name_and_release() -> None:
     with capture_logs() as lines:
         telemetry.introduce("worker")
 
@@ -112,7 +112,7 @@ def test_process_warns_of_each_setting_with_a_former_name() -> None:
     ]  # fmt: skip
 
 
-def test_line_of_a_renamed_event_carries_its_former_name() -> None:
+def test_log_line_of_a_renamed_event_has_its_former_name() -> None:
     program = (
         "import structlog, telemetry; telemetry.configure('info', 'json'); log = structlog.get_logger();"
         "log.warning('run_stalled', run_id='r'); log.info('process_started')"

@@ -188,12 +188,12 @@ def offences(path: str, tree: ast.Module) -> Iterator[Offence]:
 
 def duplicate_classes(modules: Mapping[str, ast.Module]) -> Iterator[Offence]:
     """Yield each class name that two places define; private classes of modules may share one."""
-    places: dict[str, list[str]] = defaultdict(list)
+    paths_by_name: dict[str, list[str]] = defaultdict(list)
     for path, tree in modules.items():
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                places[node.name].append(path)
-    for name, paths in sorted(places.items()):
+                paths_by_name[node.name].append(path)
+    for name, paths in sorted(paths_by_name.items()):
         if len(paths) > 1:
             yield f"class name defined more than once: {name}: {', '.join(paths)}"
 
@@ -323,13 +323,13 @@ OFFENDING = {
 
 
 @pytest.mark.parametrize("path", OFFENDING)
-def test_offence_is_found(path: str) -> None:
+def test_offence_is_detected(path: str) -> None:
     source, expected = OFFENDING[path]
 
     assert expected in list(offences(path, ast.parse(source)))
 
 
-def test_offences_of_a_whole_tree_are_found(tmp_path: Path) -> None:
+def test_offences_of_a_whole_tree_are_detected(tmp_path: Path) -> None:
     for path, (source, _) in OFFENDING.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(source, "utf-8")
@@ -357,5 +357,5 @@ def test_offences_of_a_whole_tree_are_found(tmp_path: Path) -> None:
         ("bench/hops/hops.py", "store.info('letters')"),
     ],
 )
-def test_what_the_rules_allow_is_not_found(path: str, source: str) -> None:
+def test_allowed_name_or_text_is_not_an_offence(path: str, source: str) -> None:
     assert list(offences(path, ast.parse(source))) == []

@@ -1,11 +1,11 @@
-"""Records a release's database, with runs in the middle of everything: `python -m tests.upgrade.record FOLDER`.
+"""Records a release's database with runs in every state: `python -m tests.upgrade.record FOLDER`.
 
 To be done once for each release, in its own checkout, into `tests/upgrade/version-<number>`; the folder is committed
-and never changed. From then on every migration and every change of the engine has to carry these runs to their ends
+and never changed. From then on every migration and every change of the engine has to finish these runs
 (test_recorded_databases.py). A release without this script is recorded with `tests/upgrade` copied into it.
 
-What is recorded is what a machine leaves that loses its power: some attempts are at work, of others nobody knows
-anything yet. What the release itself makes of these rows afterwards is written down beside them.
+The recorded rows are those of a machine that loses its power: some attempts are running, and some messages and reports
+were not processed yet. How these runs end under the release itself is recorded beside them.
 """
 
 import sys
@@ -31,19 +31,19 @@ from store.primitives.encryption import EncryptionKey
 from store.runs import attempt_records
 from store.tables.runs import journal, turns
 from store.tenants import model_accounts, tenants, uploads
-from tests.integration.engine import Acts, Bench, Run, at_work, bench_on, until, values_of
+from tests.integration.engine import Bench, NodeFunctions, Run, at_work, bench_on, until, values_of
 from tests.integration.worker.provider import FIRST_WORD, hanging_model
 from tests.services import emptied_redis, fresh_database, running, shared_folder
 from tests.upgrade.recording import Recording
-from tests.upgrade.scenes import CONVERSATION, IDEMPOTENCY, RULES, SCENES, go_on
+from tests.upgrade.scenes import CONVERSATION, IDEMPOTENCY, RULES, SCENES, finish_runs
 from worker.context import text_stream
 
-SLOW = {"user": "slow", "delay_ms": 10**9}  # a model that is still at it when the database is recorded
+SLOW = {"user": "slow", "delay_ms": 10**9}  # a model that has not answered yet when the database is recorded
 SECRET = "the sealing key of recorded databases"
 API_KEY = "sk-recorded"
 FILE = b"A file that somebody sent."
 FOUND = {"chunk_id": "c1", "content": "Up 4% in May.", "document_name": "Prices"}
-SO_FAR = {
+PROGRESS = {
     "half said": f"So: {FIRST_WORD}",
     "item after item": ["done", "running"],
     "items that overlap": ["done"] * 4 + ["running"] + ["done"] * 3,
@@ -53,27 +53,27 @@ SO_FAR = {
     "at work": ["running"],
     "queued behind it": "queued",
 }
-"""Where the scenes at work are recorded: status of the model's activations, notes in the journal, and the like."""
+"""The progress at which running scenes are recorded: text, statuses of the model's activations, or journal entries."""
 
 
 @dataclass
 class Stage:
-    """Where the scenes are played. What `still` starts moves only by hand: nobody gets its hints."""
+    """The benches on which scenes are started. Task messages of `manual` are not delivered by themselves."""
 
     bench: Bench
-    still: Bench
+    manual: Bench
     runs: dict[str, Run] = field(default_factory=dict[str, Run])
 
     def start(self, name: str, **options: Any) -> Run:
-        """Start a scene whose hints are carried out."""
+        """Start a scene whose task messages are delivered."""
         self.runs[name] = SCENES[name].start(self.bench, **options)
         return self.runs[name]
 
-    def start_still(self, name: str, until_ready: str = "begin", **options: Any) -> Run:
-        """Start a scene and carry it on until a node is ready, which is left alone."""
-        run = SCENES[name].start(self.still, tenant_id=self.bench.tenant_id, **options)
-        self.still.play(until=lambda: run.statuses.get(until_ready) == "ready")
-        self.still.outbox.lose()
+    def start_manually(self, name: str, until_ready: str = "begin", **options: Any) -> Run:
+        """Start a scene and run it until a node is ready; drop the task messages."""
+        run = SCENES[name].start(self.manual, tenant_id=self.bench.tenant_id, **options)
+        self.manual.play(until=lambda: run.statuses.get(until_ready) == "ready")
+        self.manual.outbox.lose()
         self.runs[name] = run
         return run
 
@@ -83,20 +83,20 @@ def record(folder: Path) -> None:
     recording = Recording(folder)
     with shared_folder() as home, running(home) as servers:
         with migrated(servers) as url, bench_at(url, emptied_redis(servers.redis_url)) as bench:
-            stage = Stage(bench, Bench(bench.database, bench.redis_url, Acts()))
-            begin_what_rests(stage)
-            facts = leave_beside(bench, stage.runs)
-            begin_by_hand(stage)
-            with everything_at_work(stage):
+            stage = Stage(bench, Bench(bench.database, bench.redis_url, NodeFunctions()))
+            start_resting_runs(stage)
+            facts = store_other_rows(bench, stage.runs)
+            start_manual_runs(stage)
+            with running_attempts(stage):
                 recording.save(
                     url, engine=RULES_VERSION, facts=facts, runs={name: str(run.id) for name, run in stage.runs.items()}
                 )
-            stage.still.close()
+            stage.manual.close()
         with fresh_database(servers.database_url) as url:
             recording.make_tables(url)
             recording.write_rows(url)
             with bench_at(url, emptied_redis(servers.redis_url)) as bench:
-                recording.expect(go_on(bench, recording.release["runs"]))
+                recording.save_expected(finish_runs(bench, recording.release["runs"]))
 
 
 @contextmanager
@@ -115,8 +115,8 @@ def bench_at(url: str, redis_url: str) -> Generator[Bench]:
 
 
 # -- where the runs are ----------------------------------------------------------------------------------------------
-def begin_what_rests(stage: Stage) -> None:
-    """Runs that are over, and runs that wait for a person."""
+def start_resting_runs(stage: Stage) -> None:
+    """Start runs that are over or wait for a person."""
     bench = stage.bench
     bench.script = Script(RULES)
     for name in ("failed", "cancelled", "asking", "asking in an iteration", "asking in a loop", CONVERSATION):
@@ -134,43 +134,43 @@ def begin_what_rests(stage: Stage) -> None:
     }, statuses  # fmt: skip
 
 
-def begin_by_hand(stage: Stage) -> None:
-    """Runs that nobody carries on: a message was lost, or a worker has died."""
-    still = stage.still
-    stage.start_still("never claimed")
-    still.claim(stage.start_still("claimed by a worker that died", "model"), "model", lease=timedelta(0))
-    claimed = still.claim(stage.start_still("reported and seen by nobody", "model"), "model")
-    assert still.report(claimed, values=[values_of(claimed, {"content": "by hand"})])
-    stopping = stage.start_still("stopping", "model")
-    still.claim(stopping, "model")
-    still.lifecycle.cancel_run(stage.bench.tenant_id, stopping.id)
+def start_manual_runs(stage: Stage) -> None:
+    """Start runs that do not continue: a message was lost, or a worker has died."""
+    manual = stage.manual
+    stage.start_manually("never claimed")
+    manual.claim(stage.start_manually("claimed by a worker that died", "model"), "model", lease=timedelta(0))
+    claimed = manual.claim(stage.start_manually("reported and seen by nobody", "model"), "model")
+    assert manual.report(claimed, values=[values_of(claimed, {"content": "by hand"})])
+    stopping = stage.start_manually("stopping", "model")
+    manual.claim(stopping, "model")
+    manual.lifecycle.cancel_run(stage.bench.tenant_id, stopping.id)
     assert stopping.status == "stopping"
 
 
 @contextmanager
-def everything_at_work(stage: Stage) -> Generator[None]:
-    """Runs whose attempts are at work until the block ends."""
-    bench, still = stage.bench, stage.still
-    bench.script = Script([SLOW, *helped_slowly(), *RULES])
+def running_attempts(stage: Stage) -> Generator[None]:
+    """Start runs whose attempts are running until the block ends."""
+    bench, manual = stage.bench, stage.manual
+    bench.script = Script([SLOW, *slow_helper_rules(), *RULES])
     with hanging_model() as provider, pytest.MonkeyPatch.context() as patched:
         patched.setattr(text_stream, "WRITE_INTERVAL", 0.0)
-        still.accounts = [provider.account]
-        workers = bench.a_worker(), still.a_worker()
-        with at_work(bench, workers[0], threads=20), at_work(still, workers[1], threads=1):
-            stage.runs["half said"] = SCENES["half said"].start(still, tenant_id=bench.tenant_id)
-            until(lambda: text_of(bench, stage.runs["half said"]) == SO_FAR["half said"])
+        manual.accounts = [provider.account]
+        workers = bench.a_worker(), manual.a_worker()
+        with at_work(bench, workers[0], threads=20), at_work(manual, workers[1], threads=1):
+            stage.runs["half said"] = SCENES["half said"].start(manual, tenant_id=bench.tenant_id)
+            until(lambda: text_of(bench, stage.runs["half said"]) == PROGRESS["half said"])
             for name in [it for it in SCENES if it not in (*stage.runs, "queued behind it")]:
                 stage.start(name)
             options = {"conversation_id": stage.runs["at work"].conversation_id, "on_busy": "enqueue"}
-            stage.start_still("queued behind it", "", **options)
-            until(lambda: where(stage) == SO_FAR)
+            stage.start_manually("queued behind it", "", **options)
+            until(lambda: progress_of(stage) == PROGRESS)
             yield
             for worker in workers:
                 worker.close()
 
 
-def helped_slowly() -> list[Mapping[str, Any]]:
-    """An agent asks its helper, is helped, and then thinks for ever."""
+def slow_helper_rules() -> list[Mapping[str, Any]]:
+    """Return model rules: an agent asks its helper, gets the answer, and then waits for its model without end."""
     call = {"name": "Helper_0", "arguments": {"user_prompt": "help"}}
     return [
         {"last": "I was asked to help", "delay_ms": 10**9},
@@ -178,22 +178,22 @@ def helped_slowly() -> list[Mapping[str, Any]]:
     ]
 
 
-def where(stage: Stage) -> dict[str, Any]:
-    """How far the scenes at work have come."""
+def progress_of(stage: Stage) -> dict[str, Any]:
+    """Return the progress of the running scenes, in the form of `PROGRESS`."""
     bench, runs = stage.bench, stage.runs
     return {
         "half said": text_of(bench, runs["half said"]),
-        "item after item": models(runs["item after item"]),
-        "items that overlap": models(runs["items that overlap"]),
-        "items side by side": models(runs["items side by side"]),
-        "an agent that has asked its helper": noted(bench, runs["an agent that has asked its helper"]),
+        "item after item": model_statuses(runs["item after item"]),
+        "items that overlap": model_statuses(runs["items that overlap"]),
+        "items side by side": model_statuses(runs["items side by side"]),
+        "an agent that has asked its helper": count_journal_entries(bench, runs["an agent that has asked its helper"]),
         "said before its turn": runs["said before its turn"].statuses.get("sayd"),
-        "at work": models(runs["at work"]),
+        "at work": model_statuses(runs["at work"]),
         "queued behind it": runs["queued behind it"].status,
     }
 
 
-def models(run: Run) -> list[str]:
+def model_statuses(run: Run) -> list[str]:
     return [row.status for row in run.activations if row.node_id == "model"]
 
 
@@ -202,14 +202,14 @@ def text_of(bench: Bench, run: Run) -> str:
         return tx.scalar(select(turns.c.text).where(turns.c.run_id == run.id)) or ""
 
 
-def noted(bench: Bench, run: Run) -> int:
+def count_journal_entries(bench: Bench, run: Run) -> int:
     with bench.database.transaction() as tx:
         return tx.scalar(select(func.count()).select_from(journal).where(journal.c.run_id == run.id))
 
 
 # -- rows beside them ------------------------------------------------------------------------------------------------
-def leave_beside(bench: Bench, runs: Mapping[str, Run]) -> dict[str, Any]:
-    """A token, an account, a file and references; what the restored database shall know of them."""
+def store_other_rows(bench: Bench, runs: Mapping[str, Run]) -> dict[str, Any]:
+    """Store a token, an account, a file and citations; return what the restored database must contain."""
     tenant, finished = bench.tenant_id, runs["finished"]
     message_id = finished.row["message_id"]
     with TemporaryDirectory() as folder, bench.database.transaction() as tx:

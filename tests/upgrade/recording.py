@@ -1,7 +1,7 @@
-"""A recorded database: the rows of every table as one release left them, and what became of its runs there.
+"""A recorded database: the rows of every table as one release wrote them, and how its runs ended there.
 
     version-0/release.json       revision of its tables, number of its deciding rules, columns, ids of the runs
-    version-0/expected.json      what became of each run when that release went on itself
+    version-0/expected.json      how each run ended under that release
     version-0/<table>.copy.gz    rows as PostgreSQL's COPY writes them
 
 Tables come out of the migrations, so a recording holds rows only, and needs no program of PostgreSQL to be restored.
@@ -24,7 +24,7 @@ from sqlalchemy import NullPool, create_engine
 MIGRATIONS = Path(__file__).parents[2] / "migrations"
 RELEASE, EXPECTED, ROWS = "release.json", "expected.json", ".copy.gz"
 NO_ROWS_OF_OURS = ("alembic_version",)
-# since the recording was made, as a restored database sees it: no lease holds any more
+# age of the recording in a restored database: every lease has expired
 LONG_AGO = timedelta(minutes=10)
 
 TABLES = """
@@ -52,11 +52,11 @@ class Recording:
 
     @property
     def expected(self) -> Mapping[str, Mapping[str, Any]]:
-        """What became of each run."""
+        """How each run ended."""
         return json.loads((self.folder / EXPECTED).read_text())
 
     def save(self, url: str, **release: Any) -> None:
-        """Write down the rows of a database as they are at one moment."""
+        """Write the rows of a database at one moment."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with connected(url) as connection, connection.cursor() as cursor:
             cursor.execute("set transaction isolation level repeatable read")
@@ -69,23 +69,23 @@ class Recording:
                 )
                 with cursor.copy(ordered) as copy:
                     (self.folder / f"{name}{ROWS}").write_bytes(gzip.compress(b"".join(map(bytes, copy)), mtime=0))
-        told = {"revision": revision, "recorded_at": str(now), **release, "tables": tables}
-        (self.folder / RELEASE).write_text(_readable(told))
+        contents = {"revision": revision, "recorded_at": str(now), **release, "tables": tables}
+        (self.folder / RELEASE).write_text(_readable(contents))
 
-    def expect(self, became: Mapping[str, Any]) -> None:
-        """Write down what became of the runs."""
-        (self.folder / EXPECTED).write_text(_readable(became))
+    def save_expected(self, outcomes: Mapping[str, Any]) -> None:
+        """Write how the runs ended."""
+        (self.folder / EXPECTED).write_text(_readable(outcomes))
 
     def make_tables(self, url: str) -> None:
         """Give an empty database the tables of the release."""
         make_tables(url, self.release["revision"])
 
     def write_rows(self, url: str) -> None:
-        """Write what the release has written, into its own tables or into newer ones; times are moved to just now."""
+        """Write the recorded rows into tables of the release or of a newer one; times are moved to now."""
         release = self.release
         tables: Mapping[str, Sequence[str]] = release["tables"]
         with connected(url) as connection, connection.cursor() as cursor:
-            cursor.execute("set session_replication_role = replica")  # no order of tables that foreign keys would want
+            cursor.execute("set session_replication_role = replica")  # foreign keys would require an order of tables
             for name, columns in tables.items():
                 into = sql.SQL("copy {} ({}) from stdin").format(
                     sql.Identifier(name), sql.SQL(", ").join(map(sql.Identifier, columns))
@@ -101,18 +101,18 @@ class Recording:
 
 
 def recordings() -> list[Recording]:
-    """All that were made, oldest first."""
+    """Return all recordings, oldest first."""
     folders = Path(__file__).parent.glob("version-*")
     return [Recording(folder) for folder in sorted(folders, key=lambda folder: int(folder.name.rpartition("-")[2]))]
 
 
 def connected(url: str) -> "psycopg.Connection[Any]":
-    """A connection to a database by an URL as SQLAlchemy wants it."""
+    """Connect to a database by its SQLAlchemy URL."""
     return psycopg.connect(url.replace("+psycopg", ""))
 
 
 def make_tables(url: str, revision: str) -> None:
-    """The tables of a release, as its migrations make them."""
+    """Create the tables of a release by its migrations."""
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
     with create_engine(url, poolclass=NullPool).begin() as connection:

@@ -1,7 +1,7 @@
-"""What runs in a recorded database, and how each of them comes to its end.
+"""The runs of a recorded database, and how each of them is finished.
 
-The recorder brings every scene somewhere in the middle; the release that recorded it, and later every newer one, goes
-on from the rows alone with `go_on`, which gives what became of each run in a form that can be compared.
+The recorder stops every scene in the middle. The release that recorded it, and later every newer one, continues from
+the rows alone with `finish_runs`, which returns the results of each run in a form that can be compared.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,19 +22,19 @@ from scheduler.sweeper.sweeper import Sweeper
 from store.maintenance import migrate
 from store.monitoring import queue_probes
 from store.runs import run_rows
-from tests.builders import says
+from tests.builders import content
 from tests.integration.engine import FORM, Bench, Run
-from tests.integration.worker.provider import MODEL, WHOLE
+from tests.integration.worker.provider import FULL_TEXT, MODEL
 
 CONVERSATION = "in a conversation"
 NEXT_TURN, NEXT_QUERY = "the next turn of the conversation", "Who am I?"
 IDEMPOTENCY = ("runs", "order 7", sha256(b"body").digest())  # of the request that started the finished run
-MOST_ROUNDS = 50  # of answering and sweeping until every run is over
+MAX_ROUNDS = 50  # of answering and sweeping until every run is over
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """A canvas, drawn as in `tests/builders.py`, and what people answer when it asks."""
+    """A canvas, written as in `tests/builders.py`, and the answers to its forms."""
 
     parts: Sequence[str]
     params: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -45,44 +45,49 @@ class Scene:
         return bench.start(*self.parts, query=self.query, **self.params, **options)
 
 
-def asks(prompt: str, **more: Any) -> dict[str, Any]:
-    """A model node."""
+def model_params(prompt: str, **more: Any) -> dict[str, Any]:
+    """Return the params of a model node."""
     return {"llm_id": "scripted", "prompts": [{"role": "user", "content": prompt}], **more}
 
 
 def items(*names: str, prompt: str = "about {item@item}", **more: Any) -> dict[str, Any]:
-    """An Iteration over these, whose body is one model node."""
+    """Return params of an Iteration over these items, whose body is one model node."""
     each = {"items_ref": "env.items", "outputs": {"all": {"ref": "model@content"}}, **more}
-    return {"variables": {"items": list(names)}, "each": each, "model": asks(prompt), "say": says("{each@all}")}
+    return {
+        "variables": {"items": list(names)},
+        "each": each,
+        "model": model_params(prompt),
+        "say": content("{each@all}"),
+    }
 
 
 LINE = ("begin -> model -> say",)
-HEARD = {"model": asks("a word"), "say": says("Heard: {model@content}.")}
+REPLY = {"model": model_params("a word"), "say": content("Heard: {model@content}.")}
 ITERATION = ("begin -> each -> say", "each: item -> model")
-HELPER = {"component_name": "Agent", "name": "Helper", "params": asks("{sys.query}", sys_prompt="You help.")}
+HELPER = {"component_name": "Agent", "name": "Helper", "params": model_params("{sys.query}", sys_prompt="You help.")}
 ROUNDS = {"maximum_loop_count": 3, "logical_operator": "or"}
-REMEMBERS = {"model": asks("{sys.query}", message_history_window_size=12), "say": says("{model@content}")}
+REMEMBERS = {"model": model_params("{sys.query}", message_history_window_size=12), "say": content("{model@content}")}
 
 SCENES: Mapping[str, Scene] = {
-    "never claimed": Scene(LINE, HEARD),
-    "claimed by a worker that died": Scene(LINE, HEARD),
-    "reported and seen by nobody": Scene(LINE, HEARD),
-    "half said": Scene(LINE, {"model": {"llm_id": MODEL}, "say": says("So: {model@content} Bye.")}),
-    "asking": Scene(("begin -> form -> say",), {"form": FORM, "say": says("Hello {form@name}.")}, answers=["Ann"]),
+    "never claimed": Scene(LINE, REPLY),
+    "claimed by a worker that died": Scene(LINE, REPLY),
+    "reported and seen by nobody": Scene(LINE, REPLY),
+    "half said": Scene(LINE, {"model": {"llm_id": MODEL}, "say": content("So: {model@content} Bye.")}),
+    "asking": Scene(("begin -> form -> say",), {"form": FORM, "say": content("Hello {form@name}.")}, answers=["Ann"]),
     "asking in an iteration": Scene(
         ("begin -> each -> say", "each: item -> form -> saya"),
         {
             "variables": {"items": ["x", "y", "z"]},
             "each": {"items_ref": "env.items"},
             "form": FORM,
-            "saya": says("{item@item} is {form@name}. "),
-            "say": says("Bye."),
+            "saya": content("{item@item} is {form@name}. "),
+            "say": content("Bye."),
         },
         answers=["Ann", "Bo", "Cy"],
     ),
     "asking in a loop": Scene(
         ("begin -> loop -> say", "loop: visit -> form -> saya"),
-        {"loop": ROUNDS, "form": FORM, "saya": says("{form@name}. "), "say": says("Bye.")},
+        {"loop": ROUNDS, "form": FORM, "saya": content("{form@name}. "), "say": content("Bye.")},
         answers=["Ann", "Bo", "Cy"],
     ),
     "item after item": Scene(ITERATION, items("a", "slow b", "c", max_concurrency=1)),
@@ -91,35 +96,35 @@ SCENES: Mapping[str, Scene] = {
     "an agent that has asked its helper": Scene(
         ("begin -> model -> say",),
         {
-            "model": asks("{sys.query}", component="Agent", sys_prompt="You lead.", tools=[HELPER]),
-            "say": says("{model@content}"),
+            "model": model_params("{sys.query}", component="Agent", sys_prompt="You lead.", tools=[HELPER]),
+            "say": content("{model@content}"),
         },
         query="lead on",
     ),
     "said before its turn": Scene(
         ("begin -> model, modelb; model -> say; modelb -> modelc -> sayd",),
         {
-            "model": asks("a slow word"),
-            "modelb": asks("a word"),
-            "modelc": asks("a word"),
-            "say": says("First: {model@content}. "),
-            "sayd": says("Then."),
+            "model": model_params("a slow word"),
+            "modelb": model_params("a word"),
+            "modelc": model_params("a word"),
+            "say": content("First: {model@content}. "),
+            "sayd": content("Then."),
         },
     ),
-    "stopping": Scene(LINE, HEARD),
-    "at work": Scene(LINE, {**HEARD, "model": asks("a slow word")}),
-    "queued behind it": Scene(LINE, HEARD),
-    "finished": Scene(LINE, HEARD),
+    "stopping": Scene(LINE, REPLY),
+    "at work": Scene(LINE, {**REPLY, "model": model_params("a slow word")}),
+    "queued behind it": Scene(LINE, REPLY),
+    "finished": Scene(LINE, REPLY),
     "failed": Scene(
         ("begin -> model -> work",),
-        {"model": asks("nobody answers"), "work": {"method": "merge", "script": "{model@content}"}},
+        {"model": model_params("nobody answers"), "work": {"method": "merge", "script": "{model@content}"}},
     ),
     "cancelled": Scene(("begin -> form -> say",), {"form": FORM}),
     CONVERSATION: Scene(LINE, REMEMBERS, query="I am Ann"),
 }
 
 RULES: Sequence[Mapping[str, Any]] = (
-    {"model": MODEL, "reply": WHOLE},
+    {"model": MODEL, "reply": FULL_TEXT},
     {"last": "I was asked to help", "reply": "It is done"},
     {"system": "You help", "reply": "I was asked to help"},
     {"user": "a word", "reply": "word"},
@@ -129,23 +134,23 @@ RULES: Sequence[Mapping[str, Any]] = (
     {"user": "Who am I?", "any": "I am Ann", "reply": "You are Ann"},
     {"user": "I am Ann", "reply": "Welcome"},
 )
-"""What the model answers. Nobody answers what an agent asks first: another attempt reads that in its journal."""
+"""The answers of the model. The first request of the agent has none: the next attempt reads it in its journal."""
 
 
-def go_on(bench: Bench, ids: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """Bring every recorded run to its end, take the conversation's next turn, and tell what became of all."""
-    recorded = {name: found(bench, UUID(run_id)) for name, run_id in ids.items()}
+def finish_runs(bench: Bench, ids: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """Finish every recorded run, send the conversation's next message, and return the results of all runs."""
+    recorded = {name: recorded_run(bench, UUID(run_id)) for name, run_id in ids.items()}
     bench.script = Script(RULES)
     sweeper = Sweeper(bench.coordinator)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(sweeping, "MIN_UNINTERRUPTED", 0.0)  # it believes what it sees at first sight
-        for _ in range(MOST_ROUNDS):
+        patched.setattr(sweeping, "MIN_UNINTERRUPTED", 0.0)  # leases expire at the first tick
+        for _ in range(MAX_ROUNDS):
             with bench.database.transaction() as tx:
-                queue_probes.record_return(tx, NODES, tx.scalar(migrate.NOW))  # so what was hinted before is lost
+                queue_probes.record_return(tx, NODES, tx.scalar(migrate.NOW))  # so earlier task messages count as lost
             sweeper.tick()
             bench.play()
             for name, run in recorded.items():
-                answer_in_turn(bench, SCENES[name], run)
+                answer_form(bench, SCENES[name], run)
             if all(run.row["finished_at"] for run in recorded.values()):
                 break
         before = recorded[CONVERSATION]
@@ -154,38 +159,38 @@ def go_on(bench: Bench, ids: Mapping[str, str]) -> dict[str, dict[str, Any]]:
             drawn=drawn, tenant_id=before.row["tenant_id"], conversation_id=before.conversation_id, query=NEXT_QUERY
         )
         bench.play()
-    return {name: became(run) for name, run in {**recorded, NEXT_TURN: after}.items()}
+    return {name: results_of(run) for name, run in {**recorded, NEXT_TURN: after}.items()}
 
 
-def answer_in_turn(bench: Bench, scene: Scene, run: Run) -> None:
-    """Give a run that asks the next answer that it has not had."""
+def answer_form(bench: Bench, scene: Scene, run: Run) -> None:
+    """Answer the form of a waiting run with the scene's next answer."""
     row = run.row
     if row["status"] != "waiting" or not scene.answers:
         return
-    given = run.told.count("user_inputs") - 1
+    answered = run.event_names.count("user_inputs") - 1
     try:
-        bench.lifecycle.resume_run(row["tenant_id"], run.id, RunRequest(query=scene.answers[given]))
+        bench.lifecycle.resume_run(row["tenant_id"], run.id, RunRequest(query=scene.answers[answered]))
     except Conflict as error:
         raise AssertionError(f"{run.id} takes no answer: {error}") from error
     bench.play()
 
 
-def became(run: Run) -> dict[str, Any]:
-    """What a run left: all that its user and its author may rely on."""
+def results_of(run: Run) -> dict[str, Any]:
+    """Return the results of a run that its user and its author may rely on."""
     events = run.events
     assert [event.number for event in events] == list(range(1, len(events) + 1)), "a gap among its events"
     return {
         "status": run.status,
         "error": run.row["error"],
-        "said": run.said,
+        "said": run.text,
         "told": sorted(f"{event.name} {event.node_id or ''}".strip() for event in events),
         "left": {node: run.outputs(node) for node in sorted(run.statuses)},
         "activations": sorted({row.status for row in run.activations}),
     }
 
 
-def found(bench: Bench, run_id: UUID) -> Run:
-    """A recorded run by its id."""
+def recorded_run(bench: Bench, run_id: UUID) -> Run:
+    """Return a recorded run by its id."""
     with bench.database.transaction() as tx:
         row = tx.one_or_none(run_rows.READ, of_run=run_id)
     assert row is not None

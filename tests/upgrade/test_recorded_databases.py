@@ -1,4 +1,4 @@
-"""Databases that earlier releases left behind: this release carries every run in them to its end."""
+"""Recorded databases of earlier releases: this release finishes every run in them."""
 
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
@@ -20,7 +20,7 @@ from store.tenants import model_accounts, tenants, uploads
 from tests import services as test_services
 from tests.integration.engine import Bench, bench_on
 from tests.upgrade.recording import Recording, recordings
-from tests.upgrade.scenes import IDEMPOTENCY, NEXT_TURN, SCENES, found, go_on
+from tests.upgrade.scenes import IDEMPOTENCY, NEXT_TURN, SCENES, finish_runs, recorded_run
 
 COLUMNS = text("""
     select table_name || '.' || column_name as name, data_type, is_nullable = 'YES' as may_be_null,
@@ -46,8 +46,8 @@ def this_release_on(url: str, redis_url: str) -> Generator[Bench]:
     database.close()
 
 
-def upgraded(url: str, recording: Recording) -> None:
-    """The release's database, after the upgrade."""
+def restore_and_upgrade(url: str, recording: Recording) -> None:
+    """Restore the release's database and upgrade it."""
     recording.make_tables(url)
     recording.write_rows(url)
     migrate.upgrade(url)
@@ -56,41 +56,39 @@ def upgraded(url: str, recording: Recording) -> None:
 def columns_of(url: str) -> Mapping[str, Any]:
     database = Database(url, pool_size=1)
     with database.transaction() as tx:
-        found = {row.name: row for row in tx.rows(COLUMNS)}
+        recorded_run = {row.name: row for row in tx.rows(COLUMNS)}
     database.close()
-    return found
+    return recorded_run
 
 
 @every_release
-def test_every_run_of_an_earlier_release_goes_on_and_ends_as_it_would_have_there(
-    recording: Recording, url: str, redis_url: str
-):
-    upgraded(url, recording)
+def test_runs_of_an_earlier_release_end_as_they_would_have_ended_there(recording: Recording, url: str, redis_url: str):
+    restore_and_upgrade(url, recording)
 
     with this_release_on(url, redis_url) as bench:
-        became = go_on(bench, recording.release["runs"])
+        results = finish_runs(bench, recording.release["runs"])
 
     expected = recording.expected
-    assert became.keys() == expected.keys() == SCENES.keys() | {NEXT_TURN}
+    assert results.keys() == expected.keys() == SCENES.keys() | {NEXT_TURN}
     for name, run in expected.items():
-        assert {part: became[name][part] for part in run} == run, name
+        assert {part: results[name][part] for part in run} == run, name
 
 
 @every_release
-def test_rows_that_an_earlier_release_writes_after_the_upgrade_are_as_good(
+def test_runs_that_an_earlier_release_writes_after_the_upgrade_end_as_recorded(
     recording: Recording, url: str, redis_url: str
 ):
-    """Its processes still run when the tables are upgraded, and know nothing of new columns."""
+    """Processes of the earlier release still run after the upgrade of the tables and do not know new columns."""
     migrate.upgrade(url)
     recording.write_rows(url)
 
     with this_release_on(url, redis_url) as bench:
-        became = go_on(bench, recording.release["runs"])
+        results = finish_runs(bench, recording.release["runs"])
 
-    assert {name: run["status"] for name, run in became.items()} == {
+    assert {name: run["status"] for name, run in results.items()} == {
         name: run["status"] for name, run in recording.expected.items()
     }
-    assert became[NEXT_TURN]["said"] == recording.expected[NEXT_TURN]["said"]
+    assert results[NEXT_TURN]["said"] == recording.expected[NEXT_TURN]["said"]
 
 
 @every_release
@@ -112,11 +110,11 @@ def test_migrations_remove_nothing_that_the_previous_release_needs(recording: Re
 
 @every_release
 def test_data_beside_the_runs_is_found_after_the_upgrade(recording: Recording, url: str, redis_url: str):
-    upgraded(url, recording)
+    restore_and_upgrade(url, recording)
     facts, tenant = recording.release["facts"], UUID(recording.release["facts"]["tenant"])
 
     with this_release_on(url, redis_url) as bench, bench.database.transaction() as tx:
-        finished = found(bench, UUID(recording.release["runs"]["finished"]))
+        finished = recorded_run(bench, UUID(recording.release["runs"]["finished"]))
         principal = tenants.find_principal(tx, facts["token"])
         (account,) = model_accounts.list_accounts(tx, tenant, EncryptionKey.from_secret(facts["sealing_key"]))
         file = uploads.get(tx, tenant, UUID(facts["file"][0]))
@@ -130,13 +128,13 @@ def test_data_beside_the_runs_is_found_after_the_upgrade(recording: Recording, u
 
 
 @every_release
-def test_a_request_that_an_earlier_release_has_answered_is_not_carried_out_again(
+def test_request_that_an_earlier_release_has_answered_is_not_executed_again(
     recording: Recording, url: str, redis_url: str
 ):
-    upgraded(url, recording)
+    restore_and_upgrade(url, recording)
 
     with this_release_on(url, redis_url) as bench:
-        first = found(bench, UUID(recording.release["runs"]["finished"]))
+        first = recorded_run(bench, UUID(recording.release["runs"]["finished"]))
         row, request = first.row, RunRequest(query="hello")
         start = Start(row["tenant_id"], row["canvas_id"], row["version_id"], request, idempotency=IDEMPOTENCY)
         again = bench.lifecycle.start_run(start)
@@ -145,6 +143,6 @@ def test_a_request_that_an_earlier_release_has_answered_is_not_carried_out_again
 
 
 @every_release
-def test_a_recording_is_of_rules_that_this_release_can_decide_by(recording: Recording):
+def test_rules_version_of_a_recording_is_supported_by_this_release(recording: Recording):
     assert recording.release["engine"] <= RULES_VERSION
     assert recording.release["revision"] <= migrate.newest_revision()

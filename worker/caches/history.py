@@ -6,8 +6,8 @@ gets.
 
 from collections.abc import Mapping, Sequence
 from typing import Any
-from uuid import UUID
 
+from canvas.ids import RunId
 from store.primitives.json_codec import decode, encode
 from store.runs.activations import Claim
 from worker.caches.lru_cache import LruCache, size_of
@@ -16,7 +16,7 @@ MAX_SIZE = 4 * 2**20  # code points of JSON in all, about
 MAX_HISTORY_SIZE = 64 * 2**10  # of one history; larger ones are read from the database
 ENTRY_OVERHEAD = 300  # what an entry takes besides
 
-_Key = tuple[UUID, int, int]
+_Key = tuple[RunId, int, int]
 
 
 class HistoryCache:

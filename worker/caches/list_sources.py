@@ -5,8 +5,8 @@ change the value that they get.
 """
 
 from collections.abc import Iterable
-from uuid import UUID
 
+from canvas.ids import RunId
 from store.runs.values import StoredValue
 from worker.caches.lru_cache import LruCache, size_of
 
@@ -18,14 +18,14 @@ class ListCache:
     """The latest list of each run and source that is long enough to matter. `max_size` 0 caches nothing."""
 
     def __init__(self, max_size: int = MAX_SIZE) -> None:
-        self._entries: LruCache[tuple[UUID, str], StoredValue] = LruCache(max_size)
+        self._entries: LruCache[tuple[RunId, str], StoredValue] = LruCache(max_size)
 
-    def get_lists(self, run_id: UUID, names: Iterable[str]) -> dict[str, StoredValue]:
+    def get_lists(self, run_id: RunId, names: Iterable[str]) -> dict[str, StoredValue]:
         """Return the cached lists of a run, by source."""
         found = {name: self._entries.get((run_id, name)) for name in names}
         return {name: written for name, written in found.items() if written is not None}
 
-    def put_list(self, run_id: UUID, name: str, written: StoredValue) -> None:
+    def put_list(self, run_id: RunId, name: str, written: StoredValue) -> None:
         """Cache what was read, in place of the previous list of this source."""
         size = size_of(written.value, self._entries.max_size)
         if size >= MIN_CACHED_SIZE:

@@ -7,8 +7,8 @@ statement. Values are cached as JSON, because a reader may change the value that
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
-from uuid import UUID
 
+from canvas.ids import ActivationId, RunId
 from store.primitives.json_codec import decode, encode
 from store.runs.activations import Claim
 from store.runs.values import ReadView, StoredValue
@@ -18,14 +18,14 @@ MAX_SIZE = 16 * 2**20  # code points of JSON in all, about
 MAX_OUTPUTS_SIZE = 64 * 2**10  # of one node's outputs; larger ones are read from the database
 ENTRY_OVERHEAD = 500  # what an entry takes besides
 
-_Key = tuple[UUID, str, bytes, bytes, int]
+_Key = tuple[RunId, str, bytes, bytes, int]
 
 
 class OutputCache:
     """Outputs by run, node and what a reader sees. `max_size` is in code points of JSON, about; 0 caches nothing."""
 
     def __init__(self, max_size: int = MAX_SIZE) -> None:
-        self._entries: LruCache[_Key, tuple[bytes, UUID, str]] = LruCache(max_size)
+        self._entries: LruCache[_Key, tuple[bytes, ActivationId, str]] = LruCache(max_size)
 
     def get_visible(self, view: ReadView, nodes: Iterable[str]) -> dict[str, StoredValue]:
         """Return the cached ones of some nodes' latest outputs, as a reader sees them."""
@@ -60,7 +60,7 @@ class OutputCache:
             ):
                 self._put(view, row["node_id"], row["place"], row["activation_id"], row["outputs"])
 
-    def _put(self, view: ReadView, node_id: str, place: bytes, activation: UUID, outputs: Any) -> None:
+    def _put(self, view: ReadView, node_id: str, place: bytes, activation: ActivationId, outputs: Any) -> None:
         size = size_of(outputs, MAX_OUTPUTS_SIZE) + ENTRY_OVERHEAD
         if size <= min(MAX_OUTPUTS_SIZE + ENTRY_OVERHEAD, self._entries.max_size):
             self._entries.put(_key(view, node_id), (place, activation, encode(outputs)), size)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from canvas.ids import RunId
 from store.db.transaction import Transaction
 from store.runs import run_rows
 from store.runs.activations import Claim
@@ -25,7 +26,7 @@ class RunInputsCache:
     """Inputs by run and turn. `max_size` is in units of `size_of`; 0 caches nothing."""
 
     def __init__(self, max_size: int = MAX_SIZE) -> None:
-        self._entries: LruCache[tuple[UUID, UUID], RunInputs] = LruCache(max_size)
+        self._entries: LruCache[tuple[RunId, UUID], RunInputs] = LruCache(max_size)
 
     def load(self, tx: Transaction, claim: Claim) -> Callable[[], RunInputs]:
         """Request the inputs of a claim's run, with other statements of `tx`; call the result to get them.

@@ -9,8 +9,8 @@ from typing import Any, Protocol, cast
 import structlog
 
 from canvas.errors import ToolError
-from canvas.events.run_warnings import Notice
 from canvas.graph.uncertain_outcomes import OnUnknown
+from canvas.run_warnings import Notice
 from components.text.extraction.file_texts import UnparsedFile
 from providers.interfaces import Services
 from providers.models.billing.budgeted_model import BudgetedModel

@@ -22,7 +22,7 @@ from providers.models.billing.cost_estimates import CostModel, amounts_of, estim
 from providers.models.billing.prices import Price
 from providers.models.types.chat import ModelSpec, Usage
 from store.db.database import Database
-from store.primitives.db_errors import is_outage
+from store.db.db_errors import is_outage
 from store.primitives.ids import new_id
 from store.runs.activations import Claim
 from store.tenants import budgets

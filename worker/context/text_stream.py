@@ -11,11 +11,11 @@ whole text (`restarts_text`), in a new epoch. Nothing leaves the worker before t
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from uuid import UUID
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
+from canvas.ids import ActivationId
 from scheduler.messaging.redis_bus import TextDeltaPublisher
 from store.db.database import Database
 from store.db.transaction import Transaction
@@ -84,7 +84,7 @@ class MessageStreamWriter:
                 self._send(stream_id)
                 await asyncio.sleep(0)
 
-    async def _claim_stream(self, stream_id: UUID) -> None:
+    async def _claim_stream(self, stream_id: ActivationId) -> None:
         lease = await asyncio.to_thread(self._claim_row, stream_id)
         self._is_claimed = True
         self._is_known = lease is not None
@@ -95,7 +95,7 @@ class MessageStreamWriter:
         self._offset = self._stored = len(lease.text)
         self._written_at = asyncio.get_running_loop().time()
 
-    def _claim_row(self, stream_id: UUID) -> message_streams.StreamLease | None:
+    def _claim_row(self, stream_id: ActivationId) -> message_streams.StreamLease | None:
         try:
             # one transaction, so that the lease holds until the stream is claimed
             with self.database.transaction() as tx:
@@ -118,7 +118,7 @@ class MessageStreamWriter:
         self._matched += overlap
         return text[overlap:]
 
-    def _send(self, stream_id: UUID) -> None:
+    def _send(self, stream_id: ActivationId) -> None:
         """Send what waits, and schedule the next call: every few milliseconds while there is text."""
         self._pacing = None
         if not self._waiting or self.is_stopped():
@@ -136,12 +136,12 @@ class MessageStreamWriter:
             self._write_task = loop.create_task(self._write_text(stream_id, self._offset))  # deltas do not wait for it
         self._pacing = loop.call_later(FLUSH_INTERVAL, self._send, stream_id)
 
-    async def _write_text(self, stream_id: UUID, offset: int) -> None:
+    async def _write_text(self, stream_id: ActivationId, offset: int) -> None:
         if await asyncio.to_thread(self._write_row, stream_id, self._full_text()[:offset]):
             self._unstored = self._unstored[offset - self._stored :]
             self._stored = offset
 
-    def _write_row(self, stream_id: UUID, text: str) -> bool:
+    def _write_row(self, stream_id: ActivationId, text: str) -> bool:
         try:
             with self.database.transaction() as tx:
                 return message_streams.write(tx, self.claim.run_id, stream_id, self.claim.lease_id, self._epoch, text)

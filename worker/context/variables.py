@@ -19,8 +19,8 @@ from store.runs.values import PendingValues, StoredValue
 from worker.caches.outputs import read_view_of
 from worker.caches.run_inputs import RunInputs
 from worker.caches.value_caches import ValueCaches
+from worker.computing_threads import COMPUTING_THREADS
 from worker.context.read_set import Collected, ReadSet, items_ref
-from worker.fastpath.admission import COMPUTING_THREADS
 
 Declared = Callable[[Entry], tuple[str, ...]]
 ReadFile = Callable[[Mapping[str, Any], str], str | UnparsedFile]

@@ -9,13 +9,13 @@ locked, or a suspected poison task.
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from uuid import UUID
 
+from canvas.ids import LeaseId
 from store.runs.activations import Claim
 from worker.leases.attempt_handle import Attempt
 
 ClaimOne = Callable[[Attempt], Claim | None]
-ClaimMany = Callable[[Sequence[Attempt]], Mapping[UUID, Claim]]
+ClaimMany = Callable[[Sequence[Attempt]], Mapping[LeaseId, Claim]]
 """Claims for some attempts; returns those that succeeded, by lease id."""
 
 

@@ -16,12 +16,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from uuid import UUID, uuid4
 
+from canvas.ids import ActivationId, LeaseId, RunId
 from store.runs.activations import Claim
 from store.runs.decisions import CachedRun
 from store.runs.new_activations import ContinuationRequest
 from worker.leases.leases import Attempt, LeaseKeeper
 
-UNKNOWN_ID = UUID(int=0)
+UNKNOWN_ID = ActivationId(UUID(int=0))
 """Activation id of an attempt whose activation the database chooses."""
 
 
@@ -37,7 +38,7 @@ class LocalContinuation:
         """Whether the thread may continue with one more activation."""
         return self.next is None and time.monotonic() < self.until
 
-    def pop(self, activation_id: UUID) -> "Continuation | None":
+    def pop(self, activation_id: ActivationId) -> "Continuation | None":
         """Return the continuation for the caller to execute now; None if there is none for that activation."""
         continuation = self.next
         if continuation is None or continuation.attempt.activation_id != activation_id:
@@ -62,7 +63,7 @@ class ContinuationState(StrEnum):
 class Continuation:
     """The activation that a thread executes after the one it reports."""
 
-    def __init__(self, thread: LocalContinuation, worker: str, run_id: UUID) -> None:
+    def __init__(self, thread: LocalContinuation, worker: str, run_id: RunId) -> None:
         self.state = ContinuationState.RELEASED
         self.claim: Claim | None = None  # None, although claimed: the commit was not answered; claim by the lease id
         self.cached_run: CachedRun | None = None  # the run as the advance before this activation wrote it
@@ -88,7 +89,7 @@ class Continuation:
         """What the advance gets."""
         return ContinuationRequest(self._worker, self._thread.leases.lease, self.reserve)
 
-    def reserve(self, activation_id: UUID | None) -> UUID | None:
+    def reserve(self, activation_id: ActivationId | None) -> LeaseId | None:
         """Register an attempt and return its lease id; None if the thread does not want the activation.
 
         It is registered before anything is written, so that no request to stop is missed. Without an id the database
@@ -96,7 +97,7 @@ class Continuation:
         """
         if self.state is not ContinuationState.RELEASED or not self._thread.has_room():
             return None
-        attempt = Attempt(self._run_id, activation_id or UNKNOWN_ID, uuid4())
+        attempt = Attempt(self._run_id, activation_id or UNKNOWN_ID, LeaseId(uuid4()))
         if not self._thread.leases.register(attempt):
             return None
         self._attempt, self.state = attempt, ContinuationState.RESERVED
@@ -110,7 +111,7 @@ class Continuation:
         self.claim = claim
         self._keep_for_thread(claim.id)
 
-    def confirm_by_lease(self, find_activation: Callable[[UUID], UUID | None]) -> None:
+    def confirm_by_lease(self, find_activation: Callable[[LeaseId], ActivationId | None]) -> None:
         """Keep what a commit without an answer has written: `find_activation` returns the activation under a lease."""
         is_reserved = self.state is ContinuationState.RESERVED
         activation_id = find_activation(self.attempt.lease_id) if is_reserved else None
@@ -119,7 +120,7 @@ class Continuation:
             return
         self._keep_for_thread(activation_id)
 
-    def _keep_for_thread(self, activation_id: UUID) -> None:
+    def _keep_for_thread(self, activation_id: ActivationId) -> None:
         self.attempt.activation_id = activation_id
         self.state, self._thread.next = ContinuationState.CLAIMED, self
 

@@ -31,7 +31,7 @@ from celery.worker.request import Request
 from scheduler.messaging.celery_app import NODES
 from scheduler.messaging.celery_message import task_body, task_headers
 from scheduler.messaging.dispatch import flower_task_name
-from worker.fastpath.admission import COMPUTING_THREADS
+from worker.computing_threads import COMPUTING_THREADS
 from worker.fastpath.continuation import Continuation, LocalContinuation
 from worker.fastpath.switches import FastPath
 

@@ -8,10 +8,10 @@ import threading
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from uuid import UUID
 
+from canvas.ids import RunId
 from store.runs.new_activations import InlineReport
-from worker.fastpath.admission import COMPUTING_THREADS
+from worker.computing_threads import COMPUTING_THREADS
 from worker.fastpath.continuation import Continuation
 
 MAX_BATCH = 64  # reports of one transaction, which must be over within a moment
@@ -47,7 +47,7 @@ class PendingReport:
 class ReportBatch:
     """The reports that one reporter stores, while no other reporter of this process stores reports of the run."""
 
-    def __init__(self, batcher: "ReportBatcher", run_id: UUID, reports: Sequence[PendingReport]) -> None:
+    def __init__(self, batcher: "ReportBatcher", run_id: RunId, reports: Sequence[PendingReport]) -> None:
         self.reports = reports
         self._batcher = batcher
         self._run_id = run_id
@@ -70,7 +70,7 @@ class ReportBatcher:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._waiting: dict[UUID, list[PendingReport]] = {}  # of runs for which a reporter is storing
+        self._waiting: dict[RunId, list[PendingReport]] = {}  # of runs for which a reporter is storing
 
     @contextmanager
     def join(self, report: PendingReport) -> Generator[ReportBatch]:
@@ -98,7 +98,7 @@ class ReportBatcher:
             batch.wake_others()
             report.batch = ()  # it holds the report itself: a reference cycle
 
-    def release_next(self, run_id: UUID) -> None:
+    def release_next(self, run_id: RunId) -> None:
         """Give the turn to the first waiting reporter, for all that wait."""
         with self._lock:
             waiting = self._waiting[run_id]

@@ -5,9 +5,9 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from uuid import UUID
 
 from canvas.errors import AttemptStopped
+from canvas.ids import ActivationId, LeaseId, RunId, SessionId
 from worker.event_loop import WorkerLoop
 
 
@@ -15,10 +15,10 @@ from worker.event_loop import WorkerLoop
 class Attempt:
     """One try at an activation. It is registered with the lease keeper before it is claimed."""
 
-    run_id: UUID
-    activation_id: UUID
-    lease_id: UUID
-    conversation_id: UUID | None = None  # None: not claimed yet
+    run_id: RunId
+    activation_id: ActivationId
+    lease_id: LeaseId
+    conversation_id: SessionId | None = None  # None: not claimed yet
     deadline: float | None = None  # monotonic
     stopped: AttemptStopped | None = None  # why, once it was stopped
     stopped_at: float = 0.0  # monotonic

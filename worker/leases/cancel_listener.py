@@ -7,13 +7,13 @@ activation's row (`worker/leases/leases.py`). Keys are set by other programs, as
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from uuid import UUID
 
 import redis
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
 from canvas.errors import ExecutorError
+from canvas.ids import RunId, SessionId
 from scheduler.messaging.redis_bus import Bus
 
 log = structlog.get_logger()
@@ -28,7 +28,7 @@ class CancelListener:
     """The subscription to cancel messages, on a thread of its own. `stop_run` stops the attempts of a run."""
 
     def __init__(
-        self, bus: Bus, ending: threading.Event, *, stop_run: Callable[[UUID], None], on_subscribed: Callable[[], None]
+        self, bus: Bus, ending: threading.Event, *, stop_run: Callable[[RunId], None], on_subscribed: Callable[[], None]
     ) -> None:
         self._bus = bus
         self._ending = ending
@@ -70,9 +70,9 @@ class CancelKeyPoller:
         ending: threading.Event,
         *,
         interval: float,
-        runs: Callable[[], Mapping[UUID, UUID]],
-        cancel_run: Callable[[UUID], None],
-        stop_run: Callable[[UUID], None],
+        runs: Callable[[], Mapping[RunId, SessionId]],
+        cancel_run: Callable[[RunId], None],
+        stop_run: Callable[[RunId], None],
     ) -> None:
         self._bus = bus
         self._ending = ending
@@ -99,7 +99,7 @@ class CancelKeyPoller:
                     pause_after_failure(error, self._ending)
                 self._ending.wait(MIN_POLL_INTERVAL)
 
-    def _cancel(self, run_id: UUID) -> None:
+    def _cancel(self, run_id: RunId) -> None:
         try:
             self._cancel_run(run_id)  # the row first, then the attempts: otherwise their reports would fail the run
             self._stop_run(run_id)

@@ -11,16 +11,16 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Protocol
-from uuid import UUID
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
+from canvas.ids import LeaseId, RunId, SessionId
 from scheduler.messaging.redis_bus import Bus
 from store.db.database import Database
 from store.runs import activations
+from worker.computing_threads import COMPUTING_THREADS
 from worker.event_loop import WorkerLoop
-from worker.fastpath.admission import COMPUTING_THREADS
 from worker.leases.attempt_handle import Attempt
 from worker.leases.cancel_listener import CancelKeyPoller, CancelListener, pause_after_failure
 
@@ -57,19 +57,21 @@ class LeaseKeeper:
         loop: WorkerLoop,
         settings: LeaseSettings,
         *,
-        cancel_run: Callable[[UUID], None],
+        cancel_run: Callable[[RunId], None],
     ) -> None:
         self._database = database
         self._loop = loop
         self.lease = settings.lease
         self._renew_every = settings.renew_every.total_seconds()
         self._grace = settings.shutdown_grace.total_seconds()
-        self._attempts: dict[UUID, Attempt] = {}
-        self._abandoned: set[UUID] = set()  # lease ids of attempts whose threads have not returned
+        self._attempts: dict[LeaseId, Attempt] = {}
+        self._abandoned: set[LeaseId] = set()  # lease ids of attempts whose threads have not returned
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._is_shutting_down = False
-        self._claimed_runs: dict[UUID, UUID] = {}  # runs claimed since the last poll of cancel keys -> conversation
+        self._claimed_runs: dict[
+            RunId, SessionId
+        ] = {}  # runs claimed since the last poll of cancel keys -> conversation
         self._renew_soon = False
         self._ending = threading.Event()
         self._listener = CancelListener(
@@ -97,7 +99,7 @@ class LeaseKeeper:
             self._attempts[attempt.lease_id] = attempt
             return True
 
-    def start_renewing(self, attempt: Attempt, conversation_id: UUID) -> None:
+    def start_renewing(self, attempt: Attempt, conversation_id: SessionId) -> None:
         """Note that the attempt has its lease, to be renewed from now on. Its run's cancel keys are polled at once."""
         with self._lock:
             attempt.conversation_id = conversation_id
@@ -128,7 +130,7 @@ class LeaseKeeper:
         return self._listener.is_subscribed
 
     # -- stopping -----------------------------------------------------------------------------------------------
-    def stop_run(self, run_id: UUID) -> None:
+    def stop_run(self, run_id: RunId) -> None:
         """Stop every attempt of a run."""
         for attempt in self.attempts():
             if attempt.run_id == run_id:
@@ -189,7 +191,7 @@ class LeaseKeeper:
                 tx.commit_asynchronously()
                 renewed = activations.renew(tx, keys, self.lease)
                 others = [key for key in keys if key[2] not in renewed]
-                cancelled = activations.find_cancelled(tx, others) if others else set[UUID]()
+                cancelled = activations.find_cancelled(tx, others) if others else set[LeaseId]()
         except SQLAlchemyError as error:
             log.warning("leases_not_renewed", leases=len(keys), error=str(error).splitlines()[0])
             return
@@ -225,7 +227,7 @@ class LeaseKeeper:
                     COMPUTING_THREADS.thread_abandoned(attempt.thread)
                 self._changed.notify_all()
 
-    def _active_runs(self) -> dict[UUID, UUID]:
+    def _active_runs(self) -> dict[RunId, SessionId]:
         """Return run -> conversation of the runs that this process works for, or has claimed from since the last poll.
 
         So a run between two nodes is polled as well.

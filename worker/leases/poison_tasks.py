@@ -7,14 +7,14 @@ are ready, and the sweeper sends their task messages again (docs/decisions/0009-
 """
 
 from threading import Lock
-from uuid import UUID
 
+from canvas.ids import ActivationId, RunId
 from worker.leases.attempt_handle import Attempt
 
 ISOLATE_AFTER_CRASHES = 2
 """Crashes after which the next one fails the activation."""
 
-TaskRef = tuple[UUID, UUID]
+TaskRef = tuple[RunId, ActivationId]
 """(run, activation), as task messages name it."""
 
 

@@ -5,16 +5,16 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Protocol
-from uuid import UUID
 
 from pydantic import SecretStr
 
+from canvas.ids import TenantId
 from knowledge.bases.search import KnowledgeBaseSearch
 from knowledge.memory.memories import MemoryStore
 from knowledge.memory_router import TenantMemories
 from knowledge.retriever import TenantRetriever
+from providers.address_policy import Guard
 from providers.databases import databases
-from providers.http.address_policy import Guard
 from providers.http.client import HttpClient
 from providers.interfaces import BrowserSettings, Sandbox, Services
 from providers.mail import MailServers
@@ -66,7 +66,7 @@ class ServiceConfig:
     vendor_keys: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     own_database: tuple[str, int, str] | None = None  # host, port and name of the database that no canvas may query
     browser_profiles: Path | None = None  # folder
-    of_tenant: Callable[[UUID, Services], Services] = field(default=lambda _, services: services)
+    of_tenant: Callable[[TenantId, Services], Services] = field(default=lambda _, services: services)
     """Returns a tenant's services, from those that it would have otherwise."""
 
 
@@ -111,7 +111,7 @@ class ServiceFactory:
             mail=MailServers(config.guard, ports=settings.mail_ports),
         )
 
-    def of(self, tenant_id: UUID) -> Services:
+    def of(self, tenant_id: TenantId) -> Services:
         """Return what a tenant's node may reach, for one attempt."""
         config = self._config
         browser = BrowserSettings(

@@ -15,6 +15,7 @@ import structlog
 
 from canvas.document.mcp_tools import digest_of
 from canvas.errors import ExecutorError, NotFound, ToolError
+from canvas.ids import TenantId
 from providers.http.client import HttpClient
 from providers.interfaces import McpCall, McpToolDescription
 from providers.mcp.session import CLOSED, LiveTool, McpServer, McpSession
@@ -48,7 +49,7 @@ class McpServers:
     database: Database
     encryption_key: EncryptionKey | None
 
-    def caller_headers(self, tenant_id: UUID, request: Mapping[str, Any]) -> Mapping[str, str]:
+    def caller_headers(self, tenant_id: TenantId, request: Mapping[str, Any]) -> Mapping[str, str]:
         """Return the headers that the request of a turn has for these servers. Raises ToolError if decryption fails."""
         if self.encryption_key is None:
             return {}
@@ -57,7 +58,7 @@ class McpServers:
         except CannotUnseal as error:
             raise ToolError(f"The request's custom_header: {error.message}") from error
 
-    def of(self, tenant_id: UUID, http: HttpClient) -> "AttemptMcpClient":
+    def of(self, tenant_id: TenantId, http: HttpClient) -> "AttemptMcpClient":
         """Return the servers of a tenant, for one attempt."""
         return AttemptMcpClient(tenant_id, self.database, self.encryption_key, http)
 
@@ -73,7 +74,7 @@ class _OpenSession:
 class AttemptMcpClient:
     """Implements `providers.interfaces.Mcp` for concurrent callers on one event loop."""
 
-    def __init__(self, tenant_id: UUID, database: Database, key: EncryptionKey | None, http: HttpClient) -> None:
+    def __init__(self, tenant_id: TenantId, database: Database, key: EncryptionKey | None, http: HttpClient) -> None:
         self._tenant_id = tenant_id
         self._database = database
         self._key = key

@@ -5,8 +5,8 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from uuid import UUID
 
+from canvas.ids import TenantId
 from knowledge.billing import tenant_billing
 from knowledge.models import accounts_from_rows
 from providers.models.audio.transcription import KIND as ASR
@@ -48,7 +48,7 @@ class CachedTenantModels:
         shared: Sequence[VendorAccount],
         limits: RequestLimits,
         encryption_key: EncryptionKey | None,
-        script: Callable[[UUID], Script | None] = lambda _: None,
+        script: Callable[[TenantId], Script | None] = lambda _: None,
         retry_policy: RetryPolicy | None = None,
         cost_model: CostModel | None = None,
         rate_limiter: RateLimiter | None = None,
@@ -61,18 +61,18 @@ class CachedTenantModels:
         self._retry_policy = retry_policy
         self._cost_model = cost_model or CostModel()
         self._rate_limiter = rate_limiter
-        self._cache: dict[UUID, _CachedTenant] = {}
-        self._read_locks: dict[UUID, threading.Lock] = {}  # by tenant: one thread reads, and the others wait for it
+        self._cache: dict[TenantId, _CachedTenant] = {}
+        self._read_locks: dict[TenantId, threading.Lock] = {}  # by tenant: one thread reads, and the others wait for it
         self._lock = threading.Lock()
 
-    async def open(self, tenant_id: UUID, llm_id: str, kind: str = "chat") -> ChatModel:
+    async def open(self, tenant_id: TenantId, llm_id: str, kind: str = "chat") -> ChatModel:
         """Return a chat model by id, for calls that no component makes. The current attempt pays for them.
 
         Raises ModelError, which says what is missing.
         """
         return MeteredModel(await self.open_unmetered(tenant_id, llm_id, kind), self._billing_context(tenant_id))
 
-    async def open_unmetered(self, tenant_id: UUID, llm_id: str, kind: str = "chat") -> ChatModel:
+    async def open_unmetered(self, tenant_id: TenantId, llm_id: str, kind: str = "chat") -> ChatModel:
         """Return a chat model by id, for a component: its context adds who pays. Raises ModelError."""
         script = self._script(tenant_id)
         if script is not None:
@@ -86,49 +86,49 @@ class CachedTenantModels:
                 model = known.models[kind, llm_id] = PricedModel(model, self._cost_model.prices.price_of(model.spec))
         return model
 
-    async def embedder(self, tenant_id: UUID, llm_id: str) -> Embedder:
+    async def embedder(self, tenant_id: TenantId, llm_id: str) -> Embedder:
         """Return an embedding model by id. Raises ModelError, which says what is missing."""
         spec = await self._spec(tenant_id, llm_id, EMBEDDING)
         return open_embedder(spec, self._limits, self._retry_policy, self.meter(tenant_id, spec, EMBEDDING))
 
-    async def reranker(self, tenant_id: UUID, llm_id: str) -> Reranker:
+    async def reranker(self, tenant_id: TenantId, llm_id: str) -> Reranker:
         """Return a reranking model by id. Raises ModelError, which says what is missing."""
         spec = await self._spec(tenant_id, llm_id, RERANK)
         return open_reranker(spec, self._limits, self._retry_policy, self.meter(tenant_id, spec, RERANK))
 
-    async def transcriber(self, tenant_id: UUID, llm_id: str) -> Transcriber:
+    async def transcriber(self, tenant_id: TenantId, llm_id: str) -> Transcriber:
         """Return a transcription model by id. Raises ModelError, which says what is missing."""
         spec = await self._spec(tenant_id, llm_id, ASR)
         return open_transcriber(spec, self._limits, self._retry_policy, self.meter(tenant_id, spec, ASR))
 
-    def meter(self, tenant_id: UUID, spec: ModelSpec, kind: str) -> Meter:
+    def meter(self, tenant_id: TenantId, spec: ModelSpec, kind: str) -> Meter:
         """Return the meter for requests to a model other than a chat model."""
         price, gate = self._cost_model.prices.price_of(spec), self._gate(tenant_id, spec)
         return Meter(spec, kind, price, gate, self._billing_context(tenant_id))
 
-    def accounts(self, tenant_id: UUID) -> tuple[VendorAccount, ...]:
+    def accounts(self, tenant_id: TenantId) -> tuple[VendorAccount, ...]:
         """Return the accounts of the tenant and of the deployment. May read the database, once for all callers."""
         return self._load(tenant_id).accounts
 
-    def _gate(self, tenant_id: UUID, spec: ModelSpec) -> RequestLimiter | None:
+    def _gate(self, tenant_id: TenantId, spec: ModelSpec) -> RequestLimiter | None:
         return (
             self._rate_limiter.account_limiter(spec.rate_limit, str(tenant_id))
             if self._rate_limiter and spec.rate_limit
             else None
         )
 
-    def _billing_context(self, tenant_id: UUID) -> BillingContext:
+    def _billing_context(self, tenant_id: TenantId) -> BillingContext:
         """Return who pays for calls outside of attempts."""
         return tenant_billing(tenant_id, self._database, self._cost_model)
 
-    async def _spec(self, tenant_id: UUID, llm_id: str, kind: str) -> ModelSpec:
+    async def _spec(self, tenant_id: TenantId, llm_id: str, kind: str) -> ModelSpec:
         """Return the specification of a model of any kind; the scripted one if a script replaces all models."""
         if self._script(tenant_id) is not None:
             return scripted_spec(llm_id)
         known = self._find_cached(tenant_id) or await asyncio.to_thread(self._load, tenant_id)
         return resolve(llm_id, known.accounts, kind=kind)
 
-    def _load(self, tenant_id: UUID) -> _CachedTenant:
+    def _load(self, tenant_id: TenantId) -> _CachedTenant:
         known = self._find_cached(tenant_id)
         if known is not None:
             return known
@@ -143,11 +143,11 @@ class CachedTenantModels:
         """Number of cached tenants, expired ones included."""
         return len(self._cache)
 
-    def _find_cached(self, tenant_id: UUID) -> _CachedTenant | None:
+    def _find_cached(self, tenant_id: TenantId) -> _CachedTenant | None:
         known = self._cache.get(tenant_id)
         return known if known is not None and time.monotonic() < known.until else None
 
-    def _read(self, tenant_id: UUID) -> _CachedTenant:
+    def _read(self, tenant_id: TenantId) -> _CachedTenant:
         with self._database.transaction() as tx:
             rows = model_accounts.list_accounts(tx, tenant_id, self._encryption_key)
         own = accounts_from_rows(rows, tenant_id)

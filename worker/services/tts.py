@@ -4,12 +4,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import cast
-from uuid import UUID
 
 import redis
 import structlog
 
 from canvas.errors import ModelError
+from canvas.ids import TenantId
 from providers.interfaces import Http, Speech
 from providers.models.audio.tts import KIND, OpenAISpeech, speech_settings_of
 from providers.models.chat.catalogue import resolve
@@ -78,7 +78,7 @@ class TtsModels:
     voices: Mapping[str, str] = field(default_factory=dict[str, str])
     private: bool = True
 
-    def of(self, tenant_id: UUID, http: Http) -> Speech | None:
+    def of(self, tenant_id: TenantId, http: Http) -> Speech | None:
         """Return the tenant's speech model; None if it has none."""
         spec = self._spec(tenant_id)
         if spec is None:
@@ -94,7 +94,7 @@ class TtsModels:
             meter=self.models.meter(tenant_id, spec, KIND),
         )
 
-    def _spec(self, tenant_id: UUID) -> ModelSpec | None:
+    def _spec(self, tenant_id: TenantId) -> ModelSpec | None:
         accounts = self.models.accounts(tenant_id)
         named = (
             f"{name}@{account.instance}@{account.factory}"
@@ -113,4 +113,4 @@ class TtsModels:
             return None
 
 
-FindSpeech = Callable[[UUID, Http], Speech | None]
+FindSpeech = Callable[[TenantId, Http], Speech | None]

@@ -6,12 +6,13 @@ from typing import Any
 from uuid import UUID
 
 from canvas.errors import NodeFailure, NotFound
+from canvas.ids import RunId, TenantId
 from components.text.extraction.file_texts import UnparsedFile
 from store.db.database import Database
 from store.files.blobs import Blobs
 from store.tenants import uploads
 
-ReadFile = Callable[[UUID, UUID, Mapping[str, Any], str], str | UnparsedFile]
+ReadFile = Callable[[TenantId, RunId, Mapping[str, Any], str], str | UnparsedFile]
 """(tenant, run, descriptor, layout) -> the text of a file, or its bytes."""
 
 
@@ -22,7 +23,9 @@ class UploadedFiles:
     database: Database
     blobs: Blobs | None
 
-    def read(self, tenant_id: UUID, run_id: UUID, descriptor: Mapping[str, Any], layout_recognize: str) -> UnparsedFile:
+    def read(
+        self, tenant_id: TenantId, run_id: RunId, descriptor: Mapping[str, Any], layout_recognize: str
+    ) -> UnparsedFile:
         """Return an upload, which becomes a data URI (images) or one text block. Raises NodeFailure if it is gone."""
         if self.blobs is None:
             raise NodeFailure("This worker has no file storage. Set EASEL_FILES_DIR.")

@@ -13,12 +13,12 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
-from uuid import UUID
 
 import embedded
 import local_engine
 from canvas.document import parsing
 from canvas.errors import ExecutorError, InvalidCanvas
+from canvas.ids import CanvasId, RunId, SessionId, TenantId, VersionId
 from canvas.state.run_state import RunStatus
 from canvas.validation import check
 from cli.conformance.cases import Case, CaseRun
@@ -30,7 +30,7 @@ from cli.conformance.report import FailedCase, PassedCase, SkippedCase, Verdict
 from components import registry
 from components.checks.check import findings_of
 from components.text.extraction import file_texts
-from providers.http.address_policy import Guard
+from providers.address_policy import Guard
 from providers.interfaces import Services
 from providers.models.chat.retrying_model import RetryPolicy
 from providers.models.chat.scripted import Script
@@ -56,15 +56,15 @@ async def _skip_delay(_: float) -> None:
 class Fixtures:
     """Scripts, files and cases by tenant."""
 
-    scripts: dict[UUID, Script] = field(default_factory=dict[UUID, Script])
-    files: dict[UUID, Mapping[str, str]] = field(default_factory=dict[UUID, Mapping[str, str]])
-    cases: dict[UUID, Case] = field(default_factory=dict[UUID, Case])
+    scripts: dict[TenantId, Script] = field(default_factory=dict[TenantId, Script])
+    files: dict[TenantId, Mapping[str, str]] = field(default_factory=dict[TenantId, Mapping[str, str]])
+    cases: dict[TenantId, Case] = field(default_factory=dict[TenantId, Case])
 
-    def of_tenant(self, tenant_id: UUID, common: Services) -> Services:
+    def of_tenant(self, tenant_id: TenantId, common: Services) -> Services:
         """Return the services of a case's nodes."""
         return services_of(self.cases[tenant_id], common)
 
-    def read_file(self, tenant_id: UUID, run_id: UUID, descriptor: Mapping[str, Any], _: str) -> str:
+    def read_file(self, tenant_id: TenantId, run_id: RunId, descriptor: Mapping[str, Any], _: str) -> str:
         """Return the text of a file of the case, or its image as a data URI, as the parser would."""
         text = self.files[tenant_id][str(descriptor["id"])]
         mime_type = str(descriptor.get("mime_type") or "")
@@ -146,12 +146,12 @@ def run_case(engine: local_engine.Engine, fixtures: Fixtures, case: Case) -> Obs
 @dataclass
 class _CaseRunner:
     engine: local_engine.Engine
-    tenant_id: UUID
-    canvas_id: UUID
-    version_id: UUID
-    read_file: Callable[[UUID, UUID, Mapping[str, Any], str], str]
+    tenant_id: TenantId
+    canvas_id: CanvasId
+    version_id: VersionId
+    read_file: Callable[[TenantId, RunId, Mapping[str, Any], str], str]
     watcher: EventWatcher
-    conversation_id: UUID | None = None
+    conversation_id: SessionId | None = None
 
     def run(self, start: str, wanted: CaseRun) -> ObservedRun:
         """Execute one run of a case. Every start except `continue` begins a new conversation."""

@@ -31,9 +31,9 @@ from components.nodes.agent.rounds import (
 from components.nodes.agent.tool_calls import PARALLEL_CALLS, ToolCalls
 from components.nodes.agent.tool_set import AGENT, Function
 from components.nodes.llm.answer_stream import AnswerListener, BufferedAnswer, StreamedAnswer, optional_output
-from components.nodes.llm.json_in_text import read_json
 from components.nodes.llm.model_call import NoAnswer, Prompt, PromptParams, base_delay, build_request, default_answer
 from components.nodes.llm.prompts import citation_guide, structured_output_guide
+from components.text.json_in_text import read_json
 from providers.isolation.untrusted_threads import in_untrusted_thread
 from providers.models.text.sanitizer import without_reasoning
 from providers.models.types.chat import ChatModel, ChatRequest, Completion, ModelSpec

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from components.nodes.llm.json_in_text import read_json
+from components.text.json_in_text import read_json
 from components.text.templates.templates import value_text
 
 MAX_FOLLOW_UPS = 3  # follow-up questions of one question

@@ -24,7 +24,7 @@ from components.nodes.agent import prompts
 from components.nodes.agent.prompts import COMPLETE, STOP
 from components.nodes.agent.tool_calls import ToolCalls, usage_entry
 from components.nodes.llm.answer_stream import AnswerListener, BufferedAnswer
-from components.nodes.llm.json_in_text import parse_repaired
+from components.text.json_in_text import parse_repaired
 from components.text.templates.templates import json_text, value_text
 from providers.models.text.context_window import text_of
 from providers.models.text.sanitizer import without_reasoning

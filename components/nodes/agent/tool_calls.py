@@ -14,7 +14,7 @@ from canvas.errors import BudgetExceeded, NodeFailure
 from components.context import NodeContext
 from components.nodes.agent.tool_context import ToolContext
 from components.nodes.agent.tool_set import AGENT, Function
-from components.nodes.llm.json_in_text import parse_repaired, to_storable_json
+from components.text.json_in_text import parse_repaired, to_storable_json
 from components.text.templates.templates import json_text
 from components.tools.framework.base import ToolRun
 from components.tools.framework.time_limits import timeout_text

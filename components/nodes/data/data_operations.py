@@ -16,7 +16,7 @@ from canvas.errors import NodeFailure
 from canvas.outcome import Finished
 from components.base import Params, component
 from components.context import NodeContext
-from components.nodes.data.python_text import matches, read_literal
+from components.text.python_text import matches, read_literal
 from components.text.templates import templates
 
 Row: TypeAlias = Mapping[str, Any]

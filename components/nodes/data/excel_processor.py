@@ -18,11 +18,11 @@ from canvas.errors import NodeFailure
 from canvas.outcome import Finished
 from components.base import Params, component
 from components.context import NodeContext
-from components.nodes.llm.json_in_text import read_json
 from components.produced_links import links_to_file
 from components.text.extraction import spreadsheets, tables
 from components.text.extraction.file_kinds import FileUnreadable, Kind, LibraryMissing, check_size, unreadable
 from components.text.extraction.tables import Table
+from components.text.json_in_text import read_json
 from providers.isolation.untrusted_threads import in_untrusted_thread
 from providers.models.text.sanitizer import without_reasoning
 

@@ -14,7 +14,7 @@ from canvas.errors import NodeFailure
 from canvas.outcome import Finished
 from components.base import Params, component
 from components.context import NodeContext
-from components.nodes.data.python_text import matches
+from components.text.python_text import matches
 from components.text.templates import templates
 
 OPERATIONS = ("nth", "head", "tail", "filter", "sort", "drop_duplicates")

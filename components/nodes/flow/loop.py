@@ -15,7 +15,7 @@ from canvas.errors import NodeFailure
 from canvas.outcome import ContainerExited, ContainerOpened, Finished, NextIteration
 from components.base import Params, component
 from components.context import NodeContext
-from components.nodes.flow.comparison import loop_holds
+from components.text.comparison import loop_holds
 
 
 class LoopParams(Params):

@@ -12,7 +12,7 @@ from pydantic import Field, field_validator
 from canvas.outcome import Routed
 from components.base import Params, component
 from components.context import NodeContext
-from components.nodes.flow.comparison import switch_holds
+from components.text.comparison import switch_holds
 
 
 class SwitchParams(Params):

@@ -19,7 +19,6 @@ from canvas.outcome import Failed, Finished, Outcome
 from components.base import component
 from components.context import NodeContext
 from components.nodes.llm.answer_stream import StreamedAnswer, optional_output
-from components.nodes.llm.json_in_text import read_json
 from components.nodes.llm.model_call import (
     NoAnswer,
     Prompt,
@@ -32,6 +31,7 @@ from components.nodes.llm.model_call import (
     retry_wait,
 )
 from components.nodes.llm.prompts import structured_output_guide
+from components.text.json_in_text import read_json
 from providers.models.text.sanitizer import without_reasoning
 from providers.models.types.chat import ChatModel, ChatRequest, Completion
 

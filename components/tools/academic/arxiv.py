@@ -17,7 +17,7 @@ from components.tools.framework.parameters import one_of, positive
 from components.tools.framework.xml_tree import text_of
 from providers.interfaces import HttpCall, HttpResponse
 from providers.isolation.untrusted_threads import in_untrusted_thread
-from providers.models.types.rate_limits import VendorRateLimit
+from providers.rate_limits import VendorRateLimit
 
 SEARCH = "https://export.arxiv.org/api/query"
 ORDERS = ("submittedDate", "lastUpdatedDate", "relevance")

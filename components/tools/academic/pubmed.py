@@ -20,7 +20,7 @@ from components.tools.framework.parameters import positive
 from components.tools.framework.xml_tree import text_of
 from providers.interfaces import HttpCall, HttpResponse
 from providers.isolation.untrusted_threads import in_untrusted_thread
-from providers.models.types.rate_limits import VendorRateLimit
+from providers.rate_limits import VendorRateLimit
 
 SEARCH = "https://eutils.ncbi.nlm.nih.gov/entrez/eutils/esearch.fcgi"
 FETCH = "https://eutils.ncbi.nlm.nih.gov/entrez/eutils/efetch.fcgi"

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from canvas.errors import ToolError
-from components.nodes.data.python_text import read_literal
+from components.text.python_text import read_literal
 from providers.models.text.sanitizer import clean
 
 ANY = "Any"

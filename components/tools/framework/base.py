@@ -20,7 +20,7 @@ from components.text.templates.templates import json_text
 from components.tools.framework import redaction
 from components.tools.framework.rate_limited import with_rate_limit
 from providers.models.limits.pausable_timeout import PausableTimeout
-from providers.models.types.rate_limits import VendorRateLimit
+from providers.rate_limits import VendorRateLimit
 
 MAX_RETRY_DELAY = 60.0  # seconds between two tries
 MAX_RETRY_AFTER = 30.0  # seconds; longer Retry-After delays are cut to this

@@ -1,5 +1,5 @@
 """Rate limiting of a tool's requests, retries included, by the vendor's limit
-(providers/models/types/rate_limits.py).
+(providers/rate_limits.py).
 """
 
 from dataclasses import replace
@@ -7,7 +7,7 @@ from dataclasses import replace
 from components.context import NodeContext
 from components.delegating_context import DelegatingContext
 from providers.interfaces import Http, HttpCall, HttpResponse
-from providers.models.types.rate_limits import VendorRateLimit
+from providers.rate_limits import VendorRateLimit
 
 
 def with_rate_limit(ctx: NodeContext, rate_limit: VendorRateLimit | None) -> NodeContext:

@@ -24,7 +24,7 @@ from components.tools.framework import http
 from components.tools.framework.base import Argument, Tool, ToolParams, ToolResult
 from components.tools.framework.parameters import one_of
 from components.tools.framework.refused_addresses import refused_address_text
-from providers.http.address_policy import resolve_checked
+from providers.address_policy import resolve_checked
 from providers.http.redirects import parse_url
 from providers.interfaces import HttpCall, HttpResponse
 from providers.isolation.untrusted_threads import in_untrusted_thread

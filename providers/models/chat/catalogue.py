@@ -20,12 +20,12 @@ from providers.models.chat.scripted import Script, ScriptedWire, load_script, sc
 from providers.models.limits.rate_limited_wire import RateLimitedWire, RequestLimiter
 from providers.models.text.context_window import FALLBACK_CONTEXT
 from providers.models.types.chat import ChatModel, ModelSpec
-from providers.models.types.rate_limits import RateLimitKey, RateLimits
 from providers.models.vendors.accounts import AccountModel, VendorAccount, accounts_from_toml, kinds_of, split_api_key
 from providers.models.vendors.families import own_families
 from providers.models.vendors.vendors import UNLISTED, Vendor, vendors
 from providers.models.wires.openai import OpenAIWire
 from providers.models.wires.openai_sdk import RequestLimits
+from providers.rate_limits import RateLimitKey, RateLimits
 
 __all__ = [
     "BUILTIN_FACTORY",

@@ -24,7 +24,7 @@ from providers.interfaces import Http, HttpCall, HttpResponse
 from providers.models.limits.pausable_timeout import pause_timeouts
 from providers.models.limits.rate_limited_wire import Permit
 from providers.models.types.chat import ChatModel, ChatRequest, Completion, Delta, ErrorDelta, ModelSpec, RateLimitWait
-from providers.models.types.rate_limits import RateLimitKey
+from providers.rate_limits import RateLimitKey
 
 HEADER = "Idempotency-Key"
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})

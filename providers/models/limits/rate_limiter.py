@@ -25,7 +25,7 @@ from providers.errors import ErrorCode, ProviderError
 from providers.isolation.untrusted_threads import in_untrusted_thread
 from providers.models.limits.rate_limited_wire import PermitRequest
 from providers.models.types.chat import RateLimitWait
-from providers.models.types.rate_limits import MINUTE, RateLimitKey, reset_delay
+from providers.rate_limits import MINUTE, RateLimitKey, reset_delay
 
 log = structlog.get_logger()
 

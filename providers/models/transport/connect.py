@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import chain, zip_longest
 
-from providers.http.address_policy import Guard, Resolve, make_resolver, resolve_checked
+from providers.address_policy import Guard, Resolve, make_resolver, resolve_checked
 
 NEXT_ADDRESS_DELAY = 0.25  # until the next address is tried in parallel to one that does not answer
 MAX_ADDRESSES = 8  # addresses of one host that are tried

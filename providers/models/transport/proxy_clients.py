@@ -8,7 +8,7 @@ import ssl
 
 import httpx2
 
-from providers.http.address_policy import is_address, is_metadata_host, resolve_checked
+from providers.address_policy import is_address, is_metadata_host, resolve_checked
 from providers.models.transport.connect import ModelAddressPolicy, resolve_model_host
 
 MAX_IDLE_CONNECTIONS = 100  # idle connections of one client

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 import httpx2
 
 from canvas.errors import AddressRefused, ToolError
-from providers.http.address_policy import Resolve
+from providers.address_policy import Resolve
 from providers.models.transport.connect import ModelAddressPolicy, open_checked_socket, resolve_model_host
 from providers.models.transport.http1 import MalformedResponse, ResponseParser, request_bytes
 

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
-from providers.models.types.rate_limits import RateLimitKey
+from providers.rate_limits import RateLimitKey
 
 _SECRET = re.compile(r"(?i)key|secret|token|password|_sk$|_ak$")  # names of fields of an account
 

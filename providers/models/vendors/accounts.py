@@ -12,7 +12,7 @@ import orjson
 from pydantic import ConfigDict, Field, ValidationError, field_validator
 
 from canvas.errors import ModelError
-from providers.models.types.rate_limits import RateLimits
+from providers.rate_limits import RateLimits
 
 KINDS = ("chat", "embedding", "asr", "vision", "rerank", "tts", "ocr")  # as bits: 1, 2, 4, ... in this order
 _LEGACY_KINDS = {"speech2text": "asr", "image2text": "vision"}

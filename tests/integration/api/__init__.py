@@ -1,1 +1,1 @@
-"""One server for all of these tests: it ends behind the last of them, and its connections with it."""
+"""A package, so that all of these tests share one server, which stops after the last test."""

@@ -1,4 +1,4 @@
-"""The application behind a real server, with a worker, a scheduler and a sweeper beside it."""
+"""A real API server, with and without a worker, a scheduler and a sweeper."""
 
 import ssl
 import threading
@@ -29,12 +29,12 @@ from tests.integration.api.talking import Client
 SECRET = "a secret that is long"
 POOL = 4  # connections; as many processes of pytest have servers as there are processors, and PostgreSQL has 60
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-"""It trusts nobody, since nothing here speaks TLS: a client that reads all the authorities takes 30 ms to make."""
+"""No test uses TLS. To load the certificate authorities would cost each client 30 ms."""
 
 
 @dataclass(frozen=True)
 class Server:
-    """A server of ours and what stands behind it."""
+    """A running API server, its database and its config."""
 
     url: str
     database: Database
@@ -49,41 +49,41 @@ class Server:
         return self.config.settings.servers()[1]
 
     def client(self, *, kind: str = "api") -> Client:
-        """Somebody with a tenant of their own."""
+        """Create a client with its own tenant."""
         with self.database.transaction() as tx:
             tenant_id = tenants.create_tenant(tx, f"tenant {new_id()}")
             _, token = tenants.create_token(tx, tenant_id, "test", kind)
         return self.client_of(tenant_id, token)
 
     def guest(self, client: Client, agent: str) -> Client:
-        """Somebody with a share link of a client's agent."""
+        """Create a client with a share link of another client's agent."""
         with self.database.transaction() as tx:
             _, token = tenants.create_token(tx, client.tenant_id, "link", "beta", canvas_id=UUID(agent))
         return self.client_of(client.tenant_id, token)
 
     def client_of(self, tenant_id: UUID, token: str) -> Client:
-        """Somebody with this token."""
+        """Create a client with this token."""
         headers = {"Authorization": f"Bearer {token}"}
         return Client(httpx2.Client(base_url=self.url, headers=headers, timeout=30, verify=NO_TLS), tenant_id, token)
 
 
 def config_of(database_url: str, redis_url: str) -> ApiConfig:
-    """The settings of an API on these servers, with a secret, so that it writes no file of its own."""
+    """Return the config of an API on these servers. It has a secret, so that the API writes no secret file."""
     return ApiConfig(Settings(database_url=database_url, redis_url=redis_url, secret_key=SecretStr(SECRET)))
 
 
-def with_settings(config: ApiConfig, **changed: Any) -> ApiConfig:
-    """The config with other values of some settings."""
-    return replace(config, settings=config.settings.model_copy(update=changed))
+def with_settings(config: ApiConfig, **changes: Any) -> ApiConfig:
+    """Return the config with other values of some settings."""
+    return replace(config, settings=config.settings.model_copy(update=changes))
 
 
 @contextmanager
 def serving(config: ApiConfig) -> Iterator[str]:
-    """A server in a thread; its URL."""
-    listening = uvicorn.Config(
+    """Run a server in a thread; yield its URL."""
+    uvicorn_config = uvicorn.Config(
         create_app(config), port=0, http=GuardedProtocol, ws="none", log_level="error", timeout_graceful_shutdown=2
     )
-    server = uvicorn.Server(listening)
+    server = uvicorn.Server(uvicorn_config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     deadline = time.monotonic() + 10
@@ -100,7 +100,7 @@ def serving(config: ApiConfig) -> Iterator[str]:
 
 @pytest.fixture(scope="package")
 def config(services: EmbeddedServers, template: str, home: Path) -> Iterator[ApiConfig]:
-    """A database and a Redis for all of these tests: what is in them belongs to tenants of single tests."""
+    """The config of a database and a Redis that all of these tests share. Each test uses its own tenant."""
     redis_url = test_services.emptied_redis(services.redis_url, "api")
     with test_services.fresh_database(services.database_url, template) as database_url:
         settings = Settings(
@@ -116,13 +116,13 @@ def config(services: EmbeddedServers, template: str, home: Path) -> Iterator[Api
 
 @pytest.fixture(scope="package")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of what carries runs out; its files are in `files`."""
+    """The home folder of the engine; `files` in it is the file storage."""
     return tmp_path_factory.mktemp("home")
 
 
 @pytest.fixture(scope="package")
 def engine(config: ApiConfig, home: Path) -> Iterator[local_engine.Engine]:
-    """What carries runs out."""
+    """The engine that executes runs: a worker, a scheduler and a sweeper."""
     settings = Settings(home=home, files_dir=home / "files", secret_key=SecretStr(SECRET))
     with local_engine.run_engine(settings, *config.settings.servers()[:2], threads=8) as running:
         yield running
@@ -130,23 +130,24 @@ def engine(config: ApiConfig, home: Path) -> Iterator[local_engine.Engine]:
 
 @pytest.fixture(scope="package")
 def server(config: ApiConfig, engine: local_engine.Engine) -> Iterator[Server]:
-    """The application, with a worker behind it."""
-    with a_server(config) as server:
+    """An API server whose runs are executed."""
+    with start_server(config) as server:
         yield server
 
 
 @pytest.fixture(scope="package")
-def lonely_server(services: EmbeddedServers, template: str, config: ApiConfig) -> Iterator[Server]:
-    """The application alone: runs are accepted, and nobody carries them out."""
+def workerless_server(services: EmbeddedServers, template: str, config: ApiConfig) -> Iterator[Server]:
+    """An API server without a worker: its runs are accepted and not executed."""
     with (
         test_services.fresh_database(services.database_url, template) as database_url,
-        a_server(with_settings(config, database_url=database_url)) as server,
+        start_server(with_settings(config, database_url=database_url)) as server,
     ):
         yield server
 
 
 @contextmanager
-def a_server(config: ApiConfig) -> Iterator[Server]:
+def start_server(config: ApiConfig) -> Iterator[Server]:
+    """Run an API server; yield it with its database."""
     database = Database(config.settings.servers()[0], pool_size=2)
     with serving(config) as url:
         yield Server(url, database, config)
@@ -155,15 +156,15 @@ def a_server(config: ApiConfig) -> Iterator[Server]:
 
 @pytest.fixture
 def client(server: Server) -> Iterator[Client]:
-    """Somebody with a tenant of their own."""
+    """A client with its own tenant."""
     client = server.client()
     yield client
     client.http.close()
 
 
 @pytest.fixture
-def lonely(lonely_server: Server) -> Iterator[Client]:
-    """Somebody whose runs nobody carries out."""
-    client = lonely_server.client()
+def workerless_client(workerless_server: Server) -> Iterator[Client]:
+    """A client with its own tenant, whose runs are not executed."""
+    client = workerless_server.client()
     yield client
     client.http.close()

@@ -1,4 +1,4 @@
-"""A client of the HTTP API, and canvases to talk to."""
+"""A client of the HTTP API, and canvases for it to run."""
 
 import json
 import time
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def canvas(*nodes: tuple[str, str, Mapping[str, Any], Sequence[str]], **parents: str) -> dict[str, Any]:
-    """A document of (id, component, params, downstream); `parents` is not needed outside of containers."""
+    """Build a document from (id, component, params, downstream); `parents` is not needed outside of containers."""
     return {
         "components": {
             node_id: {"obj": {"component_name": component, "params": dict(params)}, "downstream": list(downstream)}
@@ -70,31 +70,31 @@ class Frame:
 
 @dataclass
 class Client:
-    """Somebody who talks to the API."""
+    """A client of the API with the token of one tenant."""
 
     http: httpx2.Client
     tenant_id: UUID
     token: str
 
     def agent(self, dsl: Mapping[str, Any], title: str = "agent") -> str:
-        """Store a canvas; its id."""
+        """Create an agent from a canvas; return its id."""
         reply = self.http.post("/api/v1/agents", json={"title": title, "dsl": dsl}).json()
         assert reply["code"] == 0, reply
         return reply["data"]["id"]
 
-    def say(self, agent: str, query: Any = "hi", **body: Any) -> dict[str, Any]:
-        """A turn without streaming; the whole reply."""
+    def chat(self, agent: str, query: Any = "hi", **body: Any) -> dict[str, Any]:
+        """Run a turn without streaming; return the whole reply."""
         body = {"agent_id": agent, "query": query, **body}
         return self.http.post("/api/v1/agents/chat/completions", json=body).json()
 
     def stream(self, agent: str, query: Any = "hi", **body: Any) -> list[Frame]:
-        """A turn as a stream, to its end."""
+        """Run a turn as a stream; return all of its frames."""
         body = {"agent_id": agent, "query": query, "stream": True, **body}
         with self.http.stream("POST", "/api/v1/agents/chat/completions", json=body) as response:
             return list(frames(response.iter_lines()))
 
     def start(self, agent: str, query: Any = "hi", **body: Any) -> dict[str, Any]:
-        """Accept a run; ids."""
+        """Start a run; return its ids."""
         reply = self.http.post(f"/api/v1/agents/{agent}/runs", json={"query": query, **body})
         assert reply.status_code == 202, reply.text
         return reply.json()
@@ -102,13 +102,13 @@ class Client:
     def run(self, run_id: str) -> dict[str, Any]:
         return self.http.get(f"/api/v1/runs/{run_id}").json()
 
-    def until(self, run_id: str, *statuses: str) -> dict[str, Any]:
-        """The run, once it has one of these statuses."""
+    def wait_for(self, run_id: str, *statuses: str) -> dict[str, Any]:
+        """Wait until the run has one of these statuses; return the run."""
         return eventually(lambda: self.run(run_id), lambda run: run["status"] in statuses)
 
 
 def frames(lines: Iterator[str]) -> Iterator[Frame]:
-    """The events of a stream; comments are skipped."""
+    """Yield the events of a stream; skip its comments."""
     id_, data = "", ""
     for line in lines:
         if line.startswith("id:"):
@@ -120,30 +120,30 @@ def frames(lines: Iterator[str]) -> Iterator[Frame]:
             id_, data = "", ""
 
 
-def eventually(look: Callable[[], T], holds: Callable[[T], bool], seconds: float = 15) -> T:
-    """Look again and again until what is seen is as wanted, at the latest for so many seconds."""
+def eventually(read: Callable[[], T], condition: Callable[[T], bool], seconds: float = 15) -> T:
+    """Read a value until it meets the condition and return it; fail after `seconds`."""
     deadline = time.monotonic() + seconds
     while True:
-        seen = look()
-        if holds(seen):
-            return seen
-        assert time.monotonic() < deadline, seen
+        value = read()
+        if condition(value):
+            return value
+        assert time.monotonic() < deadline, value
         time.sleep(0.02)
 
 
-def text_of(shown: Sequence[Frame]) -> str:
-    """All that was said in a stream."""
+def text_of(stream: Sequence[Frame]) -> str:
+    """Return the text of all messages of a stream."""
     return "".join(
         frame.data["data"]["content"]
-        for frame in shown
+        for frame in stream
         if isinstance(frame.data, dict) and frame.data.get("event") == "message"
     )
 
 
-def names_of(shown: Sequence[Frame]) -> list[str]:
-    """The names of a stream's events in order, successive messages once."""
+def names_of(stream: Sequence[Frame]) -> list[str]:
+    """Return the names of a stream's events in order; successive messages count once."""
     names: list[str] = []
-    for frame in shown:
+    for frame in stream:
         name = frame.data if isinstance(frame.data, str) else frame.data.get("event", "error")
         if name != "message" or names[-1:] != ["message"]:
             names.append(name)

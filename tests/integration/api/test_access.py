@@ -1,4 +1,4 @@
-"""Who may ask: nobody without a token, and never about what is somebody else's."""
+"""Access control: every route needs a token, and no token can read or change the data of another tenant."""
 
 import re
 from collections.abc import Iterator
@@ -19,8 +19,8 @@ from store.tenants import tenants, uploads
 from tests.integration.api.conftest import NO_TLS, SECRET, Server, config_of
 from tests.integration.api.talking import ECHO, Client
 
-OPEN = {"/healthz", "/readyz", "/api/v1/agents/{agent_id}/webhook"}  # a webhook has locks of its own
-OF_SHARE_LINKS = {
+PUBLIC_PATHS = {"/healthz", "/readyz", "/api/v1/agents/{agent_id}/webhook"}  # a webhook has its own authentication
+SHARE_LINK_ROUTES = {
     "GET /api/v1/agentbots/{agent_id}/inputs",
     "GET /api/v1/agentbots/{agent_id}/logs/{message_id}",
     "GET /api/v1/agents/attachments/{attachment_id}/download",
@@ -36,7 +36,7 @@ OF_SHARE_LINKS = {
     "POST /api/v1/openai/agents/{agent_id}/chat/completions",
     "POST /api/v1/openai/chat/completions",
 }
-BODIES = {  # enough of a body for the route to look at the ids in it
+BODIES = {  # the least body with which the route checks the ids
     "/api/v1/agents/chat/completions": {"agent_id": "{agent_id}", "query": "x"},
     "/api/v1/openai/chat/completions": {"model": "{agent_id}", "messages": [{"role": "user", "content": "x"}]},
     "/api/v1/openai/agents/{agent_id}/chat/completions": {"messages": [{"role": "user", "content": "x"}]},
@@ -58,49 +58,51 @@ BODIES = {  # enough of a body for the route to look at the ids in it
 }
 
 
-def routes() -> list[tuple[str, str]]:
-    """Every method and path there is."""
+def list_routes() -> list[tuple[str, str]]:
+    """Return the method and the path of every route that needs a token."""
     app = create_app(config_of("postgresql+psycopg://nowhere/x", "redis://nowhere"))
     paths: dict[str, Any] = app.openapi()["paths"]
-    return [(method.upper(), path) for path, methods in paths.items() for method in methods if path not in OPEN]
+    return [(method.upper(), path) for path, methods in paths.items() for method in methods if path not in PUBLIC_PATHS]
 
 
 @pytest.fixture(scope="module")
-def nobody(lonely_server: Server) -> Iterator[httpx2.Client]:
-    """Somebody without a token."""
-    with httpx2.Client(base_url=lonely_server.url, verify=NO_TLS) as client:
+def anonymous_client(workerless_server: Server) -> Iterator[httpx2.Client]:
+    """A client without a token."""
+    with httpx2.Client(base_url=workerless_server.url, verify=NO_TLS) as client:
         yield client
 
 
-@pytest.mark.parametrize(("method", "path"), routes())
+@pytest.mark.parametrize(("method", "path"), list_routes())
 @pytest.mark.parametrize("authorization", [None, "", "Bearer", "Bearer easel_nobody", "easel_nobody", "Basic eDp5"])
-def test_every_route_refuses_whom_we_do_not_know(
-    nobody: httpx2.Client, method: str, path: str, authorization: str | None
+def test_every_route_refuses_a_missing_or_unknown_token(
+    anonymous_client: httpx2.Client, method: str, path: str, authorization: str | None
 ) -> None:
     headers = {} if authorization is None else {"Authorization": authorization}
 
-    reply = nobody.request(method, re.sub(r"{\w+}", "0" * 32, path), headers=headers)
+    reply = anonymous_client.request(method, re.sub(r"{\w+}", "0" * 32, path), headers=headers)
 
     assert reply.status_code == 401
-    told = reply.json()
-    assert told.get("error", told)["message"] == "Authorization is not valid!"
-    assert told.get("error", told)["code"] == ("invalid_api_key" if "openai" in path else code_of(path))
+    body = reply.json()
+    assert body.get("error", body)["message"] == "Authorization is not valid!"
+    assert body.get("error", body)["code"] == ("invalid_api_key" if "openai" in path else unauthorized_code(path))
 
 
-def code_of(path: str) -> int | str:
-    """The code of a 401: RAGFlow's, or ours on our own routes."""
+def unauthorized_code(path: str) -> int | str:
+    """Return the code of a 401: RAGFlow's, or Easel's on Easel's own routes."""
     return "unauthorized" if re.match(r"/api/v1/(runs|budgets|agents/{agent_id}/runs)", path) else 401
 
 
-@pytest.mark.parametrize(("method", "path"), [route for route in routes() if "{" in route[1] or route[1] in BODIES])
-def test_ids_of_others_are_answered_like_ids_of_nobody(
-    lonely_server: Server, tmp_path: Path, method: str, path: str
+@pytest.mark.parametrize(
+    ("method", "path"), [route for route in list_routes() if "{" in route[1] or route[1] in BODIES]
+)
+def test_ids_of_another_tenant_get_the_same_reply_as_unknown_ids(
+    workerless_server: Server, tmp_path: Path, method: str, path: str
 ) -> None:
-    owner, stranger = lonely_server.client(), lonely_server.client()
+    owner, stranger = workerless_server.client(), workerless_server.client()
     agent = owner.agent(ECHO)
     run = owner.start(agent)
     (version,) = owner.http.get(f"/api/v1/agents/{agent}/versions").json()["data"]
-    with lonely_server.database.transaction() as tx:
+    with workerless_server.database.transaction() as tx:
         fields = ServerFields("theirs", "http://127.0.0.1:1/mcp", "sse")
         server = servers.add(tx, owner.tenant_id, fields, EncryptionKey.from_secret(SECRET))
         file = uploads.register(
@@ -118,7 +120,7 @@ def test_ids_of_others_are_answered_like_ids_of_nobody(
         "attachment_id": file.id.hex,
         "dataset_id": base.hex,
         "document_id": document.id.hex,
-        "message_key": f"{memory.id.hex}:1",  # before the id that is in it
+        "message_key": f"{memory.id.hex}:1",  # before `memory_id`, which is a part of it
         "memory_id": memory.id.hex,
         "message_id": run["message_id"],
         "model": agent,
@@ -131,16 +133,16 @@ def test_ids_of_others_are_answered_like_ids_of_nobody(
     }
     unknown = dict.fromkeys(theirs, "0" * 31 + "7")
 
-    def ask(ids: dict[str, str]) -> tuple[int, str]:
-        body = {name: filled(value, ids) for name, value in BODIES.get(path, {}).items()}
+    def send(ids: dict[str, str]) -> tuple[int, str]:
+        body = {name: insert_ids(value, ids) for name, value in BODIES.get(path, {}).items()}
         reply = stranger.http.request(method, path.format(**ids), json=body)
-        told = reply.text
+        reply_text = reply.text
         for value in ids.values():
-            told = told.replace(value, "<id>")
-        return reply.status_code, told
+            reply_text = reply_text.replace(value, "<id>")
+        return reply.status_code, reply_text
 
-    assert ask(theirs) == ask(unknown)
-    assert [row["run"] for row in documents_of(owner, base.hex)] == ["UNSTART"]
+    assert send(theirs) == send(unknown)
+    assert [row["run"] for row in list_documents(owner, base.hex)] == ["UNSTART"]
     params = {"memory_id": memory.id.hex}
     (message,) = owner.http.get("/api/v1/messages", params=params).json()["data"]
     assert (message["status"], message["forget_at"]) == (True, None)
@@ -148,61 +150,63 @@ def test_ids_of_others_are_answered_like_ids_of_nobody(
     assert owner.http.get(f"/api/v1/agents/{agent}/sessions/{run['session_id']}").json()["code"] == 0
 
 
-@pytest.mark.parametrize(("method", "path"), routes())
-def test_a_share_link_opens_the_routes_of_share_links_alone(
-    lonely_server: Server, method: str, path: str, lonely: Client
+@pytest.mark.parametrize(("method", "path"), list_routes())
+def test_share_link_token_is_accepted_only_by_the_routes_of_share_links(
+    workerless_server: Server, method: str, path: str, workerless_client: Client
 ) -> None:
-    guest = lonely_server.guest(lonely, lonely.agent(ECHO))
+    guest = workerless_server.guest(workerless_client, workerless_client.agent(ECHO))
 
     reply = guest.http.request(method, re.sub(r"{\w+}", "0" * 32, path), json=BODIES.get(path))
     guest.http.close()
 
-    assert (reply.status_code != 401) == (f"{method} {path}" in OF_SHARE_LINKS)
+    assert (reply.status_code != 401) == (f"{method} {path}" in SHARE_LINK_ROUTES)
 
 
-def filled(value: Any, ids: dict[str, str]) -> Any:
-    """A value of a body with the ids in the texts that are in it, at the top or in a list."""
+def insert_ids(value: Any, ids: dict[str, str]) -> Any:
+    """Insert the ids into a value of a body, or into the texts of a list."""
     if isinstance(value, list):
-        return [filled(each, ids) if isinstance(each, str) else each for each in value]
+        return [insert_ids(each, ids) if isinstance(each, str) else each for each in value]
     return value.format(**ids) if isinstance(value, str) else value
 
 
-def documents_of(owner: Client, base: str) -> list[dict[str, Any]]:
+def list_documents(owner: Client, base: str) -> list[dict[str, Any]]:
     return owner.http.get(f"/api/v1/datasets/{base}/documents").json()["data"]["docs"]
 
 
-def test_lists_show_what_is_the_callers(lonely: Client, lonely_server: Server) -> None:
-    stranger = lonely_server.client()
+def test_lists_show_only_what_belongs_to_the_caller(workerless_client: Client, workerless_server: Server) -> None:
+    stranger = workerless_server.client()
     agent = stranger.agent(ECHO)
     stranger.start(agent)
 
     stranger.http.post("/api/v1/datasets", json={"name": "Theirs"})
 
-    assert lonely.http.get("/api/v1/agents").json()["data"]["total"] == 0
-    assert lonely.http.get("/api/v1/datasets").json()["data"] == []
-    assert lonely.http.get("/api/v1/datasets", params={"name": "Theirs"}).json()["code"] == 102
+    assert workerless_client.http.get("/api/v1/agents").json()["data"]["total"] == 0
+    assert workerless_client.http.get("/api/v1/datasets").json()["data"] == []
+    assert workerless_client.http.get("/api/v1/datasets", params={"name": "Theirs"}).json()["code"] == 102
     stranger.http.post("/api/v1/memories", json={"name": "Theirs"})
-    assert lonely.http.get("/api/v1/memories").json()["data"] == {"memory_list": [], "total_count": 0}
+    assert workerless_client.http.get("/api/v1/memories").json()["data"] == {"memory_list": [], "total_count": 0}
     for path in ("/api/v1/messages", "/api/v1/messages/search"):
-        reply = lonely.http.get(path, params={"memory_id": "Theirs"}).json()
+        reply = workerless_client.http.get(path, params={"memory_id": "Theirs"}).json()
         assert (reply["code"], reply["message"]) == (102, "Memory ['Theirs'] not found.")
-    assert lonely.http.get("/api/v1/runs").json()["total"] == 0
-    assert lonely.http.get("/api/v1/runs", params={"agent_id": agent}).json()["total"] == 0
+    assert workerless_client.http.get("/api/v1/runs").json()["total"] == 0
+    assert workerless_client.http.get("/api/v1/runs", params={"agent_id": agent}).json()["total"] == 0
 
 
-def test_the_bare_token_will_do_and_a_revoked_one_will_not(lonely: Client, lonely_server: Server) -> None:
-    url = f"{lonely_server.url}/api/v1/agents"
-    headers = {"Authorization": lonely.token}
+def test_token_without_bearer_is_accepted_and_a_revoked_token_is_refused(
+    workerless_client: Client, workerless_server: Server
+) -> None:
+    url = f"{workerless_server.url}/api/v1/agents"
+    headers = {"Authorization": workerless_client.token}
     bare = httpx2.get(url, headers=headers)
 
-    with lonely_server.database.transaction() as tx:
-        for token in tenants.list_tokens(tx, lonely.tenant_id):
-            tenants.revoke_token(tx, lonely.tenant_id, token.id)
+    with workerless_server.database.transaction() as tx:
+        for token in tenants.list_tokens(tx, workerless_client.tenant_id):
+            tenants.revoke_token(tx, workerless_client.tenant_id, token.id)
 
     assert bare.status_code == 200
     assert httpx2.get(url, headers=headers).status_code == 401
 
 
-def test_unknown_routes_are_not_found(lonely: Client) -> None:
-    assert lonely.http.post("/api/v1/agents/chat/completion", json={}).status_code in (404, 405)
-    assert lonely.http.get("/api/v1/nothing").status_code == 404
+def test_unknown_routes_are_not_found(workerless_client: Client) -> None:
+    assert workerless_client.http.post("/api/v1/agents/chat/completion", json={}).status_code in (404, 405)
+    assert workerless_client.http.get("/api/v1/nothing").status_code == 404

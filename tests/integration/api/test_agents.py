@@ -16,64 +16,67 @@ def total(client: Client) -> int:
     return client.http.get("/api/v1/agents").json()["data"]["total"]
 
 
-def test_a_canvas_comes_back_as_it_was_stored(lonely: Client) -> None:
+def test_a_canvas_comes_back_as_it_was_stored(workerless_client: Client) -> None:
     dsl = {**ECHO, "ours": {"kept": [1, 2]}}
 
-    created = post(lonely, {"title": " An agent ", "dsl": dsl, "description": "what it does"})["data"]
+    created = post(workerless_client, {"title": " An agent ", "dsl": dsl, "description": "what it does"})["data"]
 
-    got = lonely.http.get(f"/api/v1/agents/{created['id']}").json()["data"]
+    got = workerless_client.http.get(f"/api/v1/agents/{created['id']}").json()["data"]
     assert created["warnings"] == []
     assert got["title"] == "An agent"
     assert got["description"] == "what it does"
     assert got["dsl"]["ours"] == {"kept": [1, 2]}
     assert got["dsl"]["components"]["Message:0"]["obj"]["params"] == message("You said: {sys.query}")
-    assert got["user_id"] == lonely.tenant_id.hex
+    assert got["user_id"] == workerless_client.tenant_id.hex
     assert got["last_publish_time"] is None
 
 
-def test_a_document_may_be_json_text(lonely: Client) -> None:
-    assert post(lonely, {"title": "text", "dsl": json.dumps(ECHO)})["code"] == 0
+def test_a_document_may_be_json_text(workerless_client: Client) -> None:
+    assert post(workerless_client, {"title": "text", "dsl": json.dumps(ECHO)})["code"] == 0
 
 
 UNFINISHED = canvas(("begin", "Begin", {}, ["LLM:0"]), ("LLM:0", "LLM", {"llm_id": ""}, []))
 
 
-def test_a_new_canvas_without_its_models_is_stored_with_warnings(lonely: Client) -> None:
-    warnings = post(lonely, {"title": "draft", "dsl": UNFINISHED})["data"]["warnings"]
+def test_a_new_canvas_without_its_models_is_stored_with_warnings(workerless_client: Client) -> None:
+    warnings = post(workerless_client, {"title": "draft", "dsl": UNFINISHED})["data"]["warnings"]
 
-    assert ("LLM:0", "llm_id") in [(found["node"], found["field"]) for found in warnings]
+    assert ("LLM:0", "llm_id") in [(warning["node"], warning["field"]) for warning in warnings]
 
 
-def test_models_that_the_tenant_lacks_are_warnings_whenever_a_canvas_comes_in(lonely: Client) -> None:
+def test_unknown_models_are_warnings_at_create_update_and_publish(workerless_client: Client) -> None:
     prompts = [{"role": "user", "content": "{sys.query}"}]
     dsl = canvas(("begin", "Begin", {}, ["LLM:0"]), ("LLM:0", "LLM", {"llm_id": "m@Acme", "prompts": prompts}, []))
 
-    created = post(lonely, {"title": "asks", "dsl": dsl})["data"]
-    updated = lonely.http.put(f"/api/v1/agents/{created['id']}", json={"dsl": dsl}).json()["data"]
-    published = lonely.http.post(f"/api/v1/agents/{created['id']}/publish", json={}).json()["data"]
+    created = post(workerless_client, {"title": "asks", "dsl": dsl})["data"]
+    updated = workerless_client.http.put(f"/api/v1/agents/{created['id']}", json={"dsl": dsl}).json()["data"]
+    published = workerless_client.http.post(f"/api/v1/agents/{created['id']}/publish", json={}).json()["data"]
 
     for reply in (created, updated, published):
-        assert [(found["code"], found["node"]) for found in reply["warnings"]] == [("unknown_model", "LLM:0")]
+        assert [(warning["code"], warning["node"]) for warning in reply["warnings"]] == [("unknown_model", "LLM:0")]
 
 
 def tag(client: Client, agent: str, tags: Any) -> dict[str, Any]:
     return client.http.put(f"/api/v1/agents/{agent}/tags", json={"tags": tags}).json()
 
 
-def test_agents_are_tagged_and_tags_counted(lonely: Client) -> None:
-    one, two = lonely.agent(ECHO, "one"), lonely.agent(ECHO, "two")
+def test_agents_are_tagged_and_tags_counted(workerless_client: Client) -> None:
+    one, two = workerless_client.agent(ECHO, "one"), workerless_client.agent(ECHO, "two")
 
-    told = [tag(lonely, one, ["sales", "north, west", "Sales"]), tag(lonely, two, " sales ,beta")]
+    replies = [
+        tag(workerless_client, one, ["sales", "north, west", "Sales"]),
+        tag(workerless_client, two, " sales ,beta"),
+    ]
 
-    counted = lonely.http.get("/api/v1/agents/tags").json()["data"]
-    assert [reply["data"] for reply in told] == [True, True]
-    assert lonely.http.get(f"/api/v1/agents/{one}").json()["data"]["tags"] == "sales,north west"
-    assert {found["tag"]: found["count"] for found in counted} == {"sales": 2, "beta": 1, "north west": 1}
-    assert lonely.http.get("/api/v1/agents/tags?canvas_category=dataflow_canvas").json()["data"] == []
+    counted = workerless_client.http.get("/api/v1/agents/tags").json()["data"]
+    assert [reply["data"] for reply in replies] == [True, True]
+    assert workerless_client.http.get(f"/api/v1/agents/{one}").json()["data"]["tags"] == "sales,north west"
+    assert {entry["tag"]: entry["count"] for entry in counted} == {"sales": 2, "beta": 1, "north west": 1}
+    assert workerless_client.http.get("/api/v1/agents/tags?canvas_category=dataflow_canvas").json()["data"] == []
 
 
-def test_tags_of_an_agent_that_is_not_ours_are_refused(lonely: Client) -> None:
-    refused = tag(lonely, "0" * 32, ["x"])
+def test_tags_of_an_unknown_agent_are_refused(workerless_client: Client) -> None:
+    refused = tag(workerless_client, "0" * 32, ["x"])
 
     assert (refused["code"], refused["message"]) == (103, "Agent not found or no permission.")
 
@@ -87,29 +90,31 @@ def test_tags_of_an_agent_that_is_not_ours_are_refused(lonely: Client) -> None:
         (canvas(("start", "Begin", {}, [])), None),
     ],
 )
-def test_a_new_canvas_that_can_never_run_is_not_stored(lonely: Client, dsl: dict[str, Any], node: str | None) -> None:
-    reply = lonely.http.post("/api/v1/agents", json={"title": "bad", "dsl": dsl})
+def test_a_new_canvas_that_can_never_run_is_not_stored(
+    workerless_client: Client, dsl: dict[str, Any], node: str | None
+) -> None:
+    reply = workerless_client.http.post("/api/v1/agents", json={"title": "bad", "dsl": dsl})
 
     assert (reply.status_code, reply.json()["code"]) == (400, 101)
     assert reply.json()["data"]["findings"][0]["node"] == node
-    assert total(lonely) == 0
+    assert total(workerless_client) == 0
 
 
-def test_a_canvas_that_cannot_run_is_not_saved_over_one_published_or_run(lonely: Client) -> None:
+def test_canvas_that_cannot_run_is_not_saved_published_or_started(workerless_client: Client) -> None:
     dsl = UNFINISHED
-    agent = lonely.agent(dsl)
+    agent = workerless_client.agent(dsl)
 
-    saved = lonely.http.put(f"/api/v1/agents/{agent}", json={"dsl": dsl}).json()
-    published = lonely.http.post(f"/api/v1/agents/{agent}/publish", json={}).json()
-    run = lonely.http.post(f"/api/v1/agents/{agent}/runs", json={"query": "x"})
-    said = lonely.say(agent)
+    saved = workerless_client.http.put(f"/api/v1/agents/{agent}", json={"dsl": dsl}).json()
+    published = workerless_client.http.post(f"/api/v1/agents/{agent}/publish", json={}).json()
+    run = workerless_client.http.post(f"/api/v1/agents/{agent}/runs", json={"query": "x"})
+    chat = workerless_client.chat(agent)
 
-    assert [saved["code"], published["code"], said["code"]] == [101, 101, 101]
+    assert [saved["code"], published["code"], chat["code"]] == [101, 101, 101]
     assert saved["data"]["findings"][0]["node"] == "LLM:0"
     assert run.status_code == 400
     assert run.json()["code"] == "invalid_canvas"
     assert run.json()["details"]["node"] == "LLM:0"
-    assert lonely.http.get("/api/v1/runs", params={"agent_id": agent}).json()["total"] == 0
+    assert workerless_client.http.get("/api/v1/runs", params={"agent_id": agent}).json()["total"] == 0
 
 
 @pytest.mark.parametrize(
@@ -126,12 +131,14 @@ def test_a_canvas_that_cannot_run_is_not_saved_over_one_published_or_run(lonely:
         ({"title": "x", "dsl": {"components": {"begin": {"obj": {"component_name": 5}}}}}, None),
     ],
 )
-def test_a_canvas_that_makes_no_sense_is_refused(lonely: Client, body: dict[str, Any], message: str | None) -> None:
-    reply = post(lonely, body)
+def test_agent_with_missing_or_invalid_fields_is_refused(
+    workerless_client: Client, body: dict[str, Any], message: str | None
+) -> None:
+    reply = post(workerless_client, body)
 
     assert reply["code"] == 101
     assert message is None or reply["message"] == message
-    assert total(lonely) == 0
+    assert total(workerless_client) == 0
 
 
 @pytest.mark.parametrize(
@@ -149,56 +156,56 @@ def test_a_canvas_that_makes_no_sense_is_refused(lonely: Client, body: dict[str,
         b'{"title": ' + b"9" * 6000 + b"}",
     ],
 )
-def test_bodies_that_could_not_be_stored_are_refused(lonely: Client, body: bytes) -> None:
-    reply = lonely.http.post("/api/v1/agents", content=body)
+def test_bodies_that_cannot_be_stored_are_refused(workerless_client: Client, body: bytes) -> None:
+    reply = workerless_client.http.post("/api/v1/agents", content=body)
 
     assert (reply.status_code, reply.json()["code"]) in [(400, 101), (413, 101)]
-    assert total(lonely) == 0
+    assert total(workerless_client) == 0
 
 
-def test_a_body_that_is_too_large_is_refused_while_it_is_read(lonely: Client) -> None:
+def test_a_body_that_is_too_large_is_refused_while_it_is_read(workerless_client: Client) -> None:
     def endless() -> Any:
         yield b'{"title": "x", "dsl": "'
         for _ in range(400):
             yield b"x" * 1000
 
-    announced = lonely.http.post("/api/v1/agents", content=b" " * 300_000)
-    chunked = lonely.http.post("/api/v1/agents", content=endless())
+    announced = workerless_client.http.post("/api/v1/agents", content=b" " * 300_000)
+    chunked = workerless_client.http.post("/api/v1/agents", content=endless())
 
     assert [announced.status_code, chunked.status_code] == [413, 413]
     assert chunked.json()["code"] == 101
-    assert total(lonely) == 0
+    assert total(workerless_client) == 0
 
 
-def test_a_title_is_taken_in_any_case(lonely: Client) -> None:
-    lonely.agent(ECHO, "Name")
-    other = lonely.agent(ECHO, "other")
+def test_duplicate_title_is_refused_in_any_case(workerless_client: Client) -> None:
+    workerless_client.agent(ECHO, "Name")
+    other = workerless_client.agent(ECHO, "other")
 
-    assert post(lonely, {"title": "NAME ", "dsl": ECHO})["message"] == "NAME already exists."
-    assert lonely.http.put(f"/api/v1/agents/{other}", json={"title": "name"}).json()["code"] == 102
+    assert post(workerless_client, {"title": "NAME ", "dsl": ECHO})["message"] == "NAME already exists."
+    assert workerless_client.http.put(f"/api/v1/agents/{other}", json={"title": "name"}).json()["code"] == 102
 
 
-def test_an_update_changes_what_it_names_and_ignores_the_rest(lonely: Client) -> None:
-    agent = lonely.agent(ECHO)
+def test_update_changes_the_given_fields_and_ignores_the_owner(workerless_client: Client) -> None:
+    agent = workerless_client.agent(ECHO)
 
-    reply = lonely.http.patch(
+    reply = workerless_client.http.patch(
         f"/api/v1/agents/{agent}", json={"title": "new", "description": None, "user_id": "0" * 32, "dsl": FORM}
     ).json()
 
-    got = lonely.http.get(f"/api/v1/agents/{agent}").json()["data"]
+    got = workerless_client.http.get(f"/api/v1/agents/{agent}").json()["data"]
     assert reply["data"]["update_time"] == got["update_time"]
     assert got["title"] == "new"
-    assert got["user_id"] == lonely.tenant_id.hex
+    assert got["user_id"] == workerless_client.tenant_id.hex
     assert "UserFillUp:0" in got["dsl"]["components"]
 
 
-def test_publishing_releases_a_version_and_a_later_save_takes_the_flag_away(lonely: Client) -> None:
-    agent = lonely.agent(ECHO)
+def test_publishing_releases_a_version_and_a_later_save_clears_the_flag(workerless_client: Client) -> None:
+    agent = workerless_client.agent(ECHO)
 
-    version = lonely.http.post(f"/api/v1/agents/{agent}/publish", json={"title": "first"}).json()["data"]
-    published = lonely.http.get(f"/api/v1/agents/{agent}").json()["data"]
-    lonely.http.put(f"/api/v1/agents/{agent}", json={"title": "later"})
-    later = lonely.http.get(f"/api/v1/agents/{agent}").json()["data"]
+    version = workerless_client.http.post(f"/api/v1/agents/{agent}/publish", json={"title": "first"}).json()["data"]
+    published = workerless_client.http.get(f"/api/v1/agents/{agent}").json()["data"]
+    workerless_client.http.put(f"/api/v1/agents/{agent}", json={"title": "later"})
+    later = workerless_client.http.get(f"/api/v1/agents/{agent}").json()["data"]
 
     assert (version["title"], version["release"]) == ("first", True)
     assert published["release"] is True
@@ -207,33 +214,35 @@ def test_publishing_releases_a_version_and_a_later_save_takes_the_flag_away(lone
     assert later["last_publish_time"] == published["last_publish_time"]
 
 
-def test_the_front_end_publishes_with_a_text(lonely: Client) -> None:
-    agent = lonely.agent(ECHO)
+def test_update_with_release_as_text_publishes_the_agent(workerless_client: Client) -> None:
+    agent = workerless_client.agent(ECHO)
 
-    lonely.http.put(f"/api/v1/agents/{agent}", json={"release": "true", "dsl": FORM})
+    workerless_client.http.put(f"/api/v1/agents/{agent}", json={"release": "true", "dsl": FORM})
 
-    (version,) = [v for v in lonely.http.get(f"/api/v1/agents/{agent}/versions").json()["data"] if v["release"]]
-    whole = lonely.http.get(f"/api/v1/agents/{agent}/versions/{version['id']}").json()["data"]
+    (version,) = [
+        v for v in workerless_client.http.get(f"/api/v1/agents/{agent}/versions").json()["data"] if v["release"]
+    ]
+    whole = workerless_client.http.get(f"/api/v1/agents/{agent}/versions/{version['id']}").json()["data"]
     assert "UserFillUp:0" in whole["dsl"]["components"]
 
 
-def test_versions_belong_to_their_canvas(lonely: Client) -> None:
-    one, other = lonely.agent(ECHO, "one"), lonely.agent(ECHO, "other")
-    (version,) = lonely.http.get(f"/api/v1/agents/{one}/versions").json()["data"]
+def test_versions_belong_to_their_canvas(workerless_client: Client) -> None:
+    one, other = workerless_client.agent(ECHO, "one"), workerless_client.agent(ECHO, "other")
+    (version,) = workerless_client.http.get(f"/api/v1/agents/{one}/versions").json()["data"]
 
-    wrong = lonely.http.get(f"/api/v1/agents/{other}/versions/{version['id']}").json()
-    deleted = lonely.http.delete(f"/api/v1/agents/{one}/versions/{version['id']}").json()
+    wrong = workerless_client.http.get(f"/api/v1/agents/{other}/versions/{version['id']}").json()
+    deleted = workerless_client.http.delete(f"/api/v1/agents/{one}/versions/{version['id']}").json()
 
     assert (wrong["code"], wrong["message"]) == (102, "Version not found.")
     assert deleted == {"code": 0, "message": "success", "data": True}
-    assert lonely.http.get(f"/api/v1/agents/{one}/versions").json()["data"] == []
+    assert workerless_client.http.get(f"/api/v1/agents/{one}/versions").json()["data"] == []
 
 
-def test_agents_are_listed_by_page_and_word(lonely: Client) -> None:
-    ids = [lonely.agent(ECHO, title) for title in ("alpha", "beta", "beta two")]
+def test_agents_are_listed_by_page_and_keyword(workerless_client: Client) -> None:
+    ids = [workerless_client.agent(ECHO, title) for title in ("alpha", "beta", "beta two")]
 
     def listed(**query: Any) -> tuple[list[str], int]:
-        data = lonely.http.get("/api/v1/agents", params=query).json()["data"]
+        data = workerless_client.http.get("/api/v1/agents", params=query).json()["data"]
         return [item["title"] for item in data["canvas"]], data["total"]
 
     assert listed() == (["beta two", "beta", "alpha"], 3)
@@ -241,43 +250,43 @@ def test_agents_are_listed_by_page_and_word(lonely: Client) -> None:
     assert listed(keywords="BETA", page=2, page_size=1) == (["beta"], 2)
     assert listed(id=ids[0]) == (["alpha"], 1)
     assert listed(page="x", page_size="y")[1] == 3
-    assert lonely.http.get("/api/v1/agents", params={"page_size": 101}).json()["code"] == 101
-    assert lonely.http.get("/api/v1/agents", params={"owner_ids": "0" * 32}).json()["code"] == 103
-    shown = lonely.http.get("/api/v1/agents", params={"type": "filter"}).json()["data"]
-    assert shown["filter"]["canvas_category"] == [{"id": "agent_canvas", "count": 3}]
-    assert lonely.http.get("/api/v1/agents", params={"keywords": "\x00"}).json()["code"] == 101
+    assert workerless_client.http.get("/api/v1/agents", params={"page_size": 101}).json()["code"] == 101
+    assert workerless_client.http.get("/api/v1/agents", params={"owner_ids": "0" * 32}).json()["code"] == 103
+    options = workerless_client.http.get("/api/v1/agents", params={"type": "filter"}).json()["data"]
+    assert options["filter"]["canvas_category"] == [{"id": "agent_canvas", "count": 3}]
+    assert workerless_client.http.get("/api/v1/agents", params={"keywords": "\x00"}).json()["code"] == 101
 
 
-def test_deleting_an_agent_cancels_what_runs_and_keeps_the_run(lonely: Client) -> None:
-    agent = lonely.agent(ECHO)
-    run = lonely.start(agent)
+def test_deleting_an_agent_cancels_its_run_and_keeps_the_run_readable(workerless_client: Client) -> None:
+    agent = workerless_client.agent(ECHO)
+    run = workerless_client.start(agent)
 
-    assert lonely.http.delete(f"/api/v1/agents/{agent}").json()["data"] is True
+    assert workerless_client.http.delete(f"/api/v1/agents/{agent}").json()["data"] is True
 
-    assert lonely.run(run["run_id"])["status"] == "cancelled"
-    assert lonely.http.get(f"/api/v1/agents/{agent}").json()["code"] == 102
-    assert lonely.http.delete(f"/api/v1/agents/{agent}").json()["code"] == 103
-    assert lonely.http.get(f"/api/v1/agents/{agent}/sessions").json()["code"] == 103
+    assert workerless_client.run(run["run_id"])["status"] == "cancelled"
+    assert workerless_client.http.get(f"/api/v1/agents/{agent}").json()["code"] == 102
+    assert workerless_client.http.delete(f"/api/v1/agents/{agent}").json()["code"] == 103
+    assert workerless_client.http.get(f"/api/v1/agents/{agent}/sessions").json()["code"] == 103
 
 
-def test_bases_memories_and_servers_that_a_tenant_lacks_are_warnings(client: Client):
-    made = client.http.post("/api/v1/datasets", json={"name": "Policies", "embedding_model": "echo"}).json()["data"]
+def test_unknown_knowledge_bases_memories_and_mcp_servers_are_warnings(client: Client):
+    base = client.http.post("/api/v1/datasets", json={"name": "Policies", "embedding_model": "echo"}).json()["data"]
     client.http.post("/api/v1/memories", json={"name": "Talks"})
     unknown = "0" * 32
-    searching = canvas(
+    dsl = canvas(
         ("begin", "Begin", {}, ["Retrieval:0"]),
-        ("Retrieval:0", "Retrieval", {"dataset_ids": [made["id"], "policies", unknown]}, ["Agent:0"]),
+        ("Retrieval:0", "Retrieval", {"dataset_ids": [base["id"], "policies", unknown]}, ["Agent:0"]),
         ("Agent:0", "Agent", {"llm_id": "echo", "mcp": [{"mcp_id": unknown, "tools": {}}]}, ["Message:0"]),
         ("Message:0", "Message", {**message("x"), "memory_ids": ["talks", "walks"]}, []),
     )
-    body = {"title": "searching", "dsl": searching}
+    body = {"title": "searching", "dsl": dsl}
 
     stored = client.http.post("/api/v1/agents", json=body).json()["data"]
     published = client.http.post(f"/api/v1/agents/{stored['id']}/publish", json={}).json()["data"]
 
     codes = ("unknown_dataset", "unknown_memory", "unknown_mcp_server")
-    told = [(each["node"], each["field"], each["code"]) for each in stored["warnings"] if each["code"] in codes]
-    assert told == [
+    warnings = [(each["node"], each["field"], each["code"]) for each in stored["warnings"] if each["code"] in codes]
+    assert warnings == [
         ("Retrieval:0", "dataset_ids[2]", "unknown_dataset"),
         ("Agent:0", "mcp[0].mcp_id", "unknown_mcp_server"),
         ("Message:0", "memory_ids[1]", "unknown_memory"),
@@ -285,32 +294,32 @@ def test_bases_memories_and_servers_that_a_tenant_lacks_are_warnings(client: Cli
     assert published["warnings"] == stored["warnings"]
 
 
-# -- what an editor asks of a draft -----------------------------------------------------------------------------------
-def test_a_draft_is_emptied_and_what_is_published_stays(lonely: Client) -> None:
+# -- drafts ------------------------------------------------------------------------------------------------------------
+def test_reset_empties_the_draft_and_keeps_the_published_version(workerless_client: Client) -> None:
     used = {
         **ECHO,
         "globals": {"sys.query": "old", "env.n": 7},
         "variables": {"n": {"type": "number"}},
         "path": ["begin"],
     }
-    agent = post(lonely, {"title": "used", "dsl": used, "release": "true"})["data"]["id"]
+    agent = post(workerless_client, {"title": "used", "dsl": used, "release": "true"})["data"]["id"]
 
-    emptied = lonely.http.post(f"/api/v1/agents/{agent}/reset").json()["data"]
+    emptied = workerless_client.http.post(f"/api/v1/agents/{agent}/reset").json()["data"]
 
-    got = lonely.http.get(f"/api/v1/agents/{agent}").json()["data"]
+    got = workerless_client.http.get(f"/api/v1/agents/{agent}").json()["data"]
     assert (emptied["path"], emptied["globals"]["sys.query"], emptied["globals"]["env.n"]) == ([], "", 0)
     assert got["dsl"] == emptied
     assert got["release"] is True
-    assert len(lonely.http.get(f"/api/v1/agents/{agent}/versions").json()["data"]) == 1
+    assert len(workerless_client.http.get(f"/api/v1/agents/{agent}/versions").json()["data"]) == 1
 
 
-def test_a_node_shows_its_form_or_what_it_reads(lonely: Client) -> None:
-    path = f"/api/v1/agents/{lonely.agent(FORM)}/components"
+def test_input_form_of_a_node_shows_its_fields_or_its_references(workerless_client: Client) -> None:
+    path = f"/api/v1/agents/{workerless_client.agent(FORM)}/components"
 
-    asks = lonely.http.get(f"{path}/UserFillUp:0/input-form").json()["data"]
-    reads = lonely.http.get(f"{path}/Message:0/input-form").json()["data"]
-    nobody = lonely.http.get(f"{path}/Nobody:0/input-form").json()
+    form_fields = workerless_client.http.get(f"{path}/UserFillUp:0/input-form").json()["data"]
+    references = workerless_client.http.get(f"{path}/Message:0/input-form").json()["data"]
+    unknown = workerless_client.http.get(f"{path}/Nobody:0/input-form").json()
 
-    assert asks == {"name": {"type": "line", "name": "Name"}}
-    assert reads == {"UserFillUp:0@name": {"type": "line", "name": "UserFillUp:0@name"}}
-    assert (nobody["code"], nobody["message"]) == (102, "component not found: Nobody:0")
+    assert form_fields == {"name": {"type": "line", "name": "Name"}}
+    assert references == {"UserFillUp:0@name": {"type": "line", "name": "UserFillUp:0@name"}}
+    assert (unknown["code"], unknown["message"]) == (102, "component not found: Nobody:0")

@@ -1,4 +1,4 @@
-"""Budgets over HTTP: set, shown, used up, raised."""
+"""Budgets over HTTP: set, shown, exceeded, raised."""
 
 from typing import Any
 
@@ -17,35 +17,35 @@ TWICE = canvas(
 )
 
 
-def test_a_run_that_has_used_up_its_budget_says_so_and_goes_on_with_more(server: Server):
+def test_run_with_an_exceeded_budget_waits_and_continues_with_a_larger_one(server: Server):
     client = server.client()
     started = client.start(client.agent(TWICE), "hey", budget={"calls": 1})
 
-    shown = client.until(started["run_id"], "waiting")
+    waiting = client.wait_for(started["run_id"], "waiting")
     explained = client.http.get(f"/api/v1/runs/{started['run_id']}/explain").json()
     again = client.http.post(
         f"/api/v1/runs/{started['run_id']}/resume", json={"budget": {"calls": 2}}, headers={"Prefer": "wait=20"}
     )
 
     exceeded = {"code": "budget_exceeded", "scope": "run", "measure": "calls", "limit": 1, "spent": 1, "asked": 1}
-    assert shown["budget_exceeded"] == {**exceeded, "model": "echo"}
-    assert shown["budget"] == [{"scope": "run", "measure": "calls", "limit": 1, "spent": 1, "reserved": 0}]
-    assert shown["usage"]["calls"] == 1
-    assert (explained["waits_for"], explained["detail"]) == ("budget", shown["budget_exceeded"])
+    assert waiting["budget_exceeded"] == {**exceeded, "model": "echo"}
+    assert waiting["budget"] == [{"scope": "run", "measure": "calls", "limit": 1, "spent": 1, "reserved": 0}]
+    assert waiting["usage"]["calls"] == 1
+    assert (explained["waits_for"], explained["detail"]) == ("budget", waiting["budget_exceeded"])
     assert again.status_code == 200
     ended = client.run(started["run_id"])
     assert (ended["status"], ended["usage"]["calls"], ended["answer"]) == ("succeeded", 2, "hey hey")
 
 
-def test_a_stream_ends_with_what_has_stopped_the_run(server: Server):
+def test_stream_of_a_run_with_an_exceeded_budget_ends_with_the_reason(server: Server):
     client = server.client()
 
     frames = client.stream(client.agent(TWICE), "hey", budget={"calls": 1})
 
-    (asked,) = [frame.data["data"] for frame in frames if names_of([frame]) == ["user_inputs"]]
-    (field,) = asked["inputs"].values()
+    (question,) = [frame.data["data"] for frame in frames if names_of([frame]) == ["user_inputs"]]
+    (field,) = question["inputs"].values()
     assert field["budget"]["code"] == "budget_exceeded"
-    assert "The run's budget of 1 call is used up" in asked["tips"]
+    assert "The run's budget of 1 call is used up" in question["tips"]
 
 
 def test_budgets_of_a_tenant_are_set_shown_and_cleared(server: Server):
@@ -54,7 +54,7 @@ def test_budgets_of_a_tenant_are_set_shown_and_cleared(server: Server):
 
     day = {"scope": "day", "calls": 1, "money": 0.5, "currency": "EUR"}
     set_ = client.http.put("/api/v1/budgets", json=day).json()["budgets"]
-    stopped = client.until(client.start(agent)["run_id"], "waiting", "succeeded")
+    stopped = client.wait_for(client.start(agent)["run_id"], "waiting", "succeeded")
     shown = client.http.get("/api/v1/budgets").json()["budgets"]
     raised = client.http.put("/api/v1/budgets", json={"scope": "day", "calls": 10}).json()["budgets"]
     client.http.post(f"/api/v1/runs/{stopped['id']}/resume", json={}, headers={"Prefer": "wait=20"})
@@ -71,7 +71,7 @@ def test_budgets_of_a_tenant_are_set_shown_and_cleared(server: Server):
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "message_part"),
     [
         ({"scope": "week", "tokens": 1}, "scope"),
         ({"scope": "day"}, "at least one limit"),
@@ -79,14 +79,14 @@ def test_budgets_of_a_tenant_are_set_shown_and_cleared(server: Server):
         ({"scope": "day", "tokens": -5}, "budget.tokens"),
     ],
 )
-def test_what_is_no_budget_is_refused(server: Server, body: dict[str, Any], told: str):
+def test_invalid_budget_is_refused(server: Server, body: dict[str, Any], message_part: str):
     reply = server.client(kind="admin").http.put("/api/v1/budgets", json=body)
 
     assert reply.status_code == 400
-    assert told in reply.text
+    assert message_part in reply.text
 
 
-def test_a_budget_that_is_none_starts_nothing(server: Server):
+def test_run_with_an_invalid_budget_is_not_started(server: Server):
     client = server.client()
 
     reply = client.http.post(f"/api/v1/agents/{client.agent(TWICE)}/runs", json={"query": "x", "budget": {"words": 3}})
@@ -96,7 +96,7 @@ def test_a_budget_that_is_none_starts_nothing(server: Server):
 
 
 @pytest.mark.parametrize("scope", ["tenant", "day", "run", "session"])
-def test_a_token_that_starts_runs_cannot_change_what_the_tenant_may_spend(server: Server, scope: str):
+def test_api_token_cannot_change_budgets_of_its_tenant(server: Server, scope: str):
     admin = server.client(kind="admin")
     with server.database.transaction() as tx:
         _, token = tenants.create_token(tx, admin.tenant_id, "program")
@@ -113,10 +113,10 @@ def test_a_token_that_starts_runs_cannot_change_what_the_tenant_may_spend(server
     assert admin.http.delete("/api/v1/budgets", params={"scope": scope}).json()["budgets"] == []
 
 
-def test_a_token_that_starts_runs_sets_the_budget_of_one_of_them(server: Server):
+def test_api_token_can_change_the_budget_of_one_run(server: Server):
     client = server.client()
     started = client.start(client.agent(TWICE), "hey", budget={"calls": 1})
-    client.until(started["run_id"], "waiting")
+    client.wait_for(started["run_id"], "waiting")
 
     reply = client.http.put("/api/v1/budgets", json={"scope": "run", "id": started["run_id"], "calls": 2})
 
@@ -124,14 +124,14 @@ def test_a_token_that_starts_runs_sets_the_budget_of_one_of_them(server: Server)
     assert [each["limit"] for each in reply.json()["budgets"] if each["scope"] == "run"] == [2]
 
 
-def test_a_share_link_sets_no_budget(server: Server):
+def test_share_link_token_cannot_set_a_budget(server: Server):
     client = server.client()
     reply = server.guest(client, client.agent(ECHO)).http.put("/api/v1/budgets", json={"scope": "day", "calls": 1})
 
     assert reply.status_code == 401
 
 
-def test_a_budget_that_is_not_there_is_not_found(server: Server):
+def test_unknown_budget_is_not_found(server: Server):
     client = server.client(kind="admin")
 
     cleared = client.http.delete("/api/v1/budgets", params={"scope": "day"})
@@ -141,7 +141,7 @@ def test_a_budget_that_is_not_there_is_not_found(server: Server):
     assert (unknown.status_code, unknown.json()["code"]) == (404, "not_found")
 
 
-def test_a_limit_that_is_misspelt_sets_nothing(server: Server):
+def test_misspelt_limit_is_refused_and_sets_no_budget(server: Server):
     client = server.client(kind="admin")
 
     reply = client.http.put("/api/v1/budgets", json={"scope": "day", "calls": 1, "token": 1})

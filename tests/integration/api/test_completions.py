@@ -1,4 +1,4 @@
-"""Talking to an agent over HTTP: streamed, whole, in OpenAI's words; failing, waiting, and left alone."""
+"""Chat completions over HTTP: streamed, whole and in OpenAI's format; failures, forms and disconnects."""
 
 import json
 from typing import Any
@@ -27,9 +27,9 @@ from tests.integration.api.talking import (
 
 
 def test_a_turn_streams_its_events_in_order_and_ends_with_done(client: Client) -> None:
-    shown = client.stream(client.agent(ECHO), "hello")
+    events = client.stream(client.agent(ECHO), "hello")
 
-    assert names_of(shown) == [
+    assert names_of(events) == [
         "workflow_started",
         "node_started",
         "node_finished",
@@ -40,37 +40,37 @@ def test_a_turn_streams_its_events_in_order_and_ends_with_done(client: Client) -
         "workflow_finished",
         "[DONE]",
     ]
-    assert text_of(shown) == "You said: hello"
-    last = shown[-2].data["data"]
+    assert text_of(events) == "You said: hello"
+    last = events[-2].data["data"]
     assert last["outputs"]["content"] == "You said: hello"
     assert last["usage"] == {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0, "calls": 0}
 
 
-def test_every_frame_carries_the_ids_that_a_client_needs_to_cancel_and_to_come_back(client: Client) -> None:
-    shown = client.stream(client.agent(ECHO))[:-1]
+def test_every_frame_has_the_ids_to_cancel_and_to_reconnect(client: Client) -> None:
+    events = client.stream(client.agent(ECHO))[:-1]
 
-    first = shown[0].data
-    assert {frame.data["task_id"] for frame in shown} == {first["session_id"]}
-    assert all(len(frame.data[name]) == 32 for frame in shown for name in ("message_id", "session_id", "run_id"))
-    assert len({(frame.data["message_id"], frame.data["created_at"]) for frame in shown}) == 1
-    numbers = [frame.data["seq"] for frame in shown if "seq" in frame.data]
+    first = events[0].data
+    assert {frame.data["task_id"] for frame in events} == {first["session_id"]}
+    assert all(len(frame.data[name]) == 32 for frame in events for name in ("message_id", "session_id", "run_id"))
+    assert len({(frame.data["message_id"], frame.data["created_at"]) for frame in events}) == 1
+    numbers = [frame.data["seq"] for frame in events if "seq" in frame.data]
     assert numbers == list(range(1, len(numbers) + 1))
-    assert all(frame.id for frame in shown)
+    assert all(frame.id for frame in events)
 
 
-def test_a_model_speaks_live_and_what_it_says_is_said_once(client: Client) -> None:
-    shown = client.stream(client.agent(MODEL), "a long question about everything")
+def test_streamed_model_answer_is_sent_once_and_equals_the_output(client: Client) -> None:
+    events = client.stream(client.agent(MODEL), "a long question about everything")
 
-    assert text_of(shown).startswith("Answer: ")
-    assert "a long question about everything" in text_of(shown)
-    assert shown[-2].data["data"]["outputs"]["content"] == text_of(shown)
-    assert shown[-2].data["data"]["usage"]["calls"] == 1
+    assert text_of(events).startswith("Answer: ")
+    assert "a long question about everything" in text_of(events)
+    assert events[-2].data["data"]["outputs"]["content"] == text_of(events)
+    assert events[-2].data["data"]["usage"]["calls"] == 1
 
 
 def test_names_and_types_of_nodes_come_from_the_canvas(client: Client) -> None:
-    shown = client.stream(client.agent(ECHO))
+    events = client.stream(client.agent(ECHO))
 
-    finished = [frame.data["data"] for frame in shown[:-1] if frame.data["event"] == "node_finished"]
+    finished = [frame.data["data"] for frame in events[:-1] if frame.data["event"] == "node_finished"]
     assert [(node["component_id"], node["component_name"], node["component_type"]) for node in finished] == [
         ("begin", "the begin", "Begin"),
         ("Message:0", "the Message:0", "Message"),
@@ -79,8 +79,8 @@ def test_names_and_types_of_nodes_come_from_the_canvas(client: Client) -> None:
     assert finished[1]["error"] is None
 
 
-def test_a_turn_without_streaming_is_the_last_event_with_everything_merged(client: Client) -> None:
-    reply = client.say(client.agent(ECHO), "hello", return_trace=True)
+def test_turn_without_streaming_returns_the_last_event_with_content_and_trace(client: Client) -> None:
+    reply = client.chat(client.agent(ECHO), "hello", return_trace=True)
 
     data = reply["data"]["data"]
     assert reply["code"] == 0
@@ -90,20 +90,20 @@ def test_a_turn_without_streaming_is_the_last_event_with_everything_merged(clien
     assert [entry["component_id"] for entry in data["trace"]] == ["begin", "Message:0"]
 
 
-def test_the_compact_list_leaves_out_what_chat_windows_do_not_show(client: Client) -> None:
-    shown = client.stream(client.agent(ECHO), events="compact")
+def test_compact_event_list_has_no_started_events_and_no_outputs(client: Client) -> None:
+    events = client.stream(client.agent(ECHO), events="compact")
 
-    assert names_of(shown) == [
+    assert names_of(events) == [
         "node_finished", "message", "message_end", "node_finished", "workflow_finished", "[DONE]",
     ]  # fmt: skip
-    assert set(shown[-2].data["data"]) == {"usage"}
+    assert set(events[-2].data["data"]) == {"usage"}
 
 
-def test_a_session_goes_on_with_what_was_said(client: Client) -> None:
+def test_session_continues_with_its_earlier_messages(client: Client) -> None:
     agent = client.agent(ECHO)
-    first = client.say(agent, "one")["data"]
+    first = client.chat(agent, "one")["data"]
 
-    second = client.say(agent, "two", session_id=first["session_id"])["data"]
+    second = client.chat(agent, "two", session_id=first["session_id"])["data"]
 
     session = client.http.get(f"/api/v1/agents/{agent}/sessions/{first['session_id']}").json()["data"]
     assert second["session_id"] == first["session_id"]
@@ -118,10 +118,10 @@ def test_a_session_goes_on_with_what_was_said(client: Client) -> None:
 
 
 def test_a_failed_turn_ends_with_the_error_frame(client: Client) -> None:
-    shown = client.stream(client.agent(BROKEN))
+    events = client.stream(client.agent(BROKEN))
 
-    assert names_of(shown)[-2:] == ["error", "[DONE]"]
-    failure = shown[-2].data
+    assert names_of(events)[-2:] == ["error", "[DONE]"]
+    failure = events[-2].data
     assert failure["code"] == 500
     assert failure["data"] is False
     assert failure["message"]
@@ -129,7 +129,7 @@ def test_a_failed_turn_ends_with_the_error_frame(client: Client) -> None:
 
 
 def test_a_failed_turn_without_streaming_has_code_500(client: Client) -> None:
-    reply = client.say(client.agent(BROKEN))
+    reply = client.chat(client.agent(BROKEN))
 
     assert reply["code"] == 500
     assert reply["session_id"]
@@ -138,32 +138,32 @@ def test_a_failed_turn_without_streaming_has_code_500(client: Client) -> None:
 
 def test_a_form_ends_the_turn_and_the_next_turn_answers_it(client: Client) -> None:
     agent = client.agent(FORM)
-    asked = client.stream(agent)
-    session = asked[0].data["session_id"]
+    question = client.stream(agent)
+    session = question[0].data["session_id"]
 
     answered = client.stream(agent, "", session_id=session, inputs={"name": {"type": "line", "value": "Ada"}})
 
-    assert names_of(asked)[-2:] == ["user_inputs", "[DONE]"]
-    assert asked[-2].data["data"]["inputs"]["name"]["type"] == "line"
-    assert asked[-2].data["data"]["tips"] == "Who are you?"
+    assert names_of(question)[-2:] == ["user_inputs", "[DONE]"]
+    assert question[-2].data["data"]["inputs"]["name"]["type"] == "line"
+    assert question[-2].data["data"]["tips"] == "Who are you?"
     assert "workflow_started" not in names_of(answered)
     assert text_of(answered) == "Hello Ada"
-    assert answered[0].data["run_id"] == asked[0].data["run_id"]
-    assert answered[0].data["message_id"] != asked[0].data["message_id"]
+    assert answered[0].data["run_id"] == question[0].data["run_id"]
+    assert answered[0].data["message_id"] != question[0].data["message_id"]
 
 
-def test_one_open_field_takes_the_query_for_its_answer(client: Client) -> None:
+def test_query_of_the_next_turn_answers_a_form_with_one_field(client: Client) -> None:
     agent = client.agent(FORM)
-    session = client.say(agent)["data"]["session_id"]
+    session = client.chat(agent)["data"]["session_id"]
 
-    answered = client.say(agent, "Bob", session_id=session)
+    answered = client.chat(agent, "Bob", session_id=session)
 
     assert answered["data"]["data"]["content"] == "Hello Bob"
 
 
 def test_release_runs_the_published_version_in_a_new_session(client: Client) -> None:
     agent = client.agent(ECHO)
-    assert client.say(agent, release=True) == {"code": 102, "message": "No available published version", "data": None}
+    assert client.chat(agent, release=True) == {"code": 102, "message": "No available published version", "data": None}
     client.http.post(f"/api/v1/agents/{agent}/publish", json={})
     draft = {**ECHO, "components": {**ECHO["components"], "Message:0": MODEL["components"]["Message:0"]}}
     draft["components"]["Message:0"] = {
@@ -171,11 +171,11 @@ def test_release_runs_the_published_version_in_a_new_session(client: Client) -> 
     }  # fmt: skip
     assert client.http.put(f"/api/v1/agents/{agent}", json={"dsl": draft}).json()["code"] == 0
 
-    assert client.say(agent, "x", release="true")["data"]["data"]["content"] == "You said: x"
-    assert client.say(agent, "x")["data"]["data"]["content"] == "a draft"
+    assert client.chat(agent, "x", release="true")["data"]["data"]["content"] == "You said: x"
+    assert client.chat(agent, "x")["data"]["data"]["content"] == "a draft"
 
 
-def test_the_same_key_gives_the_same_run(client: Client) -> None:
+def test_same_idempotency_key_returns_the_same_run(client: Client) -> None:
     agent = client.agent(ECHO)
 
     first = client.stream(agent, idempotency_key="k")
@@ -186,9 +186,9 @@ def test_the_same_key_gives_the_same_run(client: Client) -> None:
     assert text_of(first) == text_of(second)
 
 
-def test_the_same_key_with_another_question_is_refused(client: Client) -> None:
+def test_same_idempotency_key_with_another_query_is_refused(client: Client) -> None:
     agent = client.agent(ECHO)
-    client.say(agent, "one", idempotency_key="k2")
+    client.chat(agent, "one", idempotency_key="k2")
 
     reply = client.http.post(
         "/api/v1/agents/chat/completions",
@@ -209,7 +209,7 @@ def test_the_same_key_with_another_question_is_refused(client: Client) -> None:
         ({"agent_id": "0" * 32, "session_id": "x"}, 102, "Session not found!"),
     ],
 )
-def test_what_cannot_be_talked_to_is_refused_in_order(
+def test_missing_or_unknown_agent_or_session_is_refused_with_ragflows_code(
     client: Client, body: dict[str, Any], code: int, message: str
 ) -> None:
     reply = client.http.post("/api/v1/agents/chat/completions", json=body)
@@ -219,14 +219,14 @@ def test_what_cannot_be_talked_to_is_refused_in_order(
 
 
 def test_a_session_of_another_agent_is_refused(client: Client) -> None:
-    session = client.say(client.agent(ECHO))["data"]["session_id"]
+    session = client.chat(client.agent(ECHO))["data"]["session_id"]
 
-    reply = client.say(client.agent(FORM, "other"), session_id=session)
+    reply = client.chat(client.agent(FORM, "other"), session_id=session)
 
     assert (reply["code"], reply["message"]) == (103, "Session does not belong to the requested agent.")
 
 
-def test_real_statuses_are_for_those_who_ask(client: Client) -> None:
+def test_strict_status_header_returns_real_http_statuses(client: Client) -> None:
     headers = {"X-Http-Status": "strict"}
 
     statuses = [
@@ -237,7 +237,7 @@ def test_real_statuses_are_for_those_who_ask(client: Client) -> None:
     assert statuses == [400, 403, 404]
 
 
-def test_openai_clients_stream_chunks_with_a_final_one(client: Client) -> None:
+def test_openai_stream_has_chunks_and_a_final_chunk_with_usage(client: Client) -> None:
     agent = client.agent(ECHO)
     body = {"messages": [{"role": "user", "content": "hello"}], "stream": True, "model": "any"}
 
@@ -253,10 +253,10 @@ def test_openai_clients_stream_chunks_with_a_final_one(client: Client) -> None:
     assert chunks[-1]["usage"]["completion_tokens"] > 0
 
 
-def test_openai_clients_get_one_completion_and_earlier_messages_are_remembered(client: Client) -> None:
+def test_openai_request_returns_one_completion_and_stores_earlier_messages(client: Client) -> None:
     agent = client.agent(ECHO)
-    said = [("user", "a"), ("assistant", "b"), ("user", [{"type": "text", "text": "now"}])]
-    messages = [{"role": role, "content": content} for role, content in said]
+    history = [("user", "a"), ("assistant", "b"), ("user", [{"type": "text", "text": "now"}])]
+    messages = [{"role": role, "content": content} for role, content in history]
 
     reply = client.http.post(f"/api/v1/openai/agents/{agent}/chat/completions", json={"messages": messages}).json()
 
@@ -267,39 +267,41 @@ def test_openai_clients_get_one_completion_and_earlier_messages_are_remembered(c
     assert [entry["content"] for entry in session["message"]] == ["a", "b", "now", "You said: now"]
 
 
-def test_openai_clients_are_told_of_forms_and_failures(client: Client) -> None:
+def test_openai_request_returns_forms_and_failures_as_errors(client: Client) -> None:
     body = {"openai-compatible": True, "messages": [{"role": "user", "content": "x"}]}
     url = "/api/v1/agents/chat/completions"
 
     waiting = client.http.post(url, json={**body, "agent_id": client.agent(FORM)})
     failed = client.http.post(url, json={**body, "agent_id": client.agent(BROKEN, "broken")})
-    silent = client.http.post(url, json={"openai-compatible": True, "agent_id": "0" * 32})
+    empty = client.http.post(url, json={"openai-compatible": True, "agent_id": "0" * 32})
 
     assert waiting.status_code == 409
     assert waiting.json()["error"]["cpn_id"] == "UserFillUp:0"
     assert failed.status_code == 500
     assert failed.json()["error"]["type"] == "server_error"
     assert failed.json()["error"]["message"].startswith('Node "the VariableAssigner:0" (VariableAssigner:0): ')
-    assert silent.json()["error"]["message"] == "You must provide at least one message."
+    assert empty.json()["error"]["message"] == "You must provide at least one message."
 
 
-def test_error_of_a_run_names_its_node_in_the_chat_and_in_the_run_and_is_bare_where_ragflow_has_it(
+def test_error_of_a_run_names_its_node_except_in_the_node_finished_event(
     client: Client,
 ) -> None:
     *_, finished, last, _ = client.stream(client.agent(BROKEN, "broken"))
 
     failure = last.data["failure"]
-    named = f'Node "the VariableAssigner:0" (VariableAssigner:0): {failure["error"]}'
-    assert (last.data["code"], last.data["message"]) == (500, named)
+    message = f'Node "the VariableAssigner:0" (VariableAssigner:0): {failure["error"]}'
+    assert (last.data["code"], last.data["message"]) == (500, message)
     assert (failure["node_id"], failure["component"]) == ("VariableAssigner:0", "VariableAssigner")
     assert finished.data["data"]["error"] == failure["error"]
-    assert client.run(last.data["run_id"])["error"] == named
+    assert client.run(last.data["run_id"])["error"] == message
 
 
 def test_failed_model_is_marked_on_the_run_and_is_an_error_for_openai_clients(server: Server, client: Client) -> None:
-    gone = AccountRow("VLLM", base_url="http://127.0.0.1:1", models={"m": {"kinds": ["chat"], "is_tools": False}})
+    unreachable = AccountRow(
+        "VLLM", base_url="http://127.0.0.1:1", models={"m": {"kinds": ["chat"], "is_tools": False}}
+    )
     with server.database.transaction() as tx:
-        model_accounts.put_account(tx, client.tenant_id, gone, EncryptionKey.from_secret(SECRET))
+        model_accounts.put_account(tx, client.tenant_id, unreachable, EncryptionKey.from_secret(SECRET))
     tool = {"component_name": "TavilySearch", "params": {"api_key": "k"}}
     agent = client.agent(
         canvas(
@@ -331,7 +333,7 @@ def test_failed_model_is_marked_on_the_run_and_is_an_error_for_openai_clients(se
     assert (chunks[-1]["error"]["type"], chunks[-1]["error"]["code"]) == ("model_error", "model_error")
 
 
-def test_run_whose_model_answers_has_no_mark(client: Client) -> None:
+def test_run_without_a_failed_model_has_no_model_error(client: Client) -> None:
     *_, finished, _ = client.stream(client.agent(MODEL))
 
     run = client.run(finished.data["run_id"])
@@ -339,7 +341,7 @@ def test_run_whose_model_answers_has_no_mark(client: Client) -> None:
     assert (run["has_model_error"], run["warnings"]) == (False, [])
 
 
-def test_share_links_open_the_openai_route_only(server: Server, client: Client) -> None:
+def test_share_link_token_can_complete_on_the_openai_route_and_list_no_agents(server: Server, client: Client) -> None:
     agent = client.agent(ECHO)
     client.http.post(f"/api/v1/agents/{agent}/publish", json={})
     guest = server.guest(client, agent)
@@ -350,14 +352,14 @@ def test_share_links_open_the_openai_route_only(server: Server, client: Client) 
     guest.http.close()
 
 
-def test_a_client_that_leaves_does_not_stop_its_run(client: Client) -> None:
+def test_client_disconnect_does_not_stop_the_run(client: Client) -> None:
     agent = client.agent(MODEL)
     body = {"agent_id": agent, "query": "q", "stream": True}
 
     with client.http.stream("POST", "/api/v1/agents/chat/completions", json=body) as response:
         first = next(frames(response.iter_lines()))
 
-    assert client.until(first.data["run_id"], "succeeded")["answer"].startswith("Answer: ")
+    assert client.wait_for(first.data["run_id"], "succeeded")["answer"].startswith("Answer: ")
 
 
 def test_a_second_turn_in_a_busy_session_is_refused(client: Client, server: Server) -> None:
@@ -376,18 +378,18 @@ def test_a_second_turn_in_a_busy_session_is_refused(client: Client, server: Serv
 
 def test_cancelling_a_waiting_run_ends_it(client: Client) -> None:
     agent = client.agent(FORM)
-    asked = client.say(agent)["data"]
+    question = client.chat(agent)["data"]
 
-    assert client.http.post(f"/api/v1/tasks/{asked['task_id']}/cancel").json()["data"] is True
+    assert client.http.post(f"/api/v1/tasks/{question['task_id']}/cancel").json()["data"] is True
 
-    assert eventually(lambda: client.run(asked["run_id"])["status"], lambda status: status == "cancelled")
+    assert eventually(lambda: client.run(question["run_id"])["status"], lambda status: status == "cancelled")
 
 
 # -- run -------------------------------------------------------------------------------------------------------------
-def test_run_takes_what_is_published_and_else_the_draft(client: Client) -> None:
+def test_run_route_uses_the_published_version_or_else_the_draft(client: Client) -> None:
     agent = client.agent(ECHO)
     path = f"/api/v1/agents/{agent}/run"
-    changed = {**ECHO, "components": {**ECHO["components"], "Message:0": _saying("Changed: {sys.query}")}}
+    changed = {**ECHO, "components": {**ECHO["components"], "Message:0": _message_node("Changed: {sys.query}")}}
 
     draft = client.http.post(path, json={"user_input": "a"}).json()["data"]
     (version,) = client.http.get(f"/api/v1/agents/{agent}/versions").json()["data"]
@@ -397,11 +399,11 @@ def test_run_takes_what_is_published_and_else_the_draft(client: Client) -> None:
     named = client.http.post(path, params={"version": version["id"]}, json={"query": "c"}).json()["data"]
     newest = client.http.post(path, params={"version": "draft", "user_input": "d"}, json={}).json()["data"]
 
-    said = [turn["data"]["content"] for turn in (draft, published, named, newest)]
-    assert said == ["You said: a", "You said: b", "You said: c", "Changed: d"]
+    contents = [turn["data"]["content"] for turn in (draft, published, named, newest)]
+    assert contents == ["You said: a", "You said: b", "You said: c", "Changed: d"]
 
 
-def test_run_streams_to_whom_reads_events_and_goes_on_in_a_session(client: Client) -> None:
+def test_run_route_streams_with_the_sse_accept_header_and_continues_a_session(client: Client) -> None:
     path = f"/api/v1/agents/{client.agent(ECHO)}/run"
     session = client.http.post(path, json={"query": "a"}).json()["data"]["session_id"]
 
@@ -413,5 +415,5 @@ def test_run_streams_to_whom_reads_events_and_goes_on_in_a_session(client: Clien
     assert {frame.data["session_id"] for frame in streamed if isinstance(frame.data, dict)} == {session}
 
 
-def _saying(text: str) -> dict[str, Any]:
+def _message_node(text: str) -> dict[str, Any]:
     return {"obj": {"component_name": "Message", "params": message(text)}, "downstream": []}

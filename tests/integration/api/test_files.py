@@ -1,4 +1,4 @@
-"""Files from outside: upload, download, and what a browser is told about them."""
+"""File upload and download, and the response headers for browsers."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,17 +16,17 @@ from tests.integration.api.talking import ECHO, Client
 
 
 @pytest.fixture(scope="module")
-def storing(lonely_server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """The application with a folder for files. Of this machine it may reach 127.0.0.1, not `localhost`."""
+def server_with_files(workerless_server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """An API server with a folder for files. It may connect to 127.0.0.1, and not to `localhost`."""
     folder: Path = tmp_path_factory.mktemp("files")
-    config = with_settings(lonely_server.config, files_dir=folder, ssrf_allow="127.0.0.1")
+    config = with_settings(workerless_server.config, files_dir=folder, ssrf_allow="127.0.0.1")
     with serving(config) as url:
-        yield Server(url, lonely_server.database, config)
+        yield Server(url, workerless_server.database, config)
 
 
 @pytest.fixture
-def client(storing: Server) -> Iterator[Client]:
-    client = storing.client()
+def client(server_with_files: Server) -> Iterator[Client]:
+    client = server_with_files.client()
     yield client
     client.http.close()
 
@@ -41,19 +41,19 @@ def upload(client: Client, agent: str, *sent: tuple[str, bytes], **params: str) 
     return client.http.post(f"/api/v1/agents/{agent}/upload", params=params, files=parts)
 
 
-def stored(client: Client, agent: str, data: bytes = b"bytes", name: str = "a.txt") -> str:
+def upload_file(client: Client, agent: str, data: bytes = b"bytes", name: str = "a.txt") -> str:
     return upload(client, agent, (name, data)).json()["data"]["id"]
 
 
-def test_an_upload_says_what_a_canvas_wants_to_know(client: Client, agent: str) -> None:
+def test_upload_returns_the_id_name_size_and_type_of_the_file(client: Client, agent: str) -> None:
     reply = upload(client, agent, ("C:\\a\\Übersicht.PDF", b"%PDF-1"))
 
     assert reply.json()["code"] == 0
-    told = reply.json()["data"]
-    assert told.pop("created_at") > 1_700_000_000
-    assert len(told["id"]) == 32
-    assert told == {
-        "id": told["id"],
+    file = reply.json()["data"]
+    assert file.pop("created_at") > 1_700_000_000
+    assert len(file["id"]) == 32
+    assert file == {
+        "id": file["id"],
         "name": "Übersicht.PDF",
         "size": 6,
         "extension": "pdf",
@@ -63,15 +63,15 @@ def test_an_upload_says_what_a_canvas_wants_to_know(client: Client, agent: str) 
     }
 
 
-def test_several_files_come_back_as_a_list(client: Client, agent: str) -> None:
-    told = upload(client, agent, ("a.txt", b"1"), ("b", b"22")).json()["data"]
+def test_upload_of_several_files_returns_a_list(client: Client, agent: str) -> None:
+    files = upload(client, agent, ("a.txt", b"1"), ("b", b"22")).json()["data"]
 
-    assert [(file["name"], file["size"], file["extension"]) for file in told] == [("a.txt", 1, "txt"), ("b", 2, "")]
+    assert [(file["name"], file["size"], file["extension"]) for file in files] == [("a.txt", 1, "txt"), ("b", 2, "")]
 
 
-def test_what_was_uploaded_comes_back_as_it_was(client: Client, agent: str) -> None:
+def test_download_returns_the_uploaded_bytes_as_an_attachment(client: Client, agent: str) -> None:
     data = bytes(range(256)) * 20_000
-    reply = client.http.get("/api/v1/agents/download", params={"id": stored(client, agent, data, "a b.html")})
+    reply = client.http.get("/api/v1/agents/download", params={"id": upload_file(client, agent, data, "a b.html")})
 
     assert reply.content == data
     assert reply.headers["content-type"] == "application/octet-stream"
@@ -79,12 +79,12 @@ def test_what_was_uploaded_comes_back_as_it_was(client: Client, agent: str) -> N
     assert reply.headers["x-content-type-options"] == "nosniff"
 
 
-def test_a_share_link_may_upload_and_fetch_what_runs_produce(client: Client, storing: Server) -> None:
+def test_share_link_can_upload_and_download_attachments_only(client: Client, server_with_files: Server) -> None:
     agent = client.agent(ECHO)
-    with storing.database.transaction() as tx:
+    with server_with_files.database.transaction() as tx:
         _, token = tenants.create_token(tx, client.tenant_id, "share", "beta", canvas_id=UUID(agent))
-    guest = storing.client_of(client.tenant_id, token)
-    file_id = stored(guest, agent)
+    guest = server_with_files.client_of(client.tenant_id, token)
+    file_id = upload_file(guest, agent)
 
     assert guest.http.get(f"/api/v1/agents/attachments/{file_id}/download").content == b"bytes"
     assert guest.http.get(f"/api/v1/agents/attachments/{file_id}/preview").status_code == 401
@@ -93,8 +93,8 @@ def test_a_share_link_may_upload_and_fetch_what_runs_produce(client: Client, sto
 
 
 @pytest.mark.parametrize("path", ["/v1/document/download/{}", "/api/v1/document/download/{}"])
-def test_old_paths_lead_to_the_download(client: Client, agent: str, path: str) -> None:
-    reply = client.http.get(path.format(stored(client, agent)), params={"ext": "pdf", "filename": "r.pdf"})
+def test_old_download_paths_return_the_file(client: Client, agent: str, path: str) -> None:
+    reply = client.http.get(path.format(upload_file(client, agent)), params={"ext": "pdf", "filename": "r.pdf"})
 
     assert reply.content == b"bytes"
     assert reply.headers["content-type"] == "application/pdf"
@@ -128,10 +128,10 @@ def test_old_paths_lead_to_the_download(client: Client, agent: str, path: str) -
         ("preview", {"mime_type": "image/png\r\nX-Evil: 1"}, "application/octet-stream", "inline"),
     ],
 )
-def test_no_page_is_ever_shown_inline(
+def test_html_and_scripts_are_never_served_inline(
     client: Client, agent: str, route: str, params: dict[str, str], kind: str, disposition: str
 ) -> None:
-    reply = client.http.get(f"/api/v1/agents/attachments/{stored(client, agent)}/{route}", params=params)
+    reply = client.http.get(f"/api/v1/agents/attachments/{upload_file(client, agent)}/{route}", params=params)
 
     assert reply.status_code == 200
     assert reply.headers["content-type"] == kind
@@ -151,11 +151,12 @@ def test_no_page_is_ever_shown_inline(
         ("report.pdf", "application/pdf", 'attachment; filename="report.pdf"'),
     ],
 )
-def test_what_a_program_left_is_where_its_links_point(
-    client: Client, storing: Server, name: str, kind: str, disposition: str
+def test_file_produced_by_a_run_is_served_at_its_artifact_link(
+    client: Client, server_with_files: Server, name: str, kind: str, disposition: str
 ) -> None:
     run_id = new_id()
-    link = f"/api/v1/documents/artifact/{produced(client, storing, run_id, name, kind)}?session_id={run_id.hex}"
+    file_name = store_produced_file(client, server_with_files, run_id, name, kind)
+    link = f"/api/v1/documents/artifact/{file_name}?session_id={run_id.hex}"
 
     reply = client.http.get(link)
 
@@ -164,35 +165,35 @@ def test_what_a_program_left_is_where_its_links_point(
     assert reply.headers["x-content-type-options"] == "nosniff"
 
 
-def test_what_a_program_left_is_for_its_tenant_and_by_its_run(client: Client, storing: Server) -> None:
-    other = storing.client()
+def test_file_produced_by_a_run_is_served_only_to_its_tenant_and_for_its_run(
+    client: Client, server_with_files: Server
+) -> None:
+    other = server_with_files.client()
     run_id, theirs = new_id(), new_id()
-    link = f"/api/v1/documents/artifact/{produced(client, storing, run_id, 'a.png', 'image/png')}"
+    link = f"/api/v1/documents/artifact/{store_produced_file(client, server_with_files, run_id, 'a.png', 'image/png')}"
 
     assert client.http.get(link).content == b"bytes"
-    assert httpx2.get(f"{storing.url}{link}").status_code == 401
-    for asking, session in ((other, run_id.hex), (client, theirs.hex), (client, "nonsense")):
-        reply = asking.http.get(link, params={"session_id": session})
+    assert httpx2.get(f"{server_with_files.url}{link}").status_code == 401
+    for caller, session in ((other, run_id.hex), (client, theirs.hex), (client, "nonsense")):
+        reply = caller.http.get(link, params={"session_id": session})
         assert reply.json() == {"code": 102, "message": "document not found", "data": None}
     assert client.http.get("/api/v1/documents/artifact/nonsense.png").json()["code"] == 102
     other.http.close()
 
 
-def produced(client: Client, storing: Server, run_id: UUID, name: str, kind: str) -> str:
-    """A file that a run has produced, as links name it."""
-    blobs, file_id = LocalBlobs(storing.config.settings.files_dir), new_id()
-    with storing.database.transaction() as tx:
-        kept = uploads.store_content(blobs, name, kind.partition(";")[0], b"bytes")
-        uploads.put_row(tx, client.tenant_id, file_id, kept, run_id=run_id)
+def store_produced_file(client: Client, server_with_files: Server, run_id: UUID, name: str, kind: str) -> str:
+    """Store a file as the output of a run; return its name in links."""
+    blobs, file_id = LocalBlobs(server_with_files.config.settings.files_dir), new_id()
+    with server_with_files.database.transaction() as tx:
+        content = uploads.store_content(blobs, name, kind.partition(";")[0], b"bytes")
+        uploads.put_row(tx, client.tenant_id, file_id, content, run_id=run_id)
     return f"{file_id.hex}.{name.rpartition('.')[2]}"
 
 
 @pytest.mark.parametrize(
     "path", ["agents/download?id={id}&", "agents/attachments/{id}/download?", "document/download/{id}?"]
 )
-def test_a_download_that_names_the_creator_gives_files_of_that_creator_alone(
-    client: Client, agent: str, path: str
-) -> None:
+def test_download_with_created_by_serves_only_files_of_that_creator(client: Client, agent: str, path: str) -> None:
     upload = client.http.post(f"/api/v1/agents/{agent}/upload", files={"file": ("a.txt", b"Hello")}).json()["data"]
     url = f"/api/v1/{path.format(id=upload['id'])}"
 
@@ -203,18 +204,18 @@ def test_a_download_that_names_the_creator_gives_files_of_that_creator_alone(
     assert other.json() == {"code": 102, "message": "document not found", "data": None}
 
 
-def test_files_of_others_and_files_that_are_gone_are_not_there(
-    client: Client, storing: Server, agent: str, tmp_path: Path
+def test_files_of_other_tenants_and_missing_files_are_not_found(
+    client: Client, server_with_files: Server, agent: str, tmp_path: Path
 ) -> None:
-    other = storing.client()
-    theirs = stored(other, other.agent(ECHO))
+    other = server_with_files.client()
+    theirs = upload_file(other, other.agent(ECHO))
     other.http.close()
-    with storing.database.transaction() as tx:
-        gone = uploads.register(
+    with server_with_files.database.transaction() as tx:
+        missing = uploads.register(
             tx, client.tenant_id, uploads.store_content(LocalBlobs(tmp_path), "gone.txt", "text/plain", b"elsewhere")
         ).id.hex
 
-    for file_id in (theirs, gone, "0" * 32, "nonsense", ""):
+    for file_id in (theirs, missing, "0" * 32, "nonsense", ""):
         reply = client.http.get("/api/v1/agents/download", params={"id": file_id})
         assert reply.json() == {"code": 102, "message": "document not found", "data": None}
     for route in ("download", "preview"):
@@ -241,8 +242,8 @@ def test_an_upload_needs_a_file_and_an_agent(client: Client, agent: str) -> None
     assert broken.json()["code"] == 101
 
 
-def test_an_upload_ends_where_it_is_too_large(client: Client, agent: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("api.http.uploads.MAX_UPLOAD_BYTES", 1000)
+def test_upload_that_is_too_large_is_refused(client: Client, agent: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("api.requests.uploads.MAX_UPLOAD_BYTES", 1000)
     url, kind = f"/api/v1/agents/{agent}/upload", {"Content-Type": "multipart/form-data; boundary=x"}
     head = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
 
@@ -254,28 +255,28 @@ def test_an_upload_ends_where_it_is_too_large(client: Client, agent: str, monkey
         assert (reply.status_code, reply.json()) == (413, {"code": 101, "message": message, "data": None})
 
 
-def test_what_lies_at_an_address_is_stored_in_place_of_the_one_file(
+def test_file_at_a_url_is_stored_instead_of_a_single_uploaded_file(
     client: Client, agent: str, httpserver: HTTPServer
 ) -> None:
     httpserver.expect_request("/first").respond_with_data(status=302, headers={"Location": "/report.csv"})
     httpserver.expect_request("/report.csv").respond_with_data(b"a,b", content_type="text/csv")
     address = f"http://127.0.0.1:{httpserver.port}/first"
 
-    told = upload(client, agent, ("a.txt", b"x"), url=address).json()["data"]
+    fetched = upload(client, agent, ("a.txt", b"x"), url=address).json()["data"]
 
-    assert (told["name"], told["mime_type"], told["size"]) == ("report.csv", "text/csv", 3)
-    assert client.http.get("/api/v1/agents/download", params={"id": told["id"]}).content == b"a,b"
+    assert (fetched["name"], fetched["mime_type"], fetched["size"]) == ("report.csv", "text/csv", 3)
+    assert client.http.get("/api/v1/agents/download", params={"id": fetched["id"]}).content == b"a,b"
     several = upload(client, agent, ("a.txt", b"x"), ("b.txt", b"y"), url=address).json()["data"]
     assert [file["name"] for file in several] == ["a.txt", "b.txt"]
 
 
-def test_an_address_that_leads_inside_is_refused_at_every_hop(
+def test_url_to_an_internal_address_is_refused_at_every_redirect(
     client: Client, agent: str, httpserver: HTTPServer
 ) -> None:
-    inside = f"http://localhost:{httpserver.port}/secret"
-    httpserver.expect_request("/hop").respond_with_data(status=302, headers={"Location": inside})
+    internal = f"http://localhost:{httpserver.port}/secret"
+    httpserver.expect_request("/hop").respond_with_data(status=302, headers={"Location": internal})
 
-    for address in (inside, f"http://127.0.0.1:{httpserver.port}/hop", "file:///etc/passwd", "nonsense"):
+    for address in (internal, f"http://127.0.0.1:{httpserver.port}/hop", "file:///etc/passwd", "nonsense"):
         reply = upload(client, agent, ("a.txt", b"x"), url=address).json()
         assert reply["code"] == 102, reply
         assert reply["data"] is None

@@ -1,4 +1,4 @@
-"""Connections that are slow on purpose, and requests that two servers would read differently."""
+"""Slow connections, and ambiguous requests that two servers would parse differently."""
 
 import asyncio
 import socket
@@ -19,26 +19,26 @@ GET = b"GET /echo HTTP/1.1\r\nHost: h\r\n"
 POST = b"POST /echo HTTP/1.1\r\nHost: h\r\n"
 
 
-class Quick(GuardedProtocol):
-    """The same with less patience, for tests."""
+class ShortTimeoutProtocol(GuardedProtocol):
+    """The protocol with short timeouts, for tests."""
 
     head_seconds = 0.5
     body_seconds = 0.7
 
 
-left = threading.Event()  # a client has gone while its body was read
+disconnected = threading.Event()  # set when a client disconnects while its body is read
 
 
 async def echo(request: Request) -> Response:
     try:
         return PlainTextResponse(f"<{(await request.body()).decode()}>")
     except ClientDisconnect:
-        left.set()
+        disconnected.set()
         raise
 
 
 async def slow(request: Request) -> Response:
-    """Read nothing for longer than a body may stand still."""
+    """Read nothing for longer than `body_seconds`."""
     await asyncio.sleep(1.5)
     return PlainTextResponse(str(len(await request.body())))
 
@@ -46,7 +46,7 @@ async def slow(request: Request) -> Response:
 @pytest.fixture(scope="module")
 def address() -> Iterator[tuple[str, int]]:
     app = Starlette(routes=[Route("/echo", echo, methods=["GET", "POST"]), Route("/slow", slow, methods=["POST"])])
-    server = uvicorn.Server(uvicorn.Config(app, port=0, http=Quick, ws="none", log_level="critical"))
+    server = uvicorn.Server(uvicorn.Config(app, port=0, http=ShortTimeoutProtocol, ws="none", log_level="critical"))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     deadline = time.monotonic() + 30
@@ -57,37 +57,37 @@ def address() -> Iterator[tuple[str, int]]:
     thread.join(timeout=10)
 
 
-def connected(address: tuple[str, int], data: bytes = b"") -> socket.socket:
+def connect(address: tuple[str, int], data: bytes = b"") -> socket.socket:
     connection = socket.create_connection(address, timeout=60)
     connection.sendall(data)
     return connection
 
 
-def answer(connection: socket.socket) -> bytes:
-    """Everything until the server closes."""
+def read_to_end(connection: socket.socket) -> bytes:
+    """Return all bytes until the server closes the connection."""
     with connection:
-        found = b""
-        while part := connection.recv(65536):
-            found += part
-        return found
+        received = b""
+        while chunk := connection.recv(65536):
+            received += chunk
+        return received
 
 
-def asked(address: tuple[str, int], data: bytes) -> bytes:
-    return answer(connected(address, data))
+def exchange(address: tuple[str, int], data: bytes) -> bytes:
+    return read_to_end(connect(address, data))
 
 
-def test_heads_that_never_end_are_closed_in_time_however_many_there_are(address: tuple[str, int]) -> None:
-    connections = [connected(address, GET + b"X: y") for _ in range(100)]
-    silent = connected(address)
+def test_many_request_heads_that_never_end_time_out_with_status_408(address: tuple[str, int]) -> None:
+    connections = [connect(address, GET + b"X: y") for _ in range(100)]
+    idle = connect(address)
 
-    answers = {answer(connection).partition(b"\r\n")[0] for connection in connections}
+    status_lines = {read_to_end(connection).partition(b"\r\n")[0] for connection in connections}
 
-    assert answers == {b"HTTP/1.1 408 Request Timeout"}
-    assert answer(silent) == b""
+    assert status_lines == {b"HTTP/1.1 408 Request Timeout"}
+    assert read_to_end(idle) == b""
 
 
-def test_a_head_that_comes_byte_by_byte_has_no_more_time_than_others(address: tuple[str, int]) -> None:
-    connection = connected(address)
+def test_request_head_sent_byte_by_byte_has_the_same_timeout(address: tuple[str, int]) -> None:
+    connection = connect(address)
     is_closed = False
 
     for byte in GET + b"X: " + b"y" * 10_000:
@@ -102,30 +102,30 @@ def test_a_head_that_comes_byte_by_byte_has_no_more_time_than_others(address: tu
     assert is_closed
 
 
-def test_the_second_head_of_a_connection_has_the_same_limit(address: tuple[str, int]) -> None:
-    connection = connected(address, GET + b"\r\n")
+def test_second_request_head_of_a_connection_has_the_same_timeout(address: tuple[str, int]) -> None:
+    connection = connect(address, GET + b"\r\n")
     first = b""
     while not first.endswith(b"<>"):
         first += connection.recv(65536)
     connection.sendall(GET + b"X: y")
 
-    assert answer(connection).startswith(b"HTTP/1.1 408 ")
+    assert read_to_end(connection).startswith(b"HTTP/1.1 408 ")
 
 
-def test_a_body_that_stops_coming_ends_its_request(address: tuple[str, int]) -> None:
-    left.clear()
+def test_stalled_body_ends_its_request(address: tuple[str, int]) -> None:
+    disconnected.clear()
 
-    assert asked(address, POST + b"Content-Length: 100\r\n\r\nabc") == b""
-    assert left.wait(30)
+    assert exchange(address, POST + b"Content-Length: 100\r\n\r\nabc") == b""
+    assert disconnected.wait(30)
 
 
-def test_a_body_is_not_late_while_the_application_does_not_read(address: tuple[str, int]) -> None:
+def test_body_does_not_time_out_while_the_application_does_not_read(address: tuple[str, int]) -> None:
     size = 8 * 1024 * 1024
-    connection = connected(address, b"POST /slow HTTP/1.1\r\nHost: h\r\nConnection: close\r\n")
+    connection = connect(address, b"POST /slow HTTP/1.1\r\nHost: h\r\nConnection: close\r\n")
     connection.sendall(f"Content-Length: {size}\r\n\r\n".encode())
     connection.sendall(b"x" * size)
 
-    assert answer(connection).endswith(f"\r\n\r\n{size}".encode())
+    assert read_to_end(connection).endswith(f"\r\n\r\n{size}".encode())
 
 
 @pytest.mark.parametrize(
@@ -148,20 +148,20 @@ def test_a_body_is_not_late_while_the_application_does_not_read(address: tuple[s
         b"\n" + GET + b"\r\n",
     ],
 )
-def test_a_request_that_two_servers_would_read_differently_is_refused(
-    address: tuple[str, int], request_: bytes
-) -> None:
-    told = asked(address, request_)
+def test_ambiguous_request_is_refused(address: tuple[str, int], request_: bytes) -> None:
+    reply = exchange(address, request_)
 
-    assert told.startswith(b"HTTP/1.1 400 ")
-    assert told.count(b"HTTP/1.1") == 1
+    assert reply.startswith(b"HTTP/1.1 400 ")
+    assert reply.count(b"HTTP/1.1") == 1
 
 
-def test_an_ambiguous_request_behind_another_one_is_refused_too(address: tuple[str, int]) -> None:
-    told = asked(address, GET + b"\r\n" + POST + b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n")
+def test_ambiguous_request_after_a_valid_one_is_refused(address: tuple[str, int]) -> None:
+    reply = exchange(
+        address, GET + b"\r\n" + POST + b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+    )
 
-    assert told.startswith(b"HTTP/1.1 200 ")
-    assert told.count(b"HTTP/1.1 400 ") == 1
+    assert reply.startswith(b"HTTP/1.1 200 ")
+    assert reply.count(b"HTTP/1.1 400 ") == 1
 
 
 @pytest.mark.parametrize(
@@ -172,17 +172,17 @@ def test_an_ambiguous_request_behind_another_one_is_refused_too(address: tuple[s
         (POST + b"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n3\r\na\nb\r\n0\r\n\r\n", b"<a\nb>"),
     ],
 )
-def test_plain_requests_are_taken(address: tuple[str, int], request_: bytes, body: bytes) -> None:
-    told = asked(address, request_)
+def test_valid_requests_are_accepted(address: tuple[str, int], request_: bytes, body: bytes) -> None:
+    reply = exchange(address, request_)
 
-    assert told.startswith(b"HTTP/1.1 200 ")
-    assert told.endswith(body)
+    assert reply.startswith(b"HTTP/1.1 200 ")
+    assert reply.endswith(body)
 
 
-def test_a_request_is_the_same_however_it_is_cut(address: tuple[str, int]) -> None:
-    connection = connected(address)
+def test_request_sent_byte_by_byte_is_parsed_as_one_request(address: tuple[str, int]) -> None:
+    connection = connect(address)
 
     for byte in POST + b"Connection: close\r\nContent-Length: 2\r\n\r\nab":
         connection.sendall(bytes([byte]))
 
-    assert answer(connection).endswith(b"<ab>")
+    assert read_to_end(connection).endswith(b"<ab>")

@@ -1,4 +1,4 @@
-"""Knowledge bases over HTTP, as RAGFlow's clients know them: one of these clients is our own."""
+"""Knowledge bases over HTTP in RAGFlow's format; one test uses Easel's own RAGFlow client."""
 
 import asyncio
 from collections.abc import Iterator
@@ -8,171 +8,175 @@ from typing import Any
 import pytest
 
 from canvas.errors import ToolError
-from providers.http.address_policy import Guard
+from providers.address_policy import Guard
 from providers.http.client import HttpClient
 from providers.interfaces import RetrievalQuery
 from providers.ragflow import RagflowClient
 from tests.integration.api.conftest import Server, serving, with_settings
 from tests.integration.api.talking import Client
-from tests.integration.knowledge_bases import Shop
+from tests.integration.knowledge_bases import KnowledgeTenant
 
 OPTIONS = {"top_n": 3, "top_k": 1024, "similarity_threshold": 0.2, "keywords_similarity_weight": 0.5}
 REFUNDS = "Refunds take five days, after which the money is there."
 
 
 @pytest.fixture(scope="module")
-def storing(lonely_server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """The application with a folder for files."""
+def server_with_files(workerless_server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """An API server with a folder for files."""
     folder: Path = tmp_path_factory.mktemp("files")
-    config = with_settings(lonely_server.config, files_dir=folder)
+    config = with_settings(workerless_server.config, files_dir=folder)
     with serving(config) as url:
-        yield Server(url, lonely_server.database, config)
+        yield Server(url, workerless_server.database, config)
 
 
 @pytest.fixture
-def client(storing: Server) -> Iterator[Client]:
-    client = storing.client()
+def client(server_with_files: Server) -> Iterator[Client]:
+    client = server_with_files.client()
     yield client
     client.http.close()
 
 
-def read(storing: Server, client: Client) -> int:
-    """Read what waits, as a worker does; how many documents."""
-    return Shop(storing.database, client.tenant_id, storing.config.settings.files_dir).read()
+def parse_waiting(server_with_files: Server, client: Client) -> int:
+    """Parse the waiting documents, as a worker does; return how many there were."""
+    return KnowledgeTenant(
+        server_with_files.database, client.tenant_id, server_with_files.config.settings.files_dir
+    ).read()
 
 
-def created(client: Client, name: str = "Policies", **more: Any) -> dict[str, Any]:
+def create_base(client: Client, name: str = "Policies", **more: Any) -> dict[str, Any]:
     reply = client.http.post("/api/v1/datasets", json={"name": name, "embedding_model": "echo", **more}).json()
     assert reply["code"] == 0, reply
     return reply["data"]
 
 
-def uploaded(client: Client, dataset: str, *files: tuple[str, bytes]) -> list[dict[str, Any]]:
+def upload_documents(client: Client, dataset: str, *files: tuple[str, bytes]) -> list[dict[str, Any]]:
     parts = [("file", file) for file in files]
     reply = client.http.post(f"/api/v1/datasets/{dataset}/documents", files=parts).json()
     assert reply["code"] == 0, reply
     return reply["data"]
 
 
-def parsed(client: Client, dataset: str, *documents: str) -> dict[str, Any]:
+def request_parsing(client: Client, dataset: str, *documents: str) -> dict[str, Any]:
     return client.http.post(f"/api/v1/datasets/{dataset}/chunks", json={"document_ids": list(documents)}).json()
 
 
-def retrieved(client: Client, *datasets: str, **body: Any) -> dict[str, Any]:
-    given = {"question": "How long do refunds take?", "dataset_ids": list(datasets), **body}
-    return client.http.post("/api/v1/retrieval", json=given).json()
+def retrieve(client: Client, *datasets: str, **body: Any) -> dict[str, Any]:
+    request = {"question": "How long do refunds take?", "dataset_ids": list(datasets), **body}
+    return client.http.post("/api/v1/retrieval", json=request).json()
 
 
 @pytest.fixture
-def stocked(storing: Server, client: Client) -> tuple[str, str]:
-    """A base and its document, which was read."""
-    dataset = created(client)["id"]
-    (document,) = uploaded(client, dataset, ("refunds.txt", REFUNDS.encode()))
-    parsed(client, dataset, document["id"])
-    assert read(storing, client) == 1
+def base_with_document(server_with_files: Server, client: Client) -> tuple[str, str]:
+    """Create a base with one parsed document; return the ids of both."""
+    dataset = create_base(client)["id"]
+    (document,) = upload_documents(client, dataset, ("refunds.txt", REFUNDS.encode()))
+    request_parsing(client, dataset, document["id"])
+    assert parse_waiting(server_with_files, client) == 1
     return dataset, document["id"]
 
 
 def test_a_base_is_created_listed_changed_and_deleted(client: Client) -> None:
-    made = created(client, description="What holds.", parser_config={"chunk_token_num": 128})
-    taken = client.http.post("/api/v1/datasets", json={"name": "policies"}).json()
-    changed = client.http.put(f"/api/v1/datasets/{made['id']}", json={"name": "Rules"}).json()
+    base = create_base(client, description="What holds.", parser_config={"chunk_token_num": 128})
+    duplicate = client.http.post("/api/v1/datasets", json={"name": "policies"}).json()
+    changed = client.http.put(f"/api/v1/datasets/{base['id']}", json={"name": "Rules"}).json()
     (listed,) = client.http.get("/api/v1/datasets", params={"name": "Rules"}).json()["data"]
-    gone = client.http.request("DELETE", "/api/v1/datasets", json={"ids": [made["id"]]}).json()
+    deleted = client.http.request("DELETE", "/api/v1/datasets", json={"ids": [base["id"]]}).json()
 
-    assert made["parser_config"] == {"chunk_token_num": 128, "overlapped_percent": 10}
-    assert (made["embedding_model"], made["document_count"], made["chunk_count"]) == ("echo", 0, 0)
-    assert taken["code"] == 409
-    assert (changed["code"], listed["id"], listed["description"]) == (0, made["id"], "What holds.")
-    assert gone["code"] == 0
+    assert base["parser_config"] == {"chunk_token_num": 128, "overlapped_percent": 10}
+    assert (base["embedding_model"], base["document_count"], base["chunk_count"]) == ("echo", 0, 0)
+    assert duplicate["code"] == 409
+    assert (changed["code"], listed["id"], listed["description"]) == (0, base["id"], "What holds.")
+    assert deleted["code"] == 0
     assert client.http.get("/api/v1/datasets").json()["data"] == []
 
 
-def test_everything_goes_only_if_somebody_says_so(client: Client) -> None:
-    created(client)
+def test_all_bases_are_deleted_only_with_delete_all(client: Client) -> None:
+    create_base(client)
 
     refused = client.http.request("DELETE", "/api/v1/datasets", json={}).json()
-    kept = client.http.get("/api/v1/datasets").json()["data"]
+    remaining = client.http.get("/api/v1/datasets").json()["data"]
     client.http.request("DELETE", "/api/v1/datasets", json={"delete_all": True})
 
     assert refused["message"] == "`ids` is required."
-    assert len(kept) == 1
+    assert len(remaining) == 1
     assert client.http.get("/api/v1/datasets").json()["data"] == []
 
 
-def test_a_model_that_the_tenant_does_not_have_is_refused(client: Client) -> None:
+def test_base_with_an_unknown_embedding_model_is_refused(client: Client) -> None:
     reply = client.http.post("/api/v1/datasets", json={"name": "x", "embedding_model": "bge-m3@Acme"}).json()
 
     assert reply["code"] == 102
     assert "bge-m3" in reply["message"]
 
 
-def test_an_upload_waits_until_somebody_wants_it_read(
-    storing: Server, client: Client, stocked: tuple[str, str]
+def test_uploaded_document_is_parsed_only_after_a_request(
+    server_with_files: Server, client: Client, base_with_document: tuple[str, str]
 ) -> None:
-    dataset, first = stocked
-    second, third = uploaded(client, dataset, ("a.md", b"# Holidays\nThirty days."), ("again.txt", REFUNDS.encode()))
+    dataset, first = base_with_document
+    second, third = upload_documents(
+        client, dataset, ("a.md", b"# Holidays\nThirty days."), ("again.txt", REFUNDS.encode())
+    )
 
-    assert read(storing, client) == 0
+    assert parse_waiting(server_with_files, client) == 0
     assert (second["run"], second["size"], third["id"]) == ("UNSTART", 23, first)
-    assert parsed(client, dataset, second["id"])["code"] == 0
+    assert request_parsing(client, dataset, second["id"])["code"] == 0
     (listed,) = client.http.get(f"/api/v1/datasets/{dataset}/documents?name=a.md").json()["data"]["docs"]
     assert (listed["run"], listed["progress"]) == ("RUNNING", 0)
-    assert read(storing, client) == 1
-    told = client.http.get(f"/api/v1/datasets/{dataset}/documents/{second['id']}/chunks").json()["data"]
-    assert [chunk["content"] for chunk in told["chunks"]] == ["# Holidays\nThirty days."]
-    assert (told["doc"]["run"], told["doc"]["progress"], told["total"]) == ("DONE", 1, 1)
-    bytes_back = client.http.get(f"/api/v1/datasets/{dataset}/documents/{second['id']}")
-    assert bytes_back.content == b"# Holidays\nThirty days."
+    assert parse_waiting(server_with_files, client) == 1
+    page = client.http.get(f"/api/v1/datasets/{dataset}/documents/{second['id']}/chunks").json()["data"]
+    assert [chunk["content"] for chunk in page["chunks"]] == ["# Holidays\nThirty days."]
+    assert (page["doc"]["run"], page["doc"]["progress"], page["total"]) == ("DONE", 1, 1)
+    download = client.http.get(f"/api/v1/datasets/{dataset}/documents/{second['id']}")
+    assert download.content == b"# Holidays\nThirty days."
 
 
-def test_a_picture_that_no_model_can_read_fails_with_the_reason_over_http(storing: Server, client: Client) -> None:
-    dataset = created(client)["id"]
+def test_a_picture_that_no_model_can_read_fails_with_the_reason_over_http(
+    server_with_files: Server, client: Client
+) -> None:
+    dataset = create_base(client)["id"]
     png = b"\x89PNG\r\n\x1a\n" + bytes(8)
-    (document,) = uploaded(client, dataset, ("photo.png", png))
-    parsed(client, dataset, document["id"])
+    (document,) = upload_documents(client, dataset, ("photo.png", png))
+    request_parsing(client, dataset, document["id"])
 
-    assert read(storing, client) == 1
+    assert parse_waiting(server_with_files, client) == 1
 
     (listed,) = client.http.get(f"/api/v1/datasets/{dataset}/documents?name=photo.png").json()["data"]["docs"]
     assert (listed["run"], listed["progress"], listed["chunk_count"]) == ("FAIL", -1, 0)
     assert 'The file "photo.png" (image) has no text, and no model of the kind vision or ocr' in listed["progress_msg"]
 
 
-def test_words_that_were_looked_for_are_marked_where_the_request_wants_it(
-    client: Client, stocked: tuple[str, str]
-) -> None:
-    (marked,) = retrieved(client, stocked[0], highlight=True)["data"]["chunks"]
-    (plain,) = retrieved(client, stocked[0], keyword=True)["data"]["chunks"]  # without a chat model: without key words
+def test_matching_words_are_highlighted_only_on_request(client: Client, base_with_document: tuple[str, str]) -> None:
+    (highlighted,) = retrieve(client, base_with_document[0], highlight=True)["data"]["chunks"]
+    (plain,) = retrieve(client, base_with_document[0], keyword=True)["data"]["chunks"]  # no chat model, so no keywords
 
-    assert marked["highlight"].replace("<em>", "").replace("</em>", "") == marked["content"]
-    assert "<em>Refunds</em>" in marked["highlight"]
+    assert highlighted["highlight"].replace("<em>", "").replace("</em>", "") == highlighted["content"]
+    assert "<em>Refunds</em>" in highlighted["highlight"]
     assert "highlight" not in plain
 
 
-def test_what_is_found_is_told_as_ragflow_tells_it(client: Client, stocked: tuple[str, str]) -> None:
-    dataset, document = stocked
+def test_retrieval_returns_chunks_in_ragflows_format(client: Client, base_with_document: tuple[str, str]) -> None:
+    dataset, document = base_with_document
 
-    found = retrieved(client, dataset)
+    reply = retrieve(client, dataset)
 
-    (chunk,) = found["data"]["chunks"]
-    assert (found["code"], found["data"]["total"]) == (0, 1)
-    assert found["data"]["doc_aggs"] == [{"doc_name": "refunds.txt", "doc_id": document, "count": 1}]
+    (chunk,) = reply["data"]["chunks"]
+    assert (reply["code"], reply["data"]["total"]) == (0, 1)
+    assert reply["data"]["doc_aggs"] == [{"doc_name": "refunds.txt", "doc_id": document, "count": 1}]
     assert (chunk["content"], chunk["document_id"], chunk["dataset_id"]) == (REFUNDS, document, dataset)
     assert chunk["document_keyword"] == "refunds.txt"
     assert 0.2 < chunk["similarity"] <= 1
 
 
-def test_metadata_decides_what_is_found(client: Client, stocked: tuple[str, str]) -> None:
-    dataset, document = stocked
+def test_retrieval_is_filtered_by_metadata(client: Client, base_with_document: tuple[str, str]) -> None:
+    dataset, document = base_with_document
     client.http.put(f"/api/v1/datasets/{dataset}/documents/{document}", json={"meta_fields": {"year": 2024}})
 
-    def found(year: str) -> int:
+    def count_since(year: str) -> int:
         condition = {"name": "year", "comparison_operator": ">=", "value": year}
-        return retrieved(client, dataset, metadata_condition={"conditions": [condition]})["data"]["total"]
+        return retrieve(client, dataset, metadata_condition={"conditions": [condition]})["data"]["total"]
 
-    assert (found("2024"), found("2025")) == (1, 0)
-    assert retrieved(client, dataset, document_ids=[document])["data"]["total"] == 1
+    assert (count_since("2024"), count_since("2025")) == (1, 0)
+    assert retrieve(client, dataset, document_ids=[document])["data"]["total"] == 1
 
 
 @pytest.mark.parametrize(
@@ -185,39 +189,41 @@ def test_metadata_decides_what_is_found(client: Client, stocked: tuple[str, str]
         ({"use_kg": True}, "No knowledge graph is configured for this deployment"),
     ],
 )
-def test_what_cannot_be_searched_is_said_in_ragflows_words(
-    client: Client, stocked: tuple[str, str], body: dict[str, Any], message: str
+def test_invalid_retrieval_is_refused_with_ragflows_message(
+    client: Client, base_with_document: tuple[str, str], body: dict[str, Any], message: str
 ) -> None:
-    reply = retrieved(client, stocked[0], **body)
+    reply = retrieve(client, base_with_document[0], **body)
 
     assert reply["code"] == 102
     assert reply["message"].startswith(message)
 
 
-def test_documents_are_deleted_and_not_found_any_more(client: Client, stocked: tuple[str, str]) -> None:
-    dataset, document = stocked
-    assert retrieved(client, dataset)["data"]["total"] == 1
+def test_deleted_documents_are_not_retrieved(client: Client, base_with_document: tuple[str, str]) -> None:
+    dataset, document = base_with_document
+    assert retrieve(client, dataset)["data"]["total"] == 1
 
-    gone = client.http.request("DELETE", f"/api/v1/datasets/{dataset}/documents", json={"ids": [document]}).json()
+    deleted = client.http.request("DELETE", f"/api/v1/datasets/{dataset}/documents", json={"ids": [document]}).json()
 
-    assert gone["code"] == 0
-    assert retrieved(client, dataset)["data"]["total"] == 0
+    assert deleted["code"] == 0
+    assert retrieve(client, dataset)["data"]["total"] == 0
 
 
-def test_the_embedding_model_stays_while_there_are_chunks(client: Client, stocked: tuple[str, str]) -> None:
-    reply = client.http.put(f"/api/v1/datasets/{stocked[0]}", json={"embedding_model": "scripted"}).json()
+def test_embedding_model_cannot_change_while_there_are_chunks(
+    client: Client, base_with_document: tuple[str, str]
+) -> None:
+    reply = client.http.put(f"/api/v1/datasets/{base_with_document[0]}", json={"embedding_model": "scripted"}).json()
 
     assert reply["message"] == "When chunk_count (1) > 0, embedding_model must remain echo."
 
 
-def test_another_easel_can_search_here_as_it_searches_ragflow(
-    storing: Server, client: Client, stocked: tuple[str, str]
+def test_easels_ragflow_client_searches_on_another_easel(
+    server_with_files: Server, client: Client, base_with_document: tuple[str, str]
 ) -> None:
-    dataset, document = stocked
+    dataset, document = base_with_document
 
     async def search(*entries: str, **options: Any) -> Any:
         http = HttpClient(Guard())
-        server = RagflowClient(http, storing.url, client.token)
+        server = RagflowClient(http, server_with_files.url, client.token)
         try:
             return await server.search(
                 RetrievalQuery("refunds take", dataset_ids=entries, options={**OPTIONS, **options})
@@ -237,8 +243,8 @@ def test_another_easel_can_search_here_as_it_searches_ragflow(
         asyncio.run(search("f" * 32))
 
 
-def test_a_list_of_ids_narrows_to_these_bases(client: Client) -> None:
-    first, second, third = (created(client, name)["id"] for name in ("a", "b", "c"))
+def test_bases_are_filtered_by_a_list_of_ids(client: Client) -> None:
+    first, second, third = (create_base(client, name)["id"] for name in ("a", "b", "c"))
 
     def ids(params: Any) -> list[str]:
         return [base["id"] for base in client.http.get("/api/v1/datasets", params=params).json()["data"]]
@@ -252,9 +258,9 @@ def test_a_list_of_ids_narrows_to_these_bases(client: Client) -> None:
     assert (unknown["code"], unknown["message"]) == (102, f"You don't own the dataset {'0' * 32}.")
 
 
-def test_documents_are_ordered_and_narrowed_by_when_they_were_added(client: Client) -> None:
-    base = created(client)["id"]
-    first, second = (uploaded(client, base, (name, name.encode()))[0] for name in ("b.txt", "a.txt"))
+def test_documents_are_ordered_and_filtered_by_creation_time(client: Client) -> None:
+    base = create_base(client)["id"]
+    first, second = (upload_documents(client, base, (name, name.encode()))[0] for name in ("b.txt", "a.txt"))
 
     def names(**params: Any) -> list[str]:
         reply = client.http.get(f"/api/v1/datasets/{base}/documents", params=params).json()
@@ -268,26 +274,26 @@ def test_documents_are_ordered_and_narrowed_by_when_they_were_added(client: Clie
     assert names(create_time_to=first["create_time"] - 1000) == []
 
 
-def test_all_documents_of_a_base_go_if_somebody_says_so(client: Client) -> None:
-    base, other = created(client)["id"], created(client, "Other")["id"]
-    uploaded(client, base, ("a.txt", b"a"), ("b.txt", b"b"))
-    uploaded(client, other, ("c.txt", b"c"))
+def test_all_documents_of_a_base_are_deleted_only_with_delete_all(client: Client) -> None:
+    base, other = create_base(client)["id"], create_base(client, "Other")["id"]
+    upload_documents(client, base, ("a.txt", b"a"), ("b.txt", b"b"))
+    upload_documents(client, other, ("c.txt", b"c"))
 
-    def total(of: str) -> int:
-        return client.http.get(f"/api/v1/datasets/{of}/documents").json()["data"]["total"]
+    def total(base_id: str) -> int:
+        return client.http.get(f"/api/v1/datasets/{base_id}/documents").json()["data"]["total"]
 
     empty = client.http.request("DELETE", f"/api/v1/datasets/{base}/documents", json={"ids": None}).json()
-    kept = total(base)
+    remaining = total(base)
     body = {"ids": None, "delete_all": True}
-    gone = client.http.request("DELETE", f"/api/v1/datasets/{base}/documents", json=body).json()
+    deleted = client.http.request("DELETE", f"/api/v1/datasets/{base}/documents", json=body).json()
 
-    assert (empty["code"], kept) == (102, 2)
-    assert (gone["code"], total(base), total(other)) == (0, 0, 1)
+    assert (empty["code"], remaining) == (102, 2)
+    assert (deleted["code"], total(base), total(other)) == (0, 0, 1)
 
 
-def test_a_document_is_not_switched_off_by_a_field_that_nobody_reads(client: Client) -> None:
-    base = created(client)["id"]
-    (document,) = uploaded(client, base, ("a.txt", b"a"))
+def test_disabling_a_document_is_refused(client: Client) -> None:
+    base = create_base(client)["id"]
+    (document,) = upload_documents(client, base, ("a.txt", b"a"))
     path = f"/api/v1/datasets/{base}/documents/{document['id']}"
 
     off = client.http.patch(path, json={"enabled": False})
@@ -298,8 +304,8 @@ def test_a_document_is_not_switched_off_by_a_field_that_nobody_reads(client: Cli
     assert "`parser_config` has no effect here." in renamed["warnings"]
 
 
-def test_chunks_are_narrowed_by_words_and_by_id(client: Client, stocked: tuple[str, str]) -> None:
-    base, _ = stocked
+def test_chunks_are_filtered_by_keywords_and_id(client: Client, base_with_document: tuple[str, str]) -> None:
+    base, _ = base_with_document
     (document, *_) = client.http.get(f"/api/v1/datasets/{base}/documents").json()["data"]["docs"]
     path = f"/api/v1/datasets/{base}/documents/{document['id']}/chunks"
 

@@ -1,4 +1,4 @@
-"""However large or deep a request is, it is answered: with what it asked for, or with what is too much."""
+"""Large and deeply nested requests: each gets its result, or an error that names the limit."""
 
 from dataclasses import replace
 from typing import Any
@@ -17,90 +17,92 @@ BODIES = (
     "/api/v1/agents",
     "/api/v1/agents/{agent}/webhook",
 )
-once_for_all = settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+example_settings = settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-def nested(levels: int, kind: str) -> str:
-    """A JSON text of so many levels around a number."""
+def nest_json(levels: int, kind: str) -> str:
+    """Return a JSON text with a number inside of `levels` objects or lists."""
     opening, closing = ('{"a":', "}") if kind == "objects" else ("[", "]")
     return f"{opening * levels}1{closing * levels}"
 
 
 @pytest.fixture
-def agent(lonely: Client) -> str:
-    return lonely.agent(ECHO)
+def agent(workerless_client: Client) -> str:
+    return workerless_client.agent(ECHO)
 
 
 @pytest.fixture
-def played(client: Client) -> str:
-    """An agent whose runs are carried out, so that their streams come to an end."""
+def executed_agent(client: Client) -> str:
+    """An agent whose runs are executed, so that their streams end."""
     return client.agent(ECHO)
 
 
-def test_a_body_that_is_too_large_names_the_limit_and_its_setting(lonely: Client, agent: str) -> None:
+def test_a_body_that_is_too_large_names_the_limit_and_its_setting(workerless_client: Client, agent: str) -> None:
     large = {"query": "x" * (1024 * 1024)}
 
-    run = lonely.http.post(f"/api/v1/agents/{agent}/runs", json=large)
-    canvas = lonely.http.post("/api/v1/agents", json=large)
+    run = workerless_client.http.post(f"/api/v1/agents/{agent}/runs", json=large)
+    canvas = workerless_client.http.post("/api/v1/agents", json=large)
 
     assert (run.status_code, canvas.status_code) == (413, 413)
     assert "more than the 1048576 bytes that EASEL_MAX_BODY_BYTES allows" in run.json()["message"]
     assert "more than the 200000 bytes that EASEL_MAX_CANVAS_BYTES allows" in canvas.json()["message"]
 
 
-def test_inputs_nested_too_deeply_are_refused_and_name_the_field(lonely: Client, agent: str) -> None:
-    body = f'{{"query": "hi", "inputs": {nested(120, "objects")}}}'
+def test_inputs_nested_too_deeply_are_refused_and_name_the_field(workerless_client: Client, agent: str) -> None:
+    body = f'{{"query": "hi", "inputs": {nest_json(120, "objects")}}}'
 
-    reply = lonely.http.post(f"/api/v1/agents/{agent}/runs", content=body)
+    reply = workerless_client.http.post(f"/api/v1/agents/{agent}/runs", content=body)
 
     assert (reply.status_code, reply.json()["code"]) == (400, "invalid_request")
     assert "nested deeper than 100 levels" in reply.json()["message"]
     assert reply.json()["details"]["field"].startswith("inputs.a.a")
 
 
-@once_for_all
+@example_settings
 @given(
     levels=st.integers(1, 2000) | st.just(30_000),
     kind=st.sampled_from(("objects", "lists")),
     path=st.sampled_from(BODIES),
     field=st.sampled_from(("inputs", "query", "dsl", "files", "title", "custom_header", "")),
 )
-def test_however_deep_a_body_is_somebody_answers(
-    client: Client, played: str, levels: int, kind: str, path: str, field: str
+def test_deeply_nested_body_never_causes_an_internal_error(
+    client: Client, executed_agent: str, levels: int, kind: str, path: str, field: str
 ) -> None:
-    deep = nested(levels, kind)
-    body = f'{{"agent_id": "{played}", "title": "t", "{field}": {deep}}}' if field else deep
+    deep = nest_json(levels, kind)
+    body = f'{{"agent_id": "{executed_agent}", "title": "t", "{field}": {deep}}}' if field else deep
 
-    reply = client.http.post(path.format(agent=played), content=body, headers={"content-type": "application/json"})
+    reply = client.http.post(
+        path.format(agent=executed_agent), content=body, headers={"content-type": "application/json"}
+    )
 
     if reply.headers["content-type"].startswith("text/event-stream"):
         assert reply.text.rstrip().endswith("data:[DONE]"), reply.text
         return
-    told: dict[str, Any] = reply.json()
-    assert reply.status_code < 500, told
-    assert told.get("code") not in (100, "internal"), told
+    result: dict[str, Any] = reply.json()
+    assert reply.status_code < 500, result
+    assert result.get("code") not in (100, "internal"), result
 
 
-def test_an_api_process_watches_the_interpreters_lock_as_long_as_it_serves(
-    lonely_server: Server, monkeypatch: pytest.MonkeyPatch
+def test_api_process_runs_the_lock_watchdog_while_it_serves(
+    workerless_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[object] = []
+    calls: list[object] = []
 
     class Watchdog:
         def __init__(self, after: float) -> None:
-            seen.append(after)
+            calls.append(after)
 
         def start(self) -> None:
-            seen.append("started")
+            calls.append("started")
 
         def stop(self) -> None:
-            seen.append("stopped")
+            calls.append("stopped")
 
     monkeypatch.setattr(app, "LockWatchdog", Watchdog)
 
-    with serving(lonely_server.config):
+    with serving(workerless_server.config):
         pass
-    with serving(replace(lonely_server.config, lock_timeout=35.0)):
-        assert seen == [35.0, "started"]
+    with serving(replace(workerless_server.config, lock_timeout=35.0)):
+        assert calls == [35.0, "started"]
 
-    assert seen == [35.0, "started", "stopped"]
+    assert calls == [35.0, "started", "stopped"]

@@ -1,4 +1,4 @@
-"""A stream while it happens: pieces at once, what the bus loses out of the rows, take-backs, many listeners."""
+"""Live streams: text deltas from the bus, lost deltas from the rows, message resets, several subscribers."""
 
 import json
 from collections.abc import Iterator
@@ -22,144 +22,150 @@ NODE = "Message:0"
 
 
 @dataclass
-class Stage:
-    """A run whose worker we play: rows as folds and speakers write them, and what they send."""
+class RunWriter:
+    """Writes the rows of a run and sends its notifications and text deltas, in place of a worker."""
 
     database: Database
     bus: redis.Redis
     run_id: UUID
-    turn: UUID
+    stream_id: UUID
     number: int
     epoch: int = 0
-    said: str = ""
+    text: str = ""
 
-    def fold(self, name: str, *, echo: bool = True, opens: bool = False, ends: bool = False) -> None:
+    def append_event(self, name: str, *, notify: bool = True, opens: bool = False, ends: bool = False) -> None:
         self.number += 1
         with self.database.transaction() as tx:
-            events.append(tx, self.run_id, self.number, [Event(name, {}, self.turn, NODE)])
-            of = {"run_id": self.run_id, "turn": self.turn, "number": self.number}
+            events.append(tx, self.run_id, self.number, [Event(name, {}, self.stream_id, NODE)])
+            ids = {"run_id": self.run_id, "turn": self.stream_id, "number": self.number}
             if opens:
-                tx.execute(message_streams.OPEN, node_id=NODE, **of)
+                tx.execute(message_streams.OPEN, node_id=NODE, **ids)
             if name == "message_reset":
-                tx.execute(message_streams.TRUNCATE, **of)
-                self.epoch, self.said = self.epoch + 1, ""
+                tx.execute(message_streams.TRUNCATE, **ids)
+                self.epoch, self.text = self.epoch + 1, ""
             if ends:
-                tx.execute(message_streams.PUT_TEXT, run_id=self.run_id, turn=self.turn, node_id=NODE, said=self.said)
-                tx.execute(message_streams.CLOSE, **of)
+                tx.execute(
+                    message_streams.PUT_TEXT, run_id=self.run_id, turn=self.stream_id, node_id=NODE, said=self.text
+                )
+                tx.execute(message_streams.CLOSE, **ids)
             tx.execute(
                 text("update runs set last_event = :number, turn = :turn where id = :run_id"),
-                **{**of, "turn": None if ends else self.turn},
+                **{**ids, "turn": None if ends else self.stream_id},
             )
-        if echo:
+        if notify:
             self.publish({"n": self.number, "over": False})
 
-    def speak(self, part: str, *, sent: bool = True, stored: bool = False) -> None:
-        piece = {"t": str(self.turn), "ep": self.epoch, "o": len(self.said), "x": part}
-        self.said += part
-        if stored:
+    def append_text(self, delta_text: str, *, is_sent: bool = True, is_stored: bool = False) -> None:
+        delta = {"t": str(self.stream_id), "ep": self.epoch, "o": len(self.text), "x": delta_text}
+        self.text += delta_text
+        if is_stored:
             with self.database.transaction() as tx:
-                tx.execute(message_streams.PUT_TEXT, run_id=self.run_id, turn=self.turn, node_id=NODE, said=self.said)
-        if sent:
-            self.publish(piece)
+                tx.execute(
+                    message_streams.PUT_TEXT, run_id=self.run_id, turn=self.stream_id, node_id=NODE, said=self.text
+                )
+        if is_sent:
+            self.publish(delta)
 
     def publish(self, message: object) -> None:
         self.bus.publish(channel(self.run_id), json.dumps(message))
 
 
 @pytest.fixture
-def stage(lonely: Client, lonely_server: Server) -> Iterator[Stage]:
-    run_id = UUID(lonely.start(lonely.agent(ECHO))["run_id"])
-    with redis.Redis.from_url(lonely_server.redis_url) as bus:
-        yield Stage(lonely_server.database, bus, run_id, new_id(), 2)
+def writer(workerless_client: Client, workerless_server: Server) -> Iterator[RunWriter]:
+    run_id = UUID(workerless_client.start(workerless_client.agent(ECHO))["run_id"])
+    with redis.Redis.from_url(workerless_server.redis_url) as bus:
+        yield RunWriter(workerless_server.database, bus, run_id, new_id(), 2)
 
 
 @contextmanager
-def listening(client: Client, stage: Stage) -> Iterator[Iterator[Frame]]:
-    """A stream of the run that has shown what there was before."""
+def open_stream(client: Client, writer: RunWriter) -> Iterator[Iterator[Frame]]:
+    """Open a stream of the run; yield its frames after those of the earlier events."""
     headers = {"Accept": "text/event-stream"}
-    url = f"/api/v1/runs/{stage.run_id}/events"
+    url = f"/api/v1/runs/{writer.run_id}/events"
     with client.http.stream("GET", url, headers=headers) as response:
-        shown = frames(response.iter_lines())
-        assert [next(shown).data["event"] for _ in range(2)] == ["workflow_started", "node_started"]
-        yield shown
+        stream = frames(response.iter_lines())
+        assert [next(stream).data["event"] for _ in range(2)] == ["workflow_started", "node_started"]
+        yield stream
 
 
-def said(frame: Frame) -> str:
+def content_of(frame: Frame) -> str:
     assert frame.data["event"] == "message"
     return frame.data["data"]["content"]
 
 
-def test_pieces_arrive_before_any_row_has_them(lonely: Client, stage: Stage) -> None:
-    with listening(lonely, stage) as shown:
-        stage.fold("node_started", opens=True)
-        assert next(shown).id == "3.0"
+def test_text_deltas_arrive_before_they_are_stored(workerless_client: Client, writer: RunWriter) -> None:
+    with open_stream(workerless_client, writer) as stream:
+        writer.append_event("node_started", opens=True)
+        assert next(stream).id == "3.0"
 
-        stage.speak("Hel")
-        first = next(shown)
-        stage.speak("lo")
-        second = next(shown)
+        writer.append_text("Hel")
+        first = next(stream)
+        writer.append_text("lo")
+        second = next(stream)
 
-        assert (said(first), said(second)) == ("Hel", "lo")
+        assert (content_of(first), content_of(second)) == ("Hel", "lo")
         assert (first.id, second.id) == ("3.3", "3.5")
 
 
-def test_a_piece_that_is_lost_is_read_from_its_row(lonely: Client, stage: Stage) -> None:
-    with listening(lonely, stage) as shown:
-        stage.fold("node_started", opens=True)
-        next(shown)
+def test_lost_text_delta_is_read_from_the_stored_text(workerless_client: Client, writer: RunWriter) -> None:
+    with open_stream(workerless_client, writer) as stream:
+        writer.append_event("node_started", opens=True)
+        next(stream)
 
-        stage.speak("lost ", sent=False, stored=True)
-        stage.speak("heard")
+        writer.append_text("lost ", is_sent=False, is_stored=True)
+        writer.append_text("heard")
 
-        assert said(next(shown)) == "lost heard"
-
-
-def test_text_that_only_the_row_has_is_found_without_any_word_of_it(lonely: Client, stage: Stage) -> None:
-    with listening(lonely, stage) as shown:
-        stage.fold("node_started", opens=True, echo=False)
-        next(shown)
-
-        stage.speak("quiet", sent=False, stored=True)
-
-        assert said(next(shown)) == "quiet"
+        assert content_of(next(stream)) == "lost heard"
 
 
-def test_a_take_back_comes_before_the_text_of_the_next_attempt(lonely: Client, stage: Stage) -> None:
-    with listening(lonely, stage) as shown:
-        stage.fold("node_started", opens=True)
-        stage.speak("wrong")
-        assert [next(shown).data["event"] for _ in range(2)] == ["node_started", "message"]
+def test_stored_text_is_sent_without_any_notification_of_it(workerless_client: Client, writer: RunWriter) -> None:
+    with open_stream(workerless_client, writer) as stream:
+        writer.append_event("node_started", opens=True, notify=False)
+        next(stream)
 
-        stage.fold("message_reset", echo=False)
-        stage.speak("right")
-        taken_back, again = next(shown), next(shown)
+        writer.append_text("quiet", is_sent=False, is_stored=True)
 
-        assert taken_back.data["data"] == {"turn": stage.turn.hex, "epoch": 1, "keep": 0}
-        assert said(again) == "right"
+        assert content_of(next(stream)) == "quiet"
+
+
+def test_message_reset_is_sent_before_the_text_of_the_next_attempt(
+    workerless_client: Client, writer: RunWriter
+) -> None:
+    with open_stream(workerless_client, writer) as stream:
+        writer.append_event("node_started", opens=True)
+        writer.append_text("wrong")
+        assert [next(stream).data["event"] for _ in range(2)] == ["node_started", "message"]
+
+        writer.append_event("message_reset", notify=False)
+        writer.append_text("right")
+        reset, again = next(stream), next(stream)
+
+        assert reset.data["data"] == {"turn": writer.stream_id.hex, "epoch": 1, "keep": 0}
+        assert content_of(again) == "right"
         assert again.data["offset"] == 0
 
 
-def test_all_of_a_text_comes_before_its_end(lonely: Client, stage: Stage) -> None:
-    with listening(lonely, stage) as shown:
-        stage.fold("node_started", opens=True)
-        next(shown)
-        stage.speak("some ", sent=False)
-        stage.speak("text", sent=False)
+def test_whole_text_is_sent_before_its_message_end(workerless_client: Client, writer: RunWriter) -> None:
+    with open_stream(workerless_client, writer) as stream:
+        writer.append_event("node_started", opens=True)
+        next(stream)
+        writer.append_text("some ", is_sent=False)
+        writer.append_text("text", is_sent=False)
 
-        stage.fold("message_end", ends=True)
+        writer.append_event("message_end", ends=True)
 
-        assert said(next(shown)) == "some text"
-        assert next(shown).data["event"] == "message_end"
+        assert content_of(next(stream)) == "some text"
+        assert next(stream).data["event"] == "message_end"
 
 
-def test_thinking_is_marked_by_events_of_its_own(lonely: Client, stage: Stage) -> None:
-    with listening(lonely, stage) as shown:
-        stage.fold("node_started", opens=True)
-        next(shown)
+def test_start_and_end_of_thinking_are_separate_events(workerless_client: Client, writer: RunWriter) -> None:
+    with open_stream(workerless_client, writer) as stream:
+        writer.append_event("node_started", opens=True)
+        next(stream)
 
-        stage.speak("\ufdd0hm\ufdd1so")
+        writer.append_text("\ufdd0hm\ufdd1so")
 
-        assert [next(shown).data["data"] for _ in range(4)] == [
+        assert [next(stream).data["data"] for _ in range(4)] == [
             {"content": "", "start_to_think": True},
             {"content": "hm"},
             {"content": "", "end_to_think": True},
@@ -167,23 +173,23 @@ def test_thinking_is_marked_by_events_of_its_own(lonely: Client, stage: Stage) -
         ]
 
 
-def test_every_listener_hears_everything(lonely: Client, stage: Stage) -> None:
-    with listening(lonely, stage) as one, listening(lonely, stage) as other:
-        stage.fold("node_started", opens=True)
-        stage.speak("to all")
+def test_every_subscriber_receives_every_event(workerless_client: Client, writer: RunWriter) -> None:
+    with open_stream(workerless_client, writer) as one, open_stream(workerless_client, writer) as other:
+        writer.append_event("node_started", opens=True)
+        writer.append_text("to all")
 
-        assert [(next(shown).id, said(next(shown))) for shown in (one, other)] == [("3.0", "to all")] * 2
+        assert [(next(stream).id, content_of(next(stream))) for stream in (one, other)] == [("3.0", "to all")] * 2
 
-    with listening(lonely, stage) as late:
+    with open_stream(workerless_client, writer) as late:
         assert next(late).id == "3.0"
 
 
 @pytest.mark.parametrize(
-    "noise", ['"text"', "[1]", "{}", '{"n": "x"}', '{"t": "no id", "ep": 0, "o": 0, "x": "y"}', "{"]
+    "invalid", ['"text"', "[1]", "{}", '{"n": "x"}', '{"t": "no id", "ep": 0, "o": 0, "x": "y"}', "{"]
 )
-def test_what_others_write_into_the_channel_harms_nobody(lonely: Client, stage: Stage, noise: str) -> None:
-    with listening(lonely, stage) as shown:
-        stage.bus.publish(channel(stage.run_id), noise)
-        stage.fold("node_started", opens=True)
+def test_invalid_message_in_the_channel_is_ignored(workerless_client: Client, writer: RunWriter, invalid: str) -> None:
+    with open_stream(workerless_client, writer) as stream:
+        writer.bus.publish(channel(writer.run_id), invalid)
+        writer.append_event("node_started", opens=True)
 
-        assert next(shown).id == "3.0"
+        assert next(stream).id == "3.0"

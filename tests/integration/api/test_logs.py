@@ -1,4 +1,4 @@
-"""What tools were asked in a turn, by the ids that clients know."""
+"""The tool calls of a turn, listed by the id of its agent, session or run."""
 
 from uuid import UUID
 
@@ -15,18 +15,20 @@ SECOND = {**FIRST, "result": "2"}
 THIRD = {**FIRST, "path": "Agent-->Helper"}
 
 
-def test_a_turns_tool_calls_are_found_under_agent_session_and_run(lonely: Client, lonely_server: Server) -> None:
-    agent = lonely.agent(ECHO)
-    started = lonely.start(agent)
+def test_tool_calls_of_a_turn_are_listed_by_agent_session_and_run(
+    workerless_client: Client, workerless_server: Server
+) -> None:
+    agent = workerless_client.agent(ECHO)
+    started = workerless_client.start(agent)
     run_id, message_id = UUID(started["run_id"]), UUID(started["message_id"])
-    with lonely_server.database.transaction() as tx:
+    with workerless_server.database.transaction() as tx:
         for node, call in (("Agent:0", FIRST), ("Agent:0", SECOND), ("Agent:1", THIRD)):
             attempt_records.add_tool_call(tx, run_id, message_id, node, call)
         attempt_records.add_tool_call(tx, run_id, new_id(), "Agent:0", THIRD)  # of another turn
 
-    for named in (agent, started["session_id"], started["run_id"]):
+    for listed_id in (agent, started["session_id"], started["run_id"]):
         for message in (message_id.hex, str(message_id)):
-            reply = lonely.http.get(f"/api/v1/agents/{named}/logs/{message}")
+            reply = workerless_client.http.get(f"/api/v1/agents/{listed_id}/logs/{message}")
             assert reply.json() == {
                 "code": 0,
                 "message": "success",
@@ -37,15 +39,15 @@ def test_a_turns_tool_calls_are_found_under_agent_session_and_run(lonely: Client
             }
 
 
-def test_a_share_link_sees_the_tool_calls_of_its_agent(lonely: Client, lonely_server: Server) -> None:
-    agent = lonely.agent(ECHO)
-    started = lonely.start(agent)
-    with lonely_server.database.transaction() as tx:
-        token_id, token = tenants.create_token(tx, lonely.tenant_id, "share", "beta", canvas_id=UUID(agent))
+def test_a_share_link_sees_the_tool_calls_of_its_agent(workerless_client: Client, workerless_server: Server) -> None:
+    agent = workerless_client.agent(ECHO)
+    started = workerless_client.start(agent)
+    with workerless_server.database.transaction() as tx:
+        token_id, token = tenants.create_token(tx, workerless_client.tenant_id, "share", "beta", canvas_id=UUID(agent))
         attempt_records.add_tool_call(tx, UUID(started["run_id"]), UUID(started["message_id"]), "Agent:0", FIRST)
-        of_the_link = {"id": UUID(started["session_id"]), "token_id": token_id}
-        tx.execute(text("update conversations set token_id = :token_id where id = :id"), **of_the_link)
-    guest = lonely_server.client_of(lonely.tenant_id, token)
+        link_session = {"id": UUID(started["session_id"]), "token_id": token_id}
+        tx.execute(text("update conversations set token_id = :token_id where id = :id"), **link_session)
+    guest = workerless_server.client_of(workerless_client.tenant_id, token)
 
     shared = guest.http.get(f"/api/v1/agentbots/{agent}/logs/{started['message_id']}")
     own = guest.http.get(f"/api/v1/agents/{agent}/logs/{started['message_id']}")
@@ -55,10 +57,10 @@ def test_a_share_link_sees_the_tool_calls_of_its_agent(lonely: Client, lonely_se
     assert own.status_code == 401
 
 
-def test_a_turn_without_tool_calls_has_none(lonely: Client) -> None:
-    agent, other = lonely.agent(ECHO), lonely.agent(ECHO, "other")
-    started = lonely.start(agent)
+def test_turn_without_tool_calls_has_an_empty_trace(workerless_client: Client) -> None:
+    agent, other = workerless_client.agent(ECHO), workerless_client.agent(ECHO, "other")
+    started = workerless_client.start(agent)
 
-    for named, message in ((agent, started["message_id"]), (other, started["message_id"]), (agent, "nonsense")):
-        assert lonely.http.get(f"/api/v1/agents/{named}/logs/{message}").json()["data"] == {}
-    assert lonely.http.get(f"/api/v1/agents/{'0' * 32}/logs/{started['message_id']}").json()["code"] == 103
+    for listed_id, message in ((agent, started["message_id"]), (other, started["message_id"]), (agent, "nonsense")):
+        assert workerless_client.http.get(f"/api/v1/agents/{listed_id}/logs/{message}").json()["data"] == {}
+    assert workerless_client.http.get(f"/api/v1/agents/{'0' * 32}/logs/{started['message_id']}").json()["code"] == 103

@@ -1,4 +1,4 @@
-"""The API as OpenAI's own client sees it: one call is one run, errors are errors, and one base URL has everything."""
+"""OpenAI's own client: one call starts one run, refusals raise errors, and one base URL serves all routes."""
 
 import asyncio
 import base64
@@ -21,35 +21,35 @@ from tests.integration.api.talking import BROKEN, ECHO, FORM, Client, canvas, me
 USER: Any = [{"role": "user", "content": "hi"}]
 PIXEL = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+A8AAQUBAScY42YAAAAASUVORK5CYII=")
 
-SHOWS = canvas(
+SHOW_INPUTS = canvas(
     ("begin", "Begin", {"inputs": {"key": {"type": "line", "name": "Key"}}}, ["Message:0"]),
     ("Message:0", "Message", message("said {sys.query} key {begin@key} files {sys.files} by {sys.user_id}"), []),
 )
 
 
 @pytest.fixture(scope="module")
-def storing(server: Server, home: Path) -> Iterator[Server]:
-    """The application with a folder for files; runs of it are accepted and carried out like those of the other."""
+def server_with_files(server: Server, home: Path) -> Iterator[Server]:
+    """An API server with a folder for files, whose runs are executed."""
     config = with_settings(server.config, files_dir=home / "files")
     with serving(config) as url:
         yield Server(url, server.database, config)
 
 
 @pytest.fixture
-def client(storing: Server) -> Iterator[Client]:
-    client = storing.client()
+def client(server_with_files: Server) -> Iterator[Client]:
+    client = server_with_files.client()
     yield client
     client.http.close()
 
 
 @pytest.fixture
-def api(client: Client, storing: Server) -> Iterator[OpenAI]:
-    """OpenAI's client with its own settings, so that it sends again what it sends again by default."""
-    with OpenAI(base_url=f"{storing.url}/api/v1/openai", api_key=client.token) as api:
+def api(client: Client, server_with_files: Server) -> Iterator[OpenAI]:
+    """OpenAI's client with its default settings, which include retries."""
+    with OpenAI(base_url=f"{server_with_files.url}/api/v1/openai", api_key=client.token) as api:
         yield api
 
 
-def runs_of(client: Client, agent: str) -> list[dict[str, Any]]:
+def list_runs(client: Client, agent: str) -> list[dict[str, Any]]:
     return client.http.get("/api/v1/runs", params={"agent_id": agent}).json()["runs"]
 
 
@@ -60,7 +60,7 @@ def test_a_call_of_an_agent_that_fails_starts_one_run(client: Client, api: OpenA
     with pytest.raises(openai.InternalServerError) as failure:
         api.chat.completions.create(model=agent, messages=USER)
 
-    (run,) = runs_of(client, agent)
+    (run,) = list_runs(client, agent)
     assert run["status"] == "failed"
     assert failure.value.code == "run_failed"
     assert failure.value.type == "server_error"
@@ -75,7 +75,7 @@ def test_a_call_of_an_agent_that_asks_a_form_opens_one_form(client: Client, api:
     with pytest.raises(openai.ConflictError) as question:
         api.chat.completions.create(model=agent, messages=USER)
 
-    (run,) = runs_of(client, agent)
+    (run,) = list_runs(client, agent)
     assert run["status"] == "waiting"
     assert isinstance(question.value.body, dict)
     assert question.value.body["run_id"] == run["id"]
@@ -84,18 +84,18 @@ def test_a_call_of_an_agent_that_asks_a_form_opens_one_form(client: Client, api:
 
 @pytest.mark.parametrize(("dsl", "error"), [(BROKEN, openai.InternalServerError), (FORM, openai.ConflictError)])
 def test_an_asynchronous_call_that_does_not_succeed_starts_one_run(
-    client: Client, storing: Server, dsl: dict[str, Any], error: type[Exception]
+    client: Client, server_with_files: Server, dsl: dict[str, Any], error: type[Exception]
 ) -> None:
     agent = client.agent(dsl)
 
     async def call() -> None:
-        async with AsyncOpenAI(base_url=f"{storing.url}/api/v1/openai", api_key=client.token) as api:
+        async with AsyncOpenAI(base_url=f"{server_with_files.url}/api/v1/openai", api_key=client.token) as api:
             await api.chat.completions.create(model=agent, messages=USER)
 
     with pytest.raises(error):
         asyncio.run(call())
 
-    assert len(runs_of(client, agent)) == 1
+    assert len(list_runs(client, agent)) == 1
 
 
 def test_a_stream_of_an_agent_that_fails_raises_and_starts_one_run(client: Client, api: OpenAI) -> None:
@@ -104,7 +104,7 @@ def test_a_stream_of_an_agent_that_fails_raises_and_starts_one_run(client: Clien
     with pytest.raises(openai.APIError) as failure:
         list(api.chat.completions.create(model=agent, messages=USER, stream=True))
 
-    (run,) = runs_of(client, agent)
+    (run,) = list_runs(client, agent)
     assert failure.value.code == "run_failed"
     assert isinstance(failure.value.body, dict)
     assert failure.value.body["run_id"] == run["id"]
@@ -116,37 +116,35 @@ def test_a_stream_of_an_agent_that_asks_a_form_opens_one_form(client: Client, ap
     chunks = list(api.chat.completions.create(model=agent, messages=USER, stream=True))
 
     assert chunks[-1].choices[0].finish_reason == "waiting_for_user"
-    assert len(runs_of(client, agent)) == 1
+    assert len(list_runs(client, agent)) == 1
 
 
-def test_a_database_that_is_lost_after_the_start_is_no_reason_to_start_again(
+def test_database_failure_after_the_start_of_a_run_is_not_retried(
     client: Client, api: OpenAI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = client.agent(ECHO)
 
-    async def lost(*_: Any) -> None:
+    async def fail(*_: Any) -> None:
         raise PoolTimeout
 
-    monkeypatch.setattr("api.runs.openai_wire.gather", lost)
+    monkeypatch.setattr("api.runs.openai_wire.gather", fail)
 
     with pytest.raises(openai.InternalServerError) as failure:
         api.chat.completions.create(model=agent, messages=USER)
 
-    (run,) = runs_of(client, agent)
+    (run,) = list_runs(client, agent)
     assert failure.value.response.headers["x-run-id"] == run["id"]
 
 
-def test_a_start_that_breaks_off_is_not_tried_again_since_it_may_have_started(
-    client: Client, api: OpenAI, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_start_of_a_run_is_not_retried(client: Client, api: OpenAI, monkeypatch: pytest.MonkeyPatch) -> None:
     agent = client.agent(ECHO)
     calls: list[str] = []
 
-    async def lost(*_: Any, **__: Any) -> None:
+    async def fail(*_: Any, **__: Any) -> None:
         calls.append("begin")
         raise PoolTimeout
 
-    monkeypatch.setattr("api.runs.openai_wire.begin", lost)
+    monkeypatch.setattr("api.runs.openai_wire.begin", fail)
 
     with pytest.raises(openai.InternalServerError):
         api.chat.completions.create(model=agent, messages=USER)
@@ -165,11 +163,11 @@ def test_a_form_with_several_fields_is_answered_with_inputs(client: Client, api:
     )
 
     assert answered.choices[0].message.content == "Hello Ada"
-    assert [run["status"] for run in runs_of(client, agent)] == ["succeeded"]
+    assert [run["status"] for run in list_runs(client, agent)] == ["succeeded"]
 
 
 # -- refusals are errors ---------------------------------------------------------------------------------------------
-def test_an_agent_that_is_not_there_is_a_model_that_is_not_there(api: OpenAI) -> None:
+def test_unknown_agent_raises_model_not_found(api: OpenAI) -> None:
     with pytest.raises(openai.NotFoundError) as refusal:
         api.chat.completions.create(model="0" * 32, messages=USER)
 
@@ -177,7 +175,7 @@ def test_an_agent_that_is_not_there_is_a_model_that_is_not_there(api: OpenAI) ->
     assert refusal.value.type == "invalid_request_error"
 
 
-def test_a_token_that_nobody_knows_is_an_authentication_error(server: Server) -> None:
+def test_unknown_token_raises_an_authentication_error(server: Server) -> None:
     api = OpenAI(base_url=f"{server.url}/api/v1/openai", api_key="easel_nobody")
 
     with api, pytest.raises(openai.AuthenticationError) as refusal:
@@ -187,7 +185,7 @@ def test_a_token_that_nobody_knows_is_an_authentication_error(server: Server) ->
 
 
 @pytest.mark.parametrize(
-    ("more", "code", "param"),
+    ("changes", "code", "param"),
     [
         ({"messages": []}, None, "messages"),
         ({"extra_body": {"budget": {"tokens": "x"}}}, None, "budget.tokens"),
@@ -199,25 +197,25 @@ def test_a_token_that_nobody_knows_is_an_authentication_error(server: Server) ->
         ({"logprobs": True}, "unsupported_parameter", "logprobs"),
     ],
 )
-def test_what_cannot_be_done_is_a_bad_request_and_starts_nothing(
-    client: Client, api: OpenAI, more: dict[str, Any], code: str | None, param: str
+def test_invalid_or_unsupported_parameter_is_a_bad_request_and_starts_no_run(
+    client: Client, api: OpenAI, changes: dict[str, Any], code: str | None, param: str
 ) -> None:
     agent = client.agent(ECHO)
 
     with pytest.raises(openai.BadRequestError) as refusal:
-        api.chat.completions.create(**{"model": agent, "messages": USER, **more})
+        api.chat.completions.create(**{"model": agent, "messages": USER, **changes})
 
     assert refusal.value.code == (code or "invalid_request")
     assert refusal.value.param == param
-    assert runs_of(client, agent) == []
+    assert list_runs(client, agent) == []
 
 
-def test_a_session_that_is_not_there_is_not_found(client: Client, api: OpenAI) -> None:
+def test_unknown_session_is_not_found(client: Client, api: OpenAI) -> None:
     with pytest.raises(openai.NotFoundError):
         api.chat.completions.create(model=client.agent(ECHO), messages=USER, extra_body={"session_id": "0" * 32})
 
 
-def test_the_flag_on_ragflows_route_refuses_in_openais_words_too(client: Client) -> None:
+def test_openai_compatible_flag_on_ragflows_route_returns_openai_errors(client: Client) -> None:
     body = {"openai-compatible": True, "agent_id": "0" * 32, "messages": USER}
 
     reply = client.http.post("/api/v1/agents/chat/completions", json=body)
@@ -227,59 +225,59 @@ def test_the_flag_on_ragflows_route_refuses_in_openais_words_too(client: Client)
 
 
 # -- one base URL ----------------------------------------------------------------------------------------------------
-def test_one_base_url_lists_models_shows_one_and_talks_to_it(client: Client, api: OpenAI) -> None:
+def test_one_base_url_lists_retrieves_and_runs_models(client: Client, api: OpenAI) -> None:
     agent = client.agent(ECHO, "Echo")
 
     listed = [model.id for model in api.models.list()]
-    shown = api.models.retrieve(agent)
-    said = api.chat.completions.create(model=agent, messages=USER)
+    retrieved = api.models.retrieve(agent)
+    completion = api.chat.completions.create(model=agent, messages=USER)
 
     assert listed == [agent]
-    assert (shown.id, shown.owned_by) == (agent, "easel")
-    assert said.choices[0].message.content == "You said: hi"
-    assert said.model == agent
+    assert (retrieved.id, retrieved.owned_by) == (agent, "easel")
+    assert completion.choices[0].message.content == "You said: hi"
+    assert completion.model == agent
 
 
-def test_the_base_url_of_one_agent_has_that_model_alone(client: Client, storing: Server) -> None:
+def test_base_url_of_one_agent_serves_only_that_model(client: Client, server_with_files: Server) -> None:
     agent, other = client.agent(ECHO, "Echo"), client.agent(ECHO, "Other")
 
-    with OpenAI(base_url=f"{storing.url}/api/v1/openai/agents/{agent}", api_key=client.token) as api:
+    with OpenAI(base_url=f"{server_with_files.url}/api/v1/openai/agents/{agent}", api_key=client.token) as api:
         listed = [model.id for model in api.models.list()]
-        said = api.chat.completions.create(model="whatever", messages=USER)
+        completion = api.chat.completions.create(model="whatever", messages=USER)
         with pytest.raises(openai.NotFoundError):
             api.models.retrieve(other)
 
     assert listed == [agent]
-    assert said.choices[0].message.content == "You said: hi"
+    assert completion.choices[0].message.content == "You said: hi"
 
 
-def test_a_share_link_opens_the_base_url(client: Client, storing: Server) -> None:
+def test_share_link_token_can_call_its_agent_at_the_base_url(client: Client, server_with_files: Server) -> None:
     agent = client.agent(ECHO)
     client.http.post(f"/api/v1/agents/{agent}/publish", json={})
-    guest = storing.guest(client, agent)
+    guest = server_with_files.guest(client, agent)
     guest.http.close()
 
-    with OpenAI(base_url=f"{storing.url}/api/v1/openai", api_key=guest.token) as api:
-        said = api.chat.completions.create(model=agent, messages=USER)
+    with OpenAI(base_url=f"{server_with_files.url}/api/v1/openai", api_key=guest.token) as api:
+        completion = api.chat.completions.create(model=agent, messages=USER)
 
-    assert said.choices[0].message.content == "You said: hi"
+    assert completion.choices[0].message.content == "You said: hi"
 
 
-# -- what a turn takes, these turns take -----------------------------------------------------------------------------
-def test_inputs_files_and_the_user_arrive_as_in_a_turn_of_our_own(client: Client, api: OpenAI) -> None:
-    agent = client.agent(SHOWS)
+# -- inputs, files and other parameters ------------------------------------------------------------------------------
+def test_inputs_files_and_user_reach_the_run_as_on_ragflows_route(client: Client, api: OpenAI) -> None:
+    agent = client.agent(SHOW_INPUTS)
     upload = client.http.post(f"/api/v1/agents/{agent}/upload", files={"file": ("notes.txt", b"Notes of Ada")})
     file = upload.json()["data"]
     more = {"inputs": {"key": {"value": "V"}}, "files": [file]}
 
-    said = api.chat.completions.create(model=agent, messages=USER, user="ada", extra_body=more)
-    native = client.say(agent, "hi", user_id="ada", **more)["data"]["data"]["content"]
+    completion = api.chat.completions.create(model=agent, messages=USER, user="ada", extra_body=more)
+    content = client.chat(agent, "hi", user_id="ada", **more)["data"]["data"]["content"]
 
-    assert said.choices[0].message.content == native
-    assert "said hi key V" in native
-    assert "Notes of Ada" in native
-    assert "by ada" in native
-    run = client.run(runs_of(client, agent)[-1]["id"])
+    assert completion.choices[0].message.content == content
+    assert "said hi key V" in content
+    assert "Notes of Ada" in content
+    assert "by ada" in content
+    run = client.run(list_runs(client, agent)[-1]["id"])
     assert run["request"]["user_id"] == "ada"
 
 
@@ -288,19 +286,19 @@ def test_a_budget_limits_the_run(client: Client, api: OpenAI) -> None:
 
     api.chat.completions.create(model=agent, messages=USER, extra_body={"budget": {"tokens": 7}})
 
-    (run,) = runs_of(client, agent)
+    (run,) = list_runs(client, agent)
     (limit,) = client.run(run["id"])["budget"]
     assert (limit["measure"], limit["limit"]) == ("tokens", 7)
 
 
-def test_a_picture_in_a_message_is_a_file_of_the_turn(client: Client, api: OpenAI) -> None:
-    agent = client.agent(SHOWS)
+def test_picture_in_a_message_becomes_a_file_of_the_run(client: Client, api: OpenAI) -> None:
+    agent = client.agent(SHOW_INPUTS)
     url = f"data:image/png;base64,{base64.b64encode(PIXEL).decode()}"
     content: Any = [{"type": "text", "text": "look"}, {"type": "image_url", "image_url": {"url": url}}]
 
     api.chat.completions.create(model=agent, messages=[{"role": "user", "content": content}])
 
-    (run,) = runs_of(client, agent)
+    (run,) = list_runs(client, agent)
     request = client.run(run["id"])["request"]
     (file,) = request["files"]
     assert request["query"] == "look"
@@ -308,8 +306,8 @@ def test_a_picture_in_a_message_is_a_file_of_the_turn(client: Client, api: OpenA
     assert client.http.get("/api/v1/agents/download", params={"id": file["id"]}).content == PIXEL
 
 
-def test_a_picture_that_is_sent_again_under_its_key_is_the_same_run(client: Client, api: OpenAI) -> None:
-    agent = client.agent(SHOWS)
+def test_picture_sent_again_with_its_idempotency_key_returns_the_same_run(client: Client, api: OpenAI) -> None:
+    agent = client.agent(SHOW_INPUTS)
 
     def send(data: bytes) -> str:
         url = f"data:image/png;base64,{base64.b64encode(data).decode()}"
@@ -326,7 +324,7 @@ def test_a_picture_that_is_sent_again_under_its_key_is_the_same_run(client: Clie
         send(PIXEL + b" ")
 
 
-def test_a_picture_at_an_address_is_fetched_once_for_all_that_send_it_under_one_key(
+def test_picture_url_is_fetched_once_for_requests_with_the_same_idempotency_key(
     client: Client, httpserver: HTTPServer, home: Path, server: Server
 ) -> None:
     httpserver.expect_request("/dot.png").respond_with_data(PIXEL, content_type="image/png")
@@ -350,72 +348,72 @@ def test_a_picture_at_an_address_is_fetched_once_for_all_that_send_it_under_one_
     assert len(httpserver.log) == 1
 
 
-def picture(data: bytes) -> Any:
+def picture_part(data: bytes) -> Any:
     return {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{base64.b64encode(data).decode()}"}}
 
 
-def test_files_at_addresses_that_are_too_large_together_are_refused(
+def test_files_at_urls_are_refused_if_too_large_together(
     client: Client, httpserver: HTTPServer, home: Path, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(openai_files, "MAX_UPLOAD_BYTES", 5 * len(PIXEL) // 2)
     httpserver.expect_request("/dot.png").respond_with_data(PIXEL, content_type="image/png")
-    at_address: Any = {"type": "image_url", "image_url": {"url": httpserver.url_for("/dot.png")}}
+    url_part: Any = {"type": "image_url", "image_url": {"url": httpserver.url_for("/dot.png")}}
     config = with_settings(server.config, files_dir=home / "files", allow_any_host=True)
 
     with serving(config) as url, OpenAI(base_url=f"{url}/api/v1/openai", api_key=client.token) as api:
         agent = client.agent(ECHO)
 
         def send(*content: Any) -> Any:
-            asked: Any = [{"role": "user", "content": content}]
-            return api.chat.completions.with_raw_response.create(model=agent, messages=asked)
+            messages: Any = [{"role": "user", "content": content}]
+            return api.chat.completions.with_raw_response.create(model=agent, messages=messages)
 
-        run_id = send(picture(PIXEL), at_address).headers["x-run-id"]
+        run_id = send(picture_part(PIXEL), url_part).headers["x-run-id"]
         with pytest.raises(openai.APIStatusError) as refused:
-            send(at_address, picture(PIXEL), at_address)
+            send(url_part, picture_part(PIXEL), url_part)
 
     assert [file["size"] for file in client.run(run_id)["request"]["files"]] == [len(PIXEL)] * 2
     assert refused.value.status_code == 413
     assert f"at most {5 * len(PIXEL) // 2} bytes together" in str(refused.value)
-    assert len(runs_of(client, agent)) == 1
+    assert len(list_runs(client, agent)) == 1
 
 
-def test_files_at_addresses_are_fetched_and_stored_one_after_the_other(
+def test_files_at_urls_are_fetched_and_stored_one_by_one(
     client: Client, httpserver: HTTPServer, home: Path, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps: list[str] = []
-    put = LocalBlobs.store
+    store = LocalBlobs.store
 
-    def noted(blobs: LocalBlobs, data: bytes) -> bytes:
+    def record_and_store(blobs: LocalBlobs, data: bytes) -> bytes:
         steps.append("stored")
-        return put(blobs, data)
+        return store(blobs, data)
 
-    def answer(_: Any) -> Response:
+    def respond(_: Any) -> Response:
         steps.append("fetched")
         return Response(PIXEL, content_type="image/png")
 
-    monkeypatch.setattr(LocalBlobs, "store", noted)
-    httpserver.expect_request("/dot.png").respond_with_handler(answer)
-    asked: Any = [{"type": "image_url", "image_url": {"url": httpserver.url_for("/dot.png")}}] * 2
+    monkeypatch.setattr(LocalBlobs, "store", record_and_store)
+    httpserver.expect_request("/dot.png").respond_with_handler(respond)
+    content: Any = [{"type": "image_url", "image_url": {"url": httpserver.url_for("/dot.png")}}] * 2
     config = with_settings(server.config, files_dir=home / "files", allow_any_host=True)
 
     with serving(config) as url, OpenAI(base_url=f"{url}/api/v1/openai", api_key=client.token) as api:
-        api.chat.completions.create(model=client.agent(ECHO), messages=[{"role": "user", "content": asked}])
+        api.chat.completions.create(model=client.agent(ECHO), messages=[{"role": "user", "content": content}])
 
     assert steps == ["fetched", "stored"] * 2
 
 
-def test_a_picture_may_be_larger_than_other_bodies_and_text_may_not(client: Client, api: OpenAI) -> None:
+def test_picture_may_exceed_the_body_limit_and_text_may_not(client: Client, api: OpenAI) -> None:
     agent = client.agent(ECHO)
     url = f"data:image/png;base64,{base64.b64encode(PIXEL + bytes(2 * 1024 * 1024)).decode()}"
-    picture: Any = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}]
-    text: Any = [{"role": "user", "content": "x" * (1024 * 1024 + 1)}]
+    large_picture: Any = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}]
+    large_text: Any = [{"role": "user", "content": "x" * (1024 * 1024 + 1)}]
 
-    api.chat.completions.create(model=agent, messages=picture)
+    api.chat.completions.create(model=agent, messages=large_picture)
     with pytest.raises(openai.APIStatusError) as refusal:
-        api.chat.completions.create(model=agent, messages=text)
+        api.chat.completions.create(model=agent, messages=large_text)
 
     assert refusal.value.status_code == 413
-    assert len(runs_of(client, agent)) == 1
+    assert len(list_runs(client, agent)) == 1
 
 
 @pytest.mark.parametrize(
@@ -428,24 +426,24 @@ def test_a_picture_may_be_larger_than_other_bodies_and_text_may_not(client: Clie
         {"type": "video", "video": {}},
     ],
 )
-def test_a_part_of_a_message_that_is_no_file_is_a_bad_request(client: Client, api: OpenAI, part: Any) -> None:
+def test_message_part_without_a_valid_file_is_a_bad_request(client: Client, api: OpenAI, part: Any) -> None:
     agent = client.agent(ECHO)
     messages: Any = [{"role": "user", "content": [part]}]
 
     with pytest.raises(openai.BadRequestError):
         api.chat.completions.create(model=agent, messages=messages)
 
-    assert runs_of(client, agent) == []
+    assert list_runs(client, agent) == []
 
 
-def test_an_address_in_the_own_network_is_not_fetched(client: Client, api: OpenAI, server: Server) -> None:
+def test_url_in_a_private_network_is_not_fetched(client: Client, api: OpenAI, server: Server) -> None:
     content: Any = [{"type": "image_url", "image_url": {"url": f"{server.url}/healthz"}}]
 
     with pytest.raises(openai.BadRequestError):
         api.chat.completions.create(model=client.agent(ECHO), messages=[{"role": "user", "content": content}])
 
 
-def test_parameters_that_clients_send_by_default_are_accepted_and_named_as_ignored(client: Client, api: OpenAI) -> None:
+def test_ignored_parameters_are_accepted_and_listed_in_a_header(client: Client, api: OpenAI) -> None:
     reply = api.chat.completions.with_raw_response.create(
         model=client.agent(ECHO),
         messages=USER,
@@ -462,7 +460,7 @@ def test_parameters_that_clients_send_by_default_are_accepted_and_named_as_ignor
     assert reply.parse().choices[0].message.content == "You said: hi"
 
 
-def test_usage_comes_in_a_chunk_of_its_own_for_clients_that_ask_for_it(client: Client, api: OpenAI) -> None:
+def test_usage_is_sent_in_a_separate_last_chunk_on_request(client: Client, api: OpenAI) -> None:
     agent = client.agent(ECHO)
 
     chunks = list(

@@ -1,4 +1,4 @@
-"""What plugins say about themselves, over HTTP."""
+"""The metadata of plugins over HTTP."""
 
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint
@@ -11,7 +11,7 @@ from tests.integration.api.talking import Client
 
 
 class Greeter:
-    """A plugin in RAGFlow's way."""
+    """A plugin in RAGFlow's format."""
 
     effects = "none"
     metadata = {  # noqa: RUF012 (as a plugin's author writes it)
@@ -28,32 +28,32 @@ class Greeter:
 
 @pytest.fixture
 def greeter() -> Iterator[None]:
-    """The plugin, for one test."""
-    known: list[dict[str, Any]] = [tools._by_name, registry._by_name, plugins._loaded]
-    before = [dict(each) for each in known]
+    """Load the plugin for one test."""
+    registries: list[dict[str, Any]] = [tools._by_name, registry._by_name, plugins._loaded]
+    before = [dict(names) for names in registries]
     plugins.load({"greeter"}, [EntryPoint("greeter", f"{__name__}:Greeter", plugins.GROUP)])
     yield
-    for each, was in zip(known, before, strict=True):
-        each.clear()
-        each.update(was)
+    for names, previous in zip(registries, before, strict=True):
+        names.clear()
+        names.update(previous)
 
 
 @pytest.mark.usefixtures("greeter")
-def test_the_plugins_of_a_process_are_listed(lonely: Client):
-    reply = lonely.http.get("/api/v1/plugin/tools").json()
+def test_loaded_plugins_are_listed_with_their_metadata(workerless_client: Client):
+    reply = workerless_client.http.get("/api/v1/plugin/tools").json()
 
     assert reply == {"code": 0, "message": "success", "data": [Greeter.metadata]}
 
 
 @pytest.mark.usefixtures("greeter")
-def test_a_canvas_with_a_plugin_is_accepted_and_without_it_refused(lonely: Client):
+def test_canvas_with_a_loaded_plugin_is_accepted_and_with_an_unknown_one_refused(workerless_client: Client):
     node = {"obj": {"component_name": "Greeter", "params": {"name": "Ann"}}, "upstream": ["begin"], "downstream": []}
     begin = {"obj": {"component_name": "Begin", "params": {}}, "upstream": [], "downstream": ["Greeter:0"]}
     dsl = {"components": {"begin": begin, "Greeter:0": node}}
 
-    accepted = lonely.http.post("/api/v1/agents", json={"title": "Greets", "dsl": dsl}).json()
+    accepted = workerless_client.http.post("/api/v1/agents", json={"title": "Greets", "dsl": dsl}).json()
     node["obj"]["component_name"] = "Stranger"
-    refused = lonely.http.post("/api/v1/agents", json={"title": "Other", "dsl": dsl}).json()
+    refused = workerless_client.http.post("/api/v1/agents", json={"title": "Other", "dsl": dsl}).json()
 
     assert accepted["code"] == 0
     assert refused["code"] == 101

@@ -1,4 +1,4 @@
-"""What a request may say: unknown fields and parameters are refused, those without an effect are named."""
+"""Validation of requests: unknown fields and parameters are refused, those without an effect are listed."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from api.app import create_app
 from tests.integration.api.conftest import config_of
 from tests.integration.api.talking import ECHO, FORM, Client
 
-BODIES = {  # enough of a body for the route to come to look at the field that nobody knows
+BODIES = {  # the least body with which the route checks for unknown fields
     "/agents/chat/completions": {"agent_id": "{agent}", "query": "x"},
     "/agents/{agent}/completions": {"query": "x"},
     "/agents/{agent}/run": {"query": "x"},
@@ -29,22 +29,24 @@ BODIES = {  # enough of a body for the route to come to look at the field that n
 
 
 @pytest.mark.parametrize("path", BODIES)
-def test_a_field_that_nobody_knows_is_refused_and_the_known_ones_are_named(lonely: Client, path: str) -> None:
-    agent = lonely.agent(ECHO)
-    run = lonely.start(agent)["run_id"]
+def test_unknown_field_is_refused_and_the_known_fields_are_listed(workerless_client: Client, path: str) -> None:
+    agent = workerless_client.agent(ECHO)
+    run = workerless_client.start(agent)["run_id"]
     body = {
         name: value.format(agent=agent) if isinstance(value, str) else value for name, value in BODIES[path].items()
     }
 
-    reply = lonely.http.post(f"/api/v1{path.format(agent=agent, run=run)}", json={**body, "resume_from": "r"})
+    reply = workerless_client.http.post(
+        f"/api/v1{path.format(agent=agent, run=run)}", json={**body, "resume_from": "r"}
+    )
 
     assert reply.status_code == 400
     assert reply.json()["message"].startswith("`resume_from` is not a field of this request. Its fields are: ")
-    assert len(lonely.http.get("/api/v1/runs").json()["runs"]) == 1
+    assert len(workerless_client.http.get("/api/v1/runs").json()["runs"]) == 1
 
 
-def gets() -> list[str]:
-    """Every path that can be read with a token."""
+def list_get_paths() -> list[str]:
+    """Return every path that can be read with a token."""
     paths: dict[str, Any] = create_app(config_of("postgresql+psycopg://nowhere/x", "redis://nowhere")).openapi()[
         "paths"
     ]
@@ -55,29 +57,31 @@ def gets() -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("path", gets())
-def test_a_query_parameter_that_a_route_does_not_know_is_refused(lonely: Client, path: str) -> None:
+@pytest.mark.parametrize("path", list_get_paths())
+def test_unknown_query_parameter_is_refused(workerless_client: Client, path: str) -> None:
     url = path.replace("{", "").replace("}", "")
 
-    reply = lonely.http.get(url, params={"keyword": "x"})
+    reply = workerless_client.http.get(url, params={"keyword": "x"})
 
     assert reply.status_code == 400
     assert "`keyword` is not a parameter of this route." in reply.text
 
 
-def test_resuming_from_a_run_is_refused_in_place_of_a_whole_new_run(lonely: Client) -> None:
-    agent = lonely.agent(ECHO)
+def test_resume_from_parameter_is_refused_and_starts_no_run(workerless_client: Client) -> None:
+    agent = workerless_client.agent(ECHO)
 
-    reply = lonely.http.post(f"/api/v1/agents/{agent}/run", params={"resume_from": "0" * 32}, json={"query": "x"})
+    reply = workerless_client.http.post(
+        f"/api/v1/agents/{agent}/run", params={"resume_from": "0" * 32}, json={"query": "x"}
+    )
 
     assert reply.status_code == 400
     assert reply.json()["message"] == (
         "`resume_from` is not a parameter of this route. Its parameters are: session_id, user_input, version."
     )
-    assert lonely.http.get("/api/v1/runs").json()["runs"] == []
+    assert workerless_client.http.get("/api/v1/runs").json()["runs"] == []
 
 
-def test_a_request_of_ragflows_front_end_is_a_turn(client: Client) -> None:
+def test_request_of_ragflows_front_end_is_accepted(client: Client) -> None:
     agent = client.agent(ECHO)
     body = {
         "agent_id": agent,
@@ -98,16 +102,16 @@ def test_a_request_of_ragflows_front_end_is_a_turn(client: Client) -> None:
     assert reply.headers["x-run-id"] == reply.json()["data"]["run_id"]
 
 
-def test_messages_without_the_flag_are_refused_since_nobody_would_read_them(lonely: Client) -> None:
-    body = {"agent_id": lonely.agent(ECHO), "messages": [{"role": "user", "content": "x"}]}
+def test_messages_without_the_openai_compatible_flag_are_refused(workerless_client: Client) -> None:
+    body = {"agent_id": workerless_client.agent(ECHO), "messages": [{"role": "user", "content": "x"}]}
 
-    reply = lonely.http.post("/api/v1/agents/chat/completions", json=body)
+    reply = workerless_client.http.post("/api/v1/agents/chat/completions", json=body)
 
     assert reply.status_code == 400
     assert "openai-compatible" in reply.json()["message"]
 
 
-def test_events_in_the_address_of_a_turn_shorten_the_list(client: Client) -> None:
+def test_events_query_parameter_selects_the_compact_event_list(client: Client) -> None:
     agent = client.agent(ECHO)
     body = {"agent_id": agent, "query": "hi", "stream": True}
 
@@ -121,33 +125,33 @@ def test_events_in_the_address_of_a_turn_shorten_the_list(client: Client) -> Non
 
 
 @pytest.mark.parametrize("path", ["agents/chat/completions", "agents/{agent}/run", "agentbots/{agent}/completions"])
-def test_a_list_of_events_that_nobody_knows_is_refused(lonely: Client, path: str) -> None:
-    agent = lonely.agent(ECHO)
+def test_unknown_event_list_is_refused(workerless_client: Client, path: str) -> None:
+    agent = workerless_client.agent(ECHO)
     body = {"agent_id": agent, "query": "hi", "events": "short"}
 
-    reply = lonely.http.post(f"/api/v1/{path.format(agent=agent)}", json=body)
+    reply = workerless_client.http.post(f"/api/v1/{path.format(agent=agent)}", json=body)
 
     assert reply.status_code == 400
     assert "`events`" in reply.json()["message"]
     assert "compact" in reply.json()["message"]
 
 
-def test_null_in_the_body_leaves_the_address_its_say(lonely: Client) -> None:
-    agent = lonely.agent(ECHO)
+def test_null_in_the_body_does_not_override_the_query_parameter(workerless_client: Client) -> None:
+    agent = workerless_client.agent(ECHO)
 
-    def begun(**body: Any) -> Any:
+    def create_session(**body: Any) -> Any:
         path = f"/api/v1/agents/{agent}/sessions"
-        return lonely.http.post(path, params={"release": "true", "user_id": "ada"}, json=body).json()
+        return workerless_client.http.post(path, params={"release": "true", "user_id": "ada"}, json=body).json()
 
-    unpublished = begun(release=None)
-    lonely.http.post(f"/api/v1/agents/{agent}/publish", json={})
-    named = begun(release=None, user_id=None)
+    unpublished = create_session(release=None)
+    workerless_client.http.post(f"/api/v1/agents/{agent}/publish", json={})
+    published = create_session(release=None, user_id=None)
 
-    assert unpublished["code"] == 102  # the draft would do without `release`
-    assert named["data"]["user_id"] == "ada"
+    assert unpublished["code"] == 102  # without `release` the draft would be used
+    assert published["data"]["user_id"] == "ada"
 
 
-def test_run_timeout_is_the_seconds_of_the_budget(client: Client) -> None:
+def test_run_timeout_sets_the_seconds_of_the_budget(client: Client) -> None:
     agent = client.agent(FORM)
 
     started = client.start(agent, run_timeout=60, budget={"tokens": 5})
@@ -159,15 +163,15 @@ def test_run_timeout_is_the_seconds_of_the_budget(client: Client) -> None:
     assert both.json()["details"] == {"field": "run_timeout"}
 
 
-def test_what_has_no_effect_comes_back_as_warnings(lonely: Client) -> None:
+def test_fields_without_an_effect_are_returned_as_warnings(workerless_client: Client) -> None:
     usual = {"permission": "me", "chunk_method": "naive", "avatar": None}
     parser = {"chunk_token_num": 200, "delimiter": "\n"}
 
-    plain = lonely.http.post("/api/v1/datasets", json={"name": "a", **usual}).json()
-    odd = lonely.http.post(
+    plain = workerless_client.http.post("/api/v1/datasets", json={"name": "a", **usual}).json()
+    odd = workerless_client.http.post(
         "/api/v1/datasets", json={"name": "b", **usual, "chunk_method": "book", "parser_config": parser}
     ).json()
-    wrong = lonely.http.post("/api/v1/datasets", json={"name": "c", "parser_config": {"chunk_tokens": 1}})
+    wrong = workerless_client.http.post("/api/v1/datasets", json={"name": "c", "parser_config": {"chunk_tokens": 1}})
 
     assert "warnings" not in plain
     assert odd["warnings"] == ["`chunk_method` has no effect here.", "`parser_config.delimiter` has no effect here."]
@@ -176,11 +180,11 @@ def test_what_has_no_effect_comes_back_as_warnings(lonely: Client) -> None:
     assert "`parser_config.chunk_tokens`" in wrong.json()["message"]
 
 
-def test_an_agent_may_be_sent_back_as_it_was_shown(lonely: Client) -> None:
-    agent = lonely.agent(ECHO)
-    shown = lonely.http.get(f"/api/v1/agents/{agent}").json()["data"]
+def test_agent_from_a_get_reply_is_accepted_by_an_update(workerless_client: Client) -> None:
+    agent = workerless_client.agent(ECHO)
+    agent_body = workerless_client.http.get(f"/api/v1/agents/{agent}").json()["data"]
 
-    reply = lonely.http.put(f"/api/v1/agents/{agent}", json={**shown, "title": "Renamed"}).json()
+    reply = workerless_client.http.put(f"/api/v1/agents/{agent}", json={**agent_body, "title": "Renamed"}).json()
 
     assert reply["code"] == 0
     assert "`update_time` has no effect here." in reply["warnings"]
@@ -195,10 +199,8 @@ def test_an_agent_may_be_sent_back_as_it_was_shown(lonely: Client) -> None:
         ("/memories", {"memory_type": "wild"}),
     ],
 )
-def test_a_value_that_would_narrow_or_order_nothing_is_refused(
-    lonely: Client, path: str, params: dict[str, str]
-) -> None:
-    reply = lonely.http.get(f"/api/v1{path}", params=params)
+def test_unknown_filter_or_order_value_is_refused(workerless_client: Client, path: str, params: dict[str, str]) -> None:
+    reply = workerless_client.http.get(f"/api/v1{path}", params=params)
 
     assert (reply.status_code, reply.json()["code"]) == (400, 101)
 
@@ -221,24 +223,24 @@ INVALID_QUERIES = [
 
 @pytest.mark.parametrize("headers", [{}, {"X-Http-Status": "strict"}], ids=["usual", "strict"])
 @pytest.mark.parametrize(("method", "path", "params"), INVALID_QUERIES)
-def test_invalid_query_of_a_route_of_ragflows_is_400_in_its_envelope(
-    lonely: Client, method: str, path: str, params: dict[str, str], headers: dict[str, str]
+def test_invalid_query_of_a_ragflow_route_is_400_in_ragflows_envelope(
+    workerless_client: Client, method: str, path: str, params: dict[str, str], headers: dict[str, str]
 ) -> None:
-    agent = lonely.agent(ECHO)
-    dataset = lonely.http.post("/api/v1/datasets", json={"name": "d"}).json()["data"]["id"]
+    agent = workerless_client.agent(ECHO)
+    dataset = workerless_client.http.post("/api/v1/datasets", json={"name": "d"}).json()["data"]["id"]
 
     url = f"/api/v1{path.format(agent=agent, dataset=dataset)}"
-    reply = lonely.http.request(method, url, params=params, headers=headers)
+    reply = workerless_client.http.request(method, url, params=params, headers=headers)
 
     assert (reply.status_code, reply.json()["code"]) == (400, 101)
     assert reply.json()["data"] is None
 
 
 @pytest.mark.parametrize("params", [{"page_size": "101"}, {"page_size": "101", "status": "failed"}])
-def test_invalid_query_of_a_route_of_ours_is_400_with_a_word_for_its_code(
-    lonely: Client, params: dict[str, str]
+def test_invalid_query_of_an_easel_route_is_400_with_a_text_code(
+    workerless_client: Client, params: dict[str, str]
 ) -> None:
-    reply = lonely.http.get("/api/v1/runs", params=params)
+    reply = workerless_client.http.get("/api/v1/runs", params=params)
 
     assert (reply.status_code, reply.json()["code"]) == (400, "invalid_request")
 
@@ -254,10 +256,12 @@ ARGUMENTS = [
 
 
 @pytest.mark.parametrize(("method", "path", "body", "message"), ARGUMENTS)
-def test_body_that_lacks_an_argument_is_400_in_the_envelope_of_ragflow(
-    lonely: Client, method: str, path: str, body: dict[str, Any], message: str | None
+def test_body_without_a_required_argument_is_400_in_ragflows_envelope(
+    workerless_client: Client, method: str, path: str, body: dict[str, Any], message: str | None
 ) -> None:
-    reply = lonely.http.request(method, f"/api/v1{path.format(agent=lonely.agent(ECHO))}", json=body)
+    reply = workerless_client.http.request(
+        method, f"/api/v1{path.format(agent=workerless_client.agent(ECHO))}", json=body
+    )
 
     assert (reply.status_code, reply.json()["code"]) == (400, 101)
     assert message is None or reply.json()["message"] == message
@@ -275,12 +279,12 @@ TOO_LARGE = [
 
 @pytest.mark.parametrize("is_announced", [True, False], ids=["announced", "chunked"])
 @pytest.mark.parametrize(("path", "code"), TOO_LARGE)
-def test_request_that_is_too_large_is_413_in_the_words_of_its_route(
-    lonely: Client, path: str, code: int | str, is_announced: bool, monkeypatch: pytest.MonkeyPatch
+def test_request_that_is_too_large_is_413_in_the_format_of_its_route(
+    workerless_client: Client, path: str, code: int | str, is_announced: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("api.http.uploads.MAX_UPLOAD_BYTES", 2_000_000)
-    dataset = lonely.http.post("/api/v1/datasets", json={"name": "d"}).json()["data"]["id"]
-    url = f"/api/v1{path.format(agent=lonely.agent(ECHO), dataset=dataset)}"
+    monkeypatch.setattr("api.requests.uploads.MAX_UPLOAD_BYTES", 2_000_000)
+    dataset = workerless_client.http.post("/api/v1/datasets", json={"name": "d"}).json()["data"]["id"]
+    url = f"/api/v1{path.format(agent=workerless_client.agent(ECHO), dataset=dataset)}"
     method = "PUT" if path in ("/agents/{agent}", "/budgets") else "POST"
     is_upload = path.endswith("documents")
     kind = "multipart/form-data; boundary=x" if is_upload else "application/json"
@@ -288,13 +292,13 @@ def test_request_that_is_too_large_is_413_in_the_words_of_its_route(
     content = head + b" " * 2_100_000
 
     sent: Any = content if is_announced else (content[at : at + 50_000] for at in range(0, len(content), 50_000))
-    reply = lonely.http.request(method, url, content=sent, headers={"Content-Type": kind})
+    reply = workerless_client.http.request(method, url, content=sent, headers={"Content-Type": kind})
 
     assert (reply.status_code, reply.json()["code"]) == (413, code), reply.text
     assert reply.json()["message"].startswith("request body too large: more than the ")
 
 
-def test_every_reference_in_the_openapi_document_leads_somewhere() -> None:
+def test_every_reference_in_the_openapi_document_is_defined() -> None:
     document = create_app(config_of("postgresql+psycopg://nowhere/x", "redis://nowhere")).openapi()
 
     def references(value: Any) -> list[str]:
@@ -305,11 +309,11 @@ def test_every_reference_in_the_openapi_document_leads_somewhere() -> None:
         here = [value["$ref"]] if isinstance(value.get("$ref"), str) else []
         return here + [each for item in value.values() for each in references(item)]
 
-    found = references(document)
+    all_references = references(document)
 
-    assert found
-    assert [each for each in found if not each.startswith("#/components/schemas/")] == []
-    assert {each.rpartition("/")[2] for each in found} <= set(document["components"]["schemas"])
+    assert all_references
+    assert [each for each in all_references if not each.startswith("#/components/schemas/")] == []
+    assert {each.rpartition("/")[2] for each in all_references} <= set(document["components"]["schemas"])
 
 
 def test_no_path_of_words_is_hidden_behind_one_with_an_id() -> None:
@@ -323,8 +327,8 @@ def test_no_path_of_words_is_hidden_behind_one_with_an_id() -> None:
 
     hidden = [
         (path, later)
-        for place, (path, methods) in enumerate(paths)
-        for later, others in paths[place + 1 :]
+        for index, (path, methods) in enumerate(paths)
+        for later, others in paths[index + 1 :]
         if path != later and hides(path, later) and set(methods) & set(others)
     ]
 

@@ -1,4 +1,4 @@
-"""What the holder of a share link may ask, agents as models and by tags, and whether a database can be reached."""
+"""The routes of share links, agents as models and by tags, and the database connection test."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -11,7 +11,7 @@ from sqlalchemy.engine import make_url
 
 from api.app import ApiConfig
 from store.tenants import tenants
-from tests.integration.api.conftest import Server, a_server, with_settings
+from tests.integration.api.conftest import Server, start_server, with_settings
 from tests.integration.api.talking import ECHO, FORM, Client, canvas, frames, message, text_of
 
 ASKING = canvas(
@@ -30,7 +30,7 @@ Share = Callable[[dict[str, Any], str], tuple[str, Client]]
 
 @pytest.fixture
 def share(server: Server, client: Client) -> Iterator[Share]:
-    """Publish a canvas of the client's; the agent, and whoever has its share link."""
+    """A function that publishes a canvas of the client and returns the agent and a client with its share link."""
     guests: list[Client] = []
 
     def share(dsl: dict[str, Any], title: str = "agent") -> tuple[str, Client]:
@@ -46,14 +46,14 @@ def share(server: Server, client: Client) -> Iterator[Share]:
         guest.http.close()
 
 
-def test_a_share_link_shows_what_the_agent_asks_before_a_chat(share: Share) -> None:
-    asking, guest = share(ASKING, "asking")
+def test_share_link_shows_the_inputs_of_its_agent(share: Share) -> None:
+    agent_with_inputs, guest = share(ASKING, "asking")
     plain, other_guest = share(ECHO, "plain")
 
-    shown = guest.http.get(f"/api/v1/agentbots/{asking}/inputs").json()
+    inputs = guest.http.get(f"/api/v1/agentbots/{agent_with_inputs}/inputs").json()
     other = other_guest.http.get(f"/api/v1/agentbots/{plain}/inputs").json()["data"]
 
-    assert shown == {
+    assert inputs == {
         "code": 0,
         "data": {
             "title": "asking",
@@ -66,7 +66,7 @@ def test_a_share_link_shows_what_the_agent_asks_before_a_chat(share: Share) -> N
     assert (other["inputs"], other["mode"]) == ({}, "conversational")
 
 
-def test_a_share_link_streams_unless_it_is_asked_not_to(share: Share) -> None:
+def test_share_link_completion_streams_by_default(share: Share) -> None:
     agent, guest = share(ECHO, "agent")
     path = f"/api/v1/agentbots/{agent}/completions"
 
@@ -79,12 +79,12 @@ def test_a_share_link_streams_unless_it_is_asked_not_to(share: Share) -> None:
 
 
 @pytest.mark.parametrize("path", ["agentbots/{agent}/completions", "openai/agents/{agent}/chat/completions"])
-def test_a_share_link_sends_no_headers_to_the_tenants_servers(share: Share, client: Client, path: str) -> None:
+def test_share_link_request_with_custom_headers_is_refused(share: Share, client: Client, path: str) -> None:
     agent, guest = share(ECHO, "agent")
-    said = {"messages": [{"role": "user", "content": "hi"}]} if "openai" in path else {"query": "hi", "stream": False}
+    body = {"messages": [{"role": "user", "content": "hi"}]} if "openai" in path else {"query": "hi", "stream": False}
 
     def send(custom_header: dict[str, str]) -> httpx2.Response:
-        return guest.http.post(f"/api/v1/{path.format(agent=agent)}", json={**said, "custom_header": custom_header})
+        return guest.http.post(f"/api/v1/{path.format(agent=agent)}", json={**body, "custom_header": custom_header})
 
     assert send({}).headers["x-run-id"]
     refused = send({"Authorization": "Bearer theirs"})
@@ -95,7 +95,7 @@ def test_a_share_link_sends_no_headers_to_the_tenants_servers(share: Share, clie
     assert client.http.get("/api/v1/runs", params={"agent_id": agent}).json()["total"] == 1
 
 
-def test_a_share_link_in_openais_words_is_told_its_path(share: Share) -> None:
+def test_share_link_request_in_openais_format_is_refused_with_the_right_path(share: Share) -> None:
     agent, guest = share(ECHO, "agent")
 
     refused = guest.http.post(f"/api/v1/agentbots/{agent}/completions", json={"query": "hi", "openai-compatible": True})
@@ -104,29 +104,29 @@ def test_a_share_link_in_openais_words_is_told_its_path(share: Share) -> None:
     assert "Use /openai/chat/completions" in refused.json()["error"]["message"]
 
 
-def test_a_share_link_goes_on_in_its_session_and_answers_forms(share: Share) -> None:
+def test_share_link_continues_its_session_and_answers_forms(share: Share) -> None:
     agent, guest = share(FORM, "agent")
     path = f"/api/v1/agentbots/{agent}/completions"
 
-    asked = guest.http.post(path, json={"query": "hi", "stream": False}).json()["data"]
+    question = guest.http.post(path, json={"query": "hi", "stream": False}).json()["data"]
     answered = guest.http.post(
-        path, json={"session_id": asked["session_id"], "inputs": {"name": {"value": "Ada"}}, "stream": False}
+        path, json={"session_id": question["session_id"], "inputs": {"name": {"value": "Ada"}}, "stream": False}
     ).json()["data"]
 
-    assert asked["event"] == "user_inputs"
+    assert question["event"] == "user_inputs"
     assert answered["data"]["content"] == "Hello Ada"
 
 
-def test_an_agent_that_is_not_there_is_told_by_its_id(share: Share, client: Client) -> None:
-    nobody = "0" * 32
+def test_unknown_agent_is_refused_with_its_id(share: Share, client: Client) -> None:
+    unknown_id = "0" * 32
     _, guest = share(ECHO, "agent")
 
     for caller in (client, guest):
         for reply in (
-            caller.http.get(f"/api/v1/agentbots/{nobody}/inputs"),
-            caller.http.post(f"/api/v1/agentbots/{nobody}/completions", json={"query": "x"}),
+            caller.http.get(f"/api/v1/agentbots/{unknown_id}/inputs"),
+            caller.http.post(f"/api/v1/agentbots/{unknown_id}/completions", json={"query": "x"}),
         ):
-            assert reply.json()["message"] == f"Can't find agent by ID: {nobody}"
+            assert reply.json()["message"] == f"Can't find agent by ID: {unknown_id}"
             assert reply.json()["code"] == 102
 
 
@@ -145,28 +145,28 @@ def test_tags_are_set_counted_and_filter_the_list(client: Client) -> None:
     client.http.put(f"/api/v1/agents/{second}/tags", json={"tags": "Law, HR"})
 
     counted = client.http.get("/api/v1/agents/tags").json()["data"]
-    found = client.http.get("/api/v1/agents", params={"tags": "hr"}).json()["data"]["canvas"]
+    filtered = client.http.get("/api/v1/agents", params={"tags": "hr"}).json()["data"]["canvas"]
     assert counted == [{"tag": "Law", "count": 2}, {"tag": "HR", "count": 1}, {"tag": "a b", "count": 1}]
-    assert [each["id"] for each in found] == [second]
-    nobody = client.http.put(f"/api/v1/agents/{'0' * 32}/tags", json={"tags": []}).json()
-    assert (nobody["code"], nobody["message"]) == (103, "Agent not found or no permission.")
+    assert [each["id"] for each in filtered] == [second]
+    refused = client.http.put(f"/api/v1/agents/{'0' * 32}/tags", json={"tags": []}).json()
+    assert (refused["code"], refused["message"]) == (103, "Agent not found or no permission.")
 
 
 # -- databases -------------------------------------------------------------------------------------------------------
 @pytest.fixture(scope="module")
-def reaching(config: ApiConfig) -> Iterator[Server]:
-    """A server that reaches this machine's databases."""
-    with a_server(with_settings(config, ssrf_allow="127.0.0.1")) as server:
+def server_with_local_access(config: ApiConfig) -> Iterator[Server]:
+    """A server that may connect to databases on this machine."""
+    with start_server(with_settings(config, ssrf_allow="127.0.0.1")) as server:
         yield server
 
 
-def fields(server: Server, **other: Any) -> dict[str, Any]:
+def fields(server: Server, **changes: Any) -> dict[str, Any]:
     url = make_url(server.database_url)
-    at = {"db_type": "postgres", "host": "127.0.0.1", "port": url.port, "username": url.username}
-    return {**at, "database": "postgres", "password": url.password or "-", **other}
+    connection = {"db_type": "postgres", "host": "127.0.0.1", "port": url.port, "username": url.username}
+    return {**connection, "database": "postgres", "password": url.password or "-", **changes}
 
 
-def tried(server: Server, **body: Any) -> dict[str, Any]:
+def try_connection(server: Server, **body: Any) -> dict[str, Any]:
     client = server.client()
     try:
         return client.http.post("/api/v1/agents/test_db_connection", json=body).json()
@@ -174,23 +174,25 @@ def tried(server: Server, **body: Any) -> dict[str, Any]:
         client.http.close()
 
 
-def test_a_database_is_tried_as_exesql_would_reach_it(reaching: Server) -> None:
-    reply = tried(reaching, **fields(reaching))
+def test_connection_test_succeeds_for_a_database_that_exesql_can_reach(server_with_local_access: Server) -> None:
+    reply = try_connection(server_with_local_access, **fields(server_with_local_access))
 
     assert (reply["code"], reply["data"]) == (0, "Database Connection Successful!"), reply
 
 
-def test_a_database_that_no_node_may_reach_is_not_tried(reaching: Server, lonely_server: Server) -> None:
-    own = make_url(reaching.database_url).database
-    wrong = fields(reaching, password="secret-and-wrong", username="nobody")
+def test_connection_test_is_refused_for_a_database_that_no_node_may_reach(
+    server_with_local_access: Server, workerless_server: Server
+) -> None:
+    own_name = make_url(server_with_local_access.database_url).database
+    wrong = fields(server_with_local_access, password="secret-and-wrong", username="nobody")
 
-    guarded = tried(lonely_server, **fields(reaching))
-    ours = tried(reaching, **fields(reaching, database=own))
-    refused = tried(reaching, **wrong)
-    lacking = tried(reaching, db_type="postgres", host="x", port=1)
+    guarded = try_connection(workerless_server, **fields(server_with_local_access))
+    own_database = try_connection(server_with_local_access, **fields(server_with_local_access, database=own_name))
+    refused = try_connection(server_with_local_access, **wrong)
+    lacking = try_connection(server_with_local_access, db_type="postgres", host="x", port=1)
 
     assert guarded["message"].startswith("Database host '127.0.0.1' is not allowed")
-    assert "does not support database named" in ours["message"]
+    assert "does not support database named" in own_database["message"]
     assert refused["code"] == 102
     assert "secret-and-wrong" not in json.dumps(refused)
     assert lacking["message"] == "required argument are missing: database,username,password; "

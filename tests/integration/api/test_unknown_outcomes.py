@@ -1,4 +1,4 @@
-"""A run asks whether a node has acted whose worker was lost, and HTTP answers."""
+"""A run asks whether a node whose worker was lost has acted, and a request answers."""
 
 import asyncio
 from collections.abc import Mapping
@@ -21,14 +21,14 @@ POSTING = canvas(
     ("Post:0", "Post", {"on_unknown": "ask", "outputs": {"id": {}}}, ["Message:0"]),
     ("Message:0", "Message", message("Posted {Post:0@id}."), []),
 )
-FORGET = text(
+EXPIRE_LEASE = text(
     "update activations set lease_until = now() - interval '1 hour' where run_id = :run and status = 'running'"
 )
 
 
 @pytest.fixture(autouse=True)
-def posting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A component that may not be done twice, whose first worker never comes back; the sweeper believes it at once."""
+def unsafe_component(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Register a component of effect class `unsafe` whose first attempt never ends. The sweeper reclaims it at once."""
 
     async def post(params: Params, ctx: NodeContext) -> Finished:
         if await ctx.journal_get("lost") is None:
@@ -41,30 +41,30 @@ def posting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweeper, "MIN_UNINTERRUPTED", 0.0)
 
 
-def lost(server: Server, client: Client) -> str:
-    """A run whose worker was lost while it posted, once it asks."""
+def start_and_lose_worker(server: Server, client: Client) -> str:
+    """Start a run and expire the lease of its Post node; return the run's id once the run waits for an answer."""
     run = client.start(client.agent(POSTING))["run_id"]
 
-    def asks() -> Mapping[str, Any]:
-        shown = client.run(run)
-        if shown["activations"][-1]["node_id"] == "Post:0":
+    def expire_lease_and_read() -> Mapping[str, Any]:
+        state = client.run(run)
+        if state["activations"][-1]["node_id"] == "Post:0":
             with server.database.transaction() as tx:
-                tx.execute(FORGET, run=UUID(run))
-        return shown
+                tx.execute(EXPIRE_LEASE, run=UUID(run))
+        return state
 
-    eventually(asks, lambda shown: shown["status"] == "waiting")
+    eventually(expire_lease_and_read, lambda state: state["status"] == "waiting")
     return run
 
 
-def resumed(client: Client, run: str, **body: Any) -> Any:
+def resume(client: Client, run: str, **body: Any) -> Any:
     return client.http.post(f"/api/v1/runs/{run}/resume", json=body, headers={"Prefer": "wait=20"})
 
 
-def test_a_run_shows_what_is_not_known_and_goes_on_after_what_has_happened(server: Server, client: Client):
-    run = lost(server, client)
+def test_run_with_an_unknown_outcome_continues_after_the_answer_happened(server: Server, client: Client):
+    run = start_and_lose_worker(server, client)
     waiting = client.run(run)["waiting"]["Post:0"]
 
-    reply = resumed(client, run, outcomes={"Post:0": "happened"}, inputs={"Post:0.outputs": {"id": "7"}})
+    reply = resume(client, run, outcomes={"Post:0": "happened"}, inputs={"Post:0.outputs": {"id": "7"}})
 
     assert waiting["tips"].startswith('It is not known whether "the Post:0" (Post:0) has happened')
     assert list(waiting["inputs"]) == ["Post:0.outcome", "Post:0.outputs"]
@@ -72,20 +72,20 @@ def test_a_run_shows_what_is_not_known_and_goes_on_after_what_has_happened(serve
     assert [step["attempt"] for step in client.run(run)["activations"]] == [1, 1, 1]
 
 
-def test_what_is_to_be_done_again_is_done_by_another_attempt(server: Server, client: Client):
-    run = lost(server, client)
+def test_answer_again_to_an_unknown_outcome_starts_another_attempt(server: Server, client: Client):
+    run = start_and_lose_worker(server, client)
 
-    reply = resumed(client, run, inputs={"Post:0.outcome": {"value": "again"}})
+    reply = resume(client, run, inputs={"Post:0.outcome": {"value": "again"}})
 
     assert reply.json()["content"] == "Posted once more."
     assert [step["attempt"] for step in client.run(run)["activations"]] == [1, 2, 1]
 
 
-def test_what_nobody_can_mean_is_refused_and_the_run_goes_on_waiting(server: Server, client: Client):
-    run = lost(server, client)
+def test_invalid_answer_to_an_unknown_outcome_is_refused_and_the_run_still_waits(server: Server, client: Client):
+    run = start_and_lose_worker(server, client)
 
-    unknown = resumed(client, run, outcomes={"Post:1": "again"})
-    vague = resumed(client, run, outcomes={"Post:0": "perhaps"})
+    unknown = resume(client, run, outcomes={"Post:1": "again"})
+    vague = resume(client, run, outcomes={"Post:0": "perhaps"})
 
     assert (unknown.status_code, vague.status_code) == (400, 400)
     assert 'Nothing is asked about "Post:1"' in unknown.json()["message"]

@@ -1,21 +1,21 @@
-"""What sessions and runs show after the version that they are on was deleted."""
+"""Sessions and runs after their version was deleted."""
 
 from uuid import UUID
 
 import pytest
 from sqlalchemy import text
 
-from tests.integration.api.conftest import Server, a_server
+from tests.integration.api.conftest import Server, start_server
 from tests.integration.api.talking import ECHO, FORM, Client
 
 
-def deleted_by_force(client: Client, agent: str, version: str) -> None:
+def force_delete_version(client: Client, agent: str, version: str) -> None:
     reply = client.http.delete(f"/api/v1/agents/{agent}/versions/{version}", params={"force": "true"}).json()
     assert reply["data"] is True
 
 
-def gone(client: Client, server: Server, version: str) -> None:
-    """As releases before this one have left it."""
+def delete_version_row(client: Client, server: Server, version: str) -> None:
+    """Delete the row only, as earlier releases did."""
     with server.database.transaction() as tx:
         tx.execute(text("delete from versions where id = :id"), id=UUID(version))
 
@@ -23,24 +23,24 @@ def gone(client: Client, server: Server, version: str) -> None:
 @pytest.mark.parametrize("by", ["force", "an earlier release"])
 def test_sessions_and_runs_are_shown_after_their_version_was_deleted(client: Client, server: Server, by: str) -> None:
     agent = client.agent(ECHO)
-    said = client.start(agent, "hello")
-    session, run = said["session_id"], said["run_id"]
-    client.until(run, "succeeded")
+    started = client.start(agent, "hello")
+    session, run = started["session_id"], started["run_id"]
+    client.wait_for(run, "succeeded")
     (version,) = client.http.get(f"/api/v1/agents/{agent}/versions").json()["data"]
     client.http.put(f"/api/v1/agents/{agent}", json={"dsl": FORM})
     if by == "force":
-        deleted_by_force(client, agent, version["id"])
+        force_delete_version(client, agent, version["id"])
     else:
-        gone(client, server, version["id"])
+        delete_version_row(client, server, version["id"])
 
-    with a_server(server.config) as fresh:  # a process that has not compiled that version
-        there = fresh.client_of(client.tenant_id, client.token)
-        listed = there.http.get(f"/api/v1/agents/{agent}/sessions").json()
-        whole = there.http.get(f"/api/v1/agents/{agent}/sessions/{session}").json()
-        shown = there.http.get(f"/api/v1/runs/{run}").json()
-        explained = there.http.get(f"/api/v1/runs/{run}/explain").json()
-        events = there.http.get(f"/api/v1/runs/{run}/events").json()
-        versions = there.http.get(f"/api/v1/agents/{agent}/versions").json()["data"]
+    with start_server(server.config) as new_server:  # a process that has not compiled that version
+        new_client = new_server.client_of(client.tenant_id, client.token)
+        listed = new_client.http.get(f"/api/v1/agents/{agent}/sessions").json()
+        whole = new_client.http.get(f"/api/v1/agents/{agent}/sessions/{session}").json()
+        shown = new_client.http.get(f"/api/v1/runs/{run}").json()
+        explained = new_client.http.get(f"/api/v1/runs/{run}/explain").json()
+        events = new_client.http.get(f"/api/v1/runs/{run}/events").json()
+        versions = new_client.http.get(f"/api/v1/agents/{agent}/versions").json()["data"]
 
     assert listed["code"] == 0, listed
     assert [each["id"] for each in listed["data"]] == [session]
@@ -54,18 +54,16 @@ def test_sessions_and_runs_are_shown_after_their_version_was_deleted(client: Cli
     assert version["id"] not in [each["id"] for each in versions]
 
 
-def test_the_next_turn_of_a_session_whose_version_is_gone_is_refused_with_what_to_do(
-    client: Client, server: Server
-) -> None:
+def test_next_turn_of_a_session_with_a_deleted_version_is_refused_with_advice(client: Client, server: Server) -> None:
     agent = client.agent(ECHO)
-    said = client.start(agent, "hello")
-    client.until(said["run_id"], "succeeded")
+    started = client.start(agent, "hello")
+    client.wait_for(started["run_id"], "succeeded")
     (version,) = client.http.get(f"/api/v1/agents/{agent}/versions").json()["data"]
-    gone(client, server, version["id"])
+    delete_version_row(client, server, version["id"])
 
-    with a_server(server.config) as fresh:
-        there = fresh.client_of(client.tenant_id, client.token)
-        reply = there.say(agent, "again", session_id=said["session_id"])
+    with start_server(server.config) as new_server:
+        new_client = new_server.client_of(client.tenant_id, client.token)
+        reply = new_client.chat(agent, "again", session_id=started["session_id"])
 
     assert "not there any more" in reply["message"]
     assert "new session" in reply["message"]

@@ -1,4 +1,4 @@
-"""Webhooks from outside: who is let in, what a run gets, what comes back, and how a test is followed."""
+"""Webhook calls: authentication, the inputs of the run, the reply, rate limits, and tests by the owner."""
 
 import threading
 import time
@@ -21,7 +21,7 @@ from tests.attacks.files import evasive_html
 from tests.integration.api.conftest import Server
 from tests.integration.api.talking import ECHO, Client, canvas, eventually
 
-ANYBODY = {"auth_type": "none", "allow_anonymous": True}
+NO_AUTHENTICATION = {"auth_type": "none", "allow_anonymous": True}
 SCHEMA = {
     "query": {"type": "object", "properties": {"n": {"type": "number"}}, "required": []},
     "headers": {"type": "object", "properties": {"X-Id": {"type": "string"}}, "required": []},
@@ -35,18 +35,29 @@ TEXT = "{begin@query.n} {begin@headers.X-Id} {begin@body.name} {begin@body.tags}
 SECRET = "a secret of at least thirty-two characters"
 
 
-def webhook(text: str = TEXT, *, status: Any = None, **params: Any) -> dict[str, Any]:
-    """A canvas that says what its webhook got."""
-    settings = {"mode": "Webhook", "security": ANYBODY, "schema": SCHEMA, "execution_mode": "Streaming", **params}
+def webhook_canvas(text: str = TEXT, *, status: Any = None, **params: Any) -> dict[str, Any]:
+    """Return a canvas whose message shows the request that its webhook received."""
+    settings = {
+        "mode": "Webhook",
+        "security": NO_AUTHENTICATION,
+        "schema": SCHEMA,
+        "execution_mode": "Streaming",
+        **params,
+    }
     return canvas(
         ("begin", "Begin", settings, ["Message:0"]), ("Message:0", "Message", {"content": [text], "status": status}, [])
     )
 
 
-def failing() -> dict[str, Any]:
+def failing_canvas() -> dict[str, Any]:
     assigner = {"variables": [{"variable": "env.nothing", "operator": "+=", "parameter": 1}]}
     return canvas(
-        ("begin", "Begin", {"mode": "Webhook", "security": ANYBODY, "execution_mode": "Streaming"}, ["Assign:0"]),
+        (
+            "begin",
+            "Begin",
+            {"mode": "Webhook", "security": NO_AUTHENTICATION, "execution_mode": "Streaming"},
+            ["Assign:0"],
+        ),
         ("Assign:0", "VariableAssigner", assigner, ["Message:0"]),
         ("Message:0", "Message", {"content": ["never"]}, []),
     )
@@ -54,30 +65,30 @@ def failing() -> dict[str, Any]:
 
 @pytest.fixture
 def stranger(server: Server) -> Iterator[httpx2.Client]:
-    """Somebody without any token."""
+    """A client without a token."""
     with httpx2.Client(base_url=f"{server.url}/api/v1", timeout=30) as stranger:
         yield stranger
 
 
-def published(client: Client, dsl: Mapping[str, Any]) -> str:
+def create_published_agent(client: Client, dsl: Mapping[str, Any]) -> str:
     agent = client.agent(dsl, f"agent {new_id()}")
     assert client.http.post(f"/api/v1/agents/{agent}/publish", json={}).json()["code"] == 0
     return agent
 
 
-def refusal(reply: httpx2.Response) -> str:
+def read_refusal(reply: httpx2.Response) -> str:
     assert reply.status_code == 400, reply.text
     body = reply.json()
     assert body == {"code": 400, "message": body["message"]}
     return body["message"]
 
 
-# -- what a run gets, and what comes back -----------------------------------------------------------------------------
+# -- the inputs of the run, and the reply -----------------------------------------------------------------------------
 
 
-def test_a_call_runs_the_published_version_and_waits_for_what_it_says(client: Client, stranger: httpx2.Client) -> None:
-    agent = published(client, webhook(status=201))
-    client.http.put(f"/api/v1/agents/{agent}", json={"dsl": webhook("the draft")})
+def test_call_runs_the_published_version_and_returns_its_answer(client: Client, stranger: httpx2.Client) -> None:
+    agent = create_published_agent(client, webhook_canvas(status=201))
+    client.http.put(f"/api/v1/agents/{agent}", json={"dsl": webhook_canvas("the draft")})
 
     reply = stranger.post(
         f"/agents/{agent}/webhook",
@@ -98,14 +109,14 @@ def test_a_call_runs_the_published_version_and_waits_for_what_it_says(client: Cl
     }
     assert reply.headers["x-run-id"] == run["id"]
     assert run["request"]["user_id"] == client.tenant_id.hex
-    told = client.http.get(f"/api/v1/runs/{run['id']}/events").text
-    assert '"other":"x"' in told
-    assert "business" not in told
+    events = client.http.get(f"/api/v1/runs/{run['id']}/events").text
+    assert '"other":"x"' in events
+    assert "business" not in events
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD"])
-def test_every_method_can_call(client: Client, stranger: httpx2.Client, method: str) -> None:
-    agent = published(client, webhook("done", schema={}))
+def test_webhook_accepts_every_http_method(client: Client, stranger: httpx2.Client, method: str) -> None:
+    agent = create_published_agent(client, webhook_canvas("done", schema={}))
 
     reply = stranger.request(method, f"/agents/{agent}/webhook")
 
@@ -115,8 +126,8 @@ def test_every_method_can_call(client: Client, stranger: httpx2.Client, method: 
         assert reply.json()["message"] == "done"
 
 
-def test_forms_and_files_are_bodies_too(client: Client, stranger: httpx2.Client) -> None:
-    agent = published(client, webhook())
+def test_form_fields_and_files_are_accepted_as_a_body(client: Client, stranger: httpx2.Client) -> None:
+    agent = create_published_agent(client, webhook_canvas())
 
     form = stranger.post(f"/agents/{agent}/webhook", data={"name": "Ada", "tags": '["b"]'})
     files = stranger.post(
@@ -127,37 +138,40 @@ def test_forms_and_files_are_bodies_too(client: Client, stranger: httpx2.Client)
     assert "in the file" in files.json()["message"]
 
 
-def test_files_of_a_stranger_keep_no_other_caller_waiting(
+def test_slow_files_of_one_caller_do_not_delay_other_callers(
     client: Client, server: Server, stranger: httpx2.Client
 ) -> None:
-    attacked, other = published(client, webhook()), published(server.client(), webhook())
+    attacked, other = (
+        create_published_agent(client, webhook_canvas()),
+        create_published_agent(server.client(), webhook_canvas()),
+    )
     files = [("doc", (f"{number}.html", evasive_html(351 * 1024), "text/html")) for number in range(7)]
-    answers: list[int] = []
+    statuses: list[int] = []
 
     def attack() -> None:
         with httpx2.Client(base_url=stranger.base_url, timeout=120) as attacker:
-            answers.append(attacker.post(f"/agents/{attacked}/webhook", data={"name": "x"}, files=files).status_code)
+            statuses.append(attacker.post(f"/agents/{attacked}/webhook", data={"name": "x"}, files=files).status_code)
 
     attacker = threading.Thread(target=attack)
     attacker.start()
-    served = 0
-    while not answers:
+    served_calls = 0
+    while not statuses:
         page = b"<p>" + b"honest " * 10_000
         json = stranger.post(f"/agents/{other}/webhook", json={"name": "Ada"})
         html = stranger.post(
             f"/agents/{other}/webhook", data={"name": "Ada"}, files={"doc": ("a.html", page, "text/html")}
         )
         assert json.status_code == html.status_code == 200
-        served += not answers
+        served_calls += not statuses
     attacker.join()
 
-    assert served
+    assert served_calls
 
 
-def test_a_webhook_that_does_not_wait_answers_what_its_author_wrote(client: Client, stranger: httpx2.Client) -> None:
-    agent = published(
+def test_immediate_webhook_returns_its_configured_reply(client: Client, stranger: httpx2.Client) -> None:
+    agent = create_published_agent(
         client,
-        webhook(
+        webhook_canvas(
             "done",
             schema={},
             execution_mode="Immediately",
@@ -169,12 +183,12 @@ def test_a_webhook_that_does_not_wait_answers_what_its_author_wrote(client: Clie
 
     assert reply.status_code == 202
     assert reply.json()["taken"] is True
-    run = client.until(reply.json()["run_id"], "succeeded")
+    run = client.wait_for(reply.json()["run_id"], "succeeded")
     assert run["answer"] == "done"
 
 
-def test_a_run_that_fails_is_a_bad_request(client: Client, stranger: httpx2.Client) -> None:
-    agent = published(client, failing())
+def test_failed_run_is_a_bad_request(client: Client, stranger: httpx2.Client) -> None:
+    agent = create_published_agent(client, failing_canvas())
 
     reply = stranger.post(f"/agents/{agent}/webhook", json={})
 
@@ -186,8 +200,8 @@ def test_a_run_that_fails_is_a_bad_request(client: Client, stranger: httpx2.Clie
     assert client.run(body["run_id"])["status"] == "failed"
 
 
-def test_a_call_that_is_sent_again_is_the_same_run(client: Client, stranger: httpx2.Client) -> None:
-    agent, other = published(client, webhook()), published(client, webhook())
+def test_call_repeated_with_its_idempotency_key_returns_the_same_run(client: Client, stranger: httpx2.Client) -> None:
+    agent, other = create_published_agent(client, webhook_canvas()), create_published_agent(client, webhook_canvas())
 
     def call(agent: str, name: str, **headers: str) -> httpx2.Response:
         sent = {"Idempotency-Key": "once", **headers}
@@ -201,7 +215,7 @@ def test_a_call_that_is_sent_again_is_the_same_run(client: Client, stranger: htt
     assert call(agent, "Bob").json()["code"] == 409
 
 
-# -- what is refused --------------------------------------------------------------------------------------------------
+# -- refused calls ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -229,101 +243,112 @@ def test_a_call_that_is_sent_again_is_the_same_run(client: Client, stranger: htt
         ),
     ],
 )
-def test_a_call_that_cannot_be_taken_is_told_why_and_starts_nothing(
+def test_invalid_call_is_refused_with_the_reason_and_starts_no_run(
     client: Client, stranger: httpx2.Client, params: Any, call: Any, message: str
 ) -> None:
-    agent = published(client, webhook(**params))
+    agent = create_published_agent(client, webhook_canvas(**params))
 
-    assert refusal(stranger.post(f"/agents/{agent}/webhook", **call)) == message
+    assert read_refusal(stranger.post(f"/agents/{agent}/webhook", **call)) == message
     assert client.http.get("/api/v1/runs", params={"agent_id": agent}).json()["total"] == 0
 
 
-def test_without_a_token_an_agent_without_a_webhook_answers_like_one_that_is_not_there(
+def test_agent_without_a_webhook_gets_the_same_reply_as_an_unknown_agent(
     client: Client, stranger: httpx2.Client
 ) -> None:
-    draft, chat = client.agent(webhook(), "draft"), published(client, ECHO)
+    draft, chat = client.agent(webhook_canvas(), "draft"), create_published_agent(client, ECHO)
     flow = client.http.post(
-        "/api/v1/agents", json={"title": "flow", "dsl": webhook(), "canvas_category": "dataflow_canvas"}
+        "/api/v1/agents", json={"title": "flow", "dsl": webhook_canvas(), "canvas_category": "dataflow_canvas"}
     ).json()["data"]["id"]
 
-    def answer(agent: str) -> httpx2.Response:
+    def call(agent: str) -> httpx2.Response:
         return stranger.post(f"/agents/{agent}/webhook", json={})
 
     for agent in ("0" * 32, "nonsense", draft, chat, flow):
-        assert refusal(answer(agent)) == "Canvas not found."
-        assert answer(agent).headers.keys() == answer("0" * 32).headers.keys()
+        assert read_refusal(call(agent)) == "Canvas not found."
+        assert call(agent).headers.keys() == call("0" * 32).headers.keys()
     tested = client.http.post(f"/api/v1/agents/{chat}/webhook/test", json={})
-    assert refusal(tested) == "Webhook not configured for this agent."
+    assert read_refusal(tested) == "Webhook not configured for this agent."
 
 
-def test_a_body_is_read_no_further_than_it_may_go(client: Client, stranger: httpx2.Client) -> None:
-    agent = published(client, webhook(security={**ANYBODY, "max_body_size": "1kb"}))
+def test_body_is_read_only_up_to_its_limit(client: Client, stranger: httpx2.Client) -> None:
+    agent = create_published_agent(client, webhook_canvas(security={**NO_AUTHENTICATION, "max_body_size": "1kb"}))
 
-    def endless() -> Iterator[bytes]:  # of no length that its head could tell
+    def endless() -> Iterator[bytes]:  # chunked: no header contains the length
         yield from (b" " * 512 for _ in range(8))
 
     assert (
-        refusal(stranger.post(f"/agents/{agent}/webhook", content=b" " * 1025)) == "Request body too large: 1025 > 1024"
+        read_refusal(stranger.post(f"/agents/{agent}/webhook", content=b" " * 1025))
+        == "Request body too large: 1025 > 1024"
     )
-    told = refusal(stranger.post(f"/agents/{agent}/webhook", content=endless()))
-    assert told.startswith("Request body too large: ")
-    assert told.endswith("> 1024")
+    message = read_refusal(stranger.post(f"/agents/{agent}/webhook", content=endless()))
+    assert message.startswith("Request body too large: ")
+    assert message.endswith("> 1024")
 
 
-def test_credentials_are_asked_for(client: Client, stranger: httpx2.Client) -> None:
-    agent = published(client, webhook("in", schema={}, security={"auth_type": "jwt", "jwt": {"secret": SECRET}}))
+def test_webhook_with_jwt_security_requires_a_valid_token(client: Client, stranger: httpx2.Client) -> None:
+    agent = create_published_agent(
+        client, webhook_canvas("in", schema={}, security={"auth_type": "jwt", "jwt": {"secret": SECRET}})
+    )
     token = jwt.encode({"exp": time.time() + 60}, SECRET, "HS256")
 
-    with_it = stranger.post(f"/agents/{agent}/webhook", headers={"Authorization": f"Bearer {token}"})
+    accepted = stranger.post(f"/agents/{agent}/webhook", headers={"Authorization": f"Bearer {token}"})
 
-    assert with_it.json()["message"] == "in"
-    assert refusal(stranger.post(f"/agents/{agent}/webhook")) == "Missing Bearer token"
+    assert accepted.json()["message"] == "in"
+    assert read_refusal(stranger.post(f"/agents/{agent}/webhook")) == "Missing Bearer token"
 
 
-def test_a_call_that_fails_here_is_not_told_to_be_delivered(
+def test_server_error_during_a_call_returns_status_500(
     client: Client, stranger: httpx2.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    agent = published(client, webhook("in", schema={}, security={"auth_type": "jwt", "jwt": {"secret": SECRET}}))
+    agent = create_published_agent(
+        client, webhook_canvas("in", schema={}, security={"auth_type": "jwt", "jwt": {"secret": SECRET}})
+    )
 
-    def sealed_by_another(*_: Any) -> None:
+    def fail_to_unseal(*_: Any) -> None:
         raise CannotUnseal("The secret was sealed with another key.")
 
-    def broken(*_: Any) -> None:
+    def fail(*_: Any) -> None:
         raise ZeroDivisionError
 
-    for fails in (sealed_by_another, broken):
-        monkeypatch.setattr(CanvasSecrets, "open_params", fails)
-        with capture_logs():  # a traceback with all locals takes longer to draw than a client waits
+    for replacement in (fail_to_unseal, fail):
+        monkeypatch.setattr(CanvasSecrets, "open_params", replacement)
+        with capture_logs():  # a traceback with all locals takes longer to render than the client waits
             reply = stranger.post(f"/agents/{agent}/webhook")
         assert reply.status_code == 500
         assert reply.json()["code"] == 100
 
 
-def test_of_the_hops_behind_a_proxy_only_those_count_that_are_trusted(client: Client, stranger: httpx2.Client) -> None:
-    security = {**ANYBODY, "ip_whitelist": ["203.0.113.9"]}  # the server trusts 127.0.0.1, where the test calls from
-    agent = published(client, webhook("in", schema={}, security=security))
+def test_ip_whitelist_checks_the_address_that_the_trusted_proxy_added(client: Client, stranger: httpx2.Client) -> None:
+    security = {
+        **NO_AUTHENTICATION,
+        "ip_whitelist": ["203.0.113.9"],
+    }  # the server trusts 127.0.0.1, where the test calls from
+    agent = create_published_agent(client, webhook_canvas("in", schema={}, security=security))
 
     def call(hops: str) -> httpx2.Response:
         return stranger.post(f"/agents/{agent}/webhook", headers={"X-Forwarded-For": hops})
 
     assert call("198.51.100.1, 203.0.113.9").json()["message"] == "in"
-    assert refusal(call("203.0.113.9, 198.51.100.1")) == "IP 198.51.100.1 is not allowed by whitelist"
-    assert refusal(stranger.post(f"/agents/{agent}/webhook")) == "IP 127.0.0.1 is not allowed by whitelist"
+    assert read_refusal(call("203.0.113.9, 198.51.100.1")) == "IP 198.51.100.1 is not allowed by whitelist"
+    assert read_refusal(stranger.post(f"/agents/{agent}/webhook")) == "IP 127.0.0.1 is not allowed by whitelist"
 
 
-def test_callers_share_the_agents_bucket(client: Client, stranger: httpx2.Client) -> None:
-    agent = published(client, webhook("in", schema={}, security={**ANYBODY, "rate_limit": {"limit": 2, "per": "day"}}))
+def test_callers_of_an_agent_share_its_rate_limit(client: Client, stranger: httpx2.Client) -> None:
+    agent = create_published_agent(
+        client,
+        webhook_canvas("in", schema={}, security={**NO_AUTHENTICATION, "rate_limit": {"limit": 2, "per": "day"}}),
+    )
 
     replies = [stranger.post(f"/agents/{agent}/webhook") for _ in range(3)]
 
     assert [reply.status_code for reply in replies] == [200, 200, 400]
-    assert refusal(replies[2]) == "Rate limit error: Too many requests (rate limit exceeded)"
+    assert read_refusal(replies[2]) == "Rate limit error: Too many requests (rate limit exceeded)"
 
 
-# -- buckets ----------------------------------------------------------------------------------------------------------
+# -- rate limits ------------------------------------------------------------------------------------------------------
 
 
-def test_a_bucket_gives_what_it_holds_and_fills_up_again(redis_url: str) -> None:
+def test_token_bucket_allows_its_limit_and_refills_with_time(redis_url: str) -> None:
     agent, other = new_id(), new_id()
     key = f"rl:tb:{agent.hex}"
     with closing(TokenBuckets(redis_url)) as buckets, closing(redis.Redis.from_url(redis_url)) as server:
@@ -339,7 +364,7 @@ def test_a_bucket_gives_what_it_holds_and_fills_up_again(redis_url: str) -> None
         assert set(server.hgetall(key)) == {b"tokens", b"timestamp"}
 
 
-def test_a_bucket_that_somebody_has_spoilt_is_full(redis_url: str) -> None:
+def test_token_bucket_with_invalid_values_counts_as_full(redis_url: str) -> None:
     agent = new_id()
     with closing(TokenBuckets(redis_url)) as buckets, closing(redis.Redis.from_url(redis_url)) as server:
         server.hset(f"rl:tb:{agent.hex}", mapping={"tokens": "many", "timestamp": "noon"})
@@ -347,7 +372,7 @@ def test_a_bucket_that_somebody_has_spoilt_is_full(redis_url: str) -> None:
         assert [buckets.take(agent, 1, 60) for _ in range(2)] == [True, False]
 
 
-def test_without_redis_nobody_knows_what_a_bucket_holds() -> None:
+def test_token_bucket_without_redis_raises_buckets_unavailable() -> None:
     with closing(TokenBuckets("redis://127.0.0.1:1/0")) as buckets, pytest.raises(BucketsUnavailable):
         buckets.take(UUID(int=1), 1, 60)
 
@@ -361,23 +386,23 @@ def poll(client: Client, agent: str, **params: Any) -> dict[str, Any]:
     return reply["data"]
 
 
-def test_an_owner_tests_the_draft_and_follows_it(client: Client) -> None:
-    agent = client.agent(webhook())
+def test_owner_tests_the_draft_and_polls_its_events(client: Client) -> None:
+    agent = client.agent(webhook_canvas())
     url = f"/api/v1/agents/{agent}/webhook"
 
-    watching = poll(client, agent)
-    assert poll(client, agent, since_ts=watching["next_since_ts"]) == watching
+    first_page = poll(client, agent)
+    assert poll(client, agent, since_ts=first_page["next_since_ts"]) == first_page
     reply = client.http.post(f"{url}/test", json={"name": "Ada"})
-    found = poll(client, agent, since_ts=watching["next_since_ts"])
+    test_page = poll(client, agent, since_ts=first_page["next_since_ts"])
     trace = eventually(
-        lambda: poll(client, agent, since_ts=0, webhook_id=found["webhook_id"]), lambda page: page["finished"]
+        lambda: poll(client, agent, since_ts=0, webhook_id=test_page["webhook_id"]), lambda page: page["finished"]
     )
 
-    assert watching["webhook_id"] is None
-    assert (watching["events"], watching["finished"]) == ([], False)
+    assert first_page["webhook_id"] is None
+    assert (first_page["events"], first_page["finished"]) == ([], False)
     assert reply.json()["message"] == "0  Ada [] []"
-    assert (found["events"], found["finished"]) == ([], False)
-    assert found["next_since_ts"] > watching["next_since_ts"]
+    assert (test_page["events"], test_page["finished"]) == ([], False)
+    assert test_page["next_since_ts"] > first_page["next_since_ts"]
     names = [event["event"] for event in trace["events"]]
     assert names[0] == "workflow_started"
     assert names[-2:] == ["workflow_finished", "finished"]
@@ -386,21 +411,21 @@ def test_an_owner_tests_the_draft_and_follows_it(client: Client) -> None:
     times = [event["ts"] for event in trace["events"]]
     assert times == sorted(times)
     assert trace["next_since_ts"] == times[-1]
-    rest = poll(client, agent, since_ts=times[0], webhook_id=found["webhook_id"])
+    rest = poll(client, agent, since_ts=times[0], webhook_id=test_page["webhook_id"])
     assert rest["events"] == trace["events"][1:]
-    assert poll(client, agent, since_ts=found["next_since_ts"])["webhook_id"] is None
+    assert poll(client, agent, since_ts=test_page["next_since_ts"])["webhook_id"] is None
     assert client.token not in str(trace)
 
 
-def test_calls_of_others_are_no_tests(client: Client, stranger: httpx2.Client) -> None:
-    agent = published(client, webhook("in", schema={}))
+def test_calls_of_other_callers_are_not_shown_as_tests(client: Client, stranger: httpx2.Client) -> None:
+    agent = create_published_agent(client, webhook_canvas("in", schema={}))
 
     assert stranger.post(f"/agents/{agent}/webhook").status_code == 200
     assert poll(client, agent, since_ts=0)["webhook_id"] is None
 
 
-def test_an_unknown_test_is_over_and_a_moment_is_a_number(client: Client) -> None:
-    agent = client.agent(webhook())
+def test_unknown_test_is_finished_and_since_ts_must_be_a_number(client: Client) -> None:
+    agent = client.agent(webhook_canvas())
 
     unknown = poll(client, agent, since_ts=5, webhook_id="x")
     assert unknown == {"webhook_id": "x", "events": [], "next_since_ts": 5.0, "finished": True}
@@ -409,22 +434,22 @@ def test_an_unknown_test_is_over_and_a_moment_is_a_number(client: Client) -> Non
         assert reply["code"] == 101
 
 
-def test_a_failed_test_says_so(client: Client) -> None:
-    agent = client.agent(failing())
+def test_failed_test_ends_with_an_error_event(client: Client) -> None:
+    agent = client.agent(failing_canvas())
 
     client.http.post(f"/api/v1/agents/{agent}/webhook/test", json={})
-    found = poll(client, agent, since_ts=0)
-    trace = poll(client, agent, since_ts=0, webhook_id=found["webhook_id"])
+    test_page = poll(client, agent, since_ts=0)
+    trace = poll(client, agent, since_ts=0, webhook_id=test_page["webhook_id"])
 
     assert [event["event"] for event in trace["events"]][-2:] == ["error", "finished"]
     assert trace["events"][-1]["success"] is False
 
 
-def test_only_the_owner_tests(client: Client, server: Server) -> None:
-    agent = published(client, webhook())
+def test_only_the_owner_can_test_and_poll_a_webhook(client: Client, server: Server) -> None:
+    agent = create_published_agent(client, webhook_canvas())
     with closing(server.client().http) as other:
-        tried = other.post(f"/api/v1/agents/{agent}/webhook/test", json={"name": "x"})
+        tested = other.post(f"/api/v1/agents/{agent}/webhook/test", json={"name": "x"})
         polled = other.get(f"/api/v1/agents/{agent}/webhook/logs")
 
-    assert refusal(tried) == "Canvas not found."
+    assert read_refusal(tested) == "Canvas not found."
     assert polled.json() == {"code": 102, "message": "Canvas not found.", "data": None}

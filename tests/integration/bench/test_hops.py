@@ -12,20 +12,20 @@ def test_requests_of_a_hop_are_counted(tmp_path: Path):
     with run_hop_bench(tmp_path) as stand:
         stand.start_workers(1, idle=1.0)
 
-        passed = stand.measure_chains(1, 1)
+        counted = stand.measure_chains(1, 1)
 
-    postgres, redis = passed.tally("worker", "PostgreSQL"), passed.tally("worker", "Redis")
-    assert passed.hops == HOPS
-    assert len(passed.hop_ms) == HOPS - 1
+    postgres, redis = counted.tally("worker", "PostgreSQL"), counted.tally("worker", "Redis")
+    assert counted.hops == HOPS
+    assert len(counted.hop_ms) == HOPS - 1
     assert of_kind(postgres, "update runs") == pytest.approx(1.0, abs=0.2)
     assert 0 < postgres.round_trips <= sum(postgres.statements.values())
     assert of_kind(postgres, "insert activations") == pytest.approx((HOPS - 1) / HOPS, abs=0.2)
     assert 0 < redis.statements["publish"] <= 1.2
-    assert redis.statements["lpush"] < 0.2  # a row of nodes stays with its thread
-    assert 1.0 <= passed.transactions < 5.0
-    assert passed.cpu_ms("worker") > 0
+    assert redis.statements["lpush"] < 0.2  # one thread executes a chain of nodes by local continuation
+    assert 1.0 <= counted.transactions < 5.0
+    assert counted.cpu_ms("worker") > 0
 
 
 def of_kind(tally: Tally, write: str) -> float:
-    """How many statements have such a write in them."""
+    """Return how many statements contain this write."""
     return sum(count for label, count in tally.statements.items() if write in label.split(" + "))

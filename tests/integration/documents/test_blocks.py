@@ -1,4 +1,4 @@
-"""Markdown is read into blocks once, for all formats."""
+"""Parsing of Markdown into the blocks that all formats share."""
 
 import base64
 import io
@@ -30,10 +30,10 @@ def picture_uri(kind: str = "png", size: tuple[int, int] = (3, 2)) -> str:
     return f"data:image/{kind};base64,{base64.b64encode(stream.getvalue()).decode()}"
 
 
-def test_headings_paragraphs_code_and_rules_stand_in_order():
-    found = parse_blocks("# Title\n\ntext\n\n```py\nx = 1\n\ny\n```\n\n    indented\n\n---\n\n#### Small")
+def test_headings_paragraphs_code_and_rules_keep_their_order():
+    parsed = parse_blocks("# Title\n\ntext\n\n```py\nx = 1\n\ny\n```\n\n    indented\n\n---\n\n#### Small")
 
-    assert found == (
+    assert parsed == (
         HeadingBlock(1, (Span("Title"),)),
         ParagraphBlock((Span("text"),)),
         CodeBlock("x = 1\n\ny"),
@@ -43,7 +43,7 @@ def test_headings_paragraphs_code_and_rules_stand_in_order():
     )
 
 
-def test_styles_may_stand_in_one_another():
+def test_nested_styles_are_combined():
     (paragraph,) = parse_blocks("a **b *c* `d`** ~~e~~ [f **g**](http://h.i)")
 
     assert paragraph == ParagraphBlock(
@@ -62,11 +62,11 @@ def test_styles_may_stand_in_one_another():
     )
 
 
-def test_a_line_end_is_a_blank_and_a_hard_one_a_line_feed():
+def test_soft_line_break_is_a_space_and_a_hard_one_a_line_feed():
     assert parse_blocks("a\nb  \nc") == (ParagraphBlock((Span("a"), Span(" "), Span("b"), Span("\n"), Span("c"))),)
 
 
-def test_lists_keep_their_numbers_their_nesting_and_how_close_they_lie():
+def test_lists_keep_their_numbers_nesting_and_tightness():
     bullets, numbers = parse_blocks("- a\n  1. b\n- c\n\n3) d\n\n4) e")
 
     nested = ListBlock(((ParagraphBlock((Span("b"),), tight=True),),), start=1)
@@ -77,7 +77,7 @@ def test_lists_keep_their_numbers_their_nesting_and_how_close_they_lie():
     assert [numbers.mark(0), numbers.mark(1)] == ["3.", "4."]
 
 
-def test_quotes_hold_blocks():
+def test_quotes_contain_blocks():
     assert parse_blocks("> a\n>\n> > b") == (
         QuoteBlock((ParagraphBlock((Span("a"),)), QuoteBlock((ParagraphBlock((Span("b"),)),)))),
     )
@@ -95,7 +95,7 @@ def test_html_in_a_text_is_text():
     assert parse_blocks("<script>x</script>") == (ParagraphBlock((Span("<script>x</script>"),)),)
 
 
-def test_an_image_elsewhere_is_named_and_never_fetched():
+def test_remote_image_becomes_a_link_and_is_not_fetched():
     (paragraph,) = parse_blocks("![A chart](https://x.y/z.png) ![](http://a.b/c)")
 
     assert paragraph == ParagraphBlock(
@@ -108,7 +108,7 @@ def test_an_image_elsewhere_is_named_and_never_fetched():
 
 
 @pytest.mark.parametrize("kind", ["png", "jpeg"])
-def test_an_image_that_the_text_carries_is_a_picture(kind: str):
+def test_image_in_a_data_uri_is_embedded(kind: str):
     (paragraph,) = parse_blocks(f"![dot]({picture_uri(kind)})")
 
     assert isinstance(paragraph, ParagraphBlock)
@@ -126,22 +126,22 @@ def test_an_image_that_the_text_carries_is_a_picture(kind: str):
         picture_uri()[:-30],
     ],
 )
-def test_a_picture_that_cannot_be_shown_leaves_its_description(address: str):
+def test_invalid_image_is_replaced_by_its_description(address: str):
     assert parse_blocks(f"![dot]({address})") == (ParagraphBlock((Span("dot"),)),)
 
 
-def test_a_picture_of_too_many_pixels_is_left_out(monkeypatch: pytest.MonkeyPatch):
+def test_image_with_too_many_pixels_is_replaced_by_its_description(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(pictures, "MAX_PIXELS", 5)
 
     assert parse_blocks(f"![dot]({picture_uri()})") == (ParagraphBlock((Span("dot"),)),)
 
 
-def test_nesting_without_end_is_cut_off():
+def test_deep_nesting_is_cut_off():
     assert parse_blocks("> " * 50_000 + "a")
     assert parse_blocks("".join("  " * depth + "- a\n" for depth in range(200)))
 
 
-def test_a_text_of_too_many_parts_is_refused(monkeypatch: pytest.MonkeyPatch):
+def test_text_with_too_many_blocks_is_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(blocks, "MAX_TOKENS", 5)
 
     parse_blocks("a")
@@ -149,7 +149,7 @@ def test_a_text_of_too_many_parts_is_refused(monkeypatch: pytest.MonkeyPatch):
         parse_blocks("a\n\nb\n\nc")
 
 
-def test_plain_text_names_addresses_that_cannot_be_seen():
+def test_plain_text_contains_the_addresses_of_links():
     (paragraph,) = parse_blocks("[a **b**](http://x.y) <http://z.z> <me@x.y> c")
 
     assert isinstance(paragraph, ParagraphBlock)

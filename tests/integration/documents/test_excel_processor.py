@@ -1,4 +1,4 @@
-"""ExcelProcessor reads spreadsheets, merges them, prepares data for them, and writes them."""
+"""ExcelProcessor reads, merges, transforms and writes spreadsheets."""
 
 import base64
 import io
@@ -25,14 +25,14 @@ TWO_SHEETS = {"S1": PEOPLE, "S2": VALUES}
 
 
 def workbook(**sheets: list[list[Any]]) -> bytes:
-    made = Workbook()
-    made.remove(made.worksheets[0])
+    book = Workbook()
+    book.remove(book.worksheets[0])
     for name, rows in sheets.items():
-        page = made.create_sheet(name)
+        page = book.create_sheet(name)
         for row in rows:
             page.append(row)
     file = io.BytesIO()
-    made.save(file)
+    book.save(file)
     return file.getvalue()
 
 
@@ -40,12 +40,12 @@ def descriptor(file_id: str, name: str) -> dict[str, Any]:
     return {"id": file_id, "name": name, "mime_type": "application/octet-stream", "created_by": "t"}
 
 
-def given(value: Any, **stored: bytes) -> FakeContext:
+def context_with(value: Any, **stored: bytes) -> FakeContext:
     return FakeContext(values={"A": {"f": value}}, stored=stored)
 
 
 def one_workbook() -> FakeContext:
-    return given(descriptor("x", "one.xlsx"), x=workbook(**TWO_SHEETS))
+    return context_with(descriptor("x", "one.xlsx"), x=workbook(**TWO_SHEETS))
 
 
 def outputs(ctx: FakeContext, **params: Any) -> dict[str, Any]:
@@ -54,12 +54,12 @@ def outputs(ctx: FakeContext, **params: Any) -> dict[str, Any]:
     return dict(outcome.outputs)
 
 
-def written(ctx: FakeContext, value: Any, **params: Any) -> dict[str, Any]:
+def write_output(ctx: FakeContext, value: Any, **params: Any) -> dict[str, Any]:
     ctx.values["A"] = {"d": value}
     return outputs(ctx, operation="output", input_files=[], transform_data="{A@d}", **params)
 
 
-def saved(ctx: FakeContext) -> tuple[str, bytes]:
+def saved_file(ctx: FakeContext) -> tuple[str, bytes]:
     [(name, data, _)] = ctx.saved.values()
     return name, data
 
@@ -68,35 +68,37 @@ def saved(ctx: FakeContext) -> tuple[str, bytes]:
 
 
 def test_every_sheet_of_a_file_is_read_into_rows():
-    found = outputs(one_workbook())
+    result = outputs(one_workbook())
 
-    assert found["data"] == {
+    assert result["data"] == {
         "one.xlsx_S1": [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}],
         "one.xlsx_S2": [{"id": 2, "v": 20}, {"id": 3, "v": 30}],
     }
-    assert found["summary"].splitlines() == [
+    assert result["summary"].splitlines() == [
         "**one.xlsx_S1**: 2 rows, 2 columns (id, name)",
         "**one.xlsx_S2**: 2 rows, 2 columns (id, v)",
     ]
-    assert found["markdown"].startswith("### one.xlsx_S1\n\n| id | name |\n| --- | --- |\n| 1 | a |\n| 2 | b |\n\n### ")
+    assert result["markdown"].startswith(
+        "### one.xlsx_S1\n\n| id | name |\n| --- | --- |\n| 1 | a |\n| 2 | b |\n\n### "
+    )
 
 
 @pytest.mark.parametrize(
     ("selection", "keys"),
     [("first", ["one.xlsx"]), ("S2", ["one.xlsx"]), ("S2,S1,S9", ["one.xlsx_S1", "one.xlsx_S2"])],
 )
-def test_a_file_of_which_one_sheet_is_read_is_known_by_its_name_alone(selection: str, keys: list[str]):
+def test_file_with_one_selected_sheet_is_keyed_by_its_file_name(selection: str, keys: list[str]):
     assert list(outputs(one_workbook(), sheet_selection=selection)["data"]) == keys
 
 
-def test_a_wide_and_long_sheet_is_summed_up():
-    ctx = given(descriptor("x", "w.csv"), x=b"a,b,c,d,e,f\n" + b"1,2,3,4,5,6\n" * 12)
+def test_summary_of_a_large_sheet_is_shortened():
+    ctx = context_with(descriptor("x", "w.csv"), x=b"a,b,c,d,e,f\n" + b"1,2,3,4,5,6\n" * 12)
 
-    found = outputs(ctx)
+    result = outputs(ctx)
 
-    assert found["summary"] == "**w.csv**: 12 rows, 6 columns (a, b, c, d, e...)"
-    assert found["markdown"].count("| 1 | 2 |") == 10
-    assert len(found["data"]["w.csv"]) == 12
+    assert result["summary"] == "**w.csv**: 12 rows, 6 columns (a, b, c, d, e...)"
+    assert result["markdown"].count("| 1 | 2 |") == 10
+    assert len(result["data"]["w.csv"]) == 12
 
 
 @pytest.mark.parametrize(
@@ -112,19 +114,19 @@ def test_a_wide_and_long_sheet_is_summed_up():
         (f"data:text/csv;charset=utf-8;base64,{base64.b64encode(b'a').decode()}", ["uploaded.csv"]),
     ],
 )
-def test_files_come_in_many_shapes(value: Any, keys: list[str]):
-    assert list(outputs(given(value, c=b"a\n1", x=workbook(S=PEOPLE)))["data"]) == keys
+def test_file_references_of_every_shape_are_read(value: Any, keys: list[str]):
+    assert list(outputs(context_with(value, c=b"a\n1", x=workbook(S=PEOPLE)))["data"]) == keys
 
 
 @pytest.mark.parametrize("value", ["some text", {"name": "no id"}, 5, None, [], [[descriptor("c", "c.csv")]]])
-def test_what_is_no_file_is_passed_over(value: Any):
-    assert outputs(given(value, c=b"a\n1")) == {
+def test_values_that_are_not_files_are_skipped(value: Any):
+    assert outputs(context_with(value, c=b"a\n1")) == {
         "data": {}, "summary": "No Excel files found", "markdown": "No data"
     }  # fmt: skip
 
 
 @pytest.mark.parametrize("expression", ["begin@doc", "{sys.files}"])
-def test_files_of_forms_and_uploads_are_reached_behind_their_texts(expression: str):
+def test_files_of_forms_and_uploads_are_read_instead_of_their_texts(expression: str):
     ctx = FakeContext(
         values={"begin": {"doc": ["TEXT"]}}, globals={"sys.files": ["TEXT"]},
         raw_files={expression.strip("{}"): [descriptor("c", "c.csv")]}, stored={"c": b"a\n1"},
@@ -134,7 +136,7 @@ def test_files_of_forms_and_uploads_are_reached_behind_their_texts(expression: s
     assert ctx.inputs == {expression.strip("{}"): ["c.csv"]}
 
 
-def test_without_files_there_is_nothing_to_read():
+def test_empty_input_reports_that_no_files_were_found():
     assert outputs(FakeContext(), input_files=[])["summary"] == "No Excel files found"
 
 
@@ -146,74 +148,74 @@ def test_without_files_there_is_nothing_to_read():
         ("data:;base64,A", "data URI"),
     ],
 )
-def test_a_file_that_cannot_be_read_does_not_cost_the_others(value: Any, reason: str):
-    found = outputs(given([value, descriptor("c", "c.csv")], bad=b"no workbook", c=b"a\n1"))
+def test_unreadable_file_is_an_error_and_the_others_are_read(value: Any, reason: str):
+    result = outputs(context_with([value, descriptor("c", "c.csv")], bad=b"no workbook", c=b"a\n1"))
 
-    assert list(found["data"]) == ["c.csv"]
-    [error] = found["errors"]
+    assert list(result["data"]) == ["c.csv"]
+    [error] = result["errors"]
     assert re.search(reason, error)
 
 
-def test_a_reference_to_nothing_fails_the_node():
+def test_unresolved_reference_fails_the_node():
     with pytest.raises(UnresolvedReference, match="Nobody@f"):
         outputs(FakeContext(), input_files=["{Nobody@f}"])
 
 
 def test_a_missing_library_fails_the_node(monkeypatch: pytest.MonkeyPatch):
-    async def here(function: Callable[..., Any], *arguments: Any) -> Any:
+    async def run_in_this_process(function: Callable[..., Any], *arguments: Any) -> Any:
         return function(*arguments)
 
     monkeypatch.setitem(sys.modules, "openpyxl", None)
-    monkeypatch.setattr(spreadsheets, "in_limited_process", here)
+    monkeypatch.setattr(spreadsheets, "in_limited_process", run_in_this_process)
 
     with pytest.raises(NodeFailure, match=r"easel\[docs\]"):
-        outputs(given(descriptor("x", "x.xlsx"), x=b""))
+        outputs(context_with(descriptor("x", "x.xlsx"), x=b""))
     with pytest.raises(NodeFailure, match=r"easel\[docs\]"):
-        written(FakeContext(), [{"a": 1}])
+        write_output(FakeContext(), [{"a": 1}])
 
 
 def test_files_that_are_too_large_together_fail_the_node(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(tables, "MAX_CELLS", 3)
 
     with pytest.raises(NodeFailure, match="more than 3 cells together"):
-        outputs(given([descriptor("c", "c.csv")] * 2, c=b"a\n1\n2"))
+        outputs(context_with([descriptor("c", "c.csv")] * 2, c=b"a\n1\n2"))
 
 
 # -- merge --------------------------------------------------------------------------------------------------------
 
 
 def test_sheets_are_stacked():
-    found = outputs(one_workbook(), operation="merge")
+    result = outputs(one_workbook(), operation="merge")
 
-    assert found["data"]["merged"] == [
+    assert result["data"]["merged"] == [
         {"id": 1, "name": "a", "v": None},
         {"id": 2, "name": "b", "v": None},
         {"id": 2, "name": None, "v": 20},
         {"id": 3, "name": None, "v": 30},
     ]
-    assert found["summary"] == "Merged 2 sources into 4 rows, 3 columns"
-    assert found["markdown"].splitlines()[2] == "| 1 | a |  |"
+    assert result["summary"] == "Merged 2 sources into 4 rows, 3 columns"
+    assert result["markdown"].splitlines()[2] == "| 1 | a |  |"
 
 
 def test_sheets_are_joined_on_a_column():
-    found = outputs(one_workbook(), operation="merge", merge_strategy="join", join_on="id")
+    result = outputs(one_workbook(), operation="merge", merge_strategy="join", join_on="id")
 
-    assert found["data"]["merged"] == [
+    assert result["data"]["merged"] == [
         {"id": 1, "name": "a", "v": None},
         {"id": 2, "name": "b", "v": 20},
         {"id": 3, "name": None, "v": 30},
     ]
 
 
-def test_an_empty_sheet_takes_no_part_in_a_join():
-    ctx = given(descriptor("x", "x.xlsx"), x=workbook(S1=PEOPLE, Blank=[]))
+def test_empty_sheet_is_ignored_in_a_join():
+    ctx = context_with(descriptor("x", "x.xlsx"), x=workbook(S1=PEOPLE, Blank=[]))
 
-    found = outputs(ctx, operation="merge", merge_strategy="join", join_on="id")
+    result = outputs(ctx, operation="merge", merge_strategy="join", join_on="id")
 
-    assert found["data"]["merged"] == [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}]
+    assert result["data"]["merged"] == [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}]
 
 
-def test_a_join_without_a_column_stacks():
+def test_join_without_a_column_stacks_the_sheets():
     assert len(outputs(one_workbook(), operation="merge", merge_strategy="join")["data"]["merged"]) == 4
 
 
@@ -222,13 +224,13 @@ def test_a_column_to_join_on_must_be_in_every_sheet():
         outputs(one_workbook(), operation="merge", merge_strategy="join", join_on="name")
 
 
-def test_twenty_merged_rows_are_shown():
-    ctx = given(descriptor("c", "c.csv"), c=b"a\n" + b"1\n" * 30)
+def test_markdown_of_a_merge_shows_twenty_rows():
+    ctx = context_with(descriptor("c", "c.csv"), c=b"a\n" + b"1\n" * 30)
 
     assert outputs(ctx, operation="merge")["markdown"].count("| 1 |") == 20
 
 
-def test_nothing_merges_into_nothing():
+def test_merge_without_files_is_empty():
     assert outputs(FakeContext(), operation="merge", input_files=[]) == {
         "data": {}, "summary": "No data to merge", "markdown": ""
     }  # fmt: skip
@@ -253,7 +255,7 @@ def test_nothing_merges_into_nothing():
         ([], [], ""),
     ],
 )
-def test_values_are_made_ready(value: Any, data: Any, markdown: str):
+def test_transform_converts_values_to_rows_and_markdown(value: Any, data: Any, markdown: str):
     ctx = FakeContext(globals={"env.d": value})
 
     assert outputs(ctx, operation="transform", transform_data="env.d") == {
@@ -263,10 +265,10 @@ def test_values_are_made_ready(value: Any, data: Any, markdown: str):
 
 
 @pytest.mark.parametrize("params", [{}, {"transform_data": "env.n"}, {"transform_data": " "}])
-def test_without_data_there_is_only_a_summary(params: dict[str, Any]):
-    found = outputs(FakeContext(globals={"env.n": None}), operation="transform", **params)
+def test_transform_without_data_has_only_a_summary(params: dict[str, Any]):
+    result = outputs(FakeContext(globals={"env.n": None}), operation="transform", **params)
 
-    assert found == {"data": {}, "summary": "No data to transform", "markdown": ""}
+    assert result == {"data": {}, "summary": "No data to transform", "markdown": ""}
 
 
 # -- output -------------------------------------------------------------------------------------------------------
@@ -275,25 +277,25 @@ def test_without_data_there_is_only_a_summary(params: dict[str, Any]):
 def test_sheets_are_written_into_a_workbook():
     ctx = FakeContext()
 
-    found = written(ctx, {"A": [{"x": 1}], "B/1": [{"y": "=1+1"}]}, output_filename="report")
+    result = write_output(ctx, {"A": [{"x": 1}], "B/1": [{"y": "=1+1"}]}, output_filename="report")
 
-    name, data = saved(ctx)
+    name, data = saved_file(ctx)
     pages = load_workbook(io.BytesIO(data)).worksheets
     assert name == "report.xlsx"
     assert [(page.title, page["A1"].value, page["A2"].value) for page in pages] == [("A", "x", 1), ("B_1", "y", "=1+1")]
     assert pages[1]["A2"].data_type == "s"
-    assert found["summary"] == "Generated report.xlsx with 2 sheet(s), 2 total rows"
-    told = {"doc_id": next(iter(ctx.saved)), "format": "xlsx", "file_name": "report.xlsx"}
-    assert found["attachment"].items() >= told.items()
+    assert result["summary"] == "Generated report.xlsx with 2 sheet(s), 2 total rows"
+    expected = {"doc_id": next(iter(ctx.saved)), "format": "xlsx", "file_name": "report.xlsx"}
+    assert result["attachment"].items() >= expected.items()
 
 
-def test_of_several_sheets_a_csv_file_has_the_first():
+def test_csv_file_has_only_the_first_of_several_sheets():
     ctx = FakeContext()
 
-    found = written(ctx, {"A": [{"x": 1}, {"x": None}], "B": [{"y": 1}]}, output_format="csv")
+    result = write_output(ctx, {"A": [{"x": 1}, {"x": None}], "B": [{"y": 1}]}, output_format="csv")
 
-    assert saved(ctx) == ("output.csv", b'x\n1\n""\n')
-    assert found["summary"] == "Generated output.csv with 1 sheet(s), 2 total rows"
+    assert saved_file(ctx) == ("output.csv", b'x\n1\n""\n')
+    assert result["summary"] == "Generated output.csv with 1 sheet(s), 2 total rows"
 
 
 @pytest.mark.parametrize(
@@ -302,35 +304,35 @@ def test_of_several_sheets_a_csv_file_has_the_first():
 def test_rows_are_written_into_one_sheet(value: Any, title: str):
     ctx = FakeContext()
 
-    written(ctx, value)
+    write_output(ctx, value)
 
-    [page] = load_workbook(io.BytesIO(saved(ctx)[1])).worksheets
+    [page] = load_workbook(io.BytesIO(saved_file(ctx)[1])).worksheets
     assert (page.title, page["A2"].value) == (title, 1)
 
 
-def test_what_was_read_can_be_written():
+def test_data_that_was_read_can_be_written():
     ctx = one_workbook()
     data = outputs(ctx)["data"]
 
-    assert written(ctx, data)["summary"] == "Generated output.xlsx with 2 sheet(s), 4 total rows"
+    assert write_output(ctx, data)["summary"] == "Generated output.xlsx with 2 sheet(s), 4 total rows"
 
 
 @pytest.mark.parametrize("value", ["text", 5, True, None, {}])
-def test_what_has_no_rows_is_not_written(value: Any):
+def test_value_without_rows_is_not_written(value: Any):
     ctx = FakeContext()
 
-    found = written(ctx, value)
+    result = write_output(ctx, value)
 
-    assert found["summary"].startswith("No data to write")
-    assert "attachment" not in found
+    assert result["summary"].startswith("No data to write")
+    assert "attachment" not in result
     assert not ctx.saved
 
 
 @pytest.mark.parametrize("value", ["The year was good.", 5, {}])
 def test_a_value_without_rows_is_named_among_the_errors(value: Any):
-    found = written(FakeContext(), value)
+    result = write_output(FakeContext(), value)
 
-    assert found["errors"] == [f"No file was made of this value, which has no rows: {tables.text_of(value)}"]
+    assert result["errors"] == [f"No file was made of this value, which has no rows: {tables.text_of(value)}"]
 
 
 @pytest.mark.parametrize(
@@ -345,14 +347,14 @@ def test_a_value_without_rows_is_named_among_the_errors(value: Any):
 def test_json_text_of_a_model_becomes_a_file(answer: str):
     ctx = FakeContext()
 
-    found = written(ctx, answer)
+    result = write_output(ctx, answer)
 
-    assert found["summary"] == "Generated output.xlsx with 1 sheet(s), 2 total rows"
-    [page] = load_workbook(io.BytesIO(saved(ctx)[1])).worksheets
+    assert result["summary"] == "Generated output.xlsx with 1 sheet(s), 2 total rows"
+    [page] = load_workbook(io.BytesIO(saved_file(ctx)[1])).worksheets
     assert list(page.values) == [("name", "age"), ("Ann", 3), ("Bo", None)]
 
 
-def test_json_text_of_a_model_is_made_ready():
+def test_json_text_of_a_model_is_transformed():
     ctx = FakeContext(globals={"env.d": '```json\n[{"a": 1}]\n```'})
 
     assert outputs(ctx, operation="transform", transform_data="env.d")["data"] == [{"a": 1}]
@@ -360,28 +362,28 @@ def test_json_text_of_a_model_is_made_ready():
 
 def test_a_message_offers_the_file_that_was_made_as_a_download():
     ctx = FakeContext()
-    attachment = written(ctx, [{"a": 1}], output_filename="sales", output_format="csv")["attachment"]
+    attachment = write_output(ctx, [{"a": 1}], output_filename="sales", output_format="csv")["attachment"]
     ctx.values["X"] = {"attachment": attachment}
 
-    told = run(message, {"content": ["Your file: {X@attachment}"]}, ctx)
+    outcome = run(message, {"content": ["Your file: {X@attachment}"]}, ctx)
 
-    assert isinstance(told, Finished)
-    assert told.outputs["content"] == "Your file: "
-    [offered] = told.outputs["downloads"]
-    assert (offered["filename"], offered["mime_type"], offered["size"]) == ("sales.csv", "text/csv", 4)
-    place = f"/api/v1/agents/attachments/{offered['doc_id']}/download"
-    assert offered["download_url"] == f"{place}?ext=csv&mime_type=text%2Fcsv"
+    assert isinstance(outcome, Finished)
+    assert outcome.outputs["content"] == "Your file: "
+    [download] = outcome.outputs["downloads"]
+    assert (download["filename"], download["mime_type"], download["size"]) == ("sales.csv", "text/csv", 4)
+    url = f"/api/v1/agents/attachments/{download['doc_id']}/download"
+    assert download["download_url"] == f"{url}?ext=csv&mime_type=text%2Fcsv"
 
 
-def test_a_file_that_cannot_be_made_is_told_in_the_summary():
-    found = written(FakeContext(), [{str(column): 1 for column in range(16_385)}])
+def test_summary_reports_a_file_that_cannot_be_written():
+    result = write_output(FakeContext(), [{str(column): 1 for column in range(16_385)}])
 
-    assert found["summary"].startswith("output.xlsx was not made: ")
-    assert found["data"] == {}
+    assert result["summary"].startswith("output.xlsx was not made: ")
+    assert result["data"] == {}
 
 
 @pytest.mark.parametrize(
-    ("given_name", "name"),
+    ("filename", "name"),
     [
         ("a/b\\c", "a_b_c.xlsx"),
         ("../../x", "_.._x.xlsx"),
@@ -390,19 +392,19 @@ def test_a_file_that_cannot_be_made_is_told_in_the_summary():
         (None, "output.xlsx"),
     ],
 )
-def test_a_file_name_names_no_folder(given_name: Any, name: str):
+def test_file_name_contains_no_folder(filename: Any, name: str):
     ctx = FakeContext()
 
-    written(ctx, [{"x": 1}], output_filename=given_name)
+    write_output(ctx, [{"x": 1}], output_filename=filename)
 
-    assert saved(ctx)[0] == name
-
-
-# -- the other shape and the checks ---------------------------------------------------------------------------------
+    assert saved_file(ctx)[0] == name
 
 
-def unfolded(params: dict[str, Any]) -> dict[str, Any]:
-    """The params as a stored canvas with them gives them to the component."""
+# -- alternative params and validation ----------------------------------------------------------------------------
+
+
+def parse_params(params: dict[str, Any]) -> dict[str, Any]:
+    """Return the params as the parser passes them to the component of a stored canvas."""
     nodes = {
         "begin": {"obj": {"component_name": "Begin", "params": {}}, "downstream": ["E:1"], "upstream": []},
         "E:1": {"obj": {"component_name": "ExcelProcessor", "params": params}, "downstream": [], "upstream": ["begin"]},
@@ -410,30 +412,30 @@ def unfolded(params: dict[str, Any]) -> dict[str, Any]:
     return dict(parsing.parse({"components": nodes}).entries["E:1"].params)
 
 
-def test_a_grid_is_written_as_one_sheet_of_the_name_it_is_given():
+def test_grid_is_written_as_one_sheet_with_the_given_name():
     ctx = FakeContext(globals={"env.grid": [["x", "y"], [1, 2]]})
-    params = unfolded({"operation": "write", "output_data": "{env.grid}", "sheet_name": "Data"})
+    params = parse_params({"operation": "write", "output_data": "{env.grid}", "sheet_name": "Data"})
 
     outcome = run(excel_processor, params, ctx)
 
     assert isinstance(outcome, Finished)
-    [page] = load_workbook(io.BytesIO(saved(ctx)[1])).worksheets
+    [page] = load_workbook(io.BytesIO(saved_file(ctx)[1])).worksheets
     assert page.title == "Data"
     assert [[cell.value for cell in row] for row in page.iter_rows()] == [["x", "y"], [1, 2]]
 
 
-def test_a_grid_may_stand_in_the_canvas_itself():
+def test_grid_may_be_a_literal_in_the_canvas():
     ctx = FakeContext()
 
-    run(excel_processor, unfolded({"operation": "write", "output_data": [["x"], [1]], "output_format": "csv"}), ctx)
+    run(excel_processor, parse_params({"operation": "write", "output_data": [["x"], [1]], "output_format": "csv"}), ctx)
 
-    assert saved(ctx)[1] == b"x\n1\n"
+    assert saved_file(ctx)[1] == b"x\n1\n"
 
 
-def test_one_file_and_one_sheet_can_be_named_in_the_other_shape():
+def test_file_and_sheet_can_be_named_in_the_alternative_params():
     ctx = one_workbook()
 
-    outcome = run(excel_processor, unfolded({"operation": "read", "file_ref": "{A@f}", "sheet_name": "S2"}), ctx)
+    outcome = run(excel_processor, parse_params({"operation": "read", "file_ref": "{A@f}", "sheet_name": "S2"}), ctx)
 
     assert isinstance(outcome, Finished)
     assert outcome.outputs["data"] == {"one.xlsx": [{"id": 2, "v": 20}, {"id": 3, "v": 30}]}
@@ -449,6 +451,6 @@ def test_one_file_and_one_sheet_can_be_named_in_the_other_shape():
         ({"output_format": {}}, r"\[ExcelProcessor\] Output format"),
     ],
 )
-def test_what_it_cannot_do_is_refused_when_the_canvas_is_loaded(params: dict[str, Any], message: str):
+def test_invalid_params_are_refused_when_the_canvas_is_loaded(params: dict[str, Any], message: str):
     with pytest.raises(ValidationError, match=message):
         ExcelProcessorParams.model_validate(params)

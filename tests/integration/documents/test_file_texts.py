@@ -1,4 +1,4 @@
-"""Uploads read as text, or say clearly why they do not."""
+"""Extraction of text from uploads, and the errors for files without text."""
 
 import io
 import sys
@@ -39,7 +39,7 @@ def pdf(*pages: str, password: str | None = None) -> bytes:
             page[NameObject("/Resources")] = DictionaryObject({NameObject("/Font"): fonts})
     if password is not None:
         writer.encrypt(password, "owner", algorithm="RC4-128")
-    return written(writer.write)
+    return bytes_of(writer.write)
 
 
 def docx(fill: Iterable[str] = (), table: list[list[str]] | None = None) -> bytes:
@@ -52,7 +52,7 @@ def docx(fill: Iterable[str] = (), table: list[list[str]] | None = None) -> byte
             for cell, text in zip(row.cells, texts, strict=True):
                 cell.text = text
         document.add_paragraph("after")
-    return written(document.save)
+    return bytes_of(document.save)
 
 
 def xlsx(**sheets: list[list[object]]) -> bytes:
@@ -62,16 +62,16 @@ def xlsx(**sheets: list[list[object]]) -> bytes:
         for row in rows:
             page.append(row)
     workbook.remove(workbook.worksheets[0])
-    return written(workbook.save)
+    return bytes_of(workbook.save)
 
 
-def written(write: Callable[[io.BytesIO], object]) -> bytes:
+def bytes_of(write: Callable[[io.BytesIO], object]) -> bytes:
     file = io.BytesIO()
     write(file)
     return file.getvalue()
 
 
-def test_text_stands_under_the_name_of_its_file():
+def test_text_of_a_file_has_a_header_with_its_name():
     data = b"\xef\xbb\xbfname,age\nAnn,3"
 
     assert file_text("a.csv", "text/csv", data) == HEAD.format("a.csv") + "name,age\nAnn,3"
@@ -82,24 +82,24 @@ def test_an_image_is_a_data_uri(name: str, mime_type: str):
     assert file_text(name, mime_type, b"\x89PNG\r\n\x1a\n") == "data:image/png;base64,iVBORw0KGgo="
 
 
-def test_a_pdf_reads_page_by_page():
+def test_pdf_is_read_page_by_page():
     assert text_of("a.pdf", pdf("First page", "", "Third page")) == "First page\n\nThird page"
 
 
-def test_a_pdf_of_pictures_says_that_it_has_no_text():
+def test_text_of_a_scanned_pdf_says_that_it_has_no_text():
     assert text_of("scan.pdf", pdf("")) == pdf_text.WITHOUT_TEXT
 
 
-def test_a_pdf_that_everybody_may_open_is_read_though_it_is_encrypted():
+def test_encrypted_pdf_with_an_empty_password_is_read():
     assert text_of("a.pdf", pdf("Secret", password="")) == "Secret"
 
 
-def test_a_locked_pdf_names_the_remedy():
+def test_error_for_a_locked_pdf_names_the_remedy():
     with pytest.raises(FileUnreadable, match=r'"a.pdf" \(PDF\) is locked by a password. Save it without one'):
         text_of("a.pdf", pdf("Secret", password="hidden"))
 
 
-def test_of_a_very_long_pdf_the_first_pages_are_read(monkeypatch: pytest.MonkeyPatch):
+def test_only_the_first_pages_of_a_long_pdf_are_read(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(pdf_text, "MAX_PAGES", 2)
 
     assert text_of("a.pdf", pdf("1", "2", "3")) == "1\n\n2\n\n[Only the first 2 of 3 pages were read.]"
@@ -122,13 +122,13 @@ def test_a_pdf_whose_pages_take_25_seconds_each_is_read_for_a_minute(monkeypatch
     assert text == "1\n\n2\n\n3\n\n[The 2 pages after page 3 took too long to read.]"
 
 
-def test_a_word_document_reads_in_the_order_it_is_written():
+def test_word_document_is_read_in_document_order():
     data = docx(["Title", "a\tb"], table=[["name", "note"], ["Ann", "two\nlines"]])
 
     assert text_of("a.docx", data) == "Title\na\tb\nname | note\nAnn | two lines\nafter\n"
 
 
-def test_what_stands_in_controls_insertions_and_boxes_is_read_once_and_deleted_text_is_not():
+def test_text_in_controls_insertions_and_boxes_is_read_once_without_deletions():
     word = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
     compatible = 'xmlns:mc="http://schemas.openxmlformats.org/markup-compatibility/2006"'
     body = (
@@ -143,13 +143,13 @@ def test_what_stands_in_controls_insertions_and_boxes_is_read_once_and_deleted_t
     assert text_of("a.docx", with_member(docx(), "word/document.xml", body)) == "control\nnew\nbox\n\n"
 
 
-def test_a_workbook_reads_sheet_by_sheet():
+def test_workbook_is_read_sheet_by_sheet():
     data = xlsx(Sales=[["id", "note"], [1.0, "a\nb"], [], [None, True]], Empty=[])
 
     assert text_of("a.xlsx", data) == "Sheet: Sales\nid\tnote\n1\ta b\n\tTRUE\n\nSheet: Empty\n"
 
 
-def test_a_page_reads_without_its_markup():
+def test_html_page_is_read_without_its_markup():
     text = text_of("a.html", b"<html><body><script>x()</script><p>Hello</p></body></html>")
 
     assert "Hello" in text
@@ -172,7 +172,7 @@ def test_a_page_reads_without_its_markup():
         ("a.thing", b"\x00\x01", "Upload text"),
     ],
 )
-def test_a_file_that_cannot_be_read_is_named_with_a_remedy(name: str, data: bytes, remedy: str):
+def test_error_for_an_unreadable_file_names_it_with_a_remedy(name: str, data: bytes, remedy: str):
     with pytest.raises(FileUnreadable, match=remedy) as caught:
         text_of(name, data)
 
@@ -188,7 +188,7 @@ def test_workbook_named_docx_is_not_a_valid_document():
 
 
 @pytest.mark.parametrize("name", ["a.xlsx", "a.docx"])
-def test_an_archive_that_unpacks_to_far_more_is_refused_unopened(name: str):
+def test_archive_with_a_large_unpacked_size_is_refused_unopened(name: str):
     with pytest.raises(FileTooLarge, match="unpacks to more"):
         text_of(name, bomb(300))
 
@@ -200,7 +200,7 @@ def test_an_archive_of_very_many_files_is_refused(monkeypatch: pytest.MonkeyPatc
         text_of("a.xlsx", xlsx(S=[["a"]]))
 
 
-def test_cells_that_are_not_there_do_not_cost_time(monkeypatch: pytest.MonkeyPatch):
+def test_missing_rows_before_a_huge_row_number_are_not_read(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(spreadsheets, "MAX_ROWS", 1000)
     rows = '<row r="99999999999"><c r="A99999999999"><v>1</v></c></row>'
     schema = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
@@ -210,26 +210,26 @@ def test_cells_that_are_not_there_do_not_cost_time(monkeypatch: pytest.MonkeyPat
     assert text_of("a.xlsx", data).startswith("Sheet: S\n[The rest of the file is left out")
 
 
-def test_a_file_that_could_not_have_been_uploaded_is_refused(monkeypatch: pytest.MonkeyPatch):
+def test_file_above_the_upload_limit_is_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(file_kinds, "MAX_FILE_BYTES", 3)
 
     with pytest.raises(FileTooLarge, match=r'"a.txt" \(text\) is larger'):
         text_of("a.txt", b"1234")
 
 
-def test_a_very_long_text_is_cut_with_a_note(monkeypatch: pytest.MonkeyPatch):
+def test_long_text_is_truncated_with_a_note(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(file_texts, "MAX_CHARACTERS", 5)
 
     assert text_of("a.txt", b"12345") == "12345"
     assert text_of("a.txt", b"123456") == "12345" + file_texts.CUT_NOTE
 
 
-def test_a_text_can_be_stored_whatever_was_in_it():
+def test_null_bytes_are_removed_from_text():
     assert text_of("a.txt", b"a\x00b", "text/plain") == "ab"
 
 
 @pytest.mark.parametrize(("library", "name"), [("pypdf", "a.pdf"), ("docx", "a.docx"), ("openpyxl", "a.xlsx")])
-def test_a_missing_library_names_the_extra_that_brings_it(monkeypatch: pytest.MonkeyPatch, library: str, name: str):
+def test_error_for_a_missing_library_names_the_extra(monkeypatch: pytest.MonkeyPatch, library: str, name: str):
     monkeypatch.setitem(sys.modules, library, None)
 
     with pytest.raises(NodeFailure, match=r"pip install easel\[docs\]"):
@@ -237,7 +237,7 @@ def test_a_missing_library_names_the_extra_that_brings_it(monkeypatch: pytest.Mo
 
 
 def with_member(data: bytes, member: str, content: str) -> bytes:
-    """An Office file with one of its parts replaced."""
+    """Return an Office file with one of its parts replaced."""
     file = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(file, "w") as new:
         for name in old.namelist():
@@ -246,7 +246,7 @@ def with_member(data: bytes, member: str, content: str) -> bytes:
 
 
 def bomb(mebibytes: int) -> bytes:
-    """An archive that says so much XML is in it, without the time that packing it takes."""
+    """Return an archive whose header declares this much XML, without compressing it."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr("xl/workbook.xml", "x")

@@ -1,4 +1,4 @@
-"""PDF documents can be read, searched and copied from in any of the languages we have fonts for."""
+"""Rendering of documents as PDF, whose text can be extracted in every language that has a font."""
 
 import io
 
@@ -48,39 +48,39 @@ def rich() -> PageObject:
     return page
 
 
-def test_every_script_comes_out_as_text(rich: PageObject):
+def test_text_of_every_script_can_be_extracted(rich: PageObject):
     text = rich.extract_text()
 
     for words in ("Quarterly", "季度报告", "Русский", "Ελληνικά", "日本語", "한국어", "重点", "数量", "<b>tag</b>"):
         assert words in text
 
 
-def test_structure_comes_out_in_order(rich: PageObject):
+def test_extracted_text_is_in_document_order(rich: PageObject):
     text = " ".join(rich.extract_text().split())
 
     for line in ("A bold both gone code link word.", "• one 1. nested •", "def f(x): return x", "Name 数量 Apple 1"):
         assert line in text
 
 
-def test_what_no_font_has_is_a_box(rich: PageObject):
+def test_character_without_a_font_is_a_box(rich: PageObject):
     text = rich.extract_text()
 
     assert "🦖" not in text
     assert "□" in text
 
 
-def test_the_frame_stands_where_it_belongs(rich: PageObject):
-    places: dict[str, tuple[float, float]] = {}
+def test_header_footer_timestamp_and_page_number_have_their_positions(rich: PageObject):
+    positions: dict[str, tuple[float, float]] = {}
 
-    def visit(text: str, _: object, matrix: list[float], *rest: object) -> None:
+    def record_position(text: str, _: object, matrix: list[float], *rest: object) -> None:
         if text.strip():
-            places.setdefault(text.strip(), (matrix[4], matrix[5]))
+            positions.setdefault(text.strip(), (matrix[4], matrix[5]))
 
-    rich.extract_text(visitor_text=visit)
+    rich.extract_text(visitor_text=record_position)
 
     width, height = float(rich.mediabox.width), float(rich.mediabox.height)
-    (header_x, header_y), (footer_x, footer_y) = places["Header"], places["Footer"]
-    (stamp_x, stamp_y), (page_x, page_y) = places["Generated: now"], places["Page 1"]
+    (header_x, header_y), (footer_x, footer_y) = positions["Header"], positions["Footer"]
+    (stamp_x, stamp_y), (page_x, page_y) = positions["Generated: now"], positions["Page 1"]
     assert header_x == footer_x < width / 6
     assert header_y > height * 0.9
     assert footer_y == stamp_y == page_y < height * 0.1
@@ -95,30 +95,30 @@ def test_the_watermark_is_faint_and_behind_the_text(rich: PageObject):
     assert rich.extract_text().index("SECRET") < rich.extract_text().index("Quarterly")
 
 
-def test_links_lead_somewhere_and_pictures_are_embedded(rich: PageObject):
-    addresses = [note.get_object()["/A"]["/URI"] for note in rich["/Annots"]]  # type: ignore[attr-defined] - untyped
+def test_links_have_addresses_and_pictures_are_embedded(rich: PageObject):
+    addresses = [link.get_object()["/A"]["/URI"] for link in rich["/Annots"]]  # type: ignore[attr-defined] - untyped
 
     assert addresses == ["https://example.com/x"]
     assert len(rich.images) == 1
 
 
-def test_a_document_carries_only_the_characters_it_uses():
+def test_document_embeds_only_the_characters_it_uses():
     assert len(render("Just a few words.", "pdf")) < 20_000
 
 
-def test_long_texts_and_tables_go_on_over_pages_with_their_frame():
+def test_long_texts_and_tables_continue_on_pages_with_header_row_and_page_number():
     table = "|Head|B|\n|-|-|\n" + "|row|x|\n" * 60
 
-    found = [page.extract_text() for page in pages("Line.\n\n" * 40 + table, Layout(page_numbers=True))]
+    texts = [page.extract_text() for page in pages("Line.\n\n" * 40 + table, Layout(page_numbers=True))]
 
-    assert len(found) > 2
-    assert [f"Page {number}" in text for number, text in enumerate(found, start=1)] == [True] * len(found)
-    assert "Head" in found[-1]
-    assert sum(text.count("Line.") for text in found) == 40
-    assert sum(text.count("row") for text in found) == 60
+    assert len(texts) > 2
+    assert [f"Page {number}" in text for number, text in enumerate(texts, start=1)] == [True] * len(texts)
+    assert "Head" in texts[-1]
+    assert sum(text.count("Line.") for text in texts) == 40
+    assert sum(text.count("row") for text in texts) == 60
 
 
-def test_what_is_too_wide_still_finds_its_place():
+def test_too_wide_content_is_wrapped_without_loss():
     text = (
         "x" * 500
         + "\n\n"
@@ -132,9 +132,9 @@ def test_what_is_too_wide_still_finds_its_place():
         + "\n```\n"
     )
 
-    shown = "".join(page.extract_text() for page in pages(text, Layout(font_size=40)))
+    extracted = "".join(page.extract_text() for page in pages(text, Layout(font_size=40)))
 
-    assert (shown.count("x"), shown.count("y"), shown.count("z")) == (500, 60, 300)
+    assert (extracted.count("x"), extracted.count("y"), extracted.count("z")) == (500, 60, 300)
 
 
 def test_a_document_of_too_many_pages_is_refused(monkeypatch: pytest.MonkeyPatch):
@@ -144,21 +144,21 @@ def test_a_document_of_too_many_pages_is_refused(monkeypatch: pytest.MonkeyPatch
         render("a\n\n" * 200, "pdf")
 
 
-def test_no_text_is_an_empty_page():
+def test_empty_text_is_an_empty_page():
     (page,) = pages("")
 
     assert page.extract_text() == ""
 
 
-def test_columns_of_a_table_stand_as_their_colons_say():
+def test_table_columns_are_aligned_as_in_markdown():
     text = "| left | centre | right |\n|:--|:-:|--:|\n| a | b | c |\n| wider | wider text | 1,000,000 |\n"
     starts: dict[str, float] = {}
 
-    def note(words: str, _: object, matrix: list[float], *__: object) -> None:
+    def record_start(words: str, _: object, matrix: list[float], *__: object) -> None:
         if words.strip():
             starts[words.strip()] = matrix[4]
 
-    pages(text)[0].extract_text(visitor_text=note)
+    pages(text)[0].extract_text(visitor_text=record_start)
 
     assert starts["a"] == pytest.approx(starts["wider"], abs=1)
     assert starts["b"] > starts["wider text"] + 5

@@ -1,4 +1,4 @@
-"""One door for all formats."""
+"""render() makes documents of every format."""
 
 import sys
 from typing import Any
@@ -8,17 +8,24 @@ import pytest
 from canvas.errors import NodeFailure
 from components.documents import EXTENSIONS, MIME_TYPES, render, rendering
 
-BEGINS = {"pdf": b"%PDF", "docx": b"PK", "txt": b"T\n", "markdown": b"# T", "html": b"<!DOCTYPE html>", "xlsx": b"PK"}
+FIRST_BYTES = {
+    "pdf": b"%PDF",
+    "docx": b"PK",
+    "txt": b"T\n",
+    "markdown": b"# T",
+    "html": b"<!DOCTYPE html>",
+    "xlsx": b"PK",
+}
 
 
 @pytest.mark.parametrize("output_format", list(MIME_TYPES))
-def test_every_format_can_be_made(output_format: str):
-    assert render("# T", output_format).startswith(BEGINS[output_format])
+def test_every_format_can_be_rendered(output_format: str):
+    assert render("# T", output_format).startswith(FIRST_BYTES[output_format])
     assert MIME_TYPES[output_format]
     assert EXTENSIONS[output_format] == ("md" if output_format == "markdown" else output_format)
 
 
-def test_a_text_beyond_all_measure_is_refused(monkeypatch: pytest.MonkeyPatch):
+def test_text_beyond_the_limits_is_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(rendering, "MAX_TEXT_CHARS", 10)
     monkeypatch.setattr(rendering, "MAX_BRACKETS", 3)
 
@@ -27,7 +34,7 @@ def test_a_text_beyond_all_measure_is_refused(monkeypatch: pytest.MonkeyPatch):
             render(text, "txt")
 
 
-def test_whatever_a_library_says_is_a_failure_of_the_node(monkeypatch: pytest.MonkeyPatch):
+def test_error_of_a_library_fails_the_node(monkeypatch: pytest.MonkeyPatch):
     def broken(*_: Any) -> bytes:
         raise ZeroDivisionError("inside")
 
@@ -40,9 +47,7 @@ def test_whatever_a_library_says_is_a_failure_of_the_node(monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("output_format", "library"), [("pdf", "fpdf"), ("docx", "docx"), ("xlsx", "openpyxl"), ("html", "markdown_it")]
 )
-def test_a_missing_library_is_named_with_the_extra_that_brings_it(
-    output_format: str, library: str, monkeypatch: pytest.MonkeyPatch
-):
+def test_error_for_a_missing_library_names_the_extra(output_format: str, library: str, monkeypatch: pytest.MonkeyPatch):
     rendering.parse_blocks("forget")
     monkeypatch.setitem(sys.modules, library, None)
     from components.documents import blocks

@@ -1,4 +1,4 @@
-"""Tables in a text become a workbook."""
+"""Rendering of the tables of a text as a workbook."""
 
 import io
 from typing import Any
@@ -36,11 +36,11 @@ def test_a_table_is_a_sheet_named_by_the_line_before_it():
         ("#", "Table_1"),
     ],
 )
-def test_titles_are_fit_for_a_sheet(line: str, title: str):
+def test_sheet_titles_are_valid_in_excel(line: str, title: str):
     assert list(workbook(f"{line}\n\n|A|\n|-|\n|1|")) == [title]
 
 
-def test_the_nearest_title_wins_and_a_second_table_under_it_is_numbered():
+def test_table_has_the_nearest_title_and_a_second_one_is_numbered():
     table = "|A|\n|-|\n|1|\n\n"
 
     titles = list(workbook(f"# One\n# Two\n\nwords\n\n{table}{table}# two\n{table}# {'x' * 31}\n{table}{table}"))
@@ -86,7 +86,7 @@ def test_text_never_becomes_a_formula(cell: str):
     book = openpyxl.load_workbook(io.BytesIO(render(f"|={cell}|\n|-|\n|{cell}|", "xlsx")))
 
     cells = [row[0] for row in book.worksheets[0].iter_rows()]
-    assert [(found.data_type, found.value) for found in cells] == [("s", f"={cell}"), ("s", cell)]
+    assert [(written.data_type, written.value) for written in cells] == [("s", f"={cell}"), ("s", cell)]
 
 
 def test_a_text_without_tables_is_one_cell():
@@ -95,7 +95,7 @@ def test_a_text_without_tables_is_one_cell():
     assert workbook("=words\n007") == {"Data": [["Content"], ["=words\n007"]]}
 
 
-def test_a_small_text_cannot_ask_for_a_huge_workbook(monkeypatch: pytest.MonkeyPatch):
+def test_workbook_with_too_many_cells_is_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sheets, "_MAX_CELLS", 10)
 
     with pytest.raises(NodeFailure, match="more than 10 cells"):

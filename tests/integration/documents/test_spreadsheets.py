@@ -1,4 +1,4 @@
-"""Spreadsheet files are read as tables, and written from them."""
+"""Spreadsheet files are read into tables and written from tables."""
 
 import asyncio
 import io
@@ -22,18 +22,18 @@ CELLS = st.none() | st.booleans() | st.integers(-(10**14), 10**14) | st.text(
 
 
 def workbook(**sheets: list[list[Any]]) -> bytes:
-    made = Workbook()
-    made.remove(made.worksheets[0])
+    book = Workbook()
+    book.remove(book.worksheets[0])
     for name, rows in sheets.items():
-        page = made.create_sheet(name)
+        page = book.create_sheet(name)
         for row in rows:
             page.append(row)
     file = io.BytesIO()
-    made.save(file)
+    book.save(file)
     return file.getvalue()
 
 
-def opened(data: bytes) -> Any:
+def open_workbook(data: bytes) -> Any:
     return load_workbook(io.BytesIO(data))
 
 
@@ -61,19 +61,19 @@ def test_a_workbook_has_a_table_for_each_sheet():
     ],
 )  # fmt: skip
 def test_cells_become_json(cell: Any, value: Any):
-    found = rows_of(workbook(S=[["a", "b"], [cell, 1]]))[0]["a"]
+    read = rows_of(workbook(S=[["a", "b"], [cell, 1]]))[0]["a"]
 
-    assert found == value
-    assert type(found) is type(value)
+    assert read == value
+    assert type(read) is type(value)
 
 
-def test_empty_rows_and_cells_at_the_end_are_no_part_of_a_sheet():
+def test_trailing_empty_rows_and_cells_are_omitted():
     data = workbook(S=[["a", None], [None, None], [1, None], [None, None]])
 
     assert rows_of(data) == [{"a": None}, {"a": 1}]
 
 
-def test_a_name_is_a_name_even_where_it_stands_for_no_value_elsewhere():
+def test_column_named_na_is_not_a_missing_value():
     assert rows_of(b"NA,x\n1,2", "a.csv") == [{"NA": 1, "x": 2}]
 
 
@@ -132,7 +132,7 @@ def test_a_csv_file_may_be_ragged_and_in_another_encoding():
 
 
 @pytest.mark.parametrize(("name", "data"), [("a.xlsx", b"a,b"), ("a.xls", b"\xd0\xcf\x11\xe0"), ("a", b"")])
-def test_a_file_that_is_no_workbook_says_so(name: str, data: bytes):
+def test_error_for_an_invalid_workbook_names_the_file(name: str, data: bytes):
     with pytest.raises(FileUnreadable, match=f'"{name}"'):
         tables_of(name, data)
 
@@ -145,7 +145,7 @@ def test_a_file_with_far_too_many_cells_is_refused(monkeypatch: pytest.MonkeyPat
         parse_grids(name, b"a,b\n1,2" if name == "a.csv" else workbook(S=[["a", "b"], [1, 2]]))
 
 
-def test_what_is_written_reads_back():
+def test_written_tables_read_back_unchanged():
     table = from_rows([{"id": 1, "name": "ä", "ok": True}, {"id": 2.5, "name": None, "ok": False}])
 
     assert tables_of("a.xlsx", write_xlsx({"S": table})) == {"S": table}
@@ -154,7 +154,7 @@ def test_what_is_written_reads_back():
 
 @given(st.lists(CELLS, min_size=1, max_size=4))
 @settings(max_examples=8, deadline=None)
-def test_any_cell_that_is_written_reads_back(cells: list[Any]):
+def test_any_written_cell_reads_back_unchanged(cells: list[Any]):
     table = from_rows([{"a": cell, "last": "x"} for cell in cells])
 
     assert tables_of("a.xlsx", write_xlsx({"S": table}))["S"] == table
@@ -164,13 +164,13 @@ def test_any_cell_that_is_written_reads_back(cells: list[Any]):
 def test_a_text_is_never_written_as_a_formula(text: str):
     table = from_rows([{text: text}])
 
-    page = opened(write_xlsx({"S": table})).worksheets[0]
+    page = open_workbook(write_xlsx({"S": table})).worksheets[0]
 
     assert [(row[0].value, row[0].data_type) for row in page.iter_rows()] == [(text, "s")] * 2
     assert write_csv(table).decode().splitlines() == [f"'{text}"] * 2
 
 
-def test_a_text_that_is_a_number_stays_one_in_a_csv_file():
+def test_negative_number_in_text_is_not_escaped_in_a_csv_file():
     assert (
         write_csv(from_rows([{"a": "-5", "b": -5, "c": None, "d": [1], "e": "x,y"}]))
         == b'a,b,c,d,e\n-5,-5,,[1],"x,y"\n'
@@ -184,18 +184,20 @@ def test_a_text_that_is_a_number_stays_one_in_a_csv_file():
         ("x" * 40_000, "x" * 32_767),
     ],
 )  # fmt: skip
-def test_what_a_cell_cannot_hold_is_written_as_text(value: Any, cell: str):
-    assert opened(write_xlsx({"S": from_rows([{"a": value}])})).worksheets[0]["A2"].value == cell
+def test_value_that_a_cell_cannot_contain_is_written_as_valid_text(value: Any, cell: str):
+    assert open_workbook(write_xlsx({"S": from_rows([{"a": value}])})).worksheets[0]["A2"].value == cell
 
 
 def test_sheets_get_names_that_excel_allows():
     names = ["B/1", "B\\1", "b_1", "x" * 40, "x" * 40, "'quoted' [a]:*?", ""]
 
-    titles = opened(write_xlsx({name + " " * place: from_rows([]) for place, name in enumerate(names)})).sheetnames
+    titles = open_workbook(
+        write_xlsx({name + " " * index: from_rows([]) for index, name in enumerate(names)})
+    ).sheetnames
 
     assert titles == ["B_1", "B_1_1", "b_1_2", "x" * 31, "x" * 29 + "_1", "quoted' _a____", "Sheet"]
 
 
-def test_a_sheet_with_more_columns_than_excel_takes_is_refused():
+def test_sheet_with_more_columns_than_excel_allows_is_refused():
     with pytest.raises(NodeFailure, match="16,384 columns"):
         write_xlsx({"S": from_rows([{str(column): 1 for column in range(16_385)}])})

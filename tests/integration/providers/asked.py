@@ -1,4 +1,4 @@
-"""A model of a vendor that answers as it is told, asked once."""
+"""A chat model whose vendor is a local server with scripted replies."""
 
 import asyncio
 from dataclasses import replace
@@ -9,9 +9,9 @@ from providers.models.chat.retrying_model import RetryPolicy
 from providers.models.transport.clients import close_connections
 from providers.models.types.chat import ChatRequest, Completion, Delta, UsageDelta
 from providers.models.vendors.accounts import AccountModel, VendorAccount
-from tests.vendor_server import Play, VendorServer, vendor_server
+from tests.vendor_server import Reply, VendorServer, vendor_server
 
-ASK = [{"role": "system", "content": "S"}, {"role": "user", "content": "Q"}]
+MESSAGES = [{"role": "system", "content": "S"}, {"role": "user", "content": "Q"}]
 PIXEL = "data:image/png;base64,iVBORw0KGgo="
 WEATHER: dict[str, Any] = {
     "type": "function",
@@ -24,14 +24,14 @@ WEATHER: dict[str, Any] = {
 
 
 class Waits(list[float]):
-    """Waits that pass at once and are remembered."""
+    """A sleep that returns at once and records its seconds."""
 
     async def __call__(self, seconds: float) -> None:
         self.append(seconds)
 
 
 def conversation(extra: dict[str, Any] | None = None) -> list[dict[str, Any]]:
-    """A round of two calls, with their results."""
+    """Return a conversation with two tool calls and their results."""
     calls: list[dict[str, Any]] = [
         {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Rome"}'}},
         {"id": "c2", "type": "function", "function": {"name": "weather", "arguments": "{oops"}},
@@ -39,7 +39,7 @@ def conversation(extra: dict[str, Any] | None = None) -> list[dict[str, Any]]:
     if extra:
         calls[0]["extra_content"] = extra
     return [
-        *ASK,
+        *MESSAGES,
         {"role": "assistant", "content": "Looking.", "tool_calls": calls},
         {"role": "tool", "tool_call_id": "c1", "content": "sunny"},
         {"role": "tool", "tool_call_id": "c2", "content": ""},
@@ -47,8 +47,8 @@ def conversation(extra: dict[str, Any] | None = None) -> list[dict[str, Any]]:
     ]
 
 
-class Asked:
-    """What was sent to a vendor, and what came of it."""
+class ScriptedVendor:
+    """Send one request to a vendor's server; the server records it, and the method returns the answer."""
 
     def __init__(self, factory: str, model: str, key: str, **account: Any) -> None:
         self._account = {"factory": factory, "api_key": key, **account}
@@ -56,46 +56,46 @@ class Asked:
         self.waits = Waits()
         self.server = VendorServer([])
 
-    def stream(self, *plays: Play, **request: Any) -> list[Delta]:
+    def stream(self, *plays: Reply, **request: Any) -> list[Delta]:
         async def read(server: VendorServer) -> list[Delta]:
-            return [delta async for delta in self._opened(server).stream(_request(request))]
+            return [delta async for delta in self._open(server).stream(_request(request))]
 
         return self._run(plays, read)
 
-    def complete(self, *plays: Play, **request: Any) -> Completion:
+    def complete(self, *plays: Reply, **request: Any) -> Completion:
         async def read(server: VendorServer) -> Completion:
-            return await self._opened(server).complete(_request(request))
+            return await self._open(server).complete(_request(request))
 
         return self._run(plays, read)
 
-    def leave_early(self, *plays: Play) -> None:
-        """Read the first delta, and be cancelled."""
+    def cancel_after_first_delta(self, *plays: Reply) -> None:
+        """Read the first delta, cancel the reader, and wait until the connection is closed."""
 
         async def read(server: VendorServer) -> None:
             first = asyncio.Event()
 
-            async def listen() -> None:
-                async for _ in self._opened(server).stream(_request({})):
+            async def read_all() -> None:
+                async for _ in self._open(server).stream(_request({})):
                     first.set()
 
-            listening = asyncio.create_task(listen())
+            reading = asyncio.create_task(read_all())
             await asyncio.wait_for(first.wait(), 10)
-            listening.cancel()
-            await asyncio.gather(listening, return_exceptions=True)
-            await asyncio.wait_for(server.left.wait(), 10)
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+            await asyncio.wait_for(server.disconnected.wait(), 10)
 
         self._run(plays, read)
 
-    def _opened(self, server: VendorServer) -> Any:
+    def _open(self, server: VendorServer) -> Any:
         models = {self._model: AccountModel(is_tools=True, kinds=frozenset({"chat", "vision"}))}
-        given: dict[str, Any] = {"base_url": server.url, "models": models, **self._account}
-        account = VendorAccount(**given)
+        fields: dict[str, Any] = {"base_url": server.url, "models": models, **self._account}
+        account = VendorAccount(**fields)
         if "sts_url" in account.extra:
             account = replace(account, extra={**account.extra, "sts_url": f"{server.url}/sts"})
         spec = resolve(f"{self._model}@{account.factory}", [account])
         return open_chat(spec, RequestLimits(), retry_policy=RetryPolicy(self.waits, lambda: 1.0))
 
-    def _run(self, plays: tuple[Play, ...], read: Any) -> Any:
+    def _run(self, plays: tuple[Reply, ...], read: Any) -> Any:
         async def run() -> Any:
             async with vendor_server(*plays) as self.server:
                 try:
@@ -111,5 +111,5 @@ def without_usage(deltas: list[Delta]) -> list[Delta]:
 
 
 def _request(request: dict[str, Any]) -> ChatRequest:
-    given: dict[str, Any] = {"messages": ASK, "retry_delay": 1.0, **request}
-    return ChatRequest(**given)
+    fields: dict[str, Any] = {"messages": MESSAGES, "retry_delay": 1.0, **request}
+    return ChatRequest(**fields)

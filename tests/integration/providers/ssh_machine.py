@@ -1,4 +1,4 @@
-"""A machine that is reached by SSH: a real server of the protocol, which carries out commands in a folder for real.
+"""An SSH server for tests, which really runs the commands that it receives, in a folder.
 
 with SshMachine(folder) as machine:
     ...  # connect to 127.0.0.1, machine.port, with machine.known_hosts and machine.user_key
@@ -22,7 +22,7 @@ USER, PASSWORD = "runner", "p4ss 'word\""
 
 
 class SshMachine:
-    """Listens on loopback. `commands` are all that it was asked to do, `groups` their process groups."""
+    """Listens on loopback. `commands` are the received commands, `groups` their process groups."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -83,12 +83,12 @@ class _Server(paramiko.ServerInterface):
         return "password,publickey"
 
     def check_auth_password(self, username: str, password: str) -> int:
-        is_right = (username, password) == (USER, PASSWORD)
-        return paramiko.AUTH_SUCCESSFUL if is_right else paramiko.AUTH_FAILED
+        is_valid = (username, password) == (USER, PASSWORD)
+        return paramiko.AUTH_SUCCESSFUL if is_valid else paramiko.AUTH_FAILED
 
     def check_auth_publickey(self, username: str, key: paramiko.PKey) -> int:
-        is_right = username == USER and self._machine.knows(key)
-        return paramiko.AUTH_SUCCESSFUL if is_right else paramiko.AUTH_FAILED
+        is_valid = username == USER and self._machine.knows(key)
+        return paramiko.AUTH_SUCCESSFUL if is_valid else paramiko.AUTH_FAILED
 
     def check_channel_request(self, kind: str, chanid: int) -> int:
         return paramiko.OPEN_SUCCEEDED
@@ -100,12 +100,12 @@ class _Server(paramiko.ServerInterface):
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
         )  # fmt: skip
         self._machine.groups.append(process.pid)
-        threading.Thread(target=_carry_over, args=(channel, process), daemon=True).start()
+        threading.Thread(target=_forward_output, args=(channel, process), daemon=True).start()
         return True
 
 
 class _Files(paramiko.SFTPServerInterface):
-    """The machine's own files, as the one who runs it sees them."""
+    """SFTP access to the files of the machine."""
 
     def list_folder(self, path: str) -> Any:
         try:
@@ -133,24 +133,24 @@ class _Files(paramiko.SFTPServerInterface):
         return handle
 
 
-def _carry_over(channel: paramiko.Channel, process: subprocess.Popen[bytes]) -> None:
+def _forward_output(channel: paramiko.Channel, process: subprocess.Popen[bytes]) -> None:
     assert process.stdout is not None
     assert process.stderr is not None
-    carrying = [
-        threading.Thread(target=_carry, args=(process.stdout, channel.sendall), daemon=True),
-        threading.Thread(target=_carry, args=(process.stderr, channel.sendall_stderr), daemon=True),
+    threads = [
+        threading.Thread(target=_forward, args=(process.stdout, channel.sendall), daemon=True),
+        threading.Thread(target=_forward, args=(process.stderr, channel.sendall_stderr), daemon=True),
     ]
-    for thread in carrying:
+    for thread in threads:
         thread.start()
     code = process.wait()
     with suppress(OSError, EOFError):
         channel.send_exit_status(code if code >= 0 else 255)
-    for thread in carrying:  # others may still hold the pipes
+    for thread in threads:  # other processes may still have the pipes open
         thread.join()
     channel.close()
 
 
-def _carry(source: Any, send: Any) -> None:
+def _forward(source: Any, send: Any) -> None:
     with suppress(OSError, EOFError, ValueError):
-        while piece := os.read(source.fileno(), 65536):
-            send(piece)
+        while data := os.read(source.fileno(), 65536):
+            send(data)

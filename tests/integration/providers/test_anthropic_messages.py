@@ -1,4 +1,4 @@
-"""Anthropic's messages, as the vendor's documentation shows them on the wire."""
+"""Chat models over Anthropic's Messages API, with replies as in the vendor's documentation."""
 
 from typing import Any
 
@@ -13,14 +13,14 @@ from providers.models.types.chat import (
     Usage,
     UsageDelta,
 )
-from tests.integration.providers.asked import ASK, PIXEL, WEATHER, Asked, conversation, without_usage
-from tests.vendor_server import Play, events, streamed, whole
+from tests.integration.providers.asked import MESSAGES, PIXEL, WEATHER, ScriptedVendor, conversation, without_usage
+from tests.vendor_server import Reply, events, streamed, whole
 
 KEY = "sk-ant-a-long-secret"
 
 
-def claude(**extra: Any) -> Asked:
-    return Asked("Anthropic", "claude-sonnet-4-5", KEY, extra=extra)
+def claude(**extra: Any) -> ScriptedVendor:
+    return ScriptedVendor("Anthropic", "claude-sonnet-4-5", KEY, extra=extra)
 
 
 def message(*content: Any, stop: str = "end_turn", **usage: int) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def message(*content: Any, stop: str = "end_turn", **usage: int) -> dict[str, An
             "usage": figures}  # fmt: skip
 
 
-def begun(**usage: int) -> dict[str, Any]:
+def message_start(**usage: int) -> dict[str, Any]:
     return {"type": "message_start", "message": {"id": "msg_1", "content": [], "usage": usage or {"input_tokens": 25}}}
 
 
@@ -41,30 +41,30 @@ def block(index: int, content: dict[str, Any], *deltas: dict[str, Any]) -> list[
     ]
 
 
-def text(*pieces: str, index: int = 0) -> list[dict[str, Any]]:
-    return block(index, {"type": "text", "text": ""}, *({"type": "text_delta", "text": piece} for piece in pieces))
+def text(*texts: str, index: int = 0) -> list[dict[str, Any]]:
+    return block(index, {"type": "text", "text": ""}, *({"type": "text_delta", "text": part} for part in texts))
 
 
-def ended(stop: str = "end_turn", tokens: int = 15) -> list[dict[str, Any]]:
+def message_end(stop: str = "end_turn", tokens: int = 15) -> list[dict[str, Any]]:
     delta = {"stop_reason": stop, "stop_sequence": None}
     return [{"type": "message_delta", "delta": delta, "usage": {"output_tokens": tokens}}, {"type": "message_stop"}]
 
 
-def said(*parts: Any, then: str = "end") -> Play:
+def event_stream(*parts: Any, then: str = "end") -> Reply:
     flat = [event for part in parts for event in (part if isinstance(part, list) else [part])]
     return events(*flat, named=True, then=then)
 
 
 def test_an_answer_is_streamed_with_its_usage_at_the_end():
     model = claude()
-    deltas = model.stream(said(begun(), {"type": "ping"}, text("Hel", "lo"), ended()))
+    deltas = model.stream(event_stream(message_start(), {"type": "ping"}, text("Hel", "lo"), message_end()))
 
-    (asked,) = model.server.requests
+    (request,) = model.server.requests
     assert deltas == [ContentDelta("Hel"), ContentDelta("lo"), UsageDelta(Usage(25, 15, 40, calls=1))]
-    assert asked.target == "/v1/messages"
-    assert (asked.headers["x-api-key"], asked.headers["anthropic-version"]) == (KEY, "2023-06-01")
-    assert "authorization" not in asked.headers
-    assert asked.json == {
+    assert request.target == "/v1/messages"
+    assert (request.headers["x-api-key"], request.headers["anthropic-version"]) == (KEY, "2023-06-01")
+    assert "authorization" not in request.headers
+    assert request.json == {
         "model": "claude-sonnet-4-5",
         "max_tokens": 32_000,
         "messages": [{"role": "user", "content": [{"type": "text", "text": "Q"}]}],
@@ -73,7 +73,7 @@ def test_an_answer_is_streamed_with_its_usage_at_the_end():
     }
 
 
-def test_a_whole_answer_counts_what_the_cache_held_as_part_of_the_question():
+def test_cached_tokens_count_as_prompt_tokens():
     model = claude()
     usage: dict[str, Any] = {
         "input_tokens": 1,
@@ -87,7 +87,7 @@ def test_a_whole_answer_counts_what_the_cache_held_as_part_of_the_question():
     assert "stream" not in model.server.bodies[0]
 
 
-def test_generation_parameters_are_said_in_the_vendors_words():
+def test_generation_parameters_have_the_vendors_names():
     model = claude(set_params={"top_k": 5})
     params = {"temperature": 1.4, "top_p": 0.9, "max_tokens": 50, "stop": ["END"], "presence_penalty": 0.3}
     model.complete(whole(message({"type": "text", "text": "hi"})), params=params)
@@ -99,7 +99,7 @@ def test_generation_parameters_are_said_in_the_vendors_words():
     assert not {"top_p", "presence_penalty", "stop"} & body.keys()
 
 
-def test_calls_that_run_side_by_side_come_together_with_the_thoughts_that_led_to_them():
+def test_parallel_tool_calls_arrive_together_with_their_reasoning():
     thought = block(
         0,
         {"type": "thinking", "thinking": ""},
@@ -116,15 +116,17 @@ def test_calls_that_run_side_by_side_come_together_with_the_thoughts_that_led_to
     second = block(2, {"type": "tool_use", "id": "toolu_2", "name": "weather", "input": {}})
     model = claude()
     deltas = model.stream(
-        said(begun(), thought, first, second, ended("tool_use")), tools=[WEATHER], params={"thinking": "enabled"}
+        event_stream(message_start(), thought, first, second, message_end("tool_use")),
+        tools=[WEATHER],
+        params={"thinking": "enabled"},
     )
 
-    signed = {"anthropic": [{"type": "thinking", "thinking": "Two cities.", "signature": "sig"}]}
+    signature = {"anthropic": [{"type": "thinking", "thinking": "Two cities.", "signature": "sig"}]}
     assert without_usage(deltas) == [
         ReasoningDelta("Two "),
         ReasoningDelta("cities."),
         CallsDelta((
-            ToolCall("toolu_1", "weather", '{"city": "Rome"}', signed),
+            ToolCall("toolu_1", "weather", '{"city": "Rome"}', signature),
             ToolCall("toolu_2", "weather", "{}"),
         )),
     ]  # fmt: skip
@@ -136,12 +138,12 @@ def test_calls_that_run_side_by_side_come_together_with_the_thoughts_that_led_to
     assert body["thinking"] == {"type": "enabled", "budget_tokens": 16_000}
 
 
-def test_results_of_calls_go_back_in_one_turn_behind_the_calls_with_their_thoughts():
-    signed = {"type": "thinking", "thinking": "Hm.", "signature": "sig"}
+def test_tool_results_are_one_user_message_after_the_calls_and_their_reasoning():
+    signature = {"type": "thinking", "thinking": "Hm.", "signature": "sig"}
     model = claude()
     model.complete(
         whole(message({"type": "text", "text": "done"})),
-        messages=conversation({"anthropic": [signed]}),
+        messages=conversation({"anthropic": [signature]}),
         tools=[WEATHER],
     )
 
@@ -150,7 +152,7 @@ def test_results_of_calls_go_back_in_one_turn_behind_the_calls_with_their_though
         {
             "role": "assistant",
             "content": [
-                signed,
+                signature,
                 {"type": "text", "text": "Looking."},
                 {"type": "tool_use", "id": "c1", "name": "weather", "input": {"city": "Rome"}},
                 {"type": "tool_use", "id": "c2", "name": "weather", "input": {}},
@@ -167,7 +169,7 @@ def test_results_of_calls_go_back_in_one_turn_behind_the_calls_with_their_though
     ]
 
 
-def test_a_last_request_without_functions_still_declares_those_that_were_called():
+def test_request_without_tools_declares_the_tools_of_earlier_calls():
     model = claude()
     model.complete(whole(message({"type": "text", "text": "done"})), messages=conversation())
 
@@ -176,9 +178,9 @@ def test_a_last_request_without_functions_still_declares_those_that_were_called(
     assert body["tool_choice"] == {"type": "none"}
 
 
-def test_an_image_belongs_to_the_last_question():
+def test_image_is_sent_with_the_last_user_message():
     model = claude()
-    messages = [ASK[1], {"role": "assistant", "content": "A"}, {"role": "user", "content": "What is it?"}]
+    messages = [MESSAGES[1], {"role": "assistant", "content": "A"}, {"role": "user", "content": "What is it?"}]
     model.complete(whole(message({"type": "text", "text": "a dot"})), messages=messages, images=[PIXEL])
 
     source = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
@@ -192,41 +194,45 @@ def test_an_image_belongs_to_the_last_question():
     ("stop", "ending"),
     [("max_tokens", "limitation on context length."), ("model_context_window_exceeded", "context length.")],
 )
-def test_an_answer_that_was_cut_short_says_so(stop: str, ending: str):
-    deltas = claude().stream(said(begun(), text("Half"), ended(stop)))
+def test_truncated_answer_ends_with_a_notice(stop: str, ending: str):
+    deltas = claude().stream(event_stream(message_start(), text("Half"), message_end(stop)))
 
     *_, notice = without_usage(deltas)
     assert isinstance(notice, ContentDelta)
     assert notice.text.endswith(ending)
 
 
-def test_a_refusal_without_a_word_is_a_failure():
-    deltas = claude().stream(said(begun(), ended("refusal")))
+def test_refusal_without_text_is_an_error():
+    deltas = claude().stream(event_stream(message_start(), message_end("refusal")))
 
     assert [delta.code for delta in deltas if isinstance(delta, ErrorDelta)] == ["CONTENT_FILTERED"]
 
 
-def refused(status: int, kind: str, message: str, **headers: str) -> Play:
+def error_reply(status: int, kind: str, message: str, **headers: str) -> Reply:
     return whole({"type": "error", "error": {"type": kind, "message": message}}, status, **headers)
 
 
 @pytest.mark.parametrize(
     ("play", "code", "requests"),
     [
-        (refused(401, "authentication_error", f"invalid x-api-key {KEY}"), "AUTH_ERROR", 1),
-        (refused(400, "invalid_request_error", "max_tokens: too many"), "INVALID_REQUEST", 1),
-        (refused(404, "not_found_error", "model: claude-x"), "MODEL_ERROR", 1),
-        (refused(413, "request_too_large", "too large"), "INVALID_REQUEST", 1),
-        (refused(500, "api_error", "Internal"), "SERVER_ERROR", 2),
-        (refused(529, "overloaded_error", "Overloaded"), "SERVER_ERROR", 2),
+        (error_reply(401, "authentication_error", f"invalid x-api-key {KEY}"), "AUTH_ERROR", 1),
+        (error_reply(400, "invalid_request_error", "max_tokens: too many"), "INVALID_REQUEST", 1),
+        (error_reply(404, "not_found_error", "model: claude-x"), "MODEL_ERROR", 1),
+        (error_reply(413, "request_too_large", "too large"), "INVALID_REQUEST", 1),
+        (error_reply(500, "api_error", "Internal"), "SERVER_ERROR", 2),
+        (error_reply(529, "overloaded_error", "Overloaded"), "SERVER_ERROR", 2),
         (whole("<html>bad gateway</html>", 502, content_type="text/html"), "SERVER_ERROR", 2),
-        (said(begun(), {"type": "error", "error": {"type": "overloaded_error", "message": "busy"}}), "SERVER_ERROR", 2),
-        (said(begun()), "SERVER_ERROR", 2),
-        (said(begun(), then="break"), "CONNECTION_ERROR", 2),
+        (
+            event_stream(message_start(), {"type": "error", "error": {"type": "overloaded_error", "message": "busy"}}),
+            "SERVER_ERROR",
+            2,
+        ),
+        (event_stream(message_start()), "SERVER_ERROR", 2),
+        (event_stream(message_start(), then="break"), "CONNECTION_ERROR", 2),
         (streamed(b"data: {rubbish\n\n"), "SERVER_ERROR", 2),
     ],
 )
-def test_a_failure_is_told_by_its_kind_and_shows_no_key(play: Play, code: str, requests: int):
+def test_vendor_error_has_its_code_and_no_key(play: Reply, code: str, requests: int):
     model = claude()
     deltas = model.stream(play, retries=1)
 
@@ -237,10 +243,12 @@ def test_a_failure_is_told_by_its_kind_and_shows_no_key(play: Play, code: str, r
     assert len(model.server.requests) == requests
 
 
-def test_a_rate_limit_is_waited_for_as_long_as_the_vendor_asks():
+def test_rate_limited_request_is_retried_after_the_vendors_delay():
     model = claude()
     deltas = model.stream(
-        refused(429, "rate_limit_error", "slow down", retry_after="7"), said(begun(), text("hi"), ended()), retries=1
+        error_reply(429, "rate_limit_error", "slow down", retry_after="7"),
+        event_stream(message_start(), text("hi"), message_end()),
+        retries=1,
     )
 
     assert without_usage(deltas) == [ContentDelta("hi")]
@@ -250,29 +258,35 @@ def test_a_rate_limit_is_waited_for_as_long_as_the_vendor_asks():
 @pytest.mark.parametrize(
     ("play", "code"),
     [
-        (said(begun(), text("Half")), "SERVER_ERROR"),
-        (said(begun(), text("Half"), then="break"), "CONNECTION_ERROR"),
-        (said(begun(), text("Half"), {"type": "error", "error": {"type": "overloaded_error", "message": "x"}}),
-         "SERVER_ERROR"),
+        (event_stream(message_start(), text("Half")), "SERVER_ERROR"),
+        (event_stream(message_start(), text("Half"), then="break"), "CONNECTION_ERROR"),
+        (
+            event_stream(
+                message_start(),
+                text("Half"),
+                {"type": "error", "error": {"type": "overloaded_error", "message": "x"}},
+            ),
+            "SERVER_ERROR",
+        ),
     ],
-)  # fmt: skip
-def test_a_stream_that_breaks_off_keeps_what_was_said_and_is_not_begun_again(play: Play, code: str):
+)
+def test_broken_stream_keeps_its_text_and_is_not_restarted(play: Reply, code: str):
     model = claude()
-    spoken, error = without_usage(model.stream(play, retries=5))
+    delta, error = without_usage(model.stream(play, retries=5))
 
-    assert spoken == ContentDelta("Half")
+    assert delta == ContentDelta("Half")
     assert isinstance(error, ErrorDelta)
     assert error.code == code
     assert len(model.server.requests) == 1
 
 
 @pytest.mark.parametrize("body", ["[]", '"text"', '{"content": 3}', "null"])
-def test_a_reply_that_is_no_answer_is_a_failure(body: str):
+def test_malformed_reply_is_an_error(body: str):
     answer = claude().complete(whole(body))
 
     assert answer.error is not None
     assert answer.error.code == "MODEL_ERROR"
 
 
-def test_whoever_leaves_takes_the_vendors_work_along():
-    claude().leave_early(said(begun(), text("Hi"), then="hang"))
+def test_cancelled_stream_closes_the_connection_to_the_vendor():
+    claude().cancel_after_first_delta(event_stream(message_start(), text("Hi"), then="hang"))

@@ -1,4 +1,4 @@
-"""ExeSQL's session on a real PostgreSQL, attacked with nobody to judge the statements: what the session alone holds."""
+"""Attacks on ExeSQL's session on a real PostgreSQL, without the check of statements that precedes it."""
 
 import asyncio
 from collections.abc import Mapping
@@ -10,8 +10,8 @@ import pytest
 from psycopg import sql
 
 from canvas.errors import ToolError
+from providers.address_policy import Guard
 from providers.databases.databases import DatabaseServers
-from providers.http.address_policy import Guard
 from providers.interfaces import Rows
 
 READER, PASSWORD = "attacked_reader", "reader-p4ss"
@@ -19,7 +19,7 @@ READER, PASSWORD = "attacked_reader", "reader-p4ss"
 
 @pytest.fixture(scope="module", params=["owner", "reader"])
 def params(request: pytest.FixtureRequest, module_database_url: str) -> Mapping[str, Any]:
-    """A database with a table, asked by the one who owns it, and by one who may do all with the table but own it."""
+    """Return connection parameters of a database with a table, for its owner and for a user with all other rights."""
     url = urlsplit(module_database_url)
     owner = unquote(url.username or ""), unquote(url.password or "")
     with psycopg.connect(module_database_url.replace("+psycopg", "", 1), autocommit=True) as connection:
@@ -28,8 +28,8 @@ def params(request: pytest.FixtureRequest, module_database_url: str) -> Mapping[
         connection.execute("insert into kept values (1), (2), (3)")
         connection.execute("create sequence if not exists numbers")
         if connection.execute("select 1 from pg_roles where rolname = %s", (READER,)).fetchone() is None:
-            make = "create role {} login password {}"
-            connection.execute(sql.SQL(make).format(sql.Identifier(READER), sql.Literal(PASSWORD)))
+            create_role = "create role {} login password {}"
+            connection.execute(sql.SQL(create_role).format(sql.Identifier(READER), sql.Literal(PASSWORD)))
         connection.execute(f"grant all on kept to {READER}")
         connection.execute(f"grant all on sequence numbers to {READER}")
     username, password = owner if request.param == "owner" else (READER, PASSWORD)
@@ -44,16 +44,16 @@ def params(request: pytest.FixtureRequest, module_database_url: str) -> Mapping[
     }
 
 
-async def ask(params: Mapping[str, Any], *statements: str) -> list[Rows | str]:
-    """What each statement gives in one session: its rows, or the text of its error."""
-    told: list[Rows | str] = []
+async def execute_all(params: Mapping[str, Any], *statements: str) -> list[Rows | str]:
+    """Execute statements in one session; return the rows or the error text of each."""
+    results: list[Rows | str] = []
     async with DatabaseServers(Guard(allow_any=True)).connect(params) as session:
         for statement in statements:
             try:
-                told.append(await session.execute(statement, 10))
+                results.append(await session.execute(statement, 10))
             except ToolError as error:
-                told.append(error.message)
-    return told
+                results.append(error.message)
+    return results
 
 
 ATTACKS = {
@@ -64,8 +64,8 @@ ATTACKS = {
     "the transaction is ended, and then": ["COMMIT", "DELETE FROM kept"],
     "another one is begun": ["COMMIT; BEGIN READ WRITE; DELETE FROM kept; COMMIT"],
     "a chain": ["COMMIT AND CHAIN", "DELETE FROM kept"],
-    "the transaction is told to write": ["SET TRANSACTION READ WRITE", "DELETE FROM kept"],
-    "the session is told to write": [
+    "the transaction is set to read write": ["SET TRANSACTION READ WRITE", "DELETE FROM kept"],
+    "the session is set to read write": [
         "SET SESSION CHARACTERISTICS AS TRANSACTION READ WRITE", "SET default_transaction_read_only = off",
         "SELECT set_config('default_transaction_read_only', 'off', false)", "DELETE FROM kept",
     ],
@@ -99,24 +99,24 @@ ATTACKS = {
 
 @pytest.mark.parametrize("statements", ATTACKS.values(), ids=ATTACKS)
 def test_no_attack_changes_a_row(params: Mapping[str, Any], statements: list[str]):
-    asyncio.run(ask(params, *statements))
+    asyncio.run(execute_all(params, *statements))
 
-    [count] = asyncio.run(ask(params, "SELECT count(*) AS n FROM kept"))
+    [count] = asyncio.run(execute_all(params, "SELECT count(*) AS n FROM kept"))
     assert count == Rows(["n"], [(3,)])
 
 
-def test_no_sequence_moves(params: Mapping[str, Any]):
-    told = asyncio.run(ask(params, "SELECT nextval('numbers')", "SELECT setval('numbers', 99)"))
+def test_sequences_do_not_advance(params: Mapping[str, Any]):
+    results = asyncio.run(execute_all(params, "SELECT nextval('numbers')", "SELECT setval('numbers', 99)"))
 
-    assert all("read-only transaction" in str(each) for each in told)
+    assert all("read-only transaction" in str(each) for each in results)
 
 
-def test_who_may_nothing_beyond_the_database_gets_nothing_of_its_machine(params: Mapping[str, Any]):
+def test_unprivileged_role_cannot_read_files_or_run_programs_of_the_server(params: Mapping[str, Any]):
     if params["username"] != READER:
-        pytest.skip("whoever owns the server may read its files: only the judging of statements is before that")
+        pytest.skip("the owner of the server may read its files; only the check of statements prevents that")
 
-    told = asyncio.run(
-        ask(
+    results = asyncio.run(
+        execute_all(
             params,
             "SELECT pg_read_file('/etc/passwd')",
             "SELECT pg_ls_dir('/')",
@@ -127,19 +127,19 @@ def test_who_may_nothing_beyond_the_database_gets_nothing_of_its_machine(params:
         )
     )
 
-    assert all(isinstance(each, str) or each.rows in ([], [(None,)]) for each in told), told
+    assert all(isinstance(each, str) or each.rows in ([], [(None,)]) for each in results), results
 
 
-def test_a_statement_that_takes_the_limit_away_is_still_limited(params: Mapping[str, Any]):
-    hurried = {**params, "timeout": 0.3}
+def test_statement_timeout_holds_after_the_session_removes_it(params: Mapping[str, Any]):
+    short_timeout = {**params, "timeout": 0.3}
 
-    told = asyncio.run(
-        ask(
-            hurried,
+    results = asyncio.run(
+        execute_all(
+            short_timeout,
             "SET statement_timeout = 0",
             "SELECT set_config('statement_timeout', '0', false)",
             "SELECT pg_sleep(60)",
         )
     )
 
-    assert told[-1] == "canceling statement due to statement timeout"
+    assert results[-1] == "canceling statement due to statement timeout"

@@ -1,4 +1,4 @@
-"""Vectors and ranks from a vendor that speaks the wire."""
+"""Embedders and rerankers over HTTP, against a local server with scripted replies."""
 
 import asyncio
 import json
@@ -22,20 +22,20 @@ from providers.models.embeddings.factory import (
 from providers.models.transport.clients import close_connections
 from providers.models.vendors.accounts import AccountModel, VendorAccount
 from providers.models.wires.openai_sdk import RequestLimits
-from tests.vendor_server import Play, VendorServer, streamed, vendor_server, whole
+from tests.vendor_server import Reply, VendorServer, streamed, vendor_server, whole
 
 T = TypeVar("T")
 KEY = "sk-a-very-secret-key"
 FACTORY = "OpenAI-API-Compatible"
 
 
-def vectors(*numbers: float, tokens: int | None = None) -> Play:
+def vectors(*numbers: float, tokens: int | None = None) -> Reply:
     data = [{"object": "embedding", "index": index, "embedding": [x, 1.0]} for index, x in enumerate(numbers)]
     usage = {"usage": {"prompt_tokens": tokens, "total_tokens": tokens}} if tokens else {}
     return whole({"object": "list", "data": data, "model": "m", **usage})
 
 
-def ranks(*scores: float) -> Play:
+def ranks(*scores: float) -> Reply:
     best_first = sorted(range(len(scores)), key=lambda index: -scores[index])
     return whole({"results": [{"index": index, "relevance_score": scores[index]} for index in best_first]})
 
@@ -52,31 +52,31 @@ class Waits(list[float]):
 
 
 def with_embedder(
-    plays: list[Play], use: Callable[[Embedder], Awaitable[T]], waits: Waits | None = None, **of_account: Any
+    plays: list[Reply], use: Callable[[Embedder], Awaitable[T]], waits: Waits | None = None, **account_fields: Any
 ) -> tuple[T, VendorServer]:
-    async def used() -> tuple[T, VendorServer]:
+    async def send() -> tuple[T, VendorServer]:
         async with vendor_server(*plays) as server:
-            given = account(server, EMBEDDING, **of_account)
-            spec = resolve(f"m@{given.factory}", [given], kind=EMBEDDING)
-            pace = RetryPolicy(waits if waits is not None else Waits(), lambda: 1.0, retries=1)
+            vendor_account = account(server, EMBEDDING, **account_fields)
+            spec = resolve(f"m@{vendor_account.factory}", [vendor_account], kind=EMBEDDING)
+            retry_policy = RetryPolicy(waits if waits is not None else Waits(), lambda: 1.0, retries=1)
             try:
-                return await use(open_embedder(spec, RequestLimits(), pace)), server
+                return await use(open_embedder(spec, RequestLimits(), retry_policy)), server
             finally:
                 await close_connections()
 
-    return asyncio.run(used())
+    return asyncio.run(send())
 
 
-def embed(plays: list[Play], *texts: str, **named: Any) -> tuple[EmbeddingResult, VendorServer]:
-    return with_embedder(plays, lambda embedder: embedder.embed(texts), **named)
+def embed(plays: list[Reply], *texts: str, **account_fields: Any) -> tuple[EmbeddingResult, VendorServer]:
+    return with_embedder(plays, lambda embedder: embedder.embed(texts), **account_fields)
 
 
-def rank(plays: list[Play], *texts: str, **named: Any) -> tuple[Any, VendorServer]:
-    async def used() -> tuple[Any, VendorServer]:
+def rank(plays: list[Reply], *texts: str, **account_fields: Any) -> tuple[Any, VendorServer]:
+    async def send() -> tuple[Any, VendorServer]:
         async with vendor_server(*plays) as server:
-            given = account(server, RERANK, **named)
+            vendor_account = account(server, RERANK, **account_fields)
             reranker: Reranker = open_reranker(
-                resolve(f"m@{given.factory}", [given], kind=RERANK),
+                resolve(f"m@{vendor_account.factory}", [vendor_account], kind=RERANK),
                 RequestLimits(),
                 RetryPolicy(Waits(), lambda: 1.0, retries=1),
             )
@@ -85,30 +85,30 @@ def rank(plays: list[Play], *texts: str, **named: Any) -> tuple[Any, VendorServe
             finally:
                 await close_connections()
 
-    return asyncio.run(used())
+    return asyncio.run(send())
 
 
 def test_texts_become_vectors_over_the_wire():
-    embedded, server = embed([vectors(1.0, 2.0, tokens=7)], "a", "b")
+    result, server = embed([vectors(1.0, 2.0, tokens=7)], "a", "b")
 
-    (asked,) = server.requests
-    assert (asked.method, asked.target) == ("POST", "/v1/embeddings")
-    assert asked.headers["authorization"] == f"Bearer {KEY}"
-    assert asked.json == {"model": "m", "input": ["a", "b"]}
-    assert (embedded.vectors, embedded.tokens) == ([[1.0, 1.0], [2.0, 1.0]], 7)
+    (request,) = server.requests
+    assert (request.method, request.target) == ("POST", "/v1/embeddings")
+    assert request.headers["authorization"] == f"Bearer {KEY}"
+    assert request.json == {"model": "m", "input": ["a", "b"]}
+    assert (result.vectors, result.tokens) == ([[1.0, 1.0], [2.0, 1.0]], 7)
 
 
-def test_many_texts_go_in_batches_of_the_vendors_size_and_stay_in_order():
+def test_many_texts_are_sent_in_batches_and_their_vectors_keep_the_order():
     plays = [vectors(1.0, 2.0, tokens=2), vectors(3.0, 4.0, tokens=2), vectors(5.0, tokens=1)]
-    embedded, server = embed(plays, *"abcde", extra={"embedding_batch": 2, "embedding_fields": {"dimensions": 2}})
+    result, server = embed(plays, *"abcde", extra={"embedding_batch": 2, "embedding_fields": {"dimensions": 2}})
 
     assert [body["input"] for body in server.bodies] == [["a", "b"], ["c", "d"], ["e"]]
     assert {body["dimensions"] for body in server.bodies} == {2}
-    assert [vector[0] for vector in embedded.vectors] == [1.0, 2.0, 3.0, 4.0, 5.0]
-    assert embedded.tokens == 5
+    assert [vector[0] for vector in result.vectors] == [1.0, 2.0, 3.0, 4.0, 5.0]
+    assert result.tokens == 5
 
 
-def test_a_text_is_cut_to_what_the_model_reads_and_an_empty_one_is_sent_as_a_blank():
+def test_long_text_is_truncated_to_the_context_and_empty_text_is_sent_as_a_space():
     _, server = embed([vectors(1.0, 2.0)], "word " * 100, "", context_tokens=10)
 
     long, blank = server.bodies[0]["input"]
@@ -116,36 +116,36 @@ def test_a_text_is_cut_to_what_the_model_reads_and_an_empty_one_is_sent_as_a_bla
     assert blank == " "
 
 
-def test_nothing_is_asked_about_no_text():
-    embedded, server = embed([vectors(1.0)])
+def test_no_request_is_sent_without_texts():
+    result, server = embed([vectors(1.0)])
 
-    assert (embedded, server.requests) == (EmbeddingResult([], 0), [])
+    assert (result, server.requests) == (EmbeddingResult([], 0), [])
 
 
-def test_azure_is_asked_at_the_deployments_place_with_its_version():
+def test_azure_request_has_the_deployment_and_the_api_version():
     key = json.dumps({"api_key": KEY, "api_version": "2024-06-01"})
 
-    async def used() -> VendorServer:
+    async def send() -> VendorServer:
         async with vendor_server(vectors(1.0)) as server:
             models = {"m": AccountModel(kinds=frozenset({EMBEDDING}))}
-            given = VendorAccount("Azure-OpenAI", base_url=server.url, api_key=key, models=models)
-            await open_embedder(resolve("m@Azure-OpenAI", [given], kind=EMBEDDING)).embed(["a"])
+            vendor_account = VendorAccount("Azure-OpenAI", base_url=server.url, api_key=key, models=models)
+            await open_embedder(resolve("m@Azure-OpenAI", [vendor_account], kind=EMBEDDING)).embed(["a"])
             await close_connections()
             return server
 
-    (asked,) = asyncio.run(used()).requests
+    (request,) = asyncio.run(send()).requests
 
-    assert asked.target == "/openai/deployments/m/embeddings?api-version=2024-06-01"
-    assert asked.headers["api-key"] == KEY
+    assert request.target == "/openai/deployments/m/embeddings?api-version=2024-06-01"
+    assert request.headers["api-key"] == KEY
 
 
-def test_a_rate_limit_that_passes_is_waited_for_and_not_noticed():
+def test_rate_limited_request_is_retried_after_the_vendors_delay():
     waits = Waits()
-    embedded, server = embed(
+    result, server = embed(
         [whole({"error": {"message": "slow"}}, 429, retry_after="7"), vectors(1.0)], "a", waits=waits
     )
 
-    assert (len(embedded.vectors), len(server.requests), waits) == (1, 2, [7.0])
+    assert (len(result.vectors), len(server.requests), waits) == (1, 2, [7.0])
 
 
 @pytest.mark.parametrize(
@@ -161,13 +161,13 @@ def test_a_rate_limit_that_passes_is_waited_for_and_not_noticed():
         ([vectors(1.0, 2.0)], "MODEL_ERROR", False, 1),
     ],
 )
-def test_a_failure_is_told_by_its_kind_and_shows_no_key(plays: list[Play], kind: str, retryable: bool, requests: int):
-    async def noted(embedder: Embedder) -> ModelError:
+def test_vendor_error_has_its_code_and_no_key(plays: list[Reply], kind: str, retryable: bool, requests: int):
+    async def expect_error(embedder: Embedder) -> ModelError:
         with pytest.raises(ModelError) as failed:
             await embedder.embed(["a"])
         return failed.value
 
-    error, server = with_embedder(plays, noted)
+    error, server = with_embedder(plays, expect_error)
 
     assert error.details["kind"] == kind
     assert error.message.startswith(f"Model m@{FACTORY}: {kind} - ")
@@ -186,9 +186,9 @@ def test_vectors_that_change_their_length_between_batches_are_refused():
 def test_texts_are_ranked_over_the_wire():
     scores, server = rank([ranks(-3.0, 5.0, 1.0)], "a", "b", "c")
 
-    (asked,) = server.requests
-    assert asked.target == "/v1/rerank"
-    assert asked.json == {"model": "m", "query": "question", "documents": ["a", "b", "c"], "top_n": 3}
+    (request,) = server.requests
+    assert request.target == "/v1/rerank"
+    assert request.json == {"model": "m", "query": "question", "documents": ["a", "b", "c"], "top_n": 3}
     assert scores == [0.0, 1.0, 0.5]
 
 
@@ -199,7 +199,7 @@ def test_scores_of_several_batches_are_scaled_together():
     assert scores == [0.0, 1.0, 0.5]
 
 
-def test_a_reranker_of_another_wire_is_asked_in_its_words():
+def test_huggingface_reranker_receives_its_own_fields():
     answer = whole([{"index": 1, "score": 0.75}, {"index": 0, "score": 0.25}])
     scores, server = rank([answer], "a", "b", factory="HuggingFace")
 

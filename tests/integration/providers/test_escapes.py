@@ -1,7 +1,7 @@
-"""Programs that mean harm, in the local sandbox: each is stopped, or does nobody any.
+"""Malicious programs in the local sandbox: none reads, changes or reaches anything outside of it.
 
-A program returns what it got hold of; `None` or an error is what it should get. What the kernel of a machine cannot
-take from a program is left out there, with the reason.
+A program returns what it could read; it should get `None` or an error. The tests are skipped on a machine whose kernel
+cannot isolate programs.
 """
 
 import asyncio
@@ -22,18 +22,20 @@ from providers.interfaces import Program, ProgramResult
 from providers.sandboxes.local import LocalSandbox, ProgramLimits
 
 AS_ROOT = os.geteuid() == 0
-PATIENCE = 20.0
+DEADLINE_S = 20.0
 SECRET = "s3cret-of-the-worker"
-LIMITS = ProgramLimits(seconds=PATIENCE, output=100_000, result=100_000, disk=20_000_000, files=300, memory=300_000_000)
+LIMITS = ProgramLimits(
+    seconds=DEADLINE_S, output=100_000, result=100_000, disk=20_000_000, files=300, memory=300_000_000
+)
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="there is no Node.js here")
 
 
 @pytest.fixture(scope="module", autouse=True)
-def walls() -> None:
-    """Nothing below holds where the kernel builds no walls."""
+def require_isolation() -> None:
+    """Skip the module if the kernel cannot isolate programs."""
     result = asyncio.run(LocalSandbox(must_isolate=True, allow_root=AS_ROOT).run(program("def main(): return 1")))
     if not result.has_value:
-        pytest.skip(f"no walls here: {result.stderr.strip()}")
+        pytest.skip(f"no isolation here: {result.stderr.strip()}")
 
 
 @pytest.fixture
@@ -48,16 +50,16 @@ def listener() -> Iterator[socket.socket]:
         yield listener
 
 
-def program(script: str, language: str = "python", timeout: float = PATIENCE, **arguments: Any) -> Program:
+def program(script: str, language: str = "python", timeout: float = DEADLINE_S, **arguments: Any) -> Program:
     return Program(language, script, arguments, timeout, "key")
 
 
-def run(given: LocalSandbox, script: str, language: str = "python", **more: Any) -> ProgramResult:
-    return asyncio.run(given.run(program(script, language, **more)))
+def run(target: LocalSandbox, script: str, language: str = "python", **more: Any) -> ProgramResult:
+    return asyncio.run(target.run(program(script, language, **more)))
 
 
-def trying(bodies: Mapping[str, str], parameters: str) -> str:
-    """A program that tries one thing after the other, and returns what each gave: nothing, where it raised an error."""
+def make_attempts(bodies: Mapping[str, str], parameters: str) -> str:
+    """Return a program that runs each body and returns its result, or `None` if the body raised an error."""
     functions = "".join(
         f"def try{number}({parameters}):\n    {body}\n\n" for number, body in enumerate(bodies.values())
     )
@@ -105,10 +107,12 @@ READS = {
 }
 
 
-def test_a_program_reads_nothing_that_is_not_its_own(sandbox: LocalSandbox):
+def test_program_cannot_read_files_outside_its_sandbox(sandbox: LocalSandbox):
     project = str(Path(__file__).resolve().parents[3])
 
-    result = run(sandbox, trying(READS, "parent, secret, project"), parent=os.getpid(), secret=SECRET, project=project)
+    result = run(
+        sandbox, make_attempts(READS, "parent, secret, project"), parent=os.getpid(), secret=SECRET, project=project
+    )
 
     assert result.value == dict.fromkeys(READS), result.stderr
 
@@ -152,10 +156,10 @@ CHANGES = {
 }
 
 
-def test_a_program_changes_nothing_that_is_not_its_own(sandbox: LocalSandbox):
+def test_program_cannot_change_the_system(sandbox: LocalSandbox):
     bodies = {name: f"{body}\n    return 'changed'" for name, body in CHANGES.items()}
 
-    result = run(sandbox, trying(bodies, ""))
+    result = run(sandbox, make_attempts(bodies, ""))
 
     assert result.value == dict.fromkeys(CHANGES), result.stderr
 
@@ -164,12 +168,12 @@ SIGNALS = {
     "its parent": "os.kill(os.getppid(), 9)",
     "the worker by its number": "os.kill(parent, 9)",
     "the worker's group": "os.killpg(group, 9)",
-    "everybody but itself": "os.kill(-1, 9)",
+    "all processes but itself": "os.kill(-1, 9)",
 }
 
 
 @pytest.mark.parametrize("body", SIGNALS.values(), ids=SIGNALS)
-def test_a_signal_reaches_nobody_outside(sandbox: LocalSandbox, body: str):
+def test_program_cannot_signal_processes_outside_its_sandbox(sandbox: LocalSandbox, body: str):
     script = f"import os\ndef main(parent, group):\n    try: {body}\n    except OSError: pass\n    return 'alive'"
 
     assert run(sandbox, script, parent=os.getpid(), group=os.getpgid(0)).value == "alive"
@@ -188,15 +192,15 @@ CALLS = {
 }
 
 
-def test_a_program_calls_nobody(sandbox: LocalSandbox, listener: socket.socket):
+def test_program_cannot_open_network_connections(sandbox: LocalSandbox, listener: socket.socket):
     bodies = {name: f"import socket\n    {body}\n    return 'called'" for name, body in CALLS.items()}
 
-    result = run(sandbox, trying(bodies, "port"), port=listener.getsockname()[1])
+    result = run(sandbox, make_attempts(bodies, "port"), port=listener.getsockname()[1])
 
     assert result.value == dict.fromkeys(CALLS), result.stderr
 
 
-def test_no_abstract_socket_leads_out(sandbox: LocalSandbox):
+def test_abstract_unix_socket_of_the_host_is_unreachable(sandbox: LocalSandbox):
     name = f"\0easel-{os.getpid()}"
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(name)
@@ -248,17 +252,17 @@ BOMBS = {
 }
 
 
-@pytest.mark.parametrize(("script", "told"), BOMBS.values(), ids=BOMBS)
-def test_a_bomb_harms_nobody_but_itself(sandbox: LocalSandbox, script: str, told: str):
+@pytest.mark.parametrize(("script", "error"), BOMBS.values(), ids=BOMBS)
+def test_resource_bomb_is_stopped_by_its_limit(sandbox: LocalSandbox, script: str, error: str):
     try:
         text = run(sandbox, script).stderr
-    except ToolError as error:
-        text = error.message
+    except ToolError as failure:
+        text = failure.message
 
-    assert told in text
+    assert error in text
 
 
-def test_a_fork_bomb_ends_with_its_program(sandbox: LocalSandbox, tmp_path: Path):
+def test_fork_bomb_is_killed_when_its_program_times_out(sandbox: LocalSandbox, tmp_path: Path):
     script = (
         "import os, time\n"
         "def main():\n"
@@ -270,15 +274,15 @@ def test_a_fork_bomb_ends_with_its_program(sandbox: LocalSandbox, tmp_path: Path
     with pytest.raises(ToolError, match="timed out"):
         run(sandbox, script, timeout=1.5)
 
-    assert nobody_is_left_in(tmp_path)
+    assert no_process_is_left_in(tmp_path)
 
 
-HIDING = {
+HIDDEN_PROCESSES = {
     "a double fork": (
         "if os.fork() == 0:\n        os.setsid()\n        if os.fork() == 0: time.sleep(600)\n        os._exit(0)"
     ),
     "a session of its own": "if os.fork() == 0:\n        os.setsid()\n        time.sleep(600)",
-    "deaf to signals": (
+    "ignoring signals": (
         "if os.fork() == 0:\n"
         "        for number in range(1, 32):\n"
         "            try: signal.signal(number, signal.SIG_IGN)\n"
@@ -290,15 +294,15 @@ HIDING = {
 }
 
 
-@pytest.mark.parametrize("body", HIDING.values(), ids=HIDING)
-def test_what_hides_ends_with_its_program(sandbox: LocalSandbox, tmp_path: Path, body: str):
+@pytest.mark.parametrize("body", HIDDEN_PROCESSES.values(), ids=HIDDEN_PROCESSES)
+def test_hidden_child_processes_end_with_their_program(sandbox: LocalSandbox, tmp_path: Path, body: str):
     result = run(sandbox, f"import os, signal, time\ndef main():\n    {body}\n    return 1")
 
     assert result.value == 1
-    assert nobody_is_left_in(tmp_path)
+    assert no_process_is_left_in(tmp_path)
 
 
-SILENT = {
+ENDLESS_PROGRAMS = {
     "sleeping": "import time\ndef main(): time.sleep(600)",
     "after its output is closed": "import os, time\ndef main():\n    os.close(1); os.close(2)\n    time.sleep(600)",
     "stopped": "import os, signal\ndef main(): os.kill(os.getpid(), signal.SIGSTOP)",
@@ -308,12 +312,12 @@ SILENT = {
 }
 
 
-@pytest.mark.parametrize("script", SILENT.values(), ids=SILENT)
-def test_a_program_without_an_end_has_one(sandbox: LocalSandbox, tmp_path: Path, script: str):
+@pytest.mark.parametrize("script", ENDLESS_PROGRAMS.values(), ids=ENDLESS_PROGRAMS)
+def test_program_that_does_not_end_times_out(sandbox: LocalSandbox, tmp_path: Path, script: str):
     with pytest.raises(ToolError, match=r"^Execution timed out after 1 seconds$"):
         run(sandbox, script, timeout=1)
 
-    assert nobody_is_left_in(tmp_path)
+    assert no_process_is_left_in(tmp_path)
 
 
 FORGERIES = {
@@ -331,11 +335,11 @@ FORGERIES = {
 
 
 @pytest.mark.parametrize("body", FORGERIES.values(), ids=FORGERIES)
-def test_nothing_that_is_said_passes_for_the_result(sandbox: LocalSandbox, body: str):
+def test_printed_result_marker_is_not_read_as_the_result(sandbox: LocalSandbox, body: str):
     assert run(sandbox, f"def main():\n    {body}\n    return 'honest'").value == "honest"
 
 
-def test_files_lead_nowhere_else(sandbox: LocalSandbox, tmp_path: Path):
+def test_links_and_special_files_in_artifacts_are_skipped(sandbox: LocalSandbox, tmp_path: Path):
     script = (
         "import os\n"
         "def main():\n"
@@ -356,7 +360,7 @@ def test_files_lead_nowhere_else(sandbox: LocalSandbox, tmp_path: Path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_becomes_a_link_gives_nothing(sandbox: LocalSandbox):
+def test_artifacts_folder_replaced_by_a_link_returns_no_files(sandbox: LocalSandbox):
     script = "import os\ndef main():\n    os.rmdir('artifacts'); os.symlink('/etc', 'artifacts')"
 
     result = run(sandbox, script)
@@ -364,7 +368,7 @@ def test_a_folder_that_becomes_a_link_gives_nothing(sandbox: LocalSandbox):
     assert (result.has_value, result.files, result.skipped) == (True, [], [])
 
 
-def test_huge_arguments_arrive_as_they_are(sandbox: LocalSandbox):
+def test_huge_arguments_are_passed_unchanged(sandbox: LocalSandbox):
     value = {"text": "é\x00\"'\\\n" * 300_000, "deep": [[[[1]]]]}
 
     result = run(sandbox, "def main(value): return [len(value['text']), value['deep']]", value=value)
@@ -372,7 +376,7 @@ def test_huge_arguments_arrive_as_they_are(sandbox: LocalSandbox):
     assert result.value == [len(value["text"]), [[[[1]]]]]
 
 
-def test_a_result_that_harms_its_reader_is_told_as_an_error(sandbox: LocalSandbox):
+def test_deeply_nested_result_is_an_error(sandbox: LocalSandbox):
     script = (
         "import sys\n"
         "around = sys.modules['__main__']\n"
@@ -412,20 +416,20 @@ JAVASCRIPT = {
 
 @needs_node
 @pytest.mark.parametrize(("body", "value"), JAVASCRIPT.values(), ids=JAVASCRIPT)
-def test_javascript_gets_no_further(sandbox: LocalSandbox, listener: socket.socket, body: str, value: Any):
+def test_javascript_cannot_escape_the_sandbox(sandbox: LocalSandbox, listener: socket.socket, body: str, value: Any):
     port = listener.getsockname()[1]
 
     result = run(
         sandbox, f"async function main({{parent, port}}) {{ {body} }}", "nodejs", parent=os.getpid(), port=port
     )
 
-    assert result.value in (value, "got")  # the binding is there, and leads to the same walls
+    assert result.value in (value, "got")  # the binding exists, and is isolated in the same way
     assert threading.main_thread().is_alive()
 
 
 @needs_node
 @pytest.mark.parametrize(
-    ("script", "told"),
+    ("script", "error"),
     [
         ("function main() { const a = []; for (;;) a.push(new Array(1e6).fill(1.5)) }", "out of memory"),
         ("function main() { for (;;) require('fs').writeSync(1, 'x'.repeat(9999)) }", "output exceeded"),
@@ -438,20 +442,20 @@ def test_javascript_gets_no_further(sandbox: LocalSandbox, listener: socket.sock
         ("function main() { for (;;); }", "timed out"),
     ],
 )
-def test_a_bomb_of_javascript_harms_nobody_but_itself(sandbox: LocalSandbox, script: str, told: str):
+def test_javascript_resource_bomb_is_stopped_by_its_limit(sandbox: LocalSandbox, script: str, error: str):
     try:
-        text = run(sandbox, script, "nodejs", timeout=1.5 if told == "timed out" else PATIENCE).stderr
-    except ToolError as error:
-        text = error.message
+        text = run(sandbox, script, "nodejs", timeout=1.5 if error == "timed out" else DEADLINE_S).stderr
+    except ToolError as failure:
+        text = failure.message
 
-    assert told in text
+    assert error in text
 
 
-def nobody_is_left_in(place: Path) -> bool:
-    """Whether no process works in a folder below, within a deadline."""
-    deadline = time.monotonic() + PATIENCE
+def no_process_is_left_in(folder: Path) -> bool:
+    """Return whether every process in a folder below ends within the deadline."""
+    deadline = time.monotonic() + DEADLINE_S
     while time.monotonic() < deadline:
-        if not any(str(place) in folder for folder in working_folders()):
+        if not any(str(folder) in working_folder for working_folder in working_folders()):
             return True
         time.sleep(0.02)
     return False

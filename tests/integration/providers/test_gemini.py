@@ -1,4 +1,4 @@
-"""Gemini's own API, as the vendor's documentation shows it on the wire."""
+"""Chat models over Gemini's own API, with replies as in the vendor's documentation."""
 
 from typing import Any
 
@@ -13,15 +13,15 @@ from providers.models.types.chat import (
     Usage,
     UsageDelta,
 )
-from tests.integration.providers.asked import ASK, PIXEL, WEATHER, Asked, conversation, without_usage
-from tests.vendor_server import Play, events, streamed, whole
+from tests.integration.providers.asked import MESSAGES, PIXEL, WEATHER, ScriptedVendor, conversation, without_usage
+from tests.vendor_server import Reply, events, streamed, whole
 
 KEY = "AIza-a-long-secret"
 FIGURES = {"promptTokenCount": 4, "candidatesTokenCount": 3, "thoughtsTokenCount": 2, "totalTokenCount": 9}
 
 
-def gemini(model: str = "gemini-2.5-flash", **extra: Any) -> Asked:
-    return Asked("Gemini", model, KEY, extra=extra)
+def gemini(model: str = "gemini-2.5-flash", **extra: Any) -> ScriptedVendor:
+    return ScriptedVendor("Gemini", model, KEY, extra=extra)
 
 
 def chunk(*parts: dict[str, Any], finish: str | None = None, **more: Any) -> dict[str, Any]:
@@ -34,18 +34,18 @@ def test_an_answer_is_streamed_with_its_usage_at_the_end():
     last = chunk({"text": "lo"}, finish="STOP", usageMetadata=FIGURES)
     deltas = model.stream(events(chunk({"text": "Hel"}, usageMetadata={"promptTokenCount": 4}), last))
 
-    (asked,) = model.server.requests
+    (request,) = model.server.requests
     assert deltas == [ContentDelta("Hel"), ContentDelta("lo"), UsageDelta(Usage(4, 5, 9, calls=1))]
-    assert asked.target == "/v1beta/models/gemini-2.5-flash:streamGenerateContent?alt=sse"
-    assert asked.headers["x-goog-api-key"] == KEY
-    assert KEY not in asked.target
-    assert asked.json == {
+    assert request.target == "/v1beta/models/gemini-2.5-flash:streamGenerateContent?alt=sse"
+    assert request.headers["x-goog-api-key"] == KEY
+    assert KEY not in request.target
+    assert request.json == {
         "contents": [{"role": "user", "parts": [{"text": "Q"}]}],
         "systemInstruction": {"parts": [{"text": "S"}]},
     }
 
 
-def test_a_whole_answer_keeps_its_thoughts_apart():
+def test_complete_answer_separates_reasoning_from_text():
     model = gemini()
     answer = model.complete(
         whole(chunk({"text": "Hm.", "thought": True}, {"text": "hi"}, finish="STOP")), params={"thinking": "enabled"}
@@ -57,14 +57,14 @@ def test_a_whole_answer_keeps_its_thoughts_apart():
 
 
 @pytest.mark.parametrize("body", [chunk(), {}, [], None, "text"])
-def test_a_whole_reply_without_an_answer_is_a_failure(body: Any):
+def test_complete_reply_without_an_answer_is_an_error(body: Any):
     answer = gemini().complete(whole(body))
 
     assert answer.error is not None
     assert answer.error.code in ("SERVER_ERROR", "MODEL_ERROR")
 
 
-def test_a_whole_answer_need_not_say_that_it_ended():
+def test_complete_answer_without_a_finish_reason_is_accepted():
     assert gemini().complete(whole(chunk({"text": "hi"}))).text == "hi"
 
 
@@ -77,14 +77,14 @@ def test_a_whole_answer_need_not_say_that_it_ended():
         ("gemini-2.0-flash", None),
     ],
 )
-def test_a_model_is_told_not_to_think_as_far_as_it_can_be(name: str, config: dict[str, Any] | None):
+def test_disabled_thinking_is_sent_as_the_model_supports_it(name: str, config: dict[str, Any] | None):
     model = gemini(name)
     model.complete(whole(chunk({"text": "hi"}, finish="STOP")), params={"thinking": "disabled"})
 
     assert model.server.bodies[0].get("generationConfig", {}).get("thinkingConfig") == config
 
 
-def test_generation_parameters_are_said_in_the_vendors_words():
+def test_generation_parameters_have_the_vendors_names():
     model = gemini()
     params: dict[str, Any] = {
         "temperature": 0.5,
@@ -107,7 +107,7 @@ def test_generation_parameters_are_said_in_the_vendors_words():
     }
 
 
-def test_calls_that_run_side_by_side_come_together_with_their_signature():
+def test_parallel_tool_calls_arrive_together_with_their_signature():
     model = gemini()
     first = {"functionCall": {"name": "weather", "args": {"city": "Rome"}}, "thoughtSignature": "sig"}
     second = {"functionCall": {"name": "weather", "args": {"city": "Köln"}, "id": "f2"}}
@@ -125,7 +125,7 @@ def test_calls_that_run_side_by_side_come_together_with_their_signature():
     assert model.server.bodies[0]["toolConfig"] == {"functionCallingConfig": {"mode": "AUTO"}}
 
 
-def test_results_of_calls_go_back_in_one_turn_behind_the_signed_calls():
+def test_tool_results_are_one_user_message_after_the_signed_calls():
     model = gemini()
     model.complete(
         whole(chunk({"text": "done"}, finish="STOP")),
@@ -166,7 +166,7 @@ def test_results_of_calls_go_back_in_one_turn_behind_the_signed_calls():
         ({"type": "object", "properties": {"a": True}}, "parametersJsonSchema"),
     ],
 )
-def test_a_schema_that_says_more_than_geminis_own_kind_is_given_as_a_json_schema(schema: dict[str, Any], kind: str):
+def test_schema_beyond_geminis_own_format_is_sent_as_a_json_schema(schema: dict[str, Any], kind: str):
     model = gemini()
     tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
     model.complete(whole(chunk({"text": "hi"}, finish="STOP")), tools=[tool])
@@ -175,9 +175,9 @@ def test_a_schema_that_says_more_than_geminis_own_kind_is_given_as_a_json_schema
     assert declared == {"name": "f", kind: schema}
 
 
-def test_an_image_belongs_to_the_last_question():
+def test_image_is_sent_with_the_last_user_message():
     model = gemini()
-    model.complete(whole(chunk({"text": "a dot"}, finish="STOP")), messages=ASK, images=[PIXEL])
+    model.complete(whole(chunk({"text": "a dot"}, finish="STOP")), messages=MESSAGES, images=[PIXEL])
 
     assert model.server.bodies[0]["contents"][-1]["parts"] == [
         {"text": "Q"},
@@ -185,15 +185,15 @@ def test_an_image_belongs_to_the_last_question():
     ]
 
 
-def test_an_answer_that_was_cut_short_says_so():
+def test_truncated_answer_ends_with_a_notice():
     *_, notice = without_usage(gemini().stream(events(chunk({"text": "Half"}, finish="MAX_TOKENS"))))
 
     assert isinstance(notice, ContentDelta)
     assert notice.text.endswith("limitation on context length.")
 
 
-def refused(status: int, word: str, message: str, *details: Any) -> Play:
-    error = {"code": status, "message": message, "status": word}
+def error_reply(status: int, status_name: str, message: str, *details: Any) -> Reply:
+    error = {"code": status, "message": message, "status": status_name}
     return whole({"error": error | ({"details": list(details)} if details else {})}, status)
 
 
@@ -203,11 +203,11 @@ BAD_KEY = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "API_K
 @pytest.mark.parametrize(
     ("play", "code", "requests"),
     [
-        (refused(400, "INVALID_ARGUMENT", "API key not valid.", BAD_KEY), "AUTH_ERROR", 1),
-        (refused(403, "PERMISSION_DENIED", f"not {KEY}"), "AUTH_ERROR", 1),
-        (refused(400, "INVALID_ARGUMENT", "bad schema"), "INVALID_REQUEST", 1),
-        (refused(404, "NOT_FOUND", "models/x is not found"), "MODEL_ERROR", 1),
-        (refused(503, "UNAVAILABLE", "overloaded"), "SERVER_ERROR", 2),
+        (error_reply(400, "INVALID_ARGUMENT", "API key not valid.", BAD_KEY), "AUTH_ERROR", 1),
+        (error_reply(403, "PERMISSION_DENIED", f"not {KEY}"), "AUTH_ERROR", 1),
+        (error_reply(400, "INVALID_ARGUMENT", "bad schema"), "INVALID_REQUEST", 1),
+        (error_reply(404, "NOT_FOUND", "models/x is not found"), "MODEL_ERROR", 1),
+        (error_reply(503, "UNAVAILABLE", "overloaded"), "SERVER_ERROR", 2),
         (whole([{"error": {"code": 500, "message": "x", "status": "INTERNAL"}}], 500), "SERVER_ERROR", 2),
         (events({"error": {"code": 429, "message": "slow", "status": "RESOURCE_EXHAUSTED"}}), "RATE_LIMIT_EXCEEDED", 2),
         (events({"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}}), "CONTENT_FILTERED", 1),
@@ -219,7 +219,7 @@ BAD_KEY = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "API_K
         (streamed(then="break"), "CONNECTION_ERROR", 2),
     ],
 )
-def test_a_failure_is_told_by_its_kind_and_shows_no_key(play: Play, code: str, requests: int):
+def test_vendor_error_has_its_code_and_no_key(play: Reply, code: str, requests: int):
     model = gemini()
     (error,) = without_usage(model.stream(play, retries=1))
 
@@ -229,11 +229,11 @@ def test_a_failure_is_told_by_its_kind_and_shows_no_key(play: Play, code: str, r
     assert len(model.server.requests) == requests
 
 
-def test_a_rate_limit_is_waited_for_as_long_as_the_error_says():
+def test_rate_limited_request_is_retried_after_the_delay_in_the_error():
     info = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "7.5s"}
     model = gemini()
     deltas = model.stream(
-        refused(429, "RESOURCE_EXHAUSTED", "quota per minute", info),
+        error_reply(429, "RESOURCE_EXHAUSTED", "quota per minute", info),
         events(chunk({"text": "hi"}, finish="STOP")),
         retries=1,
     )
@@ -243,31 +243,31 @@ def test_a_rate_limit_is_waited_for_as_long_as_the_error_says():
 
 
 @pytest.mark.parametrize(("then", "code"), [("end", "SERVER_ERROR"), ("break", "CONNECTION_ERROR")])
-def test_a_stream_that_breaks_off_keeps_what_was_said_and_is_not_begun_again(then: str, code: str):
+def test_broken_stream_keeps_its_text_and_is_not_restarted(then: str, code: str):
     model = gemini()
-    spoken, error = without_usage(model.stream(events(chunk({"text": "Half"}), then=then), retries=5))
+    delta, error = without_usage(model.stream(events(chunk({"text": "Half"}), then=then), retries=5))
 
-    assert spoken == ContentDelta("Half")
+    assert delta == ContentDelta("Half")
     assert isinstance(error, ErrorDelta)
     assert error.code == code
     assert len(model.server.requests) == 1
 
 
-def test_thoughts_are_streamed_as_thoughts():
+def test_thoughts_are_streamed_as_reasoning_deltas():
     thought, text = chunk({"text": "Hm.", "thought": True}), chunk({"text": "hi"}, finish="STOP")
 
     assert without_usage(gemini().stream(events(thought, text))) == [ReasoningDelta("Hm."), ContentDelta("hi")]
 
 
-def test_whoever_leaves_takes_the_vendors_work_along():
-    gemini().leave_early(events(chunk({"text": "Hi"}), then="hang"))
+def test_cancelled_stream_closes_the_connection_to_the_vendor():
+    gemini().cancel_after_first_delta(events(chunk({"text": "Hi"}), then="hang"))
 
 
-def test_over_the_endpoint_for_openais_clients_a_call_keeps_its_signature():
+def test_tool_call_keeps_its_signature_over_the_openai_endpoint():
     extra = {"google": {"thought_signature": "sig"}}
     function = {"name": "weather", "arguments": "{}"}
-    called = {"id": "c1", "type": "function", "function": function, "extra_content": extra}
-    reply = {"choices": [{"message": {"content": None, "tool_calls": [called]}, "finish_reason": "tool_calls"}]}
+    call = {"id": "c1", "type": "function", "function": function, "extra_content": extra}
+    reply = {"choices": [{"message": {"content": None, "tool_calls": [call]}, "finish_reason": "tool_calls"}]}
     model = gemini("gemini-3-pro", dialect="openai")
     answer = model.complete(whole(reply), messages=conversation(extra), tools=[WEATHER])
 

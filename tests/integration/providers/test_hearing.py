@@ -1,4 +1,4 @@
-"""What vendors say beside their answers is heard over every wire."""
+"""The response headers of every vendor reach the rate limiter."""
 
 import asyncio
 import json
@@ -20,38 +20,38 @@ OPENAI = {"choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}]}
 KEYS = json.dumps({"bedrock_ak": "AKIAEXAMPLE", "bedrock_sk": "a-secret-of-forty-letters"})
 
 
-class Gate:
-    """Lets everybody through, and keeps what it hears."""
+class HeaderRecorder:
+    """A rate limiter that grants every permit and records the response headers."""
 
     def __init__(self) -> None:
-        self.heard: list[Mapping[str, str]] = []
+        self.headers: list[Mapping[str, str]] = []
 
-    async def acquire(self, request: Any) -> "Gate":
+    async def acquire(self, request: Any) -> "HeaderRecorder":
         return self
 
     def release(self, tokens: int | None, failed: Any) -> None:
         pass
 
     def observe_headers(self, headers: Mapping[str, str]) -> None:
-        self.heard.append(headers)
+        self.headers.append(headers)
 
 
 @pytest.mark.parametrize(
     ("factory", "key", "answer"),
     [("Anthropic", "k", ANTHROPIC), ("Gemini", "k", GEMINI), ("Bedrock", KEYS, BEDROCK), ("OpenAI", "k", OPENAI)],
 )
-def test_a_gate_hears_what_is_left_of_a_limit(factory: str, key: str, answer: Any):
-    gate = Gate()
+def test_rate_limit_headers_of_every_vendor_reach_the_limiter(factory: str, key: str, answer: Any):
+    recorder = HeaderRecorder()
 
-    async def asked() -> str:
+    async def complete() -> str:
         play = whole(answer, anthropic_ratelimit_requests_remaining="0")
         async with vendor_server(play) as server:
             account = VendorAccount(factory, base_url=server.url, api_key=key, models={"m": AccountModel()})
             try:
-                model = open_chat(resolve(f"m@{factory}", [account]), limiter=gate)
+                model = open_chat(resolve(f"m@{factory}", [account]), limiter=recorder)
                 return (await model.complete(ChatRequest([{"role": "user", "content": "Q"}]))).text
             finally:
                 await close_connections()
 
-    assert asyncio.run(asked()) == "hi"
-    assert [heard["anthropic-ratelimit-requests-remaining"] for heard in gate.heard] == ["0"]
+    assert asyncio.run(complete()) == "hi"
+    assert [headers["anthropic-ratelimit-requests-remaining"] for headers in recorder.headers] == ["0"]

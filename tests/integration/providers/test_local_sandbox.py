@@ -1,4 +1,4 @@
-"""The local sandbox with real child processes. Where the kernel allows no namespaces, what needs them is left out."""
+"""The local sandbox with real child processes. Tests that need namespaces are skipped if the kernel allows none."""
 
 import asyncio
 import errno
@@ -19,25 +19,25 @@ from providers.sandboxes.local import WORK, LocalSandbox, ProgramLimits
 from providers.sandboxes.produced_files import NOT_REGULAR, UNSUPPORTED_TYPE
 
 AS_ROOT = os.geteuid() == 0
-PATIENCE = 20.0
+DEADLINE_S = 20.0
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="there is no Node.js here")
 
 
 @pytest.fixture
 def sandbox(tmp_path: Path) -> LocalSandbox:
     return LocalSandbox(
-        work_dir=tmp_path, limits=ProgramLimits(seconds=PATIENCE, output=2000, result=4000), allow_root=AS_ROOT
+        work_dir=tmp_path, limits=ProgramLimits(seconds=DEADLINE_S, output=2000, result=4000), allow_root=AS_ROOT
     )
 
 
 def run(
-    given: LocalSandbox, script: str, arguments: Mapping[str, Any] | None = None, language: str = "python", **more: Any
+    target: LocalSandbox, script: str, arguments: Mapping[str, Any] | None = None, language: str = "python", **more: Any
 ) -> ProgramResult:
-    return asyncio.run(given.run(program(script, arguments, language, **more)))
+    return asyncio.run(target.run(program(script, arguments, language, **more)))
 
 
 def program(
-    script: str, arguments: Mapping[str, Any] | None = None, language: str = "python", timeout: float = PATIENCE
+    script: str, arguments: Mapping[str, Any] | None = None, language: str = "python", timeout: float = DEADLINE_S
 ) -> Program:
     return Program(language, script, arguments or {}, timeout, "key")
 
@@ -53,11 +53,11 @@ def has_namespaces() -> None:
 
 
 def test_arguments_and_the_result_keep_their_types(sandbox: LocalSandbox, tmp_path: Path):
-    given = {"a": True, "b": None, "c": [1, 2.5, "é'\"\\"], "d": {"e": {}}}
+    arguments = {"a": True, "b": None, "c": [1, 2.5, "é'\"\\"], "d": {"e": {}}}
 
-    result = run(sandbox, "print('hello')\ndef main(**given): return given", given)
+    result = run(sandbox, "print('hello')\ndef main(**given): return given", arguments)
 
-    assert (result.value, result.has_value, result.stdout, result.stderr) == (given, True, "hello\n", "")
+    assert (result.value, result.has_value, result.stdout, result.stderr) == (arguments, True, "hello\n", "")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -70,14 +70,14 @@ def test_arguments_and_the_result_keep_their_types(sandbox: LocalSandbox, tmp_pa
         ("import dataclasses\n@dataclasses.dataclass\nclass A:\n    n: int\ndef main(): return A(2).n", 2),
     ],
 )
-def test_main_may_give_any_json_value(sandbox: LocalSandbox, script: str, value: Any):
+def test_main_may_return_any_json_value(sandbox: LocalSandbox, script: str, value: Any):
     result = run(sandbox, script)
 
     assert (result.has_value, result.value) == (True, value)
 
 
 @pytest.mark.parametrize(
-    ("script", "told"),
+    ("script", "error"),
     [
         ("def main(): raise ValueError('no')", "ValueError: no"),
         ("def main(:", "SyntaxError: invalid syntax"),
@@ -85,16 +85,16 @@ def test_main_may_give_any_json_value(sandbox: LocalSandbox, script: str, value:
         ("def main(): return {1, 2}", "TypeError: Object of type set is not JSON serializable"),
     ],
 )
-def test_code_that_fails_says_where_in_the_script(sandbox: LocalSandbox, script: str, told: str):
+def test_failed_program_reports_the_error_in_the_script(sandbox: LocalSandbox, script: str, error: str):
     result = run(sandbox, script)
 
     assert (result.has_value, result.exit_code) == (False, 1)
-    assert result.stderr.rstrip().endswith(told)
+    assert result.stderr.rstrip().endswith(error)
     assert "sandbox_child" not in result.stderr
 
 
-def test_nothing_that_is_printed_or_written_passes_for_the_result(sandbox: LocalSandbox):
-    forging = (
+def test_printed_or_written_result_marker_is_not_read_as_the_result(sandbox: LocalSandbox):
+    forging_script = (
         "import os, sys\n"
         "sys.stdout.write('__RAGFLOW_RESULT__:e30=\\n')\n"
         "for fd in range(3, 64):\n"
@@ -103,7 +103,7 @@ def test_nothing_that_is_printed_or_written_passes_for_the_result(sandbox: Local
         "def main(): return 'honest'"
     )
 
-    assert run(sandbox, forging).value == "honest"
+    assert run(sandbox, forging_script).value == "honest"
 
 
 def test_files_below_artifacts_are_collected(sandbox: LocalSandbox):
@@ -125,36 +125,36 @@ def test_files_below_artifacts_are_collected(sandbox: LocalSandbox):
     ]
 
 
-def test_the_environment_of_the_worker_does_not_reach_the_code(sandbox: LocalSandbox, monkeypatch: pytest.MonkeyPatch):
+def test_environment_of_the_worker_is_not_passed_to_the_program(sandbox: LocalSandbox, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("EASEL_SECRET", "s3cret")
 
-    found = run(sandbox, "import os\ndef main(): return dict(os.environ)").value
+    environment = run(sandbox, "import os\ndef main(): return dict(os.environ)").value
 
-    assert "EASEL_SECRET" not in found
-    assert found["HOME"] == found["TMPDIR"]
+    assert "EASEL_SECRET" not in environment
+    assert environment["HOME"] == environment["TMPDIR"]
 
 
 @pytest.mark.parametrize(
-    ("script", "told"),
+    ("script", "error"),
     [
         ("def main():\n    while True: print('x' * 1000)", "Local execution output exceeded 2000 bytes."),
         ("def main(): return 'x' * 5000", "Local execution result exceeded 4000 bytes."),
     ],
 )
-def test_a_program_that_says_too_much_is_ended(sandbox: LocalSandbox, script: str, told: str):
+def test_program_with_too_much_output_is_stopped(sandbox: LocalSandbox, script: str, error: str):
     with pytest.raises(ToolError) as failed:
         run(sandbox, script)
 
-    assert str(failed.value) == told
+    assert str(failed.value) == error
 
 
-def test_memory_is_limited(sandbox: LocalSandbox):
+def test_memory_of_a_program_is_limited(sandbox: LocalSandbox):
     result = run(sandbox, "def main(): return len(bytearray(2 * 1024 ** 3))")
 
     assert result.stderr.rstrip().endswith("MemoryError")
 
 
-def test_a_program_has_no_more_time_than_its_node(sandbox: LocalSandbox):
+def test_program_times_out_with_its_node(sandbox: LocalSandbox):
     with pytest.raises(ToolError, match=r"^Execution timed out after 0\.3 seconds$"):
         run(sandbox, "def main():\n    while True: pass", timeout=0.3)
 
@@ -171,14 +171,14 @@ def test_no_process_outlives_its_program_even_one_that_left_the_group(sandbox: L
 
     assert run(sandbox, script).value == 1
 
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + DEADLINE_S
     while running_with(marker) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not running_with(marker)
 
 
 @pytest.mark.usefixtures("has_namespaces")
-def test_code_that_hides_from_its_end_ends_all_the_same(sandbox: LocalSandbox, tmp_path: Path):
+def test_program_that_leaves_its_session_ends_at_the_time_limit(sandbox: LocalSandbox, tmp_path: Path):
     script = (
         "import ctypes, os, time\n"
         "os.mkfifo('held')\n"
@@ -190,52 +190,52 @@ def test_code_that_hides_from_its_end_ends_all_the_same(sandbox: LocalSandbox, t
         "    time.sleep(600)\n"
     )
 
-    async def reader_of_what_it_holds() -> int:
+    async def read_end_of_pipe() -> int:
         task = asyncio.create_task(sandbox.run(program(script, timeout=3)))
-        reader = os.open(await appeared(tmp_path, "held"), os.O_RDONLY | os.O_NONBLOCK)
+        reader = os.open(await wait_for_file(tmp_path, "held"), os.O_RDONLY | os.O_NONBLOCK)
         with pytest.raises(ToolError, match="timed out"):
             await task
         return reader
 
-    reader = asyncio.run(reader_of_what_it_holds())
+    reader = asyncio.run(read_end_of_pipe())
 
-    with os.fdopen(reader, "rb", buffering=0) as told:
-        assert told.read(1) == b"!"
-        assert select.select([told], [], [], PATIENCE)[0]
-        assert told.read(1) == b""  # nobody has the other end any more
+    with os.fdopen(reader, "rb", buffering=0) as pipe:
+        assert pipe.read(1) == b"!"
+        assert select.select([pipe], [], [], DEADLINE_S)[0]
+        assert pipe.read(1) == b""  # the other end is closed
 
 
 @pytest.mark.usefixtures("has_namespaces")
-def test_the_code_has_no_power_over_its_walls(sandbox: LocalSandbox):
+def test_program_has_no_capabilities_and_cannot_kill_its_init_process(sandbox: LocalSandbox):
     script = (
         "import os, signal\n"
         "def main():\n"
         "    lines = open('/proc/self/status').read().splitlines()\n"
-        "    told = dict(line.split(':\\t', 1) for line in lines)\n"
+        "    fields = dict(line.split(':\\t', 1) for line in lines)\n"
         "    os.kill(1, signal.SIGKILL)\n"
-        "    return [told['CapPrm'].strip('0'), told['CapEff'].strip('0'), told['NoNewPrivs'], os.getpid() > 1]\n"
+        "    return [fields['CapPrm'].strip('0'), fields['CapEff'].strip('0'), fields['NoNewPrivs'], os.getpid() > 1]\n"
     )
 
     assert run(sandbox, script).value == ["", "", "1", True]
 
 
-def test_whoever_stops_waiting_ends_the_program(sandbox: LocalSandbox, tmp_path: Path):
+def test_cancelled_run_ends_the_program(sandbox: LocalSandbox, tmp_path: Path):
     script = "open('started', 'w').close()\nimport time\ndef main(): time.sleep(600)"
 
-    async def called_off() -> None:
+    async def cancel_run() -> None:
         task = asyncio.create_task(sandbox.run(program(script)))
-        await appeared(tmp_path, "started")
+        await wait_for_file(tmp_path, "started")
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
 
-    asyncio.run(called_off())
+    asyncio.run(cancel_run())
 
     assert not running_with(str(tmp_path))
     assert list(tmp_path.iterdir()) == []
 
 
-HOLDING = (
+ALLOCATING_SCRIPT = (
     "import os, time\n"
     "def main(number, size):\n"
     "    for _ in range(number):\n"
@@ -248,9 +248,9 @@ MEMORY = 200 * 1024 * 1024
 TOO_MUCH = f"The program and its processes used more than {MEMORY} bytes of memory together.\n"
 
 
-def without_namespaces(place: Path) -> str:
-    """An interpreter that starts in a namespace in which nobody may make another one."""
-    script = place / "python"
+def without_namespaces(folder: Path) -> str:
+    """Return an interpreter that starts in a namespace that allows no further namespace."""
+    script = folder / "python"
     script.write_text(
         "#!/bin/sh\nexec unshare --user --map-current-user sh -c "
         f'\'echo 0 >/proc/sys/user/max_user_namespaces; exec {sys.executable} "$@"\' sh "$@"\n'
@@ -259,31 +259,31 @@ def without_namespaces(place: Path) -> str:
     return str(script)
 
 
-@pytest.fixture(params=["behind walls", "without namespaces"])
-def small(request: pytest.FixtureRequest, tmp_path: Path) -> LocalSandbox:
-    """A sandbox with little memory, where the kernel builds walls, and where it builds none."""
+@pytest.fixture(params=["with namespaces", "without namespaces"])
+def small_sandbox(request: pytest.FixtureRequest, tmp_path: Path) -> LocalSandbox:
+    """Return a sandbox with little memory, with and without namespaces."""
     request.getfixturevalue("has_namespaces")
     if shutil.which("unshare") is None:
         pytest.skip("unshare is not installed here")
-    limits = ProgramLimits(seconds=PATIENCE, memory=MEMORY, output=2000)
-    python = sys.executable if request.param == "behind walls" else without_namespaces(tmp_path)
+    limits = ProgramLimits(seconds=DEADLINE_S, memory=MEMORY, output=2000)
+    python = sys.executable if request.param == "with namespaces" else without_namespaces(tmp_path)
     return LocalSandbox(
         python=python,
         work_dir=tmp_path,
         limits=limits,
         allow_root=AS_ROOT,
-        must_isolate=request.param == "behind walls",
+        must_isolate=request.param == "with namespaces",
     )
 
 
-def test_memory_of_all_processes_together_is_limited(small: LocalSandbox, tmp_path: Path):
-    result = run(small, HOLDING, {"number": 6, "size": MEMORY // 4})
+def test_memory_of_all_processes_together_is_limited(small_sandbox: LocalSandbox, tmp_path: Path):
+    result = run(small_sandbox, ALLOCATING_SCRIPT, {"number": 6, "size": MEMORY // 4})
 
     assert (result.has_value, result.stderr) == (False, TOO_MUCH)
     assert not list(working_folders(tmp_path))
 
 
-def test_processes_that_share_their_memory_are_counted_once(small: LocalSandbox):
+def test_processes_that_share_their_memory_are_counted_once(small_sandbox: LocalSandbox):
     script = (
         "import os, time\n"
         "kept = bytearray(os.urandom(1024)) * (80 * 1024)\n"
@@ -298,27 +298,27 @@ def test_processes_that_share_their_memory_are_counted_once(small: LocalSandbox)
         "    return [os.waitpid(child, 0)[1] for child in children]\n"
     )
 
-    assert run(small, script).value == [0, 0, 0, 0]
+    assert run(small_sandbox, script).value == [0, 0, 0, 0]
 
 
-def test_a_program_goes_first_when_the_machines_memory_is_short(small: LocalSandbox):
-    assert run(small, "def main(): return open('/proc/self/oom_score_adj').read()").value == "1000\n"
+def test_program_has_the_highest_oom_score(small_sandbox: LocalSandbox):
+    assert run(small_sandbox, "def main(): return open('/proc/self/oom_score_adj').read()").value == "1000\n"
 
 
 @needs_node
-def test_memory_of_node_is_limited_outside_of_its_heap(small: LocalSandbox):
+def test_memory_of_node_is_limited_outside_of_its_heap(small_sandbox: LocalSandbox):
     script = (
         "function main() { const kept = [];"
         " for (let n = 0; n < 150; n++) kept.push(Buffer.alloc(10 * 1024 * 1024, 1)); return kept.length }"
     )
 
-    result = run(small, script, language="nodejs")
+    result = run(small_sandbox, script, language="nodejs")
 
     assert not result.has_value
     assert "allocation failed" in result.stderr or result.stderr == TOO_MUCH
 
 
-def test_what_a_program_leaves_running_ends_with_it(small: LocalSandbox, tmp_path: Path):
+def test_detached_process_ends_with_its_program(small_sandbox: LocalSandbox, tmp_path: Path):
     script = (
         "import os, time\n"
         "def main():\n"
@@ -329,11 +329,11 @@ def test_what_a_program_leaves_running_ends_with_it(small: LocalSandbox, tmp_pat
         "    return 1\n"
     )
 
-    assert run(small, script).value == 1
+    assert run(small_sandbox, script).value == 1
     assert not list(working_folders(tmp_path))
 
 
-def test_system_calls_that_no_program_needs_are_refused_with_and_without_walls(small: LocalSandbox):
+def test_unneeded_system_calls_are_refused_with_and_without_namespaces(small_sandbox: LocalSandbox):
     script = (
         "import ctypes, socket\n"
         "def main():\n"
@@ -341,12 +341,12 @@ def test_system_calls_that_no_program_needs_are_refused_with_and_without_walls(s
         "    except OSError as error: return [error.errno, ctypes.CDLL(None).unshare(0x10000000)]\n"
     )
 
-    assert run(small, script).value == [errno.EAFNOSUPPORT, -1]
+    assert run(small_sandbox, script).value == [errno.EAFNOSUPPORT, -1]
 
 
 @pytest.mark.usefixtures("has_namespaces")
-def test_files_that_nobody_can_see_any_more_count(tmp_path: Path):
-    given = LocalSandbox(work_dir=tmp_path, limits=ProgramLimits(PATIENCE, disk=50_000_000), allow_root=AS_ROOT)
+def test_deleted_open_files_count_towards_the_disk_limit(tmp_path: Path):
+    small_disk = LocalSandbox(work_dir=tmp_path, limits=ProgramLimits(DEADLINE_S, disk=50_000_000), allow_root=AS_ROOT)
     script = (
         "import os\n"
         "def main():\n"
@@ -359,13 +359,13 @@ def test_files_that_nobody_can_see_any_more_count(tmp_path: Path):
         "    return len(kept)\n"
     )
 
-    result = run(given, script)
+    result = run(small_disk, script)
 
     assert "No space left" in result.stderr
 
 
 @pytest.mark.usefixtures("has_namespaces")
-def test_there_is_no_network(sandbox: LocalSandbox):
+def test_program_has_no_network(sandbox: LocalSandbox):
     script = "import socket\ndef main(): socket.create_connection(('127.0.0.1', 9), 1)"
 
     assert "Network is unreachable" in run(sandbox, script).stderr
@@ -380,7 +380,7 @@ def test_there_is_no_network(sandbox: LocalSandbox):
         ("module.exports = { main: () => null }", None),
     ],
 )
-def test_javascript_finds_main_wherever_it_is(sandbox: LocalSandbox, script: str, value: Any):
+def test_javascript_main_is_found_in_every_form(sandbox: LocalSandbox, script: str, value: Any):
     result = run(sandbox, script, {"a": ["é", True]}, "nodejs")
 
     assert (result.has_value, result.value, result.stderr) == (True, value, "")
@@ -388,50 +388,50 @@ def test_javascript_finds_main_wherever_it_is(sandbox: LocalSandbox, script: str
 
 @needs_node
 @pytest.mark.parametrize(
-    ("script", "told"),
+    ("script", "error"),
     [
         ("function main() {}", "Error: main() must return a value. Use null for an empty result.\n"),
         ("function main() { throw new TypeError('bad') }", "TypeError: bad\n    at main (main.cjs:1:25)\n"),
         ("let x = 1", "Error: The script does not define a function main.\n"),
     ],
 )
-def test_javascript_that_fails_says_why(sandbox: LocalSandbox, script: str, told: str):
+def test_failed_javascript_reports_the_error(sandbox: LocalSandbox, script: str, error: str):
     result = run(sandbox, script, language="nodejs")
 
-    assert (result.has_value, result.exit_code, result.stderr) == (False, 1, told)
+    assert (result.has_value, result.exit_code, result.stderr) == (False, 1, error)
 
 
 @pytest.mark.skipif(not AS_ROOT, reason="only root can be refused as root")
-def test_root_runs_no_code_unless_somebody_means_it():
+def test_root_does_not_run_programs_by_default():
     with pytest.raises(ToolError, match="does not run code as root"):
         run(LocalSandbox(), "def main(): return 1")
 
 
-def test_a_machine_without_node_says_so():
+def test_error_without_node_names_it():
     with pytest.raises(ToolError, match=r"Node\.js .* was not found"):
         run(LocalSandbox(node="no-such-node", allow_root=AS_ROOT), "function main() {}", language="nodejs")
 
 
-async def appeared(place: Path, name: str) -> Path:
-    """A file that a program has made in its folder."""
-    async with asyncio.timeout(PATIENCE):
-        while not (found := [folder / name for folder in working_folders(place) if (folder / name).exists()]):
+async def wait_for_file(folder: Path, name: str) -> Path:
+    """Wait for a file that a program creates in its folder; return its path."""
+    async with asyncio.timeout(DEADLINE_S):
+        while not (paths := [working / name for working in working_folders(folder) if (working / name).exists()]):
             await asyncio.sleep(0.01)
-    return found[0]
+    return paths[0]
 
 
-def working_folders(place: Path) -> Iterator[Path]:
-    """The folders of programs below a place, as each program sees its own."""
+def working_folders(folder: Path) -> Iterator[Path]:
+    """Return the working folders of the programs that run below a folder."""
     for link in Path("/proc").glob("[0-9]*/cwd"):
         try:
-            if os.readlink(link).startswith(f"{place}/easel-code-") and os.readlink(link).endswith(f"/{WORK}"):
+            if os.readlink(link).startswith(f"{folder}/easel-code-") and os.readlink(link).endswith(f"/{WORK}"):
                 yield link
         except OSError:
             continue
 
 
 def running_with(text: str) -> bool:
-    """Whether any process of the machine has this text on its command line."""
+    """Return whether any process of the machine has this text on its command line."""
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             if int(file.parent.name) != os.getpid() and text.encode() in file.read_bytes():

@@ -1,4 +1,4 @@
-"""ExeSQL's sessions on a real MariaDB, where `mariadbd` is installed: what they read, and what they hold alone."""
+"""ExeSQL's sessions on a real MariaDB, if `mariadbd` is installed."""
 
 import asyncio
 import os
@@ -17,46 +17,46 @@ import pymysql
 import pytest
 
 from canvas.errors import ToolError
+from providers.address_policy import Guard
 from providers.databases.databases import DatabaseServers
-from providers.http.address_policy import Guard
 from providers.interfaces import BoundStatement, Rows
 
-PATIENCE = 60.0
+DEADLINE_S = 60.0
 PASSWORD = "reader-p4ss"
 BY_ROOT = ["--user=root"] if os.geteuid() == 0 else []
 
 
-def found(name: str) -> Path | None:
-    place = shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
-    return Path(place) if place else None
+def find_program(name: str) -> Path | None:
+    path = shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
+    return Path(path) if path else None
 
 
 @pytest.fixture(scope="module")
 def socket_path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A server of this module's own, by the socket on which its root comes in."""
-    server, install = found("mariadbd"), found("mariadb-install-db")
+    """Start a server for this module; return the socket on which its root user connects."""
+    server, install = find_program("mariadbd"), find_program("mariadb-install-db")
     if server is None or install is None:
         pytest.skip("mariadbd and mariadb-install-db are not installed here")
-    place = tmp_path_factory.mktemp("mariadb")
-    base = [f"--basedir={server.parent.parent}", f"--datadir={place / 'data'}", *BY_ROOT]
+    folder = tmp_path_factory.mktemp("mariadb")
+    base = [f"--basedir={server.parent.parent}", f"--datadir={folder / 'data'}", *BY_ROOT]
     subprocess.run(
         [install, "--no-defaults", *base, "--auth-root-authentication-method=normal", "--skip-test-db"],
-        check=True, capture_output=True, timeout=PATIENCE,
+        check=True, capture_output=True, timeout=DEADLINE_S,
     )  # fmt: skip
-    address = place / "s"
+    address = folder / "s"
     process = subprocess.Popen(
         [
-            server, "--no-defaults", *base, f"--socket={address}", f"--pid-file={place / 'pid'}",
+            server, "--no-defaults", *base, f"--socket={address}", f"--pid-file={folder / 'pid'}",
             "--bind-address=127.0.0.1", f"--port={free_port()}", "--innodb-buffer-pool-size=16M",
             f"--lc-messages-dir={server.parent.parent / 'share' / 'mysql'}",
         ],
-        stdout=subprocess.DEVNULL, stderr=(place / "log").open("wb"),
+        stdout=subprocess.DEVNULL, stderr=(folder / "log").open("wb"),
     )  # fmt: skip
     try:
         yield address
     finally:
         process.terminate()
-        process.wait(PATIENCE)
+        process.wait(DEADLINE_S)
 
 
 def free_port() -> int:
@@ -66,8 +66,8 @@ def free_port() -> int:
 
 @pytest.fixture(scope="module")
 def params(socket_path: Path) -> Mapping[str, Any]:
-    """Connection parameters of a database with three rows, for one who may do anything in it."""
-    deadline = time.monotonic() + PATIENCE
+    """Return connection parameters of a database with three rows, for a user with all rights in it."""
+    deadline = time.monotonic() + DEADLINE_S
     root = None
     while root is None and time.monotonic() < deadline:
         with suppress(pymysql.err.OperationalError):
@@ -92,19 +92,21 @@ def params(socket_path: Path) -> Mapping[str, Any]:
     }  # fmt: skip
 
 
-async def ask(params: Mapping[str, Any], *statements: str | BoundStatement, most_rows: int = 10) -> list[Rows | str]:
-    told: list[Rows | str] = []
+async def execute_all(
+    params: Mapping[str, Any], *statements: str | BoundStatement, most_rows: int = 10
+) -> list[Rows | str]:
+    results: list[Rows | str] = []
     async with DatabaseServers(Guard(allow_any=True)).connect(params) as session:
         for statement in statements:
             try:
-                told.append(await session.execute(statement, most_rows))
+                results.append(await session.execute(statement, most_rows))
             except ToolError as error:
-                told.append(error.message)
-    return told
+                results.append(error.message)
+    return results
 
 
-def test_values_come_as_python_has_them(params: Mapping[str, Any]):
-    [rows] = asyncio.run(ask(params, "SELECT n, price, at, name FROM kept ORDER BY n", most_rows=2))
+def test_values_have_python_types(params: Mapping[str, Any]):
+    [rows] = asyncio.run(execute_all(params, "SELECT n, price, at, name FROM kept ORDER BY n", most_rows=2))
 
     assert rows == Rows(
         ["n", "price", "at", "name"],
@@ -112,19 +114,21 @@ def test_values_come_as_python_has_them(params: Mapping[str, Any]):
     )
 
 
-def test_what_is_bound_is_a_value_to_the_server(params: Mapping[str, Any]):
-    strange = ("' OR 1=1 -- ", "\\' OR 1=1 -- ", "\\", "%s", "%", '"', "a\nb", "\u02bc OR 1=1")
+def test_bound_values_are_not_parsed_as_sql(params: Mapping[str, Any]):
+    unusual_texts = ("' OR 1=1 -- ", "\\' OR 1=1 -- ", "\\", "%s", "%", '"', "a\nb", "\u02bc OR 1=1")
 
-    told = asyncio.run(ask(params, *(BoundStatement(("SELECT ", " AS x, '100%' AS y"), (text,)) for text in strange)))
+    results = asyncio.run(
+        execute_all(params, *(BoundStatement(("SELECT ", " AS x, '100%' AS y"), (text,)) for text in unusual_texts))
+    )
 
-    assert told == [Rows(["x", "y"], [(text, "100%")]) for text in strange]
+    assert results == [Rows(["x", "y"], [(text, "100%")]) for text in unusual_texts]
 
 
-def test_a_mistake_is_told_in_the_servers_words_and_the_session_goes_on(params: Mapping[str, Any]):
-    told = asyncio.run(ask(params, "SELECT * FROM nope", "SELECT 1 AS n", "SHOW TABLES", "DESCRIBE kept"))
+def test_statement_error_has_the_servers_text_and_the_session_continues(params: Mapping[str, Any]):
+    results = asyncio.run(execute_all(params, "SELECT * FROM nope", "SELECT 1 AS n", "SHOW TABLES", "DESCRIBE kept"))
 
-    assert told[:2] == ["Table 'shop.nope' doesn't exist", Rows(["n"], [(1,)])]
-    assert all(isinstance(each, Rows) for each in told[2:])
+    assert results[:2] == ["Table 'shop.nope' doesn't exist", Rows(["n"], [(1,)])]
+    assert all(isinstance(each, Rows) for each in results[2:])
 
 
 @pytest.mark.parametrize(
@@ -146,23 +150,25 @@ def test_a_mistake_is_told_in_the_servers_words_and_the_session_goes_on(params: 
         ["ANALYZE DELETE FROM kept"],
     ],
 )
-def test_the_session_itself_lets_no_write_through(params: Mapping[str, Any], statements: list[str]):
-    *_, count = asyncio.run(ask(params, *statements, "SELECT count(*) AS n FROM kept"))
+def test_session_refuses_writes(params: Mapping[str, Any], statements: list[str]):
+    *_, count = asyncio.run(execute_all(params, *statements, "SELECT count(*) AS n FROM kept"))
 
     assert count == Rows(["n"], [(3,)])
 
 
-def test_a_statement_has_no_more_time_than_its_node(params: Mapping[str, Any]):
+def test_statement_times_out_with_its_node(params: Mapping[str, Any]):
     started = time.monotonic()
 
-    [told] = asyncio.run(ask({**params, "timeout": 0.5}, "SELECT count(*) FROM seq_1_to_1000000000 a, seq_1_to_1000 b"))
+    [result] = asyncio.run(
+        execute_all({**params, "timeout": 0.5}, "SELECT count(*) FROM seq_1_to_1000000000 a, seq_1_to_1000 b")
+    )
 
-    assert "max_statement_time" in str(told)
-    assert time.monotonic() - started < PATIENCE / 4
+    assert "max_statement_time" in str(result)
+    assert time.monotonic() - started < DEADLINE_S / 4
 
 
-def test_a_wrong_password_is_told_without_it(params: Mapping[str, Any]):
+def test_error_for_a_wrong_password_does_not_contain_it(params: Mapping[str, Any]):
     with pytest.raises(ToolError, match=r"^Database Connection Failed! \n") as failed:
-        asyncio.run(ask({**params, "password": "wr0ng-password"}, "SELECT 1"))
+        asyncio.run(execute_all({**params, "password": "wr0ng-password"}, "SELECT 1"))
 
     assert "wr0ng-password" not in str(failed.value)

@@ -1,4 +1,4 @@
-"""ExeSQL's sessions on a real PostgreSQL: what they read, and everything that they do not let through."""
+"""ExeSQL's sessions on a real PostgreSQL: the values they read, and the statements they refuse."""
 
 import asyncio
 from collections.abc import Mapping
@@ -11,14 +11,14 @@ import psycopg
 import pytest
 
 from canvas.errors import ToolError
+from providers.address_policy import Guard
 from providers.databases.databases import DatabaseServers
-from providers.http.address_policy import Guard
 from providers.interfaces import BoundStatement, Rows
 
 
 @pytest.fixture(scope="module")
 def params(module_database_url: str) -> Mapping[str, Any]:
-    """Connection parameters of a database with a table of three items, as a node has them."""
+    """Return a node's connection parameters of a database with a table of three items."""
     url = urlsplit(module_database_url)
     with psycopg.connect(module_database_url.replace("+psycopg", "", 1), autocommit=True) as connection:
         connection.execute("create table items (name text, price numeric, made date)")
@@ -36,47 +36,49 @@ def params(module_database_url: str) -> Mapping[str, Any]:
     }
 
 
-async def ask(params: Mapping[str, Any], *statements: str | BoundStatement, most_rows: int = 10) -> list[Rows | str]:
-    """What each statement gives in one session: its rows, or the text of its error."""
-    told: list[Rows | str] = []
+async def execute_all(
+    params: Mapping[str, Any], *statements: str | BoundStatement, most_rows: int = 10
+) -> list[Rows | str]:
+    """Execute statements in one session; return the rows or the error text of each."""
+    results: list[Rows | str] = []
     async with DatabaseServers(Guard(allow_any=True)).connect(params) as session:
         for statement in statements:
             try:
-                told.append(await session.execute(statement, most_rows))
+                results.append(await session.execute(statement, most_rows))
             except ToolError as error:
-                told.append(error.message)
-    return told
+                results.append(error.message)
+    return results
 
 
-def test_values_come_as_python_has_them(params: Mapping[str, Any]):
-    [rows] = asyncio.run(ask(params, "SELECT name, price, made FROM items ORDER BY name", most_rows=2))
+def test_values_have_python_types(params: Mapping[str, Any]):
+    [rows] = asyncio.run(execute_all(params, "SELECT name, price, made FROM items ORDER BY name", most_rows=2))
 
     assert rows == Rows(
         ["name", "price", "made"], [("apple", Decimal("1.5"), date(2026, 1, 2)), ("pear", Decimal("2"), None)]
     )
 
 
-def test_moments_that_python_does_not_know_come_as_text(params: Mapping[str, Any]):
-    asked = "SELECT 'infinity'::timestamp, '-infinity'::timestamptz, '0044-03-15 BC'::date, '2026-01-02'::date"
+def test_timestamps_beyond_pythons_range_are_text(params: Mapping[str, Any]):
+    query = "SELECT 'infinity'::timestamp, '-infinity'::timestamptz, '0044-03-15 BC'::date, '2026-01-02'::date"
 
-    [rows] = asyncio.run(ask(params, asked))
+    [rows] = asyncio.run(execute_all(params, query))
 
     assert isinstance(rows, Rows)
     assert rows.rows == [("infinity", "-infinity", "0044-03-15 BC", date(2026, 1, 2))]
 
 
-def test_plans_and_settings_can_be_asked_for(params: Mapping[str, Any]):
-    plan, setting = asyncio.run(ask(params, "EXPLAIN SELECT 1", "SHOW transaction_read_only"))
+def test_plans_and_settings_can_be_queried(params: Mapping[str, Any]):
+    plan, setting = asyncio.run(execute_all(params, "EXPLAIN SELECT 1", "SHOW transaction_read_only"))
 
     assert isinstance(plan, Rows)
     assert plan.columns == ["QUERY PLAN"]
     assert setting == Rows(["transaction_read_only"], [("on",)])
 
 
-def test_a_mistake_is_told_in_the_servers_words_and_the_session_goes_on(params: Mapping[str, Any]):
-    told = asyncio.run(ask(params, "SELECT * FROM nope", "SELECT 1 AS n", "SELECT 'a%b' AS percent"))
+def test_statement_error_has_the_servers_text_and_the_session_continues(params: Mapping[str, Any]):
+    results = asyncio.run(execute_all(params, "SELECT * FROM nope", "SELECT 1 AS n", "SELECT 'a%b' AS percent"))
 
-    assert told == ['relation "nope" does not exist', Rows(["n"], [(1,)]), Rows(["percent"], [("a%b",)])]
+    assert results == ['relation "nope" does not exist', Rows(["n"], [(1,)]), Rows(["percent"], [("a%b",)])]
 
 
 @pytest.mark.parametrize(
@@ -91,27 +93,29 @@ def test_a_mistake_is_told_in_the_servers_words_and_the_session_goes_on(params: 
         "CREATE TABLE more (n int)",
     ],
 )
-def test_the_session_itself_lets_no_write_through(params: Mapping[str, Any], statement: str):
-    failed, count = asyncio.run(ask(params, statement, "SELECT count(*) AS n FROM items"))
+def test_session_refuses_writes(params: Mapping[str, Any], statement: str):
+    failed, count = asyncio.run(execute_all(params, statement, "SELECT count(*) AS n FROM items"))
 
     assert isinstance(failed, str)
     assert count == Rows(["n"], [(3,)])
 
 
-def test_a_statement_has_no_more_time_than_its_node(params: Mapping[str, Any]):
-    [told] = asyncio.run(ask({**params, "timeout": 0.1}, "SELECT count(*) FROM generate_series(1, 1000000000)"))
+def test_statement_times_out_with_its_node(params: Mapping[str, Any]):
+    [result] = asyncio.run(
+        execute_all({**params, "timeout": 0.1}, "SELECT count(*) FROM generate_series(1, 1000000000)")
+    )
 
-    assert told == "canceling statement due to statement timeout"
+    assert result == "canceling statement due to statement timeout"
 
 
-def test_a_wrong_password_is_told_without_it(params: Mapping[str, Any]):
+def test_error_for_a_wrong_password_does_not_contain_it(params: Mapping[str, Any]):
     with pytest.raises(ToolError, match=r"^Database Connection Failed! \n") as failed:
-        asyncio.run(ask({**params, "password": "wr0ng-password"}, "SELECT 1"))
+        asyncio.run(execute_all({**params, "password": "wr0ng-password"}, "SELECT 1"))
 
     assert "wr0ng-password" not in str(failed.value)
 
 
-STRANGE = (
+UNUSUAL_TEXTS = (
     "' OR 1=1 --",
     "\\'; DROP TABLE items; --",
     "%s",
@@ -125,12 +129,12 @@ STRANGE = (
 )
 
 
-def test_what_is_bound_is_a_value_to_the_server(params: Mapping[str, Any]):
-    statements = [BoundStatement(("SELECT ", "::text AS x, '100%' AS y"), (text,)) for text in STRANGE]
+def test_bound_values_are_not_parsed_as_sql(params: Mapping[str, Any]):
+    statements = [BoundStatement(("SELECT ", "::text AS x, '100%' AS y"), (text,)) for text in UNUSUAL_TEXTS]
 
-    told = asyncio.run(ask(params, *statements))
+    results = asyncio.run(execute_all(params, *statements))
 
-    assert told == [Rows(["x", "y"], [(text, "100%")]) for text in STRANGE]
+    assert results == [Rows(["x", "y"], [(text, "100%")]) for text in UNUSUAL_TEXTS]
 
 
 @pytest.mark.parametrize(
@@ -147,16 +151,18 @@ def test_what_is_bound_is_a_value_to_the_server(params: Mapping[str, Any]):
         (BoundStatement(("SELECT count(*) FROM items WHERE name IN (", ")"), (None,)), [(0,)]),
     ],
 )
-def test_values_are_compared_with_columns_of_any_kind(
+def test_bound_values_are_compared_with_columns_of_any_type(
     params: Mapping[str, Any], statement: BoundStatement, rows: list[Any]
 ):
-    [told] = asyncio.run(ask(params, statement))
+    [result] = asyncio.run(execute_all(params, statement))
 
-    assert isinstance(told, Rows), told
-    assert told.rows == rows
+    assert isinstance(result, Rows), result
+    assert result.rows == rows
 
 
-def test_a_plan_can_be_asked_for_with_values(params: Mapping[str, Any]):
-    [told] = asyncio.run(ask(params, BoundStatement(("EXPLAIN SELECT * FROM items WHERE name = ", ""), ("apple",))))
+def test_plan_can_be_queried_with_bound_values(params: Mapping[str, Any]):
+    [result] = asyncio.run(
+        execute_all(params, BoundStatement(("EXPLAIN SELECT * FROM items WHERE name = ", ""), ("apple",)))
+    )
 
-    assert isinstance(told, Rows), told
+    assert isinstance(result, Rows), result

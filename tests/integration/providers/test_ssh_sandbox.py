@@ -1,4 +1,4 @@
-"""The sandbox by SSH against a real server of the protocol, which runs what it is told in a folder of the test."""
+"""The SSH sandbox, against a real SSH server that runs its commands in a folder of the test."""
 
 import asyncio
 import os
@@ -22,13 +22,13 @@ pytest.importorskip("paramiko")
 import paramiko
 
 from canvas.errors import ToolError
-from providers.http.address_policy import Guard
+from providers.address_policy import Guard
 from providers.interfaces import Program, ProgramResult
 from providers.sandboxes.produced_files import NOT_REGULAR, UNSUPPORTED_TYPE
 from providers.sandboxes.ssh import SshSandbox, SshSettings, command_of
 from tests.integration.providers.ssh_machine import PASSWORD, USER, SshMachine
 
-PATIENCE = 20.0
+DEADLINE_S = 20.0
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="there is no Node.js here")
 
 
@@ -40,31 +40,31 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshMachine]:
 
 @pytest.fixture
 def work(tmp_path: Path) -> Path:
-    """Where the machine keeps programs; quotes and blanks in its name have to be written as they are."""
+    """Return the machine's folder for programs, with quotes and spaces in its name."""
     folder = tmp_path / 'it\'s a "$(folder)"'
     folder.mkdir()
     return folder
 
 
 def sandbox(machine: SshMachine, work: Path, **more: Any) -> SshSandbox:
-    told = {
+    fields = {
         "host": "127.0.0.1", "port": machine.port, "username": USER, "password": PASSWORD,
-        "known_hosts": machine.known_hosts(), "work_dir": str(work), "timeout": PATIENCE, "max_memory_mb": 2048,
+        "known_hosts": machine.known_hosts(), "work_dir": str(work), "timeout": DEADLINE_S, "max_memory_mb": 2048,
     }  # fmt: skip
-    return SshSandbox(SshSettings(**(told | more)), Guard())
+    return SshSandbox(SshSettings(**(fields | more)), Guard())
 
 
 def program(script: str, language: str = "python", arguments: Mapping[str, Any] | None = None, **more: Any) -> Program:
-    return Program(language, script, arguments or {}, more.get("timeout", PATIENCE), "key")
+    return Program(language, script, arguments or {}, more.get("timeout", DEADLINE_S), "key")
 
 
 def run(given: SshSandbox, script: str, language: str = "python", arguments: Any = None, **more: Any) -> ProgramResult:
     return asyncio.run(given.run(program(script, language, arguments, **more)))
 
 
-def is_gone(pid: int) -> bool:
-    """Whether a process has ended, within a deadline; one that nobody has waited for has ended as well."""
-    deadline = time.monotonic() + PATIENCE
+def has_ended(pid: int) -> bool:
+    """Return whether a process ends within the deadline; a zombie has ended as well."""
+    deadline = time.monotonic() + DEADLINE_S
     while time.monotonic() < deadline:
         try:
             if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
@@ -75,23 +75,23 @@ def is_gone(pid: int) -> bool:
     return False
 
 
-def test_arguments_and_the_result_keep_their_types_and_nothing_stays(machine: SshMachine, work: Path):
-    told = {"a": True, "b": None, "c": ["é'\"\\$(id)`", 1.5]}
+def test_arguments_and_the_result_keep_their_types_and_no_files_remain(machine: SshMachine, work: Path):
+    passed = {"a": True, "b": None, "c": ["é'\"\\$(id)`", 1.5]}
 
-    result = run(sandbox(machine, work), "print('hello')\ndef main(**given): return given", arguments=told)
+    result = run(sandbox(machine, work), "print('hello')\ndef main(**given): return given", arguments=passed)
 
-    assert (result.value, result.has_value, result.stdout, result.stderr) == (told, True, "hello\n", "")
+    assert (result.value, result.has_value, result.stdout, result.stderr) == (passed, True, "hello\n", "")
     assert list(work.iterdir()) == []
 
 
 @needs_node
-def test_javascript_runs_as_well(machine: SshMachine, work: Path):
+def test_javascript_program_runs(machine: SshMachine, work: Path):
     result = run(sandbox(machine, work), "const main = async ({a}) => ({a})", "nodejs", {"a": [1, None]})
 
     assert (result.value, result.stderr) == ({"a": [1, None]}, "")
 
 
-def test_a_key_opens_the_machine_as_well(machine: SshMachine, work: Path):
+def test_private_key_is_accepted_for_login(machine: SshMachine, work: Path):
     key = machine.user_key("k3y phrase")
 
     result = run(
@@ -101,7 +101,7 @@ def test_a_key_opens_the_machine_as_well(machine: SshMachine, work: Path):
     assert result.value == 1
 
 
-def test_code_that_fails_says_where_in_the_script(machine: SshMachine, work: Path):
+def test_failed_program_reports_the_error_in_the_script(machine: SshMachine, work: Path):
     result = run(sandbox(machine, work), "print('x')\ndef main(): raise ValueError('no')")
 
     assert (result.has_value, result.exit_code, result.stdout) == (False, 1, "x\n")
@@ -125,7 +125,7 @@ def test_files_are_fetched_and_links_are_not(machine: SshMachine, work: Path):
     assert {file.name: file.reason for file in result.skipped} == {"b.exe": UNSUPPORTED_TYPE, "c.csv": NOT_REGULAR}
 
 
-def test_the_machines_environment_does_not_reach_the_code(
+def test_environment_of_the_machine_is_not_passed_to_the_program(
     machine: SshMachine, work: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("MACHINE_SECRET", "s3cret")
@@ -136,48 +136,48 @@ def test_the_machines_environment_does_not_reach_the_code(
     assert found["HOME"].startswith(f"{work}/ragflow-codeexec.")
 
 
-def test_a_host_whose_key_is_not_known_is_refused_before_the_password_is_sent(machine: SshMachine, work: Path):
+def test_unknown_host_key_is_refused_before_the_password_is_sent(machine: SshMachine, work: Path):
     with pytest.raises(ToolError, match="not found in known_hosts"):
         run(sandbox(machine, work, known_hosts=None), "def main(): return 1")
 
 
-def test_a_host_with_another_key_than_its_own_is_refused(machine: SshMachine, work: Path):
+def test_host_key_that_does_not_match_is_refused(machine: SshMachine, work: Path):
     other = machine.known_hosts(key=paramiko.ECDSAKey.generate())
 
     with pytest.raises(ToolError, match="does not match"):
         run(sandbox(machine, work, known_hosts=other), "def main(): return 1")
 
 
-def test_the_key_is_looked_up_by_name_and_the_connection_goes_to_the_address(machine: SshMachine, work: Path):
+def test_host_key_is_looked_up_by_name_and_the_resolved_address_is_connected(machine: SshMachine, work: Path):
     async def resolve(host: str, port: int) -> list[str]:
         assert host == "runner.example.com"
         return ["127.0.0.1"]
 
-    told = SshSettings(
+    ssh_settings = SshSettings(
         host="runner.example.com", port=machine.port, username=USER, password=PASSWORD,  # pyright: ignore[reportArgumentType]
         known_hosts=machine.known_hosts("runner.example.com"), work_dir=str(work),
     )  # fmt: skip
 
-    result = run(SshSandbox(told, Guard(), resolve=resolve), "def main(): return 1")
+    result = run(SshSandbox(ssh_settings, Guard(), resolve=resolve), "def main(): return 1")
 
     assert (result.value, result.stderr) == (1, "")
 
 
-def test_a_wrong_password_is_told_without_it(machine: SshMachine, work: Path):
+def test_error_for_a_wrong_password_does_not_contain_it(machine: SshMachine, work: Path):
     with pytest.raises(ToolError, match=r"^Provider system execution failed: Authentication failed") as failed:
         run(sandbox(machine, work, password="wr0ng"), "def main(): return 1")
 
     assert "wr0ng" not in str(failed.value)
 
 
-def test_a_program_that_never_stops_talking_is_cut_off_and_ended(machine: SshMachine, work: Path):
+def test_program_with_endless_output_is_stopped(machine: SshMachine, work: Path):
     with pytest.raises(ToolError, match=r"^The program's output exceeded 1048576 bytes\.$"):
         run(sandbox(machine, work), "def main():\n    while True: print('x' * 10000)")
 
     assert list(work.iterdir()) == []
 
 
-def test_what_runs_too_long_is_killed_with_all_that_it_started(machine: SshMachine, work: Path):
+def test_program_that_times_out_is_killed_with_its_children(machine: SshMachine, work: Path):
     pids = work.parent / "pids"
     script = (
         "import os, subprocess, sys\n"
@@ -189,11 +189,11 @@ def test_what_runs_too_long_is_killed_with_all_that_it_started(machine: SshMachi
     with pytest.raises(ToolError, match=r"^Execution timed out after 2 seconds$"):
         run(sandbox(machine, work), script, timeout=2)
 
-    assert all(is_gone(int(pid)) for pid in pids.read_text().split())
+    assert all(has_ended(int(pid)) for pid in pids.read_text().split())
     assert list(work.iterdir()) == []
 
 
-def test_what_a_program_leaves_running_does_not_keep_anybody_waiting(machine: SshMachine, work: Path):
+def test_background_process_does_not_delay_the_result_and_is_killed(machine: SshMachine, work: Path):
     script = (
         "import subprocess, sys\n"
         "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
@@ -204,26 +204,26 @@ def test_what_a_program_leaves_running_does_not_keep_anybody_waiting(machine: Ss
     pid = run(sandbox(machine, work), script, timeout=200).value
 
     assert time.monotonic() - started < 100
-    assert is_gone(pid)
+    assert has_ended(pid)
 
 
-def test_whoever_stops_waiting_ends_the_program(machine: SshMachine, work: Path):
+def test_cancelled_run_ends_the_program(machine: SshMachine, work: Path):
     pids = work.parent / "pids"
     script = f"import os, time\nopen({str(pids)!r}, 'w').write(str(os.getpid()))\ndef main(): time.sleep(600)"
 
-    async def called_off() -> None:
+    async def cancel_run() -> None:
         task = asyncio.create_task(sandbox(machine, work).run(program(script)))
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(DEADLINE_S):
             while not pids.exists() or not pids.read_text():
                 await asyncio.sleep(0.01)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
 
-    asyncio.run(called_off())
+    asyncio.run(cancel_run())
 
-    assert is_gone(int(pids.read_text()))
-    deadline = time.monotonic() + PATIENCE
+    assert has_ended(int(pids.read_text()))
+    deadline = time.monotonic() + DEADLINE_S
     while list(work.iterdir()) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert list(work.iterdir()) == []
@@ -234,10 +234,10 @@ def test_whoever_stops_waiting_ends_the_program(machine: SshMachine, work: Path)
     st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]), min_size=1, max_size=30),
     st.sampled_from(["python", "nodejs"]),
 )
-def test_no_path_begins_another_command(name: str, language: str):
-    told = SshSettings(host="h", username="u", password="p", python_bin=name, node_bin=name)  # pyright: ignore[reportArgumentType]
+def test_path_cannot_start_another_command(name: str, language: str):
+    ssh_settings = SshSettings(host="h", username="u", password="p", python_bin=name, node_bin=name)  # pyright: ignore[reportArgumentType]
 
-    command = command_of(told, language, f"/tmp/{name}")
+    command = command_of(ssh_settings, language, f"/tmp/{name}")
 
     outside = shlex.split(command.replace("2>/dev/null", "").replace("</dev/null", ""))
     assert outside[:2] == ["cd", f"/tmp/{name}"]
@@ -245,13 +245,13 @@ def test_no_path_begins_another_command(name: str, language: str):
     assert f"HOME=/tmp/{name}" in outside
 
 
-def test_a_shell_reads_every_path_as_it_is_written(tmp_path: Path):
+def test_shell_reads_a_quoted_path_unchanged(tmp_path: Path):
     name = "a b'c\"d$(touch e)`touch f`;touch g\n*"
     folder = tmp_path / name
     folder.mkdir()
-    told = SshSettings(host="h", username="u", password="p", python_bin="/bin/echo")  # pyright: ignore[reportArgumentType]
+    ssh_settings = SshSettings(host="h", username="u", password="p", python_bin="/bin/echo")  # pyright: ignore[reportArgumentType]
 
-    command = command_of(told, "python", str(folder)).replace("/bin/echo program.py", "/bin/pwd")
+    command = command_of(ssh_settings, "python", str(folder)).replace("/bin/echo program.py", "/bin/pwd")
     done = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=True)
 
     assert done.stdout == f"{folder}\n"
@@ -261,47 +261,47 @@ def test_a_shell_reads_every_path_as_it_is_written(tmp_path: Path):
 # -- OpenSSH, where it is installed ----------------------------------------------------------------------------------
 @pytest.fixture(scope="module")
 def openssh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    """The settings of a real sshd of this module's own, which runs as a user that may log in without it."""
+    """Start a real sshd for this module, which runs as a user that may log in; return the settings for it."""
     server, keygen = shutil.which("sshd", path=f"{os.environ.get('PATH')}:/usr/sbin"), shutil.which("ssh-keygen")
     if server is None or keygen is None:
         pytest.skip("there is no sshd here")
     user = next((each for each in pwd.getpwall() if can_log_in(each)), None)
     if user is None:
         pytest.skip("no user but root may log in here")
-    place = Path(tempfile.mkdtemp(prefix="easel-sshd-"))  # where another user finds it
+    folder = Path(tempfile.mkdtemp(prefix="easel-sshd-"))  # a folder that another user can reach
     for name in ("host", "user"):
-        subprocess.run([keygen, "-q", "-t", "ed25519", "-N", "", "-f", place / name], check=True)
-    (place / "work").mkdir()
+        subprocess.run([keygen, "-q", "-t", "ed25519", "-N", "", "-f", folder / name], check=True)
+    (folder / "work").mkdir()
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = int(listener.getsockname()[1])
-    (place / "config").write_text(
-        f"Port {port}\nListenAddress 127.0.0.1\nHostKey {place}/host\nPidFile none\nUsePAM no\nStrictModes no\n"
-        f"AuthorizedKeysFile {place}/user.pub\nPasswordAuthentication no\nSubsystem sftp internal-sftp\n"
+    (folder / "config").write_text(
+        f"Port {port}\nListenAddress 127.0.0.1\nHostKey {folder}/host\nPidFile none\nUsePAM no\nStrictModes no\n"
+        f"AuthorizedKeysFile {folder}/user.pub\nPasswordAuthentication no\nSubsystem sftp internal-sftp\n"
     )
-    private, (kind, key, *_) = (place / "user").read_text(), (place / "host.pub").read_text().split()
+    private, (kind, key, *_) = (folder / "user").read_text(), (folder / "host.pub").read_text().split()
     if os.geteuid() == 0:
-        for path in (place, *place.iterdir()):
+        for path in (folder, *folder.iterdir()):
             os.chown(path, user.pw_uid, user.pw_gid)
     drop = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []} if os.geteuid() == 0 else {}
     process = subprocess.Popen(
-        [server, "-D", "-e", "-f", place / "config"], stderr=subprocess.DEVNULL, cwd=place, **drop
+        [server, "-D", "-e", "-f", folder / "config"], stderr=subprocess.DEVNULL, cwd=folder, **drop
     )
     try:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + DEADLINE_S
         while not listens(port) and time.monotonic() < deadline:
             time.sleep(0.02)
         yield {
             "port": port, "username": user.pw_name, "password": None, "private_key": private,
-            "known_hosts": f"[127.0.0.1]:{port} {kind} {key}", "work_dir": str(place / "work"),
+            "known_hosts": f"[127.0.0.1]:{port} {kind} {key}", "work_dir": str(folder / "work"),
         }  # fmt: skip
     finally:
         process.terminate()
-        process.wait(PATIENCE)
-        shutil.rmtree(place)
+        process.wait(DEADLINE_S)
+        shutil.rmtree(folder)
 
 
 def can_log_in(user: pwd.struct_passwd) -> bool:
-    """Whether sshd may run as this user: root is another matter, for which it wants a folder of the machine's."""
+    """Return whether sshd may run as this user; as root it would need a system folder."""
     return user.pw_uid == (os.geteuid() or user.pw_uid) != 0 and Path(user.pw_shell).name in (
         "sh",
         "bash",
@@ -315,14 +315,14 @@ def listens(port: int) -> bool:
         return connection.connect_ex(("127.0.0.1", port)) == 0
 
 
-def test_openssh_runs_programs_and_keeps_nothing(machine: SshMachine, work: Path, openssh: dict[str, Any]):
+def test_openssh_runs_programs_and_leaves_no_files(machine: SshMachine, work: Path, openssh: dict[str, Any]):
     result = run(sandbox(machine, work, **openssh), "def main(a): return [a, 1]", arguments={"a": "é'"})
 
     assert (result.value, result.stdout, result.stderr) == (["é'", 1], "", "")
     assert list(Path(openssh["work_dir"]).iterdir()) == []
 
 
-def test_openssh_ends_what_runs_too_long_with_all_that_it_started(
+def test_openssh_kills_a_program_that_times_out_with_its_children(
     machine: SshMachine, work: Path, openssh: dict[str, Any]
 ):
     mark = f"6{work.stat().st_ino}"

@@ -1,4 +1,4 @@
-"""Connections to a provider, against a small server that is told what to answer and when to leave."""
+"""The pooled HTTP transport to providers, against a small server whose answers each test sets."""
 
 import asyncio
 import gzip
@@ -14,7 +14,7 @@ import pytest
 
 from providers.models.transport import transport
 from providers.models.transport.transport import MAX_IDLE_CONNECTIONS, MAX_UNREAD_BYTES, PooledTransport
-from tests.certificates import self_signed
+from tests.certificates import create_self_signed
 
 T = TypeVar("T")
 Answer = Callable[[asyncio.StreamWriter], Awaitable[None]]
@@ -22,22 +22,22 @@ Answer = Callable[[asyncio.StreamWriter], Awaitable[None]]
 
 @dataclass
 class Provider:
-    """Answers every request alike, and knows how many connections it has."""
+    """A server that answers every request alike and counts its requests and connections."""
 
     answer: Answer
     port: int = 0
-    asked: int = 0
-    taken: int = 0
+    requests: int = 0
+    connections: int = 0
     open: int = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.taken += 1
+        self.connections += 1
         self.open += 1
         try:
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
                 await reader.readexactly(int(head.lower().partition(b"content-length: ")[2].partition(b"\r")[0]))
-                self.asked += 1
+                self.requests += 1
                 await self.answer(writer)
                 await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):
@@ -64,7 +64,7 @@ async def client(tls: ssl.SSLContext | None = None) -> AsyncGenerator[httpx2.Asy
         yield client
 
 
-def says(body: bytes, *headers: bytes, then: Callable[[asyncio.StreamWriter], None] = lambda _: None) -> Answer:
+def reply_with(body: bytes, *headers: bytes, then: Callable[[asyncio.StreamWriter], None] = lambda _: None) -> Answer:
     async def answer(writer: asyncio.StreamWriter) -> None:
         lines = (b"HTTP/1.1 200 OK", b"Content-Length: %d" % len(body), *headers, b"", body)
         writer.write(b"\r\n".join(lines))
@@ -87,22 +87,24 @@ def within_seconds(steps: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(asyncio.wait_for(steps, 20))
 
 
-def test_a_connection_that_the_server_closed_meanwhile_fails_no_request():
+def test_request_succeeds_if_the_server_closed_the_idle_connection():
     async def steps() -> tuple[bytes, int]:
-        async with serving(says(b"hi", then=lambda writer: writer.close())) as provider, client() as asking:
-            await post(asking, provider)
+        async with serving(reply_with(b"hi", then=lambda writer: writer.close())) as provider, client() as http:
+            await post(http, provider)
             await until(lambda: provider.open == 0)
-            return await post(asking, provider), provider.taken
+            return await post(http, provider), provider.connections
 
     assert within_seconds(steps()) == (b"hi", 2)
 
 
-def test_a_connection_over_which_comes_what_nobody_asked_for_is_not_used_again():
+def test_connection_with_unrequested_data_is_not_reused():
     async def steps() -> int:
-        more = says(b"hi", then=lambda writer: writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfake"))
-        async with serving(more) as provider, client() as asking:
-            assert [await post(asking, provider) for _ in range(3)] == [b"hi"] * 3
-            return provider.taken
+        with_extra_data = reply_with(
+            b"hi", then=lambda writer: writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfake")
+        )
+        async with serving(with_extra_data) as provider, client() as http:
+            assert [await post(http, provider) for _ in range(3)] == [b"hi"] * 3
+            return provider.connections
 
     assert within_seconds(steps()) == 3
 
@@ -111,58 +113,58 @@ def test_idle_connections_are_closed_after_a_while(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(transport, "IDLE_TIMEOUT", 0.01)
 
     async def steps() -> None:
-        async with serving(says(b"hi")) as provider, client() as asking:
-            await post(asking, provider)
+        async with serving(reply_with(b"hi")) as provider, client() as http:
+            await post(http, provider)
             await until(lambda: provider.open == 0)
 
     within_seconds(steps())
 
 
-def test_many_requests_at_once_have_a_connection_each_and_leave_a_few_behind():
+def test_concurrent_requests_have_a_connection_each_and_a_few_stay_idle():
     width = MAX_IDLE_CONNECTIONS + 20
 
     async def steps() -> tuple[int, bytes]:
-        everybody = asyncio.Event()
+        release = asyncio.Event()
 
         async def answer(writer: asyncio.StreamWriter) -> None:
-            await everybody.wait()
-            await says(b"hi")(writer)
+            await release.wait()
+            await reply_with(b"hi")(writer)
 
-        async with serving(answer) as provider, client() as asking:
-            asked = [asyncio.create_task(post(asking, provider)) for _ in range(width)]
-            await until(lambda: provider.asked == width)
-            everybody.set()
-            answers = await asyncio.gather(*asked)
+        async with serving(answer) as provider, client() as http:
+            tasks = [asyncio.create_task(post(http, provider)) for _ in range(width)]
+            await until(lambda: provider.requests == width)
+            release.set()
+            answers = await asyncio.gather(*tasks)
             await until(lambda: provider.open == MAX_IDLE_CONNECTIONS)
-            return provider.taken, answers[-1]
+            return provider.connections, answers[-1]
 
     assert within_seconds(steps()) == (width, b"hi")
 
 
-def test_a_provider_that_falls_silent_in_mid_answer_is_given_up_and_its_connection_closed():
+def test_read_timeout_within_an_answer_closes_the_connection():
     async def steps() -> None:
-        async def half(writer: asyncio.StreamWriter) -> None:
+        async def send_half(writer: asyncio.StreamWriter) -> None:
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf")
 
-        async with serving(half) as provider, client() as asking:
+        async with serving(send_half) as provider, client() as http:
             with pytest.raises(httpx2.ReadTimeout):
-                await asking.post(f"http://127.0.0.1:{provider.port}/", json={}, timeout=0.02)
+                await http.post(f"http://127.0.0.1:{provider.port}/", json={}, timeout=0.02)
             await until(lambda: provider.open == 0)
 
     within_seconds(steps())
 
 
-def test_whoever_reads_slowly_makes_the_provider_wait_and_still_gets_everything():
-    most = 256  # times MUCH: more than sockets hold
+def test_slow_reader_pauses_the_provider_and_receives_all_data():
+    max_blocks = 256  # times MAX_UNREAD_BYTES: more than socket buffers hold
 
     async def steps() -> tuple[int, int]:
         stuck = asyncio.Event()
         written = 0
 
-        async def much(writer: asyncio.StreamWriter) -> None:
+        async def send_much(writer: asyncio.StreamWriter) -> None:
             nonlocal written
             writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")
-            while written < most:
+            while written < max_blocks:
                 writer.write(b"x" * MAX_UNREAD_BYTES)
                 written += 1
                 try:
@@ -174,9 +176,9 @@ def test_whoever_reads_slowly_makes_the_provider_wait_and_still_gets_everything(
             writer.close()
 
         async with (
-            serving(much) as provider,
-            client() as asking,
-            asking.stream("POST", f"http://127.0.0.1:{provider.port}/", json={}) as reply,
+            serving(send_much) as provider,
+            client() as http,
+            http.stream("POST", f"http://127.0.0.1:{provider.port}/", json={}) as reply,
         ):
             await stuck.wait()
             return sum([len(part) async for part in reply.aiter_raw()]), written * MAX_UNREAD_BYTES
@@ -186,156 +188,156 @@ def test_whoever_reads_slowly_makes_the_provider_wait_and_still_gets_everything(
     assert got == written
 
 
-@pytest.mark.parametrize("said", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf"], ids=["head", "body"])
-def test_whoever_is_cancelled_takes_its_connection_with_it(said: bytes):
+@pytest.mark.parametrize("head", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf"], ids=["head", "body"])
+def test_cancelled_request_closes_its_connection(head: bytes):
     async def steps() -> None:
         async def begin(writer: asyncio.StreamWriter) -> None:
-            writer.write(said)
+            writer.write(head)
 
-        async with serving(begin) as provider, client() as asking:
-            asked = asyncio.create_task(post(asking, provider))
-            await until(lambda: provider.asked == 1)
-            asked.cancel()
+        async with serving(begin) as provider, client() as http:
+            request = asyncio.create_task(post(http, provider))
+            await until(lambda: provider.requests == 1)
+            request.cancel()
             with pytest.raises(asyncio.CancelledError):
-                await asked
+                await request
             await until(lambda: provider.open == 0)
 
     within_seconds(steps())
 
 
-@pytest.mark.parametrize("way", ["cancelled", "too late"])
-def test_a_connection_that_is_never_made_is_not_left_behind(way: str):
+@pytest.mark.parametrize("reason", ["cancelled", "too late"])
+def test_connection_that_fails_to_open_is_closed(reason: str):
     async def steps() -> None:
-        async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await reader.read(1)  # of a greeting that is not returned
-            came.set()
+        async def never_shake_hands(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read(1)  # the TLS hello, which is not answered
+            has_connected.set()
             await reader.read()  # until the end
-            gone.set()
+            has_disconnected.set()
             writer.close()
 
-        came, gone = asyncio.Event(), asyncio.Event()
-        server = await asyncio.start_server(silent, "127.0.0.1", 0)
+        has_connected, has_disconnected = asyncio.Event(), asyncio.Event()
+        server = await asyncio.start_server(never_shake_hands, "127.0.0.1", 0)
         url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
-        async with server, client() as asking:
-            limits = httpx2.Timeout(10, connect=0.05 if way == "too late" else 10)
-            asked = asyncio.create_task(asking.post(url, json={}, timeout=limits))
-            await came.wait()
-            if way == "cancelled":
-                asked.cancel()
-            with pytest.raises(asyncio.CancelledError if way == "cancelled" else httpx2.ConnectTimeout):
-                await asked
-            await gone.wait()
+        async with server, client() as http:
+            limits = httpx2.Timeout(10, connect=0.05 if reason == "too late" else 10)
+            request = asyncio.create_task(http.post(url, json={}, timeout=limits))
+            await has_connected.wait()
+            if reason == "cancelled":
+                request.cancel()
+            with pytest.raises(asyncio.CancelledError if reason == "cancelled" else httpx2.ConnectTimeout):
+                await request
+            await has_disconnected.wait()
 
     within_seconds(steps())
 
 
-def test_a_client_that_is_closed_fails_its_requests_and_leaves_no_connection():
+def test_closed_client_fails_its_requests_and_leaves_no_connection():
     async def steps() -> None:
-        asked = asyncio.Event()
+        is_requested = asyncio.Event()
 
-        async def never(writer: asyncio.StreamWriter) -> None:
-            asked.set()
+        async def never_answer(writer: asyncio.StreamWriter) -> None:
+            is_requested.set()
 
-        async with serving(never) as provider, serving(says(b"hi")) as other:
+        async with serving(never_answer) as provider, serving(reply_with(b"hi")) as other:
             web = PooledTransport(ssl.create_default_context())
-            asking = httpx2.AsyncClient(transport=web, timeout=10)
-            await post(asking, other)
-            waiting = asyncio.create_task(post(asking, provider))
-            await asked.wait()
+            http = httpx2.AsyncClient(transport=web, timeout=10)
+            await post(http, other)
+            pending = asyncio.create_task(post(http, provider))
+            await is_requested.wait()
             await web.aclose()
             with pytest.raises(httpx2.TransportError):
-                await waiting
+                await pending
             with pytest.raises(httpx2.ConnectError, match="closed"):
-                await post(asking, other)
+                await post(http, other)
             await until(lambda: provider.open == other.open == 0)
 
     within_seconds(steps())
 
 
-def test_a_body_that_comes_in_pieces_is_sent_whole_and_with_its_length():
+def test_streamed_request_body_is_sent_whole_with_its_length():
     async def steps() -> tuple[int, int]:
-        async def pieces() -> AsyncGenerator[bytes]:
+        async def parts() -> AsyncGenerator[bytes]:
             yield b"one, "
             yield b"two"
 
-        async with serving(says(b"hi")) as provider, client() as asking:
+        async with serving(reply_with(b"hi")) as provider, client() as http:
             url = f"http://127.0.0.1:{provider.port}/"
             for _ in range(2):
-                await asking.post(url, content=pieces())
-            return provider.asked, provider.taken
+                await http.post(url, content=parts())
+            return provider.requests, provider.connections
 
     assert within_seconds(steps()) == (2, 1)
 
 
-def test_a_header_with_a_line_of_its_own_is_not_sent():
+def test_header_with_a_line_break_is_not_sent():
     async def steps() -> int:
-        async with serving(says(b"hi")) as provider, client() as asking:
+        async with serving(reply_with(b"hi")) as provider, client() as http:
             with pytest.raises(httpx2.LocalProtocolError, match="one line"):
-                await asking.post(f"http://127.0.0.1:{provider.port}/", headers={"A": "x\r\nB: y"})
-            return provider.taken
+                await http.post(f"http://127.0.0.1:{provider.port}/", headers={"A": "x\r\nB: y"})
+            return provider.connections
 
     assert within_seconds(steps()) == 0
 
 
-def test_an_answer_that_is_none_is_an_error_of_the_protocol_and_closes_its_connection():
+def test_invalid_response_is_a_protocol_error_and_closes_the_connection():
     async def steps() -> None:
-        async def confused(writer: asyncio.StreamWriter) -> None:
+        async def send_invalid_head(writer: asyncio.StreamWriter) -> None:
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n")
 
-        async with serving(confused) as provider, client() as asking:
+        async with serving(send_invalid_head) as provider, client() as http:
             with pytest.raises(httpx2.RemoteProtocolError, match="Transfer-Encoding"):
-                await post(asking, provider)
+                await post(http, provider)
             await until(lambda: provider.open == 0)
 
     within_seconds(steps())
 
 
-def test_a_packed_answer_is_unpacked():
+def test_gzip_response_is_decompressed():
     async def steps() -> bytes:
-        packed = says(gzip.compress(b"hello" * 100), b"Content-Encoding: gzip")
-        async with serving(packed) as provider, client() as asking:
-            return await post(asking, provider)
+        compressed = reply_with(gzip.compress(b"hello" * 100), b"Content-Encoding: gzip")
+        async with serving(compressed) as provider, client() as http:
+            return await post(http, provider)
 
     assert within_seconds(steps()) == b"hello" * 100
 
 
-def test_a_server_that_cannot_be_reached_is_an_error_of_the_connection():
+def test_unreachable_server_is_a_connection_error():
     async def steps() -> None:
-        async with client() as asking:
+        async with client() as http:
             with pytest.raises(httpx2.ConnectError):
-                await asking.post("http://127.0.0.1:1/", json={})
+                await http.post("http://127.0.0.1:1/", json={})
 
     within_seconds(steps())
 
 
-def test_a_redirect_out_of_the_web_is_not_followed():
+def test_redirect_to_another_protocol_is_not_followed():
     async def steps() -> None:
-        async def elsewhere(writer: asyncio.StreamWriter) -> None:
+        async def redirect(writer: asyncio.StreamWriter) -> None:
             writer.write(
                 b"HTTP/1.1 307 X\r\nLocation: ftp://127.0.0.1:%d/\r\nContent-Length: 0\r\n\r\n" % provider.port
             )
 
-        async with serving(elsewhere) as provider, client() as asking:
+        async with serving(redirect) as provider, client() as http:
             with pytest.raises(httpx2.UnsupportedProtocol):
-                await asking.post(f"http://127.0.0.1:{provider.port}/", json={}, follow_redirects=True)
+                await http.post(f"http://127.0.0.1:{provider.port}/", json={}, follow_redirects=True)
 
     within_seconds(steps())
 
 
-def test_a_server_must_prove_its_name(tmp_path: Path):
-    certificate = self_signed(tmp_path / "server.pem", "localhost")
+def test_certificate_of_the_server_must_match_its_name(tmp_path: Path):
+    certificate = create_self_signed(tmp_path / "server.pem", "localhost")
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(certificate)
 
     async def steps() -> bytes:
-        async with serving(says(b"hi"), tls) as provider:
-            async with client(ssl.create_default_context(cafile=str(certificate))) as asking:
+        async with serving(reply_with(b"hi"), tls) as provider:
+            async with client(ssl.create_default_context(cafile=str(certificate))) as http:
                 with pytest.raises(httpx2.ConnectError, match="certificate"):
-                    await asking.post(f"https://127.0.0.1:{provider.port}/", json={})
-                with_its_name = await asking.post(f"https://localhost:{provider.port}/", json={})
-            async with client() as asking:
+                    await http.post(f"https://127.0.0.1:{provider.port}/", json={})
+                with_its_name = await http.post(f"https://localhost:{provider.port}/", json={})
+            async with client() as http:
                 with pytest.raises(httpx2.ConnectError, match="certificate"):
-                    await asking.post(f"https://localhost:{provider.port}/", json={})
+                    await http.post(f"https://localhost:{provider.port}/", json={})
             return with_its_name.content
 
     assert within_seconds(steps()) == b"hi"

@@ -1,4 +1,4 @@
-"""Stop means stop: whatever state a run is in, and whatever is wrong with it."""
+"""Cancel of runs in every state, including runs whose stored state is invalid."""
 
 import json
 from collections.abc import Callable
@@ -18,42 +18,42 @@ from scheduler.sweeper import sweeper
 from scheduler.sweeper.sweeper import Sweeper
 from store.monitoring import sweep_queries
 from store.primitives.ids import new_id
-from tests.builders import says
-from tests.integration.engine import FORM, Bench, Run, reporting
+from tests.builders import content
+from tests.integration.engine import FORM, Bench, Run, new_reporter
 
-GONE = timedelta(milliseconds=-1)  # a lease that has run out
+EXPIRED = timedelta(milliseconds=-1)  # the length of a lease that has expired already
 
 
-def following(bench: Bench, run: Run, **options: Any) -> Run:
-    """The next turn of a run's conversation."""
+def start_next(bench: Bench, run: Run, **options: Any) -> Run:
+    """Start a run with the next message of the same conversation."""
     row = run.row
     drawn = (row["canvas_id"], row["version_id"])
-    return bench.begun(bench.a_start(drawn=drawn, conversation_id=run.conversation_id, **options))
+    return bench.start_run(bench.a_start(drawn=drawn, conversation_id=run.conversation_id, **options))
 
 
-def spoil(bench: Bench, run: Run, what: str = "state") -> None:
-    """What is stored of the run makes no sense any more."""
-    rubbish = {
+def corrupt(bench: Bench, run: Run, what: str = "state") -> None:
+    """Make the stored state of the run invalid."""
+    statements = {
         "state": text("update runs set state = cast('{}' as json) where id = :run_id"),
         "scopes": text("update scopes set state = cast('{}' as json) where run_id = :run_id"),
     }
     with bench.database.transaction() as tx:
-        tx.execute(rubbish[what], run_id=run.id)
+        tx.execute(statements[what], run_id=run.id)
 
 
-def called(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> list[UUID]:
-    """The runs that workers are told to stop, as it happens."""
-    told: list[UUID] = []
-    monkeypatch.setattr(bench.coordinator.dispatch.bus, "publish_cancel", told.append)
-    return told
+def record_cancel_requests(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> list[UUID]:
+    """Return a list to which the id of each run is added when its cancel is published to the workers."""
+    requested: list[UUID] = []
+    monkeypatch.setattr(bench.coordinator.dispatch.bus, "publish_cancel", requested.append)
+    return requested
 
 
 # -- a run in any state ----------------------------------------------------------------------------------------------
-def test_a_cancel_holds_while_no_worker_is_there(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+def test_cancel_without_a_live_worker_ends_the_run(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sweeper, "MIN_UNINTERRUPTED", 0.0)
-    run = bench.start("begin -> one, two -> join -> say", say=says("never"))
+    run = bench.start("begin -> one, two -> join -> say", say=content("never"))
     bench.play(until=lambda: "one" in run.statuses)
-    bench.claim(run, "one", lease=GONE)  # its worker was killed
+    bench.claim(run, "one", lease=EXPIRED)  # its worker was killed
     bench.outbox.lose()
 
     status = bench.lifecycle.cancel_run(bench.tenant_id, run.id)
@@ -65,11 +65,11 @@ def test_a_cancel_holds_while_no_worker_is_there(bench: Bench, monkeypatch: pyte
     assert run.statuses == {"begin": "done", "one": "done", "two": "closed"}
 
 
-def test_a_run_between_two_attempts_of_a_node_is_over_at_once(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+def test_cancel_between_two_attempts_of_a_node_ends_the_run_at_once(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sweeper, "MIN_UNINTERRUPTED", 0.0)
     run = bench.start("begin -> work")
     bench.play(until=lambda: "work" in run.statuses)
-    bench.claim(run, "work", lease=GONE)
+    bench.claim(run, "work", lease=EXPIRED)
     Sweeper(bench.coordinator).tick()
 
     status = bench.lifecycle.cancel_run(bench.tenant_id, run.id)
@@ -79,13 +79,13 @@ def test_a_run_between_two_attempts_of_a_node_is_over_at_once(bench: Bench, monk
     assert run.activation("work").attempt == 1
 
 
-def test_a_session_is_stopped_with_what_is_queued_in_it_and_nothing_of_that_begins(bench: Bench):
-    first = bench.start("begin -> form -> say", form=FORM, say=says("never"))
+def test_cancel_of_a_conversation_cancels_its_queued_runs_before_they_start(bench: Bench):
+    first = bench.start("begin -> form -> say", form=FORM, say=content("never"))
     claimed = bench.claim(first, "begin")
-    queued = [following(bench, first, on_busy="enqueue") for _ in range(3)]
+    queued = [start_next(bench, first, on_busy="enqueue") for _ in range(3)]
 
     bench.lifecycle.cancel_session(bench.tenant_id, first.conversation_id)
-    reporting(bench.coordinator, claimed).report(Finished(), None, {})
+    new_reporter(bench.coordinator, claimed).report(Finished(), None, {})
     bench.play()
 
     assert [run.status for run in (first, *queued)] == ["cancelled"] * 4
@@ -93,9 +93,9 @@ def test_a_session_is_stopped_with_what_is_queued_in_it_and_nothing_of_that_begi
 
 
 @pytest.mark.parametrize("spelled", [str, lambda session: session.hex])
-def test_a_sessions_key_stops_what_is_queued_in_it_too(bench: Bench, spelled: Callable[[UUID], str]):
+def test_cancel_key_of_a_conversation_cancels_its_queued_runs_too(bench: Bench, spelled: Callable[[UUID], str]):
     first = bench.start("begin -> work")
-    queued = following(bench, first, on_busy="enqueue")
+    queued = start_next(bench, first, on_busy="enqueue")
     with redis.Redis.from_url(bench.redis_url) as client:
         client.set(f"{spelled(first.conversation_id)}-cancel", "x")
 
@@ -106,9 +106,9 @@ def test_a_sessions_key_stops_what_is_queued_in_it_too(bench: Bench, spelled: Ca
         assert client.keys("*-cancel") == []
 
 
-def test_a_runs_own_key_leaves_what_is_queued_behind_it(bench: Bench):
+def test_cancel_key_of_a_run_does_not_cancel_runs_queued_behind_it(bench: Bench):
     first = bench.start("begin -> work")
-    queued = following(bench, first, on_busy="enqueue")
+    queued = start_next(bench, first, on_busy="enqueue")
     with redis.Redis.from_url(bench.redis_url) as client:
         client.set(f"{first.id}-cancel", "x")
 
@@ -118,29 +118,29 @@ def test_a_runs_own_key_leaves_what_is_queued_behind_it(bench: Bench):
     assert (first.status, queued.status) == ("cancelled", "succeeded")
 
 
-def test_a_turn_clears_the_keys_of_before_and_a_new_session_has_none(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+def test_start_deletes_old_cancel_keys_unless_all_its_ids_are_new(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     cleared: list[UUID] = []
     clear = Bus.clear_cancel_keys
 
-    def clearing(bus: Bus, run_id: UUID, session: UUID) -> None:
+    def record_and_clear(bus: Bus, run_id: UUID, session: UUID) -> None:
         cleared.append(session)
         clear(bus, run_id, session)
 
-    monkeypatch.setattr(Bus, "clear_cancel_keys", clearing)
+    monkeypatch.setattr(Bus, "clear_cancel_keys", record_and_clear)
     first = bench.start("begin -> work")
     assert cleared == []
     bench.play()
     cleared.clear()
     with redis.Redis.from_url(bench.redis_url) as client:
         client.set(f"{first.conversation_id}-cancel", "x")
-        second = following(bench, first)
+        second = start_next(bench, first)
         assert client.keys("*-cancel") == []
-    named = bench.begun(replace(bench.a_start("begin -> work"), run_id=new_id()))
+    named = bench.start_run(replace(bench.a_start("begin -> work"), run_id=new_id()))
 
     assert cleared == [second.conversation_id, named.conversation_id]
 
 
-def test_keys_of_many_open_runs_are_looked_for_a_part_at_a_time(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+def test_cancel_keys_of_many_open_runs_are_queried_in_batches(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("scheduler.messaging.redis_bus.RUNS_PER_QUERY", 2)
     open_runs = [bench.start("begin -> work") for _ in range(5)]
     with redis.Redis.from_url(bench.redis_url) as client:
@@ -151,7 +151,7 @@ def test_keys_of_many_open_runs_are_looked_for_a_part_at_a_time(bench: Bench, mo
     assert [run.status for run in open_runs] == ["running"] * 4 + ["cancelled"]
 
 
-# -- calling off -----------------------------------------------------------------------------------------------------
+# -- cancel requests -------------------------------------------------------------------------------------------------
 def test_cancel_requests_are_sent_before_event_notifications(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     run = bench.start("begin -> one, two")
     bench.play(until=lambda: "one" in run.statuses)
@@ -167,25 +167,25 @@ def test_cancel_requests_are_sent_before_event_notifications(bench: Bench, monke
 
 
 def test_cancel_of_a_run_without_attempts_sends_no_request(bench: Bench, monkeypatch: pytest.MonkeyPatch):
-    run, told = bench.start("begin -> work"), called(bench, monkeypatch)
+    run, requested = bench.start("begin -> work"), record_cancel_requests(bench, monkeypatch)
 
     bench.lifecycle.cancel_run(bench.tenant_id, run.id)
 
-    assert (run.status, told) == ("cancelled", [])
+    assert (run.status, requested) == ("cancelled", [])
 
 
 def test_second_cancel_sends_the_cancel_request_again(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     run = bench.start("begin -> work")
     bench.claim(run, "begin")
-    told = called(bench, monkeypatch)
+    requested = record_cancel_requests(bench, monkeypatch)
 
     for _ in range(2):
         bench.lifecycle.cancel_run(bench.tenant_id, run.id)
 
-    assert told == [run.id, run.id]
+    assert requested == [run.id, run.id]
 
 
-# -- a run that is broken --------------------------------------------------------------------------------------------
+# -- runs with an invalid state --------------------------------------------------------------------------------------
 @pytest.mark.parametrize("what", ["state", "scopes"])
 def test_run_with_an_invalid_state_can_be_cancelled_and_its_attempts_stop(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, what: str
@@ -193,47 +193,47 @@ def test_run_with_an_invalid_state_can_be_cancelled_and_its_attempts_stop(
     run = bench.start("begin -> one, two -> join")
     bench.play(until=lambda: "one" in run.statuses)
     claimed = bench.claim(run, "one")
-    spoil(bench, run, what)
-    told = called(bench, monkeypatch)
+    corrupt(bench, run, what)
+    requested = record_cancel_requests(bench, monkeypatch)
 
     status = bench.lifecycle.cancel_run(bench.tenant_id, run.id)
 
     assert status == run.status == "cancelled"
-    assert told == [run.id]
+    assert requested == [run.id]
     assert run.events[-1].body == {"outputs": "Task has been canceled"}
     assert not bench.report(claimed)
     assert {row.status for row in run.activations} == {"done", "closed"}
 
 
-def test_what_a_broken_run_was_saying_ends_with_it(bench: Bench):
-    run = bench.start("begin -> say", say=says("never"))
+def test_cancel_of_a_run_with_an_invalid_state_closes_its_open_stream(bench: Bench):
+    run = bench.start("begin -> say", say=content("never"))
     bench.play(until=lambda: "say" in run.statuses)
-    spoken = run.row["turn"]
-    spoil(bench, run)
+    open_stream = run.row["turn"]
+    corrupt(bench, run)
 
     bench.lifecycle.cancel_run(bench.tenant_id, run.id)
 
-    (turn,) = run.turns
-    assert (turn.id, turn.closed_at) == (spoken, run.row["last_event"])
+    (stream,) = run.streams
+    assert (stream.id, stream.closed_at) == (open_stream, run.row["last_event"])
 
 
-def test_a_run_that_breaks_while_it_is_being_stopped_is_ended_all_the_same(bench: Bench):
+def test_stopping_run_whose_state_becomes_invalid_is_cancelled(bench: Bench):
     run = bench.start("begin -> work")
     claimed = bench.claim(run, "begin")
     bench.lifecycle.cancel_run(bench.tenant_id, run.id)
-    spoil(bench, run)
+    corrupt(bench, run)
 
-    reporting(bench.coordinator, claimed).report(Finished(), None, {})
+    new_reporter(bench.coordinator, claimed).report(Finished(), None, {})
     bench.play()
 
     assert run.status == "cancelled"
     assert [event.number for event in run.events] == list(range(1, run.row["last_event"] + 1))
 
 
-def test_broken_run_that_was_not_cancelled_is_unchanged_and_logged(bench: Bench):
+def test_advance_of_a_run_with_an_invalid_state_raises_and_changes_nothing(bench: Bench):
     run = bench.start("begin -> work")
     claimed = bench.claim(run, "begin")
-    spoil(bench, run)
+    corrupt(bench, run)
     bench.report(claimed)
 
     with pytest.raises(KeyError):
@@ -242,10 +242,10 @@ def test_broken_run_that_was_not_cancelled_is_unchanged_and_logged(bench: Bench)
     assert (run.status, run.statuses["begin"]) == ("running", "reported")
 
 
-def test_a_broken_run_frees_its_conversation_when_it_is_cancelled(bench: Bench):
+def test_cancel_of_a_run_with_an_invalid_state_starts_the_next_queued_run(bench: Bench):
     run = bench.start("begin -> work")
-    queued = following(bench, run, on_busy="enqueue")
-    spoil(bench, run)
+    queued = start_next(bench, run, on_busy="enqueue")
+    corrupt(bench, run)
 
     bench.lifecycle.cancel_run(bench.tenant_id, run.id)
     bench.play()
@@ -253,7 +253,7 @@ def test_a_broken_run_frees_its_conversation_when_it_is_cancelled(bench: Bench):
     assert (run.status, queued.status) == ("cancelled", "succeeded")
 
 
-def test_a_run_whose_canvas_cannot_be_read_any_more_can_be_cancelled(bench: Bench):
+def test_run_whose_canvas_cannot_be_parsed_can_be_cancelled(bench: Bench):
     run = bench.start("begin -> work")
     with bench.database.transaction() as tx:
         tx.execute(
@@ -268,8 +268,8 @@ def test_a_run_whose_canvas_cannot_be_read_any_more_can_be_cancelled(bench: Benc
     assert status == run.status == "cancelled"
 
 
-# -- what a cancel leaves --------------------------------------------------------------------------------------------
-def test_a_run_that_was_cancelled_is_no_business_of_the_sweepers(bench: Bench):
+# -- after a cancel --------------------------------------------------------------------------------------------------
+def test_cancelled_run_is_not_selected_by_the_sweeper(bench: Bench):
     run = bench.start("begin -> one, two")
     bench.play(until=lambda: "one" in run.statuses)
     bench.lifecycle.cancel_run(bench.tenant_id, run.id)
@@ -282,17 +282,17 @@ def test_a_run_that_was_cancelled_is_no_business_of_the_sweepers(bench: Bench):
     assert bench.outbox.of(ADVANCE) == []
 
 
-def test_the_next_turn_after_a_cancel_answers(bench: Bench):
-    run = bench.start("begin -> form -> say", form=FORM, say=says("Hello"))
+def test_next_message_after_a_cancel_starts_a_new_run(bench: Bench):
+    run = bench.start("begin -> form -> say", form=FORM, say=content("Hello"))
     bench.play()
     bench.lifecycle.cancel_session(bench.tenant_id, run.conversation_id)
 
-    after = bench.begun(
+    after = bench.start_run(
         bench.a_start(
-            drawn=bench.draw("begin -> say", say=says("Hello")),
+            drawn=bench.draw("begin -> say", say=content("Hello")),
             conversation_id=run.conversation_id,
         )
     )
     bench.play()
 
-    assert (after.status, after.said) == ("succeeded", "Hello")
+    assert (after.status, after.text) == ("succeeded", "Hello")

@@ -1,4 +1,4 @@
-"""Folding: once for each report, whoever does it and whatever happens meanwhile."""
+"""Advance: each report is applied exactly once, also under concurrency and after failures."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -21,8 +21,8 @@ from scheduler.messaging.celery_app import ADVANCE, EXECUTE
 from store.db.transaction import Transaction
 from store.runs.activations import Claim
 from store.tables.runs import runs
-from tests.builders import says
-from tests.integration.engine import Bench, Run, reporting
+from tests.builders import content
+from tests.integration.engine import Bench, Run, new_reporter
 from worker.reporter import Reporter, StoreMode
 
 WIDE = "begin -> one, two, three, four -> join"
@@ -41,7 +41,7 @@ def test_two_concurrent_coordinators_apply_a_report_once(bench: Bench):
         for done in [pool.submit(advance, bench.a_coordinator()) for _ in range(2)]:
             done.result()
 
-    assert run.told.count("node_finished") == 1
+    assert run.event_names.count("node_finished") == 1
     assert len(bench.outbox.of(EXECUTE)) == len(set(bench.outbox.of(EXECUTE))) == 5
     assert run.row["revision"] == 2
 
@@ -54,15 +54,15 @@ def test_all_reports_of_many_workers_at_once_are_applied(bench: Bench):
 
     def report(claimed: Any) -> None:
         all_at_once.wait()
-        reporting(bench.coordinator, claimed).report(Finished(), None, {})
+        new_reporter(bench.coordinator, claimed).report(Finished(), None, {})
 
     with ThreadPoolExecutor(len(claims)) as pool:
         for done in [pool.submit(report, claimed) for claimed in claims]:
             done.result()
-    taken = 0
-    while len(bench.outbox.of(ADVANCE)) > taken:  # whoever has looked for long enough hands the rest on
+    advanced = 0
+    while len(bench.outbox.of(ADVANCE)) > advanced:  # a caller that has advanced too often hands the rest on
         bench.coordinator.advance_run(run.id)
-        taken += 1
+        advanced += 1
 
     assert {run.statuses[f"n{i}"] for i in range(12)} == {"done"}
     assert run.statuses["join"] == "ready"
@@ -76,11 +76,11 @@ def test_report_stored_while_the_run_is_locked_is_found_by_the_re_check(bench: B
 
     with bench.database.transaction() as tx:
         assert advance(bench, tx, run) is not None
-        reporting(bench.coordinator, two).report(Finished(), None, {})  # it finds the run taken, twice
-        while_held = run.activation("two").status
+        new_reporter(bench.coordinator, two).report(Finished(), None, {})  # it finds the run locked, twice
+        while_locked = run.activation("two").status
     bench.coordinator.recheck(run.id)
 
-    assert while_held == "reported"
+    assert while_locked == "reported"
     assert run.statuses == {"begin": "done", "one": "done", "two": "done"}
 
 
@@ -90,19 +90,19 @@ def test_report_committed_after_the_re_check_is_applied_by_its_reporter(bench: B
     one, two = bench.claim(run, "one"), bench.claim(run, "two")
     bench.report(one)
     has_tried, may_commit = Event(), Event()
-    hesitant = that_waits_before_its_first_commit(bench, two, has_tried, may_commit)
+    reporter = reporter_that_waits_before_its_first_commit(bench, two, has_tried, may_commit)
 
     with ThreadPoolExecutor(1) as pool:
         with bench.database.transaction() as tx:
             advance(bench, tx, run)
-            reported = pool.submit(hesitant.report, Finished(), None, {})
+            reported = pool.submit(reporter.report, Finished(), None, {})
             assert has_tried.wait(10)
         bench.coordinator.recheck(run.id)
-        after_the_look = run.activation("two").status
+        after_the_recheck = run.activation("two").status
         may_commit.set()
         reported.result()
 
-    assert after_the_look == "running"
+    assert after_the_recheck == "running"
     assert run.statuses["two"] == "done"
 
 
@@ -141,14 +141,14 @@ def test_failed_advance_keeps_the_report_and_is_retried_by_the_scheduler(bench: 
 
 
 def test_advance_that_always_fails_is_logged_and_stops_no_other_run(bench: Bench, monkeypatch: pytest.MonkeyPatch):
-    broken, sound = bench.start("begin -> work"), bench.start("begin -> work")
+    broken, healthy = bench.start("begin -> work"), bench.start("begin -> work")
     monkeypatch.setattr(decide, "decide", failing(decide.decide, run_id=broken.id))
 
     with pytest.raises(StateError):
         bench.play()
     bench.play()
 
-    assert (broken.status, sound.status) == ("running", "succeeded")
+    assert (broken.status, healthy.status) == ("running", "succeeded")
     assert broken.statuses == {"begin": "reported"}
 
 
@@ -197,7 +197,7 @@ def test_advance_of_a_run_with_endless_reports_is_handed_to_the_scheduler(
 
 
 @pytest.mark.parametrize("ends", ["fails", "succeeds"])
-def test_a_run_costs_what_all_its_nodes_have_cost_however_it_ends(bench: Bench, ends: str):
+def test_usage_of_a_run_is_the_sum_of_its_nodes_whether_it_fails_or_succeeds(bench: Bench, ends: str):
     async def spend(ctx: Any) -> Any:
         ctx.add_usage(Usage(1, 2, 3, calls=1))
         if ctx.node_id == "two" and ends == "fails":
@@ -237,33 +237,35 @@ def test_ready_activation_of_a_cancelled_run_is_closed_and_stays_closed(bench: B
 
     assert run.status == "cancelled"
     assert run.statuses == {"begin": "done", "one": "done", "two": "closed"}
-    assert run.told.count("workflow_finished") == 1
+    assert run.event_names.count("workflow_finished") == 1
 
 
 def test_cancelled_run_routes_nothing_after_a_report(bench: Bench):
-    run = bench.start("begin -> one -> say", say=says("never"))
+    run = bench.start("begin -> one -> say", say=content("never"))
     bench.play(until=lambda: "one" in run.statuses)
     claimed = bench.claim(run, "one")
     bench.lifecycle.cancel_run(bench.tenant_id, run.id)
 
-    reporting(bench.coordinator, claimed).report(Finished(), None, {})
+    new_reporter(bench.coordinator, claimed).report(Finished(), None, {})
 
     assert run.status == "cancelled"
     assert "say" not in run.statuses
-    assert run.said == ""
+    assert run.text == ""
 
 
-# -- in other words --------------------------------------------------------------------------------------------------
+# -- helpers ---------------------------------------------------------------------------------------------------------
 def advance(bench: Bench, tx: Transaction, run: Run) -> Advance | None:
     """Advance a run in a transaction that the test commits."""
     snapshot = run_snapshots.try_lock(tx, run.id)
     return bench.coordinator.apply_reports(tx, snapshot) if snapshot is not None else None
 
 
-def that_waits_before_its_first_commit(bench: Bench, claimed: Claim, has_tried: Event, may_commit: Event) -> Reporter:
+def reporter_that_waits_before_its_first_commit(
+    bench: Bench, claimed: Claim, has_tried: Event, may_commit: Event
+) -> Reporter:
     """A reporter that has tried to lock the run, in the report's transaction, and waits before this commits."""
 
-    class Hesitant(Reporter):
+    class WaitingReporter(Reporter):
         def _snapshot(self, tx: Transaction, mode: StoreMode) -> RunSnapshot | None:
             snapshot = run_snapshots.try_lock(tx, claimed.run_id)
             if not has_tried.is_set():
@@ -272,20 +274,20 @@ def that_waits_before_its_first_commit(bench: Bench, claimed: Claim, has_tried: 
                 assert may_commit.wait(10)
             return snapshot
 
-    return Hesitant(bench.coordinator, claimed, inline_advance=True, is_closed=lambda: False)
+    return WaitingReporter(bench.coordinator, claimed, inline_advance=True, is_closed=lambda: False)
 
 
-def failing(decides: Callable[..., Any], *, times: int = 10**6, run_id: UUID | None = None) -> Callable[..., Any]:
-    """A decision that cannot be made, so often or for one run."""
+def failing(original: Callable[..., Any], *, times: int = 10**6, run_id: UUID | None = None) -> Callable[..., Any]:
+    """Return a `decide` that raises for the first `times` calls, or for one run."""
     left = [times]
 
-    def decided(canvas: Any, state: Any, reports: Any) -> Any:
+    def decide_or_raise(canvas: Any, state: Any, reports: Any) -> Any:
         if left[0] and run_id in (None, state.run_id):
             left[0] -= 1
             raise StateError("Stored facts contradict each other.")
-        return decides(canvas, state, reports)
+        return original(canvas, state, reports)
 
-    return decided
+    return decide_or_raise
 
 
 def change(bench: Bench, run: Run, **values: Any) -> None:

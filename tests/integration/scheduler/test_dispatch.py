@@ -1,4 +1,4 @@
-"""What leaves after a commit: hints to Celery, echoes to the bus; and what happens when nobody takes them."""
+"""Messages sent after a commit: task messages to Celery and event notifications to Redis, with Redis up or down."""
 
 import base64
 import json
@@ -38,12 +38,12 @@ def dispatch(redis_url: str, request: pytest.FixtureRequest) -> Iterator[Dispatc
 
 
 def test_task_message_has_ids_only_and_shows_its_component(dispatch: Dispatch, server: redis.Redis):
-    hint = TaskMessage(new_id(), new_id(), "Categorize")
+    task_message = TaskMessage(new_id(), new_id(), "Categorize")
 
-    dispatch.enqueue_nodes([hint])
+    dispatch.enqueue_nodes([task_message])
 
-    (message,) = queued(server, NODES)
-    ids = [str(hint.run_id), str(hint.activation_id)]
+    (message,) = messages_in(server, NODES)
+    ids = [str(task_message.run_id), str(task_message.activation_id)]
     assert message["headers"]["task"] == "worker.execute"
     assert message["headers"]["shadow"] == "node:Categorize"
     assert message["headers"]["argsrepr"] == repr(tuple(ids))
@@ -54,8 +54,8 @@ def test_node_and_advance_messages_go_to_separate_queues(dispatch: Dispatch, ser
     dispatch.enqueue_nodes([TaskMessage(new_id(), new_id(), "Begin"), TaskMessage(new_id(), new_id(), "LLM")])
     dispatch.advance(run_id := new_id())
 
-    assert [message["headers"]["task"] for message in queued(server, NODES)] == ["worker.execute"] * 2
-    (message,) = queued(server, RUNS)
+    assert [message["headers"]["task"] for message in messages_in(server, NODES)] == ["worker.execute"] * 2
+    (message,) = messages_in(server, RUNS)
     assert message["headers"]["task"] == "scheduler.advance"
     assert body(message)[0] == [str(run_id)]
 
@@ -63,7 +63,7 @@ def test_node_and_advance_messages_go_to_separate_queues(dispatch: Dispatch, ser
 def test_queue_probe_expires_but_not_because_clocks_differ(dispatch: Dispatch, server: redis.Redis):
     dispatch.send_probe(datetime.now(UTC))
 
-    (message,) = queued(server, NODES)
+    (message,) = messages_in(server, NODES)
     expires = datetime.fromisoformat(message["headers"]["expires"])
     assert timedelta(hours=5) < expires - datetime.now(UTC) <= timedelta(hours=6)
 
@@ -71,13 +71,13 @@ def test_queue_probe_expires_but_not_because_clocks_differ(dispatch: Dispatch, s
 def test_applied_decision_is_sent_to_workers_and_readers(dispatch: Dispatch, server: redis.Redis):
     run_id = new_id()
     applied = Notifications(run_id, [TaskMessage(run_id, new_id(), "LLM")], last_event=5)
-    with server.pubsub(ignore_subscribe_messages=True) as heard:
-        subscribed(heard, run_id)
+    with server.pubsub(ignore_subscribe_messages=True) as pubsub:
+        subscribe(pubsub, run_id)
 
         dispatch.publish(applied)
 
-        assert next_message(heard) == {"n": 5, "over": False}
-    assert len(queued(server, NODES)) == 1
+        assert next_message(pubsub) == {"n": 5, "over": False}
+    assert len(messages_in(server, NODES)) == 1
 
 
 def test_task_messages_and_notification_of_a_decision_are_one_round_trip(
@@ -85,30 +85,32 @@ def test_task_messages_and_notification_of_a_decision_are_one_round_trip(
 ):
     dispatch = Dispatch(make_app(redis_url), Bus(redis_url), is_straight=True)
     dispatch.bus.ping()
-    trips = 0
+    round_trips = 0
     send: Any = redis.Connection.send_packed_command
 
-    def counted(*given: Any, **options: Any) -> Any:
-        nonlocal trips
-        trips += 1
-        return send(*given, **options)
+    def send_and_count(*args: Any, **options: Any) -> Any:
+        nonlocal round_trips
+        round_trips += 1
+        return send(*args, **options)
 
-    monkeypatch.setattr(redis.Connection, "send_packed_command", counted)
+    monkeypatch.setattr(redis.Connection, "send_packed_command", send_and_count)
     run_id = new_id()
 
     dispatch.publish(Notifications(run_id, [TaskMessage(run_id, new_id(), "LLM") for _ in range(20)], last_event=1))
 
-    assert trips == 1
+    assert round_trips == 1
     dispatch.bus.close()
 
 
 def test_thousands_of_task_messages_arrive_in_order(redis_url: str, server: redis.Redis):
-    hints = [TaskMessage(new_id(), new_id(), "LLM") for _ in range(3000)]
+    task_messages = [TaskMessage(new_id(), new_id(), "LLM") for _ in range(3000)]
 
     with closing(Bus(redis_url)) as bus:
-        Dispatch(make_app(redis_url), bus, is_straight=True).enqueue_nodes(hints)
+        Dispatch(make_app(redis_url), bus, is_straight=True).enqueue_nodes(task_messages)
 
-    assert [body(message)[0][1] for message in queued(server, NODES)] == [str(hint.activation_id) for hint in hints]
+    assert [body(message)[0][1] for message in messages_in(server, NODES)] == [
+        str(task_message.activation_id) for task_message in task_messages
+    ]
 
 
 def test_celery_publish_signals_see_every_task_message(redis_url: str, server: redis.Redis):
@@ -123,7 +125,7 @@ def test_celery_publish_signals_see_every_task_message(redis_url: str, server: r
     finally:
         before_task_publish.disconnect(add_trace)
 
-    (message,) = queued(server, NODES)
+    (message,) = messages_in(server, NODES)
     assert message["headers"]["traceparent"] == "00-1-1-01"
     dispatch.bus.close()
 
@@ -131,16 +133,16 @@ def test_celery_publish_signals_see_every_task_message(redis_url: str, server: r
 def test_readers_are_notified_although_the_queue_accepts_nothing(dispatch: Dispatch, server: redis.Redis):
     run_id = new_id()
     server.set(NODES, "no list")
-    with server.pubsub(ignore_subscribe_messages=True) as heard:
-        subscribed(heard, run_id)
+    with server.pubsub(ignore_subscribe_messages=True) as pubsub:
+        subscribe(pubsub, run_id)
 
         dispatch.publish(Notifications(run_id, [TaskMessage(run_id, new_id(), "LLM")], last_event=4))
 
-        assert next_message(heard) == {"n": 4, "over": False}
+        assert next_message(pubsub) == {"n": 4, "over": False}
     server.delete(NODES)
 
 
-def test_the_end_of_a_run_forgets_its_cancel_keys_and_wakes_the_next_one(dispatch: Dispatch, server: redis.Redis):
+def test_end_of_a_run_deletes_its_cancel_keys_and_advances_the_next_queued_run(dispatch: Dispatch, server: redis.Redis):
     run_id, conversation_id, next_run = new_id(), new_id(), new_id()
     for name in (f"{run_id}-cancel", f"{conversation_id.hex}-cancel"):
         server.set(name, "x")
@@ -148,26 +150,26 @@ def test_the_end_of_a_run_forgets_its_cancel_keys_and_wakes_the_next_one(dispatc
     dispatch.publish(Notifications(run_id, status=RunStatus.SUCCEEDED, end=RunEnd(conversation_id, next_run)))
 
     assert server.keys("*-cancel") == []
-    assert [body(message)[0] for message in queued(server, RUNS)] == [[str(next_run)]]
+    assert [body(message)[0] for message in messages_in(server, RUNS)] == [[str(next_run)]]
 
 
-def test_messages_arrive_after_redis_has_forgotten_everything(dispatch: Dispatch, server: redis.Redis):
+def test_task_messages_arrive_after_redis_was_flushed(dispatch: Dispatch, server: redis.Redis):
     dispatch.enqueue_nodes([TaskMessage(new_id(), new_id(), "Begin")])
     server.flushdb()
 
     dispatch.enqueue_nodes([TaskMessage(new_id(), new_id(), "LLM")])
 
-    assert [message["headers"]["shadow"] for message in queued(server, NODES)] == ["node:LLM"]
+    assert [message["headers"]["shadow"] for message in messages_in(server, NODES)] == ["node:LLM"]
 
 
-def test_a_redis_that_was_emptied_is_noticed_once(dispatch: Dispatch, server: redis.Redis):
+def test_bus_reports_a_flush_of_redis_once(dispatch: Dispatch, server: redis.Redis):
     bus = dispatch.bus
 
     at_first = [bus.was_flushed(), bus.was_flushed()]
     server.flushdb()
     then = [bus.was_flushed(), bus.was_flushed()]
 
-    assert at_first == [False, False]  # what it was before, nobody knows
+    assert at_first == [False, False]  # its earlier state is unknown
     assert then == [True, False]
 
 
@@ -179,7 +181,7 @@ def test_bus_does_not_report_a_flush_of_another_broker(dispatch: Dispatch, serve
 
 
 @pytest.mark.parametrize("is_straight", [True, False])
-def test_nothing_raises_or_lingers_while_redis_is_away(is_straight: bool, pauses: list[float]):
+def test_dispatch_neither_raises_nor_waits_while_redis_is_unreachable(is_straight: bool, pauses: list[float]):
     dispatch = Dispatch(make_app(REDIS_AWAY), Bus(REDIS_AWAY), is_straight=is_straight)
     run_id = new_id()
 
@@ -199,9 +201,7 @@ def test_nothing_raises_or_lingers_while_redis_is_away(is_straight: bool, pauses
 
 
 @pytest.mark.parametrize("spelling", ["{run}-cancel", "{session}-cancel", "{run.hex}-cancel", "{session.hex}-cancel"])
-def test_a_key_cancels_a_run_however_it_is_spelled_and_whatever_it_holds(
-    dispatch: Dispatch, server: redis.Redis, spelling: str
-):
+def test_cancel_key_of_any_spelling_and_value_cancels_its_run(dispatch: Dispatch, server: redis.Redis, spelling: str):
     run, session, other = new_id(), new_id(), new_id()
     server.set(spelling.format(run=run, session=session), "")
 
@@ -210,18 +210,18 @@ def test_a_key_cancels_a_run_however_it_is_spelled_and_whatever_it_holds(
 
 def test_cancel_subscription_ignores_messages_of_other_programs(dispatch: Dispatch, server: redis.Redis):
     run_id = new_id()
-    calls = dispatch.bus.cancel_requests()
-    assert next(calls) is None  # subscribed
+    requests = dispatch.bus.cancel_requests()
+    assert next(requests) is None  # subscribed
 
-    for said in ("no JSON", "[]", "{}", '{"run": "no id"}', '{"run": 7}', "null"):
-        server.publish("easel:call-off", said)
+    for payload in ("no JSON", "[]", "{}", '{"run": "no id"}', '{"run": 7}', "null"):
+        server.publish("easel:call-off", payload)
     dispatch.bus.publish_cancel(run_id)
 
-    assert until(lambda: next(calls)) == run_id
+    assert until(lambda: next(requests)) == run_id
 
 
-# -- in other words --------------------------------------------------------------------------------------------------
-def queued(server: redis.Redis, queue: str) -> list[dict[str, Any]]:
+# -- helpers ---------------------------------------------------------------------------------------------------------
+def messages_in(server: redis.Redis, queue: str) -> list[dict[str, Any]]:
     """Messages in a queue, oldest first."""
     found: Any = server.lrange(queue, 0, -1)
     return [json.loads(message) for message in reversed(found)]
@@ -231,7 +231,7 @@ def body(message: dict[str, Any]) -> Any:
     return json.loads(base64.b64decode(message["body"]))
 
 
-def subscribed(listener: Any, run_id: UUID) -> None:
+def subscribe(listener: Any, run_id: UUID) -> None:
     listener.subscribe(channel(run_id))
     until(lambda: listener.get_message(timeout=0.01) is None and listener.subscribed)
 

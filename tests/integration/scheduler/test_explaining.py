@@ -1,4 +1,4 @@
-"""What a run on real rows waits for, as people are told."""
+"""Explanations of what a run waits for, from rows in the database."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -14,19 +14,19 @@ from scheduler.sweeper.sweeper import Sweeper
 from store.db.database import Database
 from store.monitoring import queue_probes, wait_facts
 from store.tables.runs import activations
-from tests.builders import says
+from tests.builders import content
 from tests.integration.engine import FORM, Bench, Run
 
 
 @pytest.fixture
 def database(database_url: str) -> Iterator[Database]:
-    """A database for each test: when the last canary came back is told of the whole deployment."""
+    """A database for each test: the latest queue probe is a fact of the whole deployment."""
     database = Database(database_url)
     yield database
     database.close()
 
 
-def explained(bench: Bench, run: Run) -> Explanation:
+def explanation_of(bench: Bench, run: Run) -> Explanation:
     with bench.database.transaction() as tx:
         found = wait_facts.load_facts(tx, bench.tenant_id, run.id)
         assert found is not None
@@ -35,8 +35,8 @@ def explained(bench: Bench, run: Run) -> Explanation:
 
 
 def waits_for(bench: Bench, run: Run) -> tuple[str, str | None]:
-    """What a run waits for, and the node that is named."""
-    wait = explained(bench, run).wait
+    """Return the kind of the run's wait and the node that it names."""
+    wait = explanation_of(bench, run).wait
     return wait.kind.value, wait.of.node_id if wait.of else None
 
 
@@ -45,7 +45,7 @@ def change(bench: Bench, run: Run, **values: Any) -> None:
         tx.execute(activations.update().where(activations.c.run_id == run.id).values(**values))
 
 
-def test_a_run_is_followed_from_its_first_message_to_its_end(bench: Bench):
+def test_explanation_follows_a_run_from_its_first_message_to_its_end(bench: Bench):
     run = bench.start("begin -> work")
     in_the_queue = waits_for(bench, run)
     claimed = bench.claim(run, "begin")
@@ -66,25 +66,25 @@ def test_explanation_names_the_running_node_and_its_time(bench: Bench):
     run = bench.start("begin -> work")
     bench.claim(run, "begin")
 
-    wait = explained(bench, run).wait
+    wait = explanation_of(bench, run).wait
 
     assert (wait.owner, wait.detail["attempt"]) == ("worker by hand", 1)
     assert wait.sentence == "begin has been running for 0 s: attempt 1, worker by hand."
 
 
-def test_a_dead_workers_lease_is_the_sweepers(bench: Bench):
+def test_explanation_of_an_expired_lease_names_the_sweeper(bench: Bench):
     run = bench.start("begin -> work")
     bench.claim(run, "begin", lease=timedelta(seconds=-1))
-    nobody_sweeps = explained(bench, run).wait
+    without_sweeper = explanation_of(bench, run).wait
 
     Sweeper(bench.coordinator).tick()
-    somebody_sweeps = explained(bench, run).wait
+    with_sweeper = explanation_of(bench, run).wait
 
-    assert [nobody_sweeps.kind.value, somebody_sweeps.kind.value] == ["silent_lease", "silent_lease"]
-    assert nobody_sweeps.sentence.endswith(
+    assert [without_sweeper.kind.value, with_sweeper.kind.value] == ["silent_lease", "silent_lease"]
+    assert without_sweeper.sentence.endswith(
         "no sweeper has run yet. Start one with `easel sweeper`: it gives the work to another worker."
     )
-    assert somebody_sweeps.sentence.endswith("the sweeper gives the work to another worker within 7 s.")
+    assert with_sweeper.sentence.endswith("the sweeper gives the work to another worker within 7 s.")
 
 
 def test_explanation_says_that_no_worker_receives(bench: Bench):
@@ -93,16 +93,16 @@ def test_explanation_says_that_no_worker_receives(bench: Bench):
         queue_probes.record_return(tx, "nodes", datetime.now(UTC) - timedelta(seconds=90))
     Sweeper(bench.coordinator).tick()
 
-    sentence = explained(bench, run).wait.sentence
+    sentence = explanation_of(bench, run).wait.sentence
 
     assert sentence == "begin is ready, and no worker has received anything from the queue for 90 s."
 
 
-def test_another_attempt_that_is_not_due_waits_for_its_time(bench: Bench):
+def test_explanation_of_an_attempt_that_is_not_due_names_its_time(bench: Bench):
     run = bench.start("begin -> work")
     change(bench, run, not_before=datetime.now(UTC) + timedelta(minutes=1))
 
-    wait = explained(bench, run).wait
+    wait = explanation_of(bench, run).wait
 
     assert (wait.kind.value, wait.owner) == ("time", "the clock")
     assert wait.until == run.activation("begin").not_before
@@ -113,38 +113,38 @@ def test_explanation_of_a_full_run_names_slots_and_running_nodes(bench: Bench):
     run = bench.start("begin -> one, two")
     bench.play(until=lambda: "two" in run.statuses)
 
-    found = explained(bench, run)
+    found = explanation_of(bench, run)
 
     assert found.wait.kind.value == "worker"
     assert [(wait.kind.value, wait.detail["queued"]) for wait in found.also] == [("place", 1)]
 
 
-def test_a_form_is_a_persons_with_its_fields_and_its_end(bench: Bench):
-    run = bench.start("begin -> form -> say", form=FORM, say=says("never"))
+def test_explanation_of_a_form_names_its_fields_and_its_expiry(bench: Bench):
+    run = bench.start("begin -> form -> say", form=FORM, say=content("never"))
     bench.play()
 
-    wait = explained(bench, run).wait
+    wait = explanation_of(bench, run).wait
 
     assert (wait.kind.value, wait.owner) == ("person", "a person")
     assert wait.until == run.row["expires_at"]
     assert (list(wait.detail["fields"]), wait.detail["tips"]) == (["name"], "Who are you?")
 
 
-def test_a_run_of_a_busy_session_names_the_one_before_it(bench: Bench):
+def test_explanation_of_a_queued_run_names_the_run_before_it(bench: Bench):
     first = bench.start("begin -> work")
     second, third = (
         bench.start("begin -> work", conversation_id=first.conversation_id, on_busy="enqueue") for _ in range(2)
     )
 
-    owners = [explained(bench, run).wait.owner for run in (second, third)]
+    owners = [explanation_of(bench, run).wait.owner for run in (second, third)]
     bench.play(until=lambda: first.status == "succeeded")
     with bench.database.transaction() as tx:
         tx.execute(text("update conversations set active_run = null"))
         tx.execute(text("update runs set status = 'queued' where id = :id"), id=second.id)
-    its_turn = explained(bench, second).wait
+    once_free = explanation_of(bench, second).wait
 
     assert owners == [f"run {first.id.hex}", f"run {first.id.hex}"]
-    assert its_turn.owner == "the sweeper"
+    assert once_free.owner == "the sweeper"
 
 
 def test_explanation_of_a_cancelled_run_names_the_nodes_that_have_not_stopped(bench: Bench):

@@ -1,4 +1,4 @@
-"""The verbs of people: start, resume, cancel. What they have promised is a committed row."""
+"""Start, resume and cancel: each call returns only after its rows are committed."""
 
 import hashlib
 from collections.abc import Callable, Generator
@@ -29,28 +29,28 @@ from store.db import database
 from store.primitives.ids import new_id
 from store.runs import run_rows
 from store.tables.runs import activations
-from tests.builders import says
-from tests.integration.engine import FORM, REDIS_AWAY, Bench, Run, reporting, until
+from tests.builders import content
+from tests.integration.engine import FORM, REDIS_AWAY, Bench, Run, new_reporter, until
 
-ASKS = "begin -> form -> say"
-GREETS = says("Hello {form@name}")
+FORM_CANVAS = "begin -> form -> say"
+GREETING = content("Hello {form@name}")
 
 
 # -- start -----------------------------------------------------------------------------------------------------------
-def test_a_run_is_accepted_while_the_broker_is_away_and_the_sweeper_rings_when_it_is_back(bench: Bench):
+def test_run_accepted_without_a_broker_is_enqueued_by_the_sweeper_later(bench: Bench):
     away = Coordinator(bench.database, Dispatch(make_app(REDIS_AWAY), Bus(REDIS_AWAY)), VersionCache())
 
     run = Run(bench, Lifecycle(away).start_run(bench.a_start("begin -> work")))
 
     assert run.status == "running"
-    assert run.told == ["workflow_started", "node_started"]
-    forget_hints(bench)
+    assert run.event_names == ["workflow_started", "node_started"]
+    mark_task_messages_lost(bench)
     Sweeper(bench.coordinator).tick()
     bench.play()
     assert run.status == "succeeded"
 
 
-def test_a_start_does_not_notice_that_the_databases_connections_have_died_in_the_pool(bench: Bench):
+def test_start_succeeds_although_all_pooled_connections_were_closed(bench: Bench):
     drawn = bench.draw("begin -> work")
     bench.start(drawn=drawn)
     again = bench.a_start(drawn=drawn)
@@ -87,7 +87,7 @@ def test_a_start_that_is_sent_twice_at_once_starts_one_run(bench: Bench):
     assert {reply.run_id for reply in replies} == {start.run_id}
 
 
-def test_a_run_id_that_another_tenant_has_is_taken(bench: Bench):
+def test_run_id_of_another_tenant_is_refused_as_in_use(bench: Bench):
     mine = bench.start("begin -> work")
 
     with pytest.raises(Conflict, match="already in use"):
@@ -98,7 +98,7 @@ def test_a_repeated_request_gets_the_first_reply(bench: Bench):
     drawn = bench.draw("begin -> work")
     start = bench.a_start(drawn=drawn, idempotency=key("order 7"))
 
-    first, second = bench.begun(start), bench.begun(start)
+    first, second = bench.start_run(start), bench.start_run(start)
 
     assert first.id == second.id
     assert second.started.repeated
@@ -106,7 +106,7 @@ def test_a_repeated_request_gets_the_first_reply(bench: Bench):
         bench.start(drawn=drawn, idempotency=key("order 7", "another body"))
 
 
-def test_a_canvas_that_cannot_be_started_leaves_no_key_behind(bench: Bench):
+def test_refused_start_stores_no_idempotency_key(bench: Bench):
     first = bench.start("begin -> work")
     again = {"drawn": bench.draw("begin -> work"), "conversation_id": first.conversation_id, "idempotency": key("k")}
     with pytest.raises(Conflict, match="already running"):
@@ -117,7 +117,7 @@ def test_a_canvas_that_cannot_be_started_leaves_no_key_behind(bench: Bench):
     assert not bench.start(**again).started.repeated
 
 
-def test_an_unknown_choice_for_a_busy_conversation_is_refused_by_name(bench: Bench):
+def test_unknown_value_of_on_busy_is_refused_with_the_valid_values(bench: Bench):
     with pytest.raises(InvalidRequest, match="refuse, enqueue, interrupt"):
         bench.start("begin -> work", on_busy="shout")
 
@@ -127,12 +127,12 @@ def test_a_busy_conversation_refuses_a_second_message(bench: Bench):
     first = bench.start("begin -> work")
 
     with pytest.raises(Conflict, match="already running"):
-        following(bench, first)
+        start_next(bench, first)
 
 
-def test_a_message_can_wait_for_the_one_before_it(bench: Bench):
+def test_enqueued_messages_run_one_after_another(bench: Bench):
     first = bench.start("begin -> work")
-    second, third = following(bench, first, on_busy="enqueue"), following(bench, first, on_busy="enqueue")
+    second, third = start_next(bench, first, on_busy="enqueue"), start_next(bench, first, on_busy="enqueue")
     at_first = (second.started.queued, second.status, second.activations)
 
     bench.play()
@@ -142,24 +142,24 @@ def test_a_message_can_wait_for_the_one_before_it(bench: Bench):
     assert first.row["finished_at"] <= second.row["started_at"] <= second.row["finished_at"] <= third.row["started_at"]
 
 
-def test_a_message_can_interrupt_the_one_before_it(bench: Bench):
+def test_interrupting_message_cancels_the_run_before_it_and_then_runs(bench: Bench):
     first = bench.start("begin -> work")
     bench.play(until=lambda: "work" in first.statuses)
     claimed = bench.claim(first, "work")
 
-    second = following(bench, first, on_busy="interrupt")
+    second = start_next(bench, first, on_busy="interrupt")
     while_it_stops = (first.status, second.status)
-    reporting(bench.coordinator, claimed).report(Finished(), None, {})
+    new_reporter(bench.coordinator, claimed).report(Finished(), None, {})
     bench.play()
 
     assert while_it_stops == ("stopping", "queued")
     assert (first.status, second.status) == ("cancelled", "succeeded")
 
 
-def test_an_interrupt_takes_effect_at_once_where_nothing_is_in_flight(bench: Bench):
+def test_interrupt_takes_effect_at_once_if_no_attempt_is_running(bench: Bench):
     first = bench.start("begin -> work")
 
-    second = following(bench, first, on_busy="interrupt")
+    second = start_next(bench, first, on_busy="interrupt")
 
     assert (first.status, second.status) == ("cancelled", "running")
 
@@ -176,7 +176,7 @@ def test_a_repeated_interrupt_does_not_interrupt_the_run_that_it_started(bench: 
     assert second.status == "running"
 
 
-def test_the_conversation_of_another_tenant_does_not_exist(bench: Bench):
+def test_conversation_of_another_tenant_is_not_found(bench: Bench):
     mine = bench.start("begin -> work")
     theirs = bench.a_start("begin -> work", tenant_id=bench.a_tenant(), conversation_id=mine.conversation_id)
 
@@ -185,37 +185,37 @@ def test_the_conversation_of_another_tenant_does_not_exist(bench: Bench):
 
 
 # -- forms -----------------------------------------------------------------------------------------------------------
-def test_the_next_turn_answers_the_form_that_a_run_waits_with(bench: Bench):
-    run = asking(bench)
+def test_next_message_answers_the_form_of_the_waiting_run(bench: Bench):
+    run = waiting_run(bench)
 
-    answered = following(bench, run, query="Ann")
+    answered = start_next(bench, run, query="Ann")
     bench.play()
 
     assert answered.started.resumed
     assert answered.id == run.id
-    assert (run.status, run.said) == ("succeeded", "Hello Ann")
+    assert (run.status, run.text) == ("succeeded", "Hello Ann")
 
 
 def test_answers_by_name_reach_the_form(bench: Bench):
-    run = asking(bench)
+    run = waiting_run(bench)
 
     bench.lifecycle.resume_run(bench.tenant_id, run.id, RunRequest(inputs={"name": {"value": "Bo", "type": "line"}}))
     bench.play()
 
-    assert run.said == "Hello Bo"
+    assert run.text == "Hello Bo"
 
 
-def test_an_empty_turn_shows_the_form_once_more(bench: Bench):
-    run = asking(bench)
+def test_empty_message_shows_the_form_again(bench: Bench):
+    run = waiting_run(bench)
 
-    following(bench, run, query="")
+    start_next(bench, run, query="")
 
     assert run.status == "waiting"
-    assert run.told.count("user_inputs") == 2
+    assert run.event_names.count("user_inputs") == 2
 
 
-def test_only_one_of_two_answers_at_once_counts(bench: Bench):
-    run = asking(bench)
+def test_only_one_of_two_concurrent_answers_is_accepted(bench: Bench):
+    run = waiting_run(bench)
     both = Barrier(2)
 
     def answer(name: str) -> bool:
@@ -227,21 +227,21 @@ def test_only_one_of_two_answers_at_once_counts(bench: Bench):
         return True
 
     with ThreadPoolExecutor(2) as pool:
-        taken = [future.result() for future in [pool.submit(answer, name) for name in ("Ann", "Bo")]]
+        accepted = [future.result() for future in [pool.submit(answer, name) for name in ("Ann", "Bo")]]
     bench.play()
 
-    assert sorted(taken) == [False, True]
-    assert run.said == f"Hello {'Ann' if taken[0] else 'Bo'}"
+    assert sorted(accepted) == [False, True]
+    assert run.text == f"Hello {'Ann' if accepted[0] else 'Bo'}"
 
 
-def test_a_run_that_does_not_ask_is_not_answered(bench: Bench):
+def test_answer_to_a_run_that_does_not_wait_is_refused(bench: Bench):
     run = bench.start("begin -> work")
 
     with pytest.raises(Conflict, match="does not wait"):
         bench.lifecycle.resume_run(bench.tenant_id, run.id, RunRequest(query="Ann"))
 
 
-def test_a_repeated_request_does_not_answer_the_form_that_its_run_asks_next(bench: Bench):
+def test_repeated_answer_does_not_answer_the_next_form_of_the_run(bench: Bench):
     drawn = bench.draw("begin -> form -> form2 -> say", form=FORM, form2=FORM)
     first = bench.start(drawn=drawn)
     bench.play()
@@ -257,7 +257,7 @@ def test_a_repeated_request_does_not_answer_the_form_that_its_run_asks_next(benc
 
 
 def test_the_form_of_another_tenant_cannot_be_answered(bench: Bench):
-    run = asking(bench)
+    run = waiting_run(bench)
 
     with pytest.raises(NotFound):
         bench.lifecycle.resume_run(bench.a_tenant(), run.id, RunRequest(query="Mallory"))
@@ -265,52 +265,52 @@ def test_the_form_of_another_tenant_cannot_be_answered(bench: Bench):
     assert run.status == "waiting"
 
 
-def test_each_turn_of_a_run_that_waited_is_kept_in_its_conversation(bench: Bench):
-    run = asking(bench)
-    following(bench, run, query="Ann")
+def test_each_message_of_a_run_with_a_form_is_stored_in_its_conversation(bench: Bench):
+    run = waiting_run(bench)
+    start_next(bench, run, query="Ann")
     bench.play()
 
     with bench.database.transaction() as tx:
-        said = conversations.list_messages(tx, bench.tenant_id, run.conversation_id)
+        messages = conversations.list_messages(tx, bench.tenant_id, run.conversation_id)
 
-    assert [(message.role, message.run_id) for message in said] == [("user", run.id)] * 2 + [("assistant", run.id)]
+    assert [(message.role, message.run_id) for message in messages] == [("user", run.id)] * 2 + [("assistant", run.id)]
 
 
 # -- cancel ----------------------------------------------------------------------------------------------------------
 def test_a_run_that_waits_for_a_person_is_cancelled_at_once(bench: Bench):
-    run = asking(bench)
+    run = waiting_run(bench)
 
     status = bench.lifecycle.cancel_run(bench.tenant_id, run.id)
 
     assert status == run.status == "cancelled"
     assert run.statuses["form"] == "closed"
-    assert markers(bench, run) == 0
+    assert count_cancel_keys(bench, run) == 0
 
 
 def test_cancel_of_a_queued_run_notifies_its_readers(bench: Bench):
     first = bench.start("begin -> work")
-    second = following(bench, first, on_busy="enqueue")
+    second = start_next(bench, first, on_busy="enqueue")
 
     status = bench.lifecycle.cancel_run(bench.tenant_id, second.id)
     bench.play()
 
     assert status == second.status == "cancelled"
-    assert second.told == ["workflow_finished"]
+    assert second.event_names == ["workflow_finished"]
     assert (first.status, second.activations) == ("succeeded", [])
 
 
 def test_a_cancelled_run_frees_its_conversation_for_the_next_message(bench: Bench):
-    run = asking(bench)
+    run = waiting_run(bench)
     bench.lifecycle.cancel_run(bench.tenant_id, run.id)
 
-    after = following(bench, run)
+    after = start_next(bench, run)
     bench.play()
 
     assert after.id != run.id
     assert after.status == "succeeded"
 
 
-def test_cancelling_a_run_that_is_over_changes_nothing_and_leaves_no_marker(bench: Bench):
+def test_cancel_of_a_run_that_is_over_changes_nothing_and_leaves_no_cancel_key(bench: Bench):
     run = bench.start("begin -> work")
     bench.play()
     before = run.row
@@ -319,90 +319,90 @@ def test_cancelling_a_run_that_is_over_changes_nothing_and_leaves_no_marker(benc
 
     assert status == "succeeded"
     assert run.row == before
-    assert markers(bench, run) == 0
+    assert count_cancel_keys(bench, run) == 0
 
 
-def test_cancelling_an_unknown_run_or_one_of_another_tenant_finds_none_and_leaves_no_marker(bench: Bench):
+def test_cancel_of_an_unknown_or_foreign_run_is_not_found_and_leaves_no_cancel_key(bench: Bench):
     run = bench.start("begin -> work")
 
     for tenant_id, run_id in ((bench.tenant_id, uuid4()), (bench.a_tenant(), run.id)):
         with pytest.raises(NotFound):
             bench.lifecycle.cancel_run(tenant_id, run_id)
 
-    assert (run.status, markers(bench, run)) == ("running", 0)
+    assert (run.status, count_cancel_keys(bench, run)) == ("running", 0)
 
 
-def test_a_marker_stands_while_a_run_stops_and_goes_when_it_has_ended(bench: Bench):
+def test_cancel_key_exists_while_a_run_is_stopping_and_is_deleted_at_its_end(bench: Bench):
     run = bench.start("begin -> work")
     claimed = bench.claim(run, "begin")
 
     bench.lifecycle.cancel_run(bench.tenant_id, run.id)
-    while_it_stops = (run.status, markers(bench, run))
-    reporting(bench.coordinator, claimed).report(Finished(), None, {})
+    while_it_stops = (run.status, count_cancel_keys(bench, run))
+    new_reporter(bench.coordinator, claimed).report(Finished(), None, {})
 
     assert while_it_stops == ("stopping", 1)
-    assert (run.status, markers(bench, run)) == ("cancelled", 0)
+    assert (run.status, count_cancel_keys(bench, run)) == ("cancelled", 0)
 
 
-def test_a_run_that_ends_while_it_is_cancelled_leaves_no_marker(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+def test_run_that_ends_during_its_cancel_leaves_no_cancel_key(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     run = bench.start("begin -> work")
     claimed = bench.claim(run, "begin")
     bus = bench.coordinator.dispatch.bus
-    call_off = bus.publish_cancel
+    publish_cancel = bus.publish_cancel
 
-    def ends_first(run_id: object) -> None:
-        call_off(run.id)
-        reporting(bench.coordinator, claimed).report(Finished(), None, {})
+    def publish_and_end(run_id: object) -> None:
+        publish_cancel(run.id)
+        new_reporter(bench.coordinator, claimed).report(Finished(), None, {})
 
-    monkeypatch.setattr(bus, "publish_cancel", ends_first)
+    monkeypatch.setattr(bus, "publish_cancel", publish_and_end)
     bench.lifecycle.cancel_run(bench.tenant_id, run.id)
 
-    assert (run.status, markers(bench, run)) == ("cancelled", 0)
+    assert (run.status, count_cancel_keys(bench, run)) == ("cancelled", 0)
 
 
-def test_cancelling_twice_is_cancelling_once(bench: Bench):
+def test_second_cancel_of_a_stopping_run_has_no_effect(bench: Bench):
     run = bench.start("begin -> work")
     claimed = bench.claim(run, "begin")
 
     statuses = [bench.lifecycle.cancel_run(bench.tenant_id, run.id) for _ in range(2)]
-    reporting(bench.coordinator, claimed).report(Finished(), None, {})
+    new_reporter(bench.coordinator, claimed).report(Finished(), None, {})
 
     assert statuses == ["stopping", "stopping"]
-    assert run.told.count("workflow_finished") == 1
+    assert run.event_names.count("workflow_finished") == 1
 
 
-def test_a_start_forgets_cancels_of_the_conversations_past(bench: Bench):
+def test_start_deletes_an_old_cancel_key_of_its_conversation(bench: Bench):
     first = bench.start("begin -> work")
     bench.play()
-    mark(bench, f"{first.conversation_id}-cancel")
+    set_key(bench, f"{first.conversation_id}-cancel")
 
-    second = following(bench, first)
+    second = start_next(bench, first)
 
-    assert markers(bench, second) == 0
+    assert count_cancel_keys(bench, second) == 0
     assert second.status == "running"
 
 
-def test_a_message_that_waits_does_not_forget_a_cancel_of_the_one_before_it(bench: Bench):
+def test_enqueued_message_does_not_delete_the_cancel_key_of_the_active_run(bench: Bench):
     first = bench.start("begin -> work")
-    mark(bench, f"{first.conversation_id}-cancel")
+    set_key(bench, f"{first.conversation_id}-cancel")
 
-    following(bench, first, on_busy="enqueue")
+    start_next(bench, first, on_busy="enqueue")
 
-    assert markers(bench, first) == 1
+    assert count_cancel_keys(bench, first) == 1
 
 
-# -- holding a run ---------------------------------------------------------------------------------------------------
+# -- the lock of a run -----------------------------------------------------------------------------------------------
 def test_report_stored_during_a_refused_operation_is_applied(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     run = bench.start("begin -> work")
     claimed = bench.claim(run, "begin")
     lock = run_rows.lock
 
-    def and_meanwhile(tx: Any, run_id: Any) -> Any:
+    def lock_while_a_report_is_stored(tx: Any, run_id: Any) -> Any:
         row = lock(tx, run_id)
-        reporting(bench.coordinator, claimed).report(Finished(), None, {})  # finds the run taken, twice
+        new_reporter(bench.coordinator, claimed).report(Finished(), None, {})  # finds the run locked, twice
         return row
 
-    monkeypatch.setattr(run_rows, "lock", and_meanwhile)
+    monkeypatch.setattr(run_rows, "lock", lock_while_a_report_is_stored)
     with pytest.raises(Conflict):
         bench.lifecycle.resume_run(bench.tenant_id, run.id, RunRequest(query="Ann"))
 
@@ -411,72 +411,72 @@ def test_report_stored_during_a_refused_operation_is_applied(bench: Bench, monke
 
 def test_operation_on_a_locked_run_waits_and_is_retried(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     run = bench.start("begin -> work")
-    tries = impatient(monkeypatch)
+    tries = shorten_lock_timeout(monkeypatch)
 
-    with ThreadPoolExecutor(1) as pool, held(bench, run) as release:
+    with ThreadPoolExecutor(1) as pool, locked(bench, run) as release:
         cancelled = pool.submit(bench.lifecycle.cancel_run, bench.tenant_id, run.id)
         until(lambda: len(tries) > 1)
         release()
         assert cancelled.result() == "cancelled"
 
 
-# -- in other words --------------------------------------------------------------------------------------------------
+# -- helpers ---------------------------------------------------------------------------------------------------------
 def key(name: str, body: str = "body") -> tuple[str, str, bytes]:
     return ("runs", name, hashlib.sha256(body.encode()).digest())
 
 
-def asking(bench: Bench) -> Run:
-    """A run that waits with its form."""
-    run = bench.start(ASKS, form=FORM, say=GREETS)
+def waiting_run(bench: Bench) -> Run:
+    """Return a run that waits for its form."""
+    run = bench.start(FORM_CANVAS, form=FORM, say=GREETING)
     bench.play()
     assert run.status == "waiting"
     return run
 
 
-def following(bench: Bench, run: Run, **options: Any) -> Run:
-    """The conversation's next message, to a canvas of one node."""
+def start_next(bench: Bench, run: Run, **options: Any) -> Run:
+    """Start a run of a one-node canvas with the next message of the conversation."""
     return bench.start("begin -> work", conversation_id=run.conversation_id, **options)
 
 
-def markers(bench: Bench, run: Run) -> int:
+def count_cancel_keys(bench: Bench, run: Run) -> int:
     with redis.Redis.from_url(bench.redis_url) as client:
         return client.exists(*cancel_keys(run.id, run.conversation_id))
 
 
-def mark(bench: Bench, name: str) -> None:
+def set_key(bench: Bench, name: str) -> None:
     with redis.Redis.from_url(bench.redis_url) as client:
         client.set(name, "x")
 
 
-def forget_hints(bench: Bench) -> None:
-    """As if the canaries had come back since."""
+def mark_task_messages_lost(bench: Bench) -> None:
+    """Mark all task messages as lost, as if later queue probes had returned."""
     with bench.database.transaction() as tx:
         tx.execute(activations.update().values(hinted_at=None))
 
 
 @contextmanager
-def held(bench: Bench, run: Run) -> Generator[Callable[[], None]]:
-    """A run that somebody holds until it is released."""
+def locked(bench: Bench, run: Run) -> Generator[Callable[[], None]]:
+    """Lock a run until the yielded function is called."""
     with bench.database.transaction() as tx:
         assert run_rows.try_lock(tx, run.id)()
         yield tx.commit
 
 
-def impatient(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """People wait 30 ms for a run before they try again, as often as it takes; their tries."""
+def shorten_lock_timeout(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Let operations wait 30 ms for the lock of a run and try again; return the list of tries."""
     lock, tries = run_rows.lock, list[object]()
 
-    def quickly(tx: Any, run_id: Any) -> Any:
+    def lock_briefly(tx: Any, run_id: Any) -> Any:
         tries.append(run_id)
         return lock(tx, run_id, timeout=timedelta(milliseconds=30))
 
-    monkeypatch.setattr(run_rows, "lock", quickly)
+    monkeypatch.setattr(run_rows, "lock", lock_briefly)
     monkeypatch.setattr(database, "MAX_TRIES", 1000)
     return tries
 
 
-# -- what stays ------------------------------------------------------------------------------------------------------
-def test_the_inputs_of_begin_stay_for_the_next_turn_and_for_no_other_conversation(bench: Bench):
+# -- the inputs of Begin ---------------------------------------------------------------------------------------------
+def test_inputs_of_begin_are_remembered_within_their_conversation_only(bench: Bench):
     drawn = bench.draw("begin -> compute", begin={"inputs": {"a": {"type": "line"}, "b": {"type": "line"}}})
     first = bench.start(drawn=drawn, query="", inputs={"a": 1, "more": 2})
     bench.play()
@@ -496,7 +496,7 @@ def inputs_of_begin(run: Run) -> dict[str, Any]:
 
 
 def cut_connections(bench: Bench) -> None:
-    """What PostgreSQL does to every connection when it is restarted; the pool learns of it when it uses one."""
+    """Close all other connections, as a restart of PostgreSQL does; the pool notices at the next use."""
     others = text(
         "select pg_terminate_backend(pid, 5000) from pg_stat_activity where pid <> pg_backend_pid()"
         " and datname = current_database()"

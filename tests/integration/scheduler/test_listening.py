@@ -1,4 +1,4 @@
-"""One ear for a process: confirmed before it is used, told of what it missed, deaf without Redis but never stuck."""
+"""Event subscriptions: confirmed before use, signalled after a gap, and never blocked while Redis is unavailable."""
 
 import asyncio
 import json
@@ -24,33 +24,33 @@ def run(test: Callable[[], Awaitable[T]]) -> T:
 
 
 async def first(subscription: Subscription, seconds: float = 5) -> object:
-    """The first message that says something."""
+    """Return the first message that is not empty."""
     while (message := await subscription.get(seconds)) == {}:
         pass
     return message
 
 
 @asynccontextmanager
-async def listening(url: str) -> AsyncGenerator[EventSubscriptions]:
-    ear = EventSubscriptions(url)
-    await ear.start()
+async def open_subscriptions(url: str) -> AsyncGenerator[EventSubscriptions]:
+    subscriptions = EventSubscriptions(url)
+    await subscriptions.start()
     try:
-        yield ear
+        yield subscriptions
     finally:
-        await ear.close()
+        await subscriptions.close()
 
 
-def test_nothing_is_missed_after_a_subscription_is_handed_out(redis_url: str) -> None:
+def test_notification_published_right_after_subscribe_is_delivered(redis_url: str) -> None:
     async def listen() -> list[object]:
-        heard: list[object] = []
-        async with listening(redis_url) as ear:
+        messages: list[object] = []
+        async with open_subscriptions(redis_url) as subscriptions:
             for _ in range(20):
                 run_id = new_id()
-                async with ear.subscribe(run_id) as subscription:
+                async with subscriptions.subscribe(run_id) as subscription:
                     with redis.Redis.from_url(redis_url) as bus:
                         bus.publish(channel(run_id), json.dumps({"n": 1}))
-                    heard.append(await first(subscription))
-        return heard
+                    messages.append(await first(subscription))
+        return messages
 
     assert run(listen) == [{"n": 1}] * 20
 
@@ -59,10 +59,10 @@ def test_message_reaches_all_subscriptions_of_its_run_only(redis_url: str) -> No
     async def listen() -> tuple[object, ...]:
         mine, other = new_id(), new_id()
         async with (
-            listening(redis_url) as ear,
-            ear.subscribe(mine) as a,
-            ear.subscribe(mine) as b,
-            ear.subscribe(other) as c,
+            open_subscriptions(redis_url) as subscriptions,
+            subscriptions.subscribe(mine) as a,
+            subscriptions.subscribe(mine) as b,
+            subscriptions.subscribe(other) as c,
         ):
             with redis.Redis.from_url(redis_url) as bus:
                 bus.publish(channel(mine), '{"n": 2}')
@@ -73,19 +73,22 @@ def test_message_reaches_all_subscriptions_of_its_run_only(redis_url: str) -> No
 
 def test_slow_subscription_gets_an_empty_message(redis_url: str) -> None:
     async def listen() -> list[object]:
-        async with listening(redis_url) as ear, ear.subscribe(new_id()) as subscription:
+        async with open_subscriptions(redis_url) as subscriptions, subscriptions.subscribe(new_id()) as subscription:
             for number in range(QUEUE_SIZE + 5):
                 subscription.deliver({"n": number})
             return [await subscription.get(0.05) for _ in range(QUEUE_SIZE + 2)]
 
-    heard = run(listen)
-    assert {} in heard[-2:]
-    assert heard[-1] is None or heard[-1] == {}
+    messages = run(listen)
+    assert {} in messages[-2:]
+    assert messages[-1] is None or messages[-1] == {}
 
 
-def test_without_redis_a_listener_waits_in_vain_but_not_for_long() -> None:
+def test_subscription_without_redis_times_out_without_a_message() -> None:
     async def listen() -> object:
-        async with listening("redis://127.0.0.1:1/0") as ear, ear.subscribe(new_id()) as subscription:
+        async with (
+            open_subscriptions("redis://127.0.0.1:1/0") as subscriptions,
+            subscriptions.subscribe(new_id()) as subscription,
+        ):
             return await subscription.get(0.05)
 
     assert run(listen) is None
@@ -94,7 +97,7 @@ def test_without_redis_a_listener_waits_in_vain_but_not_for_long() -> None:
 def test_subscription_gets_an_empty_message_after_a_reconnect(redis_url: str) -> None:
     async def listen() -> object:
         run_id = new_id()
-        async with listening(redis_url) as ear, ear.subscribe(run_id) as subscription:
+        async with open_subscriptions(redis_url) as subscriptions, subscriptions.subscribe(run_id) as subscription:
             assert await subscription.get(5) == {}
             with redis.Redis.from_url(redis_url) as bus:
                 for client in bus.client_list(_type="pubsub"):
@@ -109,9 +112,9 @@ def test_subscription_gets_an_empty_message_after_a_reconnect(redis_url: str) ->
 
 def test_closed_subscription_is_removed(redis_url: str) -> None:
     async def listen() -> tuple[int, int]:
-        async with listening(redis_url) as ear:
-            async with ear.subscribe(new_id()) as first, ear.subscribe(first.run_id):
-                there = len(ear.subscriptions)
-            return there, len(ear.subscriptions)
+        async with open_subscriptions(redis_url) as subscriptions:
+            async with subscriptions.subscribe(new_id()) as first, subscriptions.subscribe(first.run_id):
+                while_open = len(subscriptions.subscriptions)
+            return while_open, len(subscriptions.subscriptions)
 
     assert run(listen) == (2, 0)

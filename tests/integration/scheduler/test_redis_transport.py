@@ -1,4 +1,4 @@
-"""Hints are not written down twice, and a connection to the broker that breaks takes nothing with it."""
+"""The Redis transport: task messages are not recorded as unacknowledged, and a broken connection loses none."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -34,27 +34,27 @@ def server(bench: Bench) -> Iterator[redis.Redis]:
         yield client
 
 
-def taken(app: Celery, queue: str = NODES) -> tuple[Any, Message]:
-    """A channel, and the message that came over it and is being worked on."""
+def receive(app: Celery, queue: str = NODES) -> tuple[Any, Message]:
+    """Return a channel and the unacknowledged message that was received on it."""
     channel = app.connection_for_read().channel()
     message = channel.basic_get(queue)
     assert message is not None
     return channel, message
 
 
-def cut(channel: Any) -> None:
-    """What kombu does to a connection that has broken, before it closes the channels that are left."""
+def break_connection(channel: Any) -> None:
+    """Do what kombu does to a broken connection before it closes the remaining channels."""
     channel.connection.client = None
 
 
-def in_line(server: redis.Redis, queue: str) -> list[str]:
-    """Ids of the tasks in a queue, the next one first."""
+def queued_ids(server: redis.Redis, queue: str) -> list[str]:
+    """Return the ids of the tasks in a queue, the next one first."""
     found: Any = server.lrange(queue, 0, -1)
     return [json.loads(message)["headers"]["id"] for message in reversed(found)]
 
 
-def test_channels_are_ours(app: Celery):
-    channel, message = taken(app)
+def test_channel_of_the_app_is_a_redis_channel(app: Celery):
+    channel, message = receive(app)
 
     message.ack()
     channel.close()
@@ -63,8 +63,8 @@ def test_channels_are_ours(app: Celery):
 
 
 def test_message_of_a_broken_connection_is_not_acknowledged_and_nothing_raises(app: Celery):
-    channel, message = taken(app)
-    cut(channel)
+    channel, message = receive(app)
+    break_connection(channel)
 
     message.ack()
     channel.basic_reject(message.delivery_tag, requeue=True)
@@ -73,8 +73,8 @@ def test_message_of_a_broken_connection_is_not_acknowledged_and_nothing_raises(a
     assert channel.closed
 
 
-def test_what_was_not_begun_goes_back_when_a_process_ends_in_good_order(app: Celery, server: redis.Redis):
-    channel, _ = taken(app)
+def test_unstarted_messages_are_requeued_at_a_graceful_shutdown(app: Celery, server: redis.Redis):
+    channel, _ = receive(app)
 
     channel.close()
 
@@ -84,51 +84,51 @@ def test_what_was_not_begun_goes_back_when_a_process_ends_in_good_order(app: Cel
 def test_requeued_task_messages_keep_their_order_and_come_first(bench: Bench, app: Celery, server: redis.Redis):
     dispatch = Dispatch(app, bench.coordinator.dispatch.bus)
     dispatch.enqueue_nodes([TaskMessage(new_id(), new_id(), "LLM") for _ in range(3)])
-    before = in_line(server, NODES)
-    channel, _ = taken(app)
+    before = queued_ids(server, NODES)
+    channel, _ = receive(app)
     channel.basic_get(NODES)
 
     channel.close()
 
-    assert in_line(server, NODES) == before
+    assert queued_ids(server, NODES) == before
 
 
 def test_unacknowledged_task_message_is_not_recorded_in_redis(app: Celery, server: redis.Redis):
-    channel, message = taken(app)
+    channel, message = receive(app)
 
-    in_hand = server.keys("unacked*")
+    unacknowledged = server.keys("unacked*")
     message.ack()
     channel.close()
 
-    assert in_hand == []
+    assert unacknowledged == []
     assert server.llen(NODES) == 0
 
 
-def test_a_start_of_another_service_is_kept_until_it_is_done(bench: Bench, app: Celery, server: redis.Redis):
+def test_start_message_is_recorded_in_redis_until_it_is_acknowledged(bench: Bench, app: Celery, server: redis.Redis):
     Dispatch(app, bench.coordinator.dispatch.bus).advance(new_id())
-    channel, message = taken(app, RUNS)
+    channel, message = receive(app, RUNS)
 
-    in_hand = server.hlen("unacked")
+    unacknowledged = server.hlen("unacked")
     message.ack()
     channel.close()
 
-    assert in_hand == 1
+    assert unacknowledged == 1
     assert server.hlen("unacked") == 0
 
 
 def test_rejected_task_message_is_requeued_as_the_last(bench: Bench, app: Celery, server: redis.Redis):
     Dispatch(app, bench.coordinator.dispatch.bus).enqueue_nodes([TaskMessage(new_id(), new_id(), "LLM")])
-    first, second = in_line(server, NODES)
-    channel, message = taken(app)
+    first, second = queued_ids(server, NODES)
+    channel, message = receive(app)
 
     message.reject(requeue=True)
     channel.close()
 
-    assert in_line(server, NODES) == [second, first]
+    assert queued_ids(server, NODES) == [second, first]
 
 
 def test_channel_holds_at_most_its_prefetch_count(app: Celery):
-    channel, message = taken(app)
+    channel, message = receive(app)
     channel.basic_qos(prefetch_count=1)
 
     while_it_has_one = channel.qos.can_consume()
@@ -139,8 +139,8 @@ def test_channel_holds_at_most_its_prefetch_count(app: Celery):
     channel.close()
 
 
-def test_connections_are_borrowed_by_one_client_and_not_by_one_for_each_command(app: Celery):
-    channel, _ = taken(app)
+def test_channel_uses_one_client_for_all_commands(app: Celery):
+    channel, _ = receive(app)
 
     with channel.conn_or_acquire() as first, channel.conn_or_acquire() as second:
         assert first is second
@@ -148,20 +148,20 @@ def test_connections_are_borrowed_by_one_client_and_not_by_one_for_each_command(
     channel.close()
 
 
-# -- taking several --------------------------------------------------------------------------------------------------
+# -- fetching several messages ---------------------------------------------------------------------------------------
 @pytest.fixture
-def consuming(bench: Bench) -> Iterator[Callable[..., "Consuming"]]:
+def open_consumer(bench: Bench) -> Iterator[Callable[..., "LimitedConsumer"]]:
     with ExitStack() as opened:
 
-        def consume(room: int, queue: str = NODES) -> Consuming:
+        def consume(room: int, queue: str = NODES) -> LimitedConsumer:
             app = opened.enter_context(make_app(bench.redis_url))
-            return Consuming(opened.enter_context(app.connection_for_read()), room, queue)
+            return LimitedConsumer(opened.enter_context(app.connection_for_read()), room, queue)
 
         yield consume
 
 
-class Consuming:
-    """A consumer of hints with room for so many, which acknowledges nothing by itself."""
+class LimitedConsumer:
+    """A consumer with room for `room` messages, which acknowledges nothing by itself."""
 
     def __init__(self, connection: Any, room: int, queue: str) -> None:
         self._connection = connection
@@ -172,14 +172,14 @@ class Consuming:
         consumer = Consumer(self.channel, queues, on_message=self.messages.append, accept=["json"])
         consumer.consume()
 
-    def take(self, number: int) -> list[str]:
-        """Ids of the tasks that have come once there are so many."""
+    def receive_ids(self, number: int) -> list[str]:
+        """Wait until `number` messages were received; return the ids of their tasks."""
         while len(self.messages) < number:
             self._connection.drain_events(timeout=5)
         return [message.headers["id"] for message in self.messages]
 
-    def finds_nothing_more(self) -> bool:
-        """Whether nothing comes for a moment."""
+    def receives_nothing_more(self) -> bool:
+        """Wait a moment; return whether nothing was received."""
         with pytest.raises(TimeoutError):
             self._connection.drain_events(timeout=0.2)
         return True
@@ -190,41 +190,41 @@ def commands(server: redis.Redis, name: str, count: str = "calls") -> int:
     return stats.get(f"cmdstat_{name}", {}).get(count, 0)
 
 
-def hinted(bench: Bench, app: Celery, server: redis.Redis, number: int) -> list[str]:
-    """So many hints in line, the one that the app has sent already among them; their ids, the next one first."""
+def fill_queue(bench: Bench, app: Celery, server: redis.Redis, number: int) -> list[str]:
+    """Fill the queue up to `number` task messages, with the one of the fixture `app`; return their ids in order."""
     Dispatch(app, bench.coordinator.dispatch.bus).enqueue_nodes(
         [TaskMessage(new_id(), new_id(), "LLM") for _ in range(number - 1)]
     )
-    return in_line(server, NODES)
+    return queued_ids(server, NODES)
 
 
 def test_backlog_of_task_messages_is_fetched_in_order_by_few_commands(
-    bench: Bench, app: Celery, server: redis.Redis, consuming: Callable[..., Consuming]
+    bench: Bench, app: Celery, server: redis.Redis, open_consumer: Callable[..., LimitedConsumer]
 ):
-    expected, before = hinted(bench, app, server, 60), commands(server, "brpop") + commands(server, "blmpop")
+    expected, before = fill_queue(bench, app, server, 60), commands(server, "brpop") + commands(server, "blmpop")
 
-    found = consuming(100).take(60)
+    found = open_consumer(100).receive_ids(60)
 
     assert found == expected
     assert commands(server, "brpop") + commands(server, "blmpop") - before <= 10
 
 
-def test_no_more_is_taken_than_there_is_room_for(
-    bench: Bench, app: Celery, server: redis.Redis, consuming: Callable[..., Consuming]
+def test_consumer_fetches_no_more_messages_than_its_prefetch_count(
+    bench: Bench, app: Celery, server: redis.Redis, open_consumer: Callable[..., LimitedConsumer]
 ):
-    expected, consumer = hinted(bench, app, server, 30), consuming(9)
+    expected, consumer = fill_queue(bench, app, server, 30), open_consumer(9)
 
-    found = consumer.take(9)
+    found = consumer.receive_ids(9)
 
-    assert consumer.finds_nothing_more()
+    assert consumer.receives_nothing_more()
     assert (found, server.llen(NODES)) == (expected[:9], 21)
     consumer.messages.pop().ack()
-    assert consumer.take(9)[-1] == expected[9]
+    assert consumer.receive_ids(9)[-1] == expected[9]
     assert server.llen(NODES) == 20
 
 
-class LoopOfCelery:
-    """Stands where Celery's event loop is."""
+class RecordingLoop:
+    """A replacement for Celery's event loop that records what was scheduled."""
 
     def __init__(self) -> None:
         self.soon: list[Callable[[], object]] = []
@@ -237,75 +237,79 @@ class LoopOfCelery:
         self.later.append((delay, callback))
 
 
-def test_no_more_is_taken_than_the_threads_have_room_for(
+def test_consumer_fetches_no_more_messages_than_the_capacity_of_its_threads(
     bench: Bench, app: Celery, server: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ):
-    expected, loop, told = hinted(bench, app, server, 30), LoopOfCelery(), list[Callable[[], object]]()
+    expected, loop, callbacks = fill_queue(bench, app, server, 30), RecordingLoop(), list[Callable[[], object]]()
     monkeypatch.setattr(redis_transport, "get_event_loop", lambda: loop)
     room = 5
 
-    def left(call: Callable[[], object]) -> int:
-        told.append(call)
+    def capacity(call: Callable[[], object]) -> int:
+        callbacks.append(call)
         return max(0, room - len(consumer.messages))
 
-    with make_app(bench.redis_url, capacity=left) as limited, limited.connection_for_read() as connection:
-        consumer = Consuming(connection, 100, NODES)
-        assert consumer.take(5) == expected[:5]
-        assert consumer.finds_nothing_more()
+    with make_app(bench.redis_url, capacity=capacity) as limited, limited.connection_for_read() as connection:
+        consumer = LimitedConsumer(connection, 100, NODES)
+        assert consumer.receive_ids(5) == expected[:5]
+        assert consumer.receives_nothing_more()
         assert server.llen(NODES) == 25
-        # it looks again by itself, and one time is enough
+        # one later check is scheduled
         assert [delay for delay, _ in loop.later] == [CAPACITY_CHECK_INTERVAL]
 
-        told[-1]()
-        assert len(loop.soon) == 1  # and at once, when it is told
+        callbacks[-1]()
+        assert len(loop.soon) == 1  # the callback schedules a check at once
 
         room = 12
-        assert consumer.take(12) == expected[:12]
-        assert consumer.finds_nothing_more()
+        assert consumer.receive_ids(12) == expected[:12]
+        assert consumer.receives_nothing_more()
 
 
 def test_start_messages_are_fetched_regardless_of_the_capacity(
     bench: Bench, app: Celery, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(redis_transport, "get_event_loop", LoopOfCelery)
+    monkeypatch.setattr(redis_transport, "get_event_loop", RecordingLoop)
     Dispatch(app, bench.coordinator.dispatch.bus).advance(new_id())
 
     with make_app(bench.redis_url, capacity=lambda call: 0) as limited, limited.connection_for_read() as connection:
-        assert len(Consuming(connection, 100, RUNS).take(1)) == 1
+        assert len(LimitedConsumer(connection, 100, RUNS).receive_ids(1)) == 1
 
 
 def test_few_task_messages_are_shared_among_processes(
-    bench: Bench, app: Celery, server: redis.Redis, consuming: Callable[..., Consuming]
+    bench: Bench, app: Celery, server: redis.Redis, open_consumer: Callable[..., LimitedConsumer]
 ):
-    hinted(bench, app, server, 6)
-    consumers = [consuming(100) for _ in range(3)]
+    fill_queue(bench, app, server, 6)
+    consumers = [open_consumer(100) for _ in range(3)]
 
     for consumer in consumers:
-        consumer.take(1)
+        consumer.receive_ids(1)
 
     assert sum(len(consumer.messages) for consumer in consumers) + server.llen(NODES) == 6
     assert all(1 <= len(consumer.messages) <= 2 for consumer in consumers)
 
 
-def test_what_was_taken_together_and_not_begun_goes_back_in_its_old_order(
-    bench: Bench, app: Celery, server: redis.Redis, consuming: Callable[..., Consuming]
+def test_messages_fetched_together_are_requeued_in_their_order(
+    bench: Bench, app: Celery, server: redis.Redis, open_consumer: Callable[..., LimitedConsumer]
 ):
-    expected, consumer = hinted(bench, app, server, 12), consuming(8)
-    consumer.take(8)
+    expected, consumer = fill_queue(bench, app, server, 12), open_consumer(8)
+    consumer.receive_ids(8)
 
     consumer.channel.close()
 
-    assert in_line(server, NODES) == expected
+    assert queued_ids(server, NODES) == expected
 
 
-def test_a_server_that_gives_one_message_at_a_time_is_asked_for_one_at_a_time(
-    bench: Bench, app: Celery, server: redis.Redis, consuming: Callable[..., Consuming], monkeypatch: pytest.MonkeyPatch
+def test_messages_are_fetched_one_by_one_after_the_server_refused_blmpop(
+    bench: Bench,
+    app: Celery,
+    server: redis.Redis,
+    open_consumer: Callable[..., LimitedConsumer],
+    monkeypatch: pytest.MonkeyPatch,
 ):
-    expected, consumer = hinted(bench, app, server, 8), consuming(100)
+    expected, consumer = fill_queue(bench, app, server, 8), open_consumer(100)
     refused = commands(server, "blmpop", "rejected_calls")
     server.execute_command("ACL SETUSER default -blmpop")
     try:
-        found = consumer.take(8)
+        found = consumer.receive_ids(8)
     finally:
         server.execute_command("ACL SETUSER default +blmpop")
 
@@ -313,15 +317,15 @@ def test_a_server_that_gives_one_message_at_a_time_is_asked_for_one_at_a_time(
     assert commands(server, "blmpop", "rejected_calls") - refused == 1
 
 
-def test_other_messages_come_one_at_a_time(
-    bench: Bench, app: Celery, server: redis.Redis, consuming: Callable[..., Consuming]
+def test_messages_of_the_runs_queue_are_fetched_one_by_one(
+    bench: Bench, app: Celery, server: redis.Redis, open_consumer: Callable[..., LimitedConsumer]
 ):
     for _ in range(5):
         Dispatch(app, bench.coordinator.dispatch.bus).advance(new_id())
     before = commands(server, "blmpop")
-    consumer = consuming(100, RUNS)
+    consumer = open_consumer(100, RUNS)
 
-    consumer.take(5)
+    consumer.receive_ids(5)
 
     assert commands(server, "blmpop") == before
     assert server.hlen("unacked") == 5

@@ -1,4 +1,4 @@
-"""From what a caller sends to a start: version, conversation, key."""
+"""Parsing of start requests: version, conversation, idempotency key."""
 
 from typing import Any
 from uuid import UUID
@@ -18,58 +18,58 @@ def canvas_id(bench: Bench) -> UUID:
     return bench.draw("begin -> work")[0]
 
 
-def test_a_draft_is_kept_as_a_version_before_it_runs(bench: Bench, canvas_id: UUID):
+def test_draft_is_stored_as_a_version_before_it_runs(bench: Bench, canvas_id: UUID):
     with bench.database.transaction() as tx:
         canvases.update(tx, bench.tenant_id, canvas_id, dsl=dsl_of("begin -> other"))
 
-    wanted = asked(bench, canvas_id, query="hi")
+    start = parse(bench, canvas_id, query="hi")
 
     with bench.database.transaction() as tx:
-        assert "other" in versions.get(tx, wanted.version_id).dsl["components"]
+        assert "other" in versions.get(tx, start.version_id).dsl["components"]
 
 
-def test_the_released_version_runs_if_that_is_wanted(bench: Bench, canvas_id: UUID):
+def test_released_version_runs_if_it_is_requested(bench: Bench, canvas_id: UUID):
     with bench.database.transaction() as tx:
         released = canvases.publish(tx, bench.tenant_id, canvas_id).id
         canvases.update(tx, bench.tenant_id, canvas_id, dsl=dsl_of("begin -> other"))
 
-    assert asked(bench, canvas_id, release=True).version_id == released
-    assert asked(bench, canvas_id, version=str(released)).version_id == released
-    assert asked(bench, canvas_id, version="draft").version_id != released
+    assert parse(bench, canvas_id, release=True).version_id == released
+    assert parse(bench, canvas_id, version=str(released)).version_id == released
+    assert parse(bench, canvas_id, version="draft").version_id != released
 
 
-def test_a_conversation_goes_on_with_the_version_it_began_with(bench: Bench):
+def test_conversation_continues_with_the_version_it_was_created_with(bench: Bench):
     drawn = bench.draw("begin -> work")
     run = bench.start(drawn=drawn)
     with bench.database.transaction() as tx:
         canvases.update(tx, bench.tenant_id, drawn[0], dsl=dsl_of("begin -> other"))
 
-    wanted = asked(bench, drawn[0], session_id=str(run.conversation_id))
+    start = parse(bench, drawn[0], session_id=str(run.conversation_id))
 
-    assert (wanted.conversation_id, wanted.version_id) == (run.conversation_id, drawn[1])
+    assert (start.conversation_id, start.version_id) == (run.conversation_id, drawn[1])
 
 
-def test_a_conversation_of_another_canvas_does_not_exist(bench: Bench, canvas_id: UUID):
+def test_conversation_of_another_canvas_is_not_found(bench: Bench, canvas_id: UUID):
     run = bench.start("begin -> work")
 
     with pytest.raises(NotFound):
-        asked(bench, canvas_id, session_id=str(run.conversation_id))
+        parse(bench, canvas_id, session_id=str(run.conversation_id))
 
 
 @pytest.mark.parametrize(
     ("option", "value"),
     [("session_id", "no id"), ("version", "no id"), ("inputs", ["a"]), ("query", 7), ("files", "a"), ("files", ["a"])],
 )
-def test_what_cannot_be_meant_is_refused_by_its_name(bench: Bench, canvas_id: UUID, option: str, value: Any):
+def test_invalid_option_is_refused_with_its_name(bench: Bench, canvas_id: UUID, option: str, value: Any):
     with pytest.raises(InvalidRequest, match=f'"{option}"'):
-        asked(bench, canvas_id, **{option: value})
+        parse(bench, canvas_id, **{option: value})
 
 
-def test_the_same_request_has_the_same_digest_and_another_has_another(bench: Bench, canvas_id: UUID):
-    one = asked(bench, canvas_id, query="hi", idempotency_key="k")
-    same = asked(bench, canvas_id, idempotency_key="k", query="hi")
-    other = asked(bench, canvas_id, query="ho", idempotency_key="k")
-    elsewhere = asked(bench, bench.draw("begin -> work")[0], query="hi", idempotency_key="k")
+def test_equal_requests_have_equal_digests_and_different_ones_do_not(bench: Bench, canvas_id: UUID):
+    one = parse(bench, canvas_id, query="hi", idempotency_key="k")
+    same = parse(bench, canvas_id, idempotency_key="k", query="hi")
+    other = parse(bench, canvas_id, query="ho", idempotency_key="k")
+    elsewhere = parse(bench, bench.draw("begin -> work")[0], query="hi", idempotency_key="k")
 
     first = bench.lifecycle.start_run(one)
     assert bench.lifecycle.start_run(same).run_id == first.run_id
@@ -78,15 +78,15 @@ def test_the_same_request_has_the_same_digest_and_another_has_another(bench: Ben
             bench.lifecycle.start_run(changed)
 
 
-def test_a_request_without_a_key_is_new_every_time(bench: Bench, canvas_id: UUID):
-    started = [bench.lifecycle.start_run(asked(bench, canvas_id, query="hi")) for _ in range(2)]
+def test_request_without_an_idempotency_key_starts_a_new_run_each_time(bench: Bench, canvas_id: UUID):
+    started = [bench.lifecycle.start_run(parse(bench, canvas_id, query="hi")) for _ in range(2)]
 
     assert started[0].run_id != started[1].run_id
 
 
-def test_everything_that_a_turn_brings_reaches_the_run(bench: Bench, canvas_id: UUID):
+def test_all_options_of_a_request_reach_the_start(bench: Bench, canvas_id: UUID):
     run_id = new_id()
-    wanted = asked(
+    start = parse(
         bench,
         canvas_id,
         run_id=run_id,
@@ -97,11 +97,11 @@ def test_everything_that_a_turn_brings_reaches_the_run(bench: Bench, canvas_id: 
         on_busy="enqueue",
     )
 
-    assert (wanted.run_id, wanted.on_busy) == (run_id, "enqueue")
-    assert (wanted.request.query, wanted.request.inputs, wanted.request.user_id) == ({"a": 1}, {"n": 2}, "7")
-    assert wanted.request.files == ({"id": "f"},)
+    assert (start.run_id, start.on_busy) == (run_id, "enqueue")
+    assert (start.request.query, start.request.inputs, start.request.user_id) == ({"a": 1}, {"n": 2}, "7")
+    assert start.request.files == ({"id": "f"},)
 
 
-def asked(bench: Bench, canvas_id: UUID, *, run_id: UUID | None = None, **options: Any) -> Start:
+def parse(bench: Bench, canvas_id: UUID, *, run_id: UUID | None = None, **options: Any) -> Start:
     with bench.database.transaction() as tx:
         return parse_start(tx, bench.tenant_id, run_id, canvas_id, options)

@@ -1,4 +1,4 @@
-"""Old runs leave by themselves: a week at a time, with what hangs on them, and without harm to what goes on."""
+"""Retention: old runs are deleted week by week, with their data and without harm to other work."""
 
 import os
 import time
@@ -27,11 +27,11 @@ from tests.integration.store.rows import add_outputs, add_run
 
 NOW = datetime.now(UTC)
 OLD = NOW - timedelta(days=60)
-KEPT = timedelta(days=30)
+RETENTION_TIME = timedelta(days=30)
 TENANT, CANVAS, VERSION = new_id(), new_id(), new_id()
 
-TOUCHED = text("update conversations set updated_at = :at, created_at = :at, last_run = :last where id = :id")
-SAID = text("""
+SET_LAST_USE = text("update conversations set updated_at = :at, created_at = :at, last_run = :last where id = :id")
+ADD_MESSAGE = text("""
     insert into conversation_messages (conversation_id, number, run_id, role, content, activation_id, node_id)
     values (:id, :number, :run_id, :role, to_json(cast(:content as text)), :activation, :node)
 """)
@@ -40,7 +40,7 @@ COUNT_FILES = text("select count(*) from files")
 
 @pytest.fixture
 def database(database_url: str) -> Iterator[Database]:
-    """A database for one test alone: partitions belong to nobody."""
+    """A database for one test alone, since all runs share its partitions."""
     database = Database(database_url)
     with database.transaction() as tx:
         partitions.ensure(tx, OLD, weeks=0)
@@ -57,13 +57,13 @@ def test_unused_conversation_is_deleted_with_its_runs(database: Database):
     with database.transaction() as tx:
         conversation, run_id = _conversation(tx, "Hello", {"content": "Hi"}, at=OLD)
 
-    run_maintenance(database, NOW, Retention(KEPT))
+    run_maintenance(database, NOW, Retention(RETENTION_TIME))
 
     with database.transaction() as tx:
         assert run_rows.read(tx, TENANT, run_id) is None
         assert conversations.page(tx, TENANT, CANVAS, conversations.ConversationFilter()) == ([], 0)
         assert conversations.list_messages(tx, TENANT, conversation) == []
-        assert not any(name.startswith("runs_p") for name in _partitions_before(tx, NOW - KEPT))
+        assert not any(name.startswith("runs_p") for name in _partitions_before(tx, NOW - RETENTION_TIME))
 
 
 def test_week_is_dropped_during_other_work_without_a_loss(database: Database):
@@ -75,13 +75,13 @@ def test_week_is_dropped_during_other_work_without_a_loss(database: Database):
         own = Database(database.url, pool_size=1)
         while not ending.is_set():
             try:
-                with own.transaction() as tx:  # the tables in another order than ours
+                with own.transaction() as tx:  # in another order of tables than retention
                     run_id = new_id()
                     add_outputs(tx, run_id, "Message:0", {"content": "Hi"})
                     add_run(tx, TENANT, run_id=run_id)
                     tx.scalar(text("select count(*) from runs where version_id = :id"), id=VERSION)
                 made.append(run_id)
-            except Exception as error:  # whatever it is, it must not be
+            except Exception as error:  # any error fails the test
                 failures.append(error)
         own.close()
 
@@ -89,21 +89,21 @@ def test_week_is_dropped_during_other_work_without_a_loss(database: Database):
     for thread in threads:
         thread.start()
     deadline = time.monotonic() + 20
-    while _left(database) and time.monotonic() < deadline:
-        with suppress(OperationalError):  # somebody did not come to an end: it is tried again
-            _let_go(database)
+    while _remaining_partitions(database) and time.monotonic() < deadline:
+        with suppress(OperationalError):  # a transaction was open for too long: try again
+            _apply_retention(database)
     ending.set()
     for thread in threads:
         thread.join()
 
-    assert _left(database) == []
+    assert _remaining_partitions(database) == []
     assert failures == []
     with database.transaction() as tx:
         assert made
         assert all(run_rows.read(tx, TENANT, run_id) is not None for run_id in made)
 
 
-def test_without_a_retention_everything_stays(database: Database):
+def test_nothing_is_deleted_without_a_retention_time(database: Database):
     with database.transaction() as tx:
         _, run_id = _conversation(tx, "Hello", {"content": "Hi"}, at=OLD)
 
@@ -113,14 +113,14 @@ def test_without_a_retention_everything_stays(database: Database):
         assert run_rows.read(tx, TENANT, run_id) is not None
 
 
-def test_a_conversation_that_goes_on_keeps_what_was_said(database: Database):
+def test_active_conversation_keeps_its_messages_when_its_old_runs_are_deleted(database: Database):
     with database.transaction() as tx:
         conversation, run_id = _conversation(tx, "Hello", {"content": "Hi"}, at=OLD)
         latest = add_run(tx, TENANT, conversation_id=conversation)
-        tx.execute(TOUCHED, id=conversation, at=NOW, last=latest)
+        tx.execute(SET_LAST_USE, id=conversation, at=NOW, last=latest)
         before = conversations.load_history(tx, conversation, 2, 2)
 
-    _let_go(database)
+    _apply_retention(database)
 
     with database.transaction() as tx:
         assert run_rows.read(tx, TENANT, run_id) is None
@@ -129,45 +129,47 @@ def test_a_conversation_that_goes_on_keeps_what_was_said(database: Database):
         assert before[1]["content"] == {"content": "Hi"}
 
 
-def test_a_run_that_the_next_turn_begins_from_keeps_its_week(database: Database):
+def test_week_of_the_last_run_of_an_active_conversation_is_not_dropped(database: Database):
     with database.transaction() as tx:
         conversation, run_id = _conversation(tx, "Hello", {"content": "Hi"}, at=OLD)
-        tx.execute(TOUCHED, id=conversation, at=NOW, last=run_id)  # its form was answered just now, say
+        tx.execute(SET_LAST_USE, id=conversation, at=NOW, last=run_id)  # for example, its form was answered just now
 
-    _let_go(database)
+    _apply_retention(database)
 
     with database.transaction() as tx:
         assert run_rows.read(tx, TENANT, run_id) is not None
         assert conversations.get(tx, TENANT, conversation).last_run == run_id
 
 
-def test_a_run_that_is_not_over_keeps_its_week_and_its_conversation(database: Database):
+def test_week_and_conversation_of_an_unfinished_run_are_not_deleted(database: Database):
     with database.transaction() as tx:
         conversation, _ = _conversation(tx, "Hello", {"content": "Hi"}, at=OLD)
         waiting = add_run(tx, TENANT, run_id=_id_at(OLD), conversation_id=conversation, status="waiting")
 
-    _let_go(database)
+    _apply_retention(database)
 
     with database.transaction() as tx:
         assert run_rows.read(tx, TENANT, waiting) is not None
         assert conversations.get(tx, TENANT, conversation).id == conversation
 
 
-def test_runs_that_no_week_covers_go_by_the_same_rules(database: Database):
+def test_runs_outside_of_any_weekly_partition_are_deleted_by_the_same_rules(database: Database):
     ages_ago = OLD - timedelta(days=300)
     with database.transaction() as tx:
         _, gone = _conversation(tx, "Hello", {"content": "Hi"}, at=ages_ago)
-        going_on, needed = _conversation(tx, "Hello", {"content": "Hi"}, at=ages_ago)
-        tx.execute(TOUCHED, id=going_on, at=NOW, last=needed)
+        active, needed = _conversation(tx, "Hello", {"content": "Hi"}, at=ages_ago)
+        tx.execute(SET_LAST_USE, id=active, at=NOW, last=needed)
 
-    _let_go(database)
+    _apply_retention(database)
 
     with database.transaction() as tx:
         assert run_rows.read(tx, TENANT, gone) is None
         assert run_rows.read(tx, TENANT, needed) is not None
 
 
-def test_files_of_runs_go_with_them_unless_others_have_the_same_content(database: Database, blobs: LocalBlobs):
+def test_files_of_deleted_runs_are_deleted_unless_other_files_have_the_same_content(
+    database: Database, blobs: LocalBlobs
+):
     with database.transaction() as tx:
         _, run_id = _conversation(tx, "Hello", {"content": "Hi"}, at=OLD)
         made = uploads.register(
@@ -177,7 +179,7 @@ def test_files_of_runs_go_with_them_unless_others_have_the_same_content(database
         upload = uploads.register(tx, TENANT, uploads.store_content(blobs, "logo.png", "image/png", b"shared"))
     _age(blobs, made.sha256, upload.sha256)
 
-    _let_go(database, blobs)
+    _apply_retention(database, blobs)
 
     with database.transaction() as tx:
         assert tx.scalar(COUNT_FILES) == 1
@@ -185,26 +187,26 @@ def test_files_of_runs_go_with_them_unless_others_have_the_same_content(database
     assert [path.name for path in blobs.folder.glob("*/*")] == [upload.sha256.hex()]
 
 
-def test_a_file_stays_as_long_as_its_conversation(database: Database, blobs: LocalBlobs):
+def test_file_is_not_deleted_before_its_conversation(database: Database, blobs: LocalBlobs):
     with database.transaction() as tx:
         conversation, run_id = _conversation(tx, "Hello", {"content": "Hi"}, at=OLD)
-        tx.execute(TOUCHED, id=conversation, at=NOW, last=None)
+        tx.execute(SET_LAST_USE, id=conversation, at=NOW, last=None)
         made = uploads.register(
             tx, TENANT, uploads.store_content(blobs, "report.pdf", "application/pdf", b"made"), run_id=run_id
         )
     _age(blobs, made.sha256)
 
-    _let_go(database, blobs)
+    _apply_retention(database, blobs)
 
     with database.transaction() as tx:
         assert run_rows.read(tx, TENANT, run_id) is None
         assert blobs.get(uploads.get(tx, TENANT, made.id).sha256) == b"made"
 
 
-def test_bytes_that_were_put_again_a_moment_ago_are_not_deleted(blobs: LocalBlobs):
+def test_blob_that_was_stored_again_recently_is_not_deleted(blobs: LocalBlobs):
     sha256 = blobs.store(b"content")
     _age(blobs, sha256)
-    blobs.store(b"content")  # its row is still to come
+    blobs.store(b"content")  # its row is not written yet
 
     assert not blobs.discard(sha256)
 
@@ -221,62 +223,64 @@ def test_rows_of_files_remain_if_the_storage_is_unreachable(database: Database, 
             run_id=run_id,
         )
 
-    _let_go(database, LocalBlobs(tmp_path / "elsewhere"))
+    _apply_retention(database, LocalBlobs(tmp_path / "elsewhere"))
 
     with database.transaction() as tx:
         assert tx.scalar(COUNT_FILES) == 1
 
 
-def test_a_conversation_that_was_never_used_goes_in_its_time(database: Database):
+def test_old_conversation_without_runs_is_deleted(database: Database):
     with database.transaction() as tx:
         old, young = (conversations.create(tx, TENANT, CANVAS, VERSION) for _ in range(2))
-        tx.execute(TOUCHED, id=old, at=OLD, last=None)
+        tx.execute(SET_LAST_USE, id=old, at=OLD, last=None)
 
-    _let_go(database)
+    _apply_retention(database)
 
     with database.transaction() as tx:
         found, _ = conversations.page(tx, TENANT, CANVAS, conversations.ConversationFilter())
         assert [conversation.id for conversation in found] == [young]
 
 
-def test_a_drop_that_was_broken_off_is_finished_the_next_time(database: Database):
+def test_interrupted_drop_of_a_week_is_completed_by_the_next_retention(database: Database):
     with database.transaction() as tx:
         _conversation(tx, "Hello", {"content": "Hi"}, at=OLD)
     with database.transaction() as tx:
         assert partitions.drop(tx, "runs", Week.of(OLD)) is not None
 
-    _let_go(database)
+    _apply_retention(database)
 
     with database.transaction() as tx:
-        assert _partitions_before(tx, NOW - KEPT) == []
+        assert _partitions_before(tx, NOW - RETENTION_TIME) == []
 
 
 def _conversation(tx: Transaction, query: str, answer: dict[str, str], *, at: datetime) -> tuple[UUID, UUID]:
-    """A conversation of one turn, a while ago; it and its run."""
+    """Create a conversation of one turn at that time; return its id and the id of its run."""
     conversation = conversations.create(tx, TENANT, CANVAS, VERSION)
     run_id = add_run(tx, TENANT, run_id=_id_at(at), conversation_id=conversation)
     activation = add_outputs(tx, run_id, "Message:0", answer)
-    tx.execute(SAID, id=conversation, number=1, run_id=run_id, role="user", content=query, activation=None, node=None)
     tx.execute(
-        SAID, id=conversation, number=2, run_id=run_id, role="assistant", content=None, activation=activation,
+        ADD_MESSAGE, id=conversation, number=1, run_id=run_id, role="user", content=query, activation=None, node=None
+    )
+    tx.execute(
+        ADD_MESSAGE, id=conversation, number=2, run_id=run_id, role="assistant", content=None, activation=activation,
         node="Message:0",
     )  # fmt: skip
-    tx.execute(TOUCHED, id=conversation, at=at, last=run_id)
+    tx.execute(SET_LAST_USE, id=conversation, at=at, last=run_id)
     return conversation, run_id
 
 
 def _id_at(moment: datetime) -> UUID:
-    """An id as runs of that time have them."""
+    """Return an id of a run of that time."""
     return UUID(int=first_id_at(moment).int | new_id().int & (1 << 60) - 1)
 
 
-def _let_go(database: Database, blobs: LocalBlobs | None = None) -> None:
-    apply_retention(database, NOW - KEPT, blobs)
+def _apply_retention(database: Database, blobs: LocalBlobs | None = None) -> None:
+    apply_retention(database, NOW - RETENTION_TIME, blobs)
 
 
-def _left(database: Database) -> list[str]:
+def _remaining_partitions(database: Database) -> list[str]:
     with database.transaction() as tx:
-        return _partitions_before(tx, NOW - KEPT)
+        return _partitions_before(tx, NOW - RETENTION_TIME)
 
 
 def _partitions_before(tx: Transaction, moment: datetime) -> list[str]:
@@ -284,7 +288,7 @@ def _partitions_before(tx: Transaction, moment: datetime) -> list[str]:
 
 
 def _age(blobs: LocalBlobs, *hashes: bytes) -> None:
-    """As if these bytes had been put two hours ago."""
+    """Set the times of these blobs to two hours ago."""
     for sha256 in hashes:
         long_ago = time.time() - 7200
         os.utime(blobs.folder / sha256.hex()[:2] / sha256.hex(), (long_ago, long_ago))

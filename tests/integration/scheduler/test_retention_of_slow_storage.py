@@ -1,4 +1,4 @@
-"""Retention while the file storage is slow, or fails in the middle: no transaction waits, and nothing is lost."""
+"""Retention with a slow or failing file storage: no transaction is open during a call, and no file is lost."""
 
 import os
 import time
@@ -20,7 +20,7 @@ from store.tenants import uploads
 from tests.integration.store.slow_storage import SlowStorage
 
 NOW = datetime.now(UTC)
-OLD, KEPT = NOW - timedelta(days=60), timedelta(days=30)
+OLD, RETENTION_TIME = NOW - timedelta(days=60), timedelta(days=30)
 TENANT = new_id()
 IDLE_LIMIT, SLOWNESS = "2000", 2.2  # milliseconds; seconds of each call, which is longer
 ROWS = text("select sha256 from files order by sha256")
@@ -46,129 +46,127 @@ def bucket(folder: LocalBlobs, database: Database) -> SlowStorage:
     return SlowStorage(folder, database.url)
 
 
-def made(database: Database, folder: LocalBlobs, *contents: bytes, is_old: bool = True) -> list[bytes]:
-    """Files of runs that are gone; their hashes."""
+def add_files(database: Database, folder: LocalBlobs, *contents: bytes, is_old: bool = True) -> list[bytes]:
+    """Store files of runs that no longer exist; return their hashes."""
     hashes: list[bytes] = []
     for number, content in enumerate(contents):
-        kept = uploads.store_content(folder, f"{number}.txt", "text/plain", content)
+        stored = uploads.store_content(folder, f"{number}.txt", "text/plain", content)
         run_id = UUID(int=first_id_at(OLD).int | new_id().int & (1 << 60) - 1)
         with database.transaction() as tx:
-            uploads.register(tx, TENANT, kept, run_id=run_id)
+            uploads.register(tx, TENANT, stored, run_id=run_id)
         if is_old:
-            aged(folder, kept.sha256)
-        hashes.append(kept.sha256)
+            age(folder, stored.sha256)
+        hashes.append(stored.sha256)
     return hashes
 
 
-def aged(folder: LocalBlobs, sha256: bytes) -> None:
-    """As if these bytes had been put two hours ago."""
+def age(folder: LocalBlobs, sha256: bytes) -> None:
+    """Set the time of this blob to two hours ago."""
     long_ago = time.time() - 7200
     os.utime(folder.folder / sha256.hex()[:2] / sha256.hex(), (long_ago, long_ago))
 
 
-def named(database: Database) -> set[str]:
+def hashes_in_rows(database: Database) -> set[str]:
     with database.transaction() as tx:
         return {bytes(sha256).hex() for (sha256,) in tx.rows(ROWS)}
 
 
-def lying(folder: LocalBlobs) -> set[str]:
+def hashes_in_storage(folder: LocalBlobs) -> set[str]:
     return {path.name for path in folder.folder.glob("*/*")}
 
 
-def test_files_go_although_each_call_of_the_bucket_takes_longer_than_a_transaction_may_idle(
+def test_files_are_deleted_although_each_storage_call_exceeds_the_idle_limit_of_transactions(
     database: Database, folder: LocalBlobs, bucket: SlowStorage
 ):
-    made(database, folder, b"one", b"two")
+    add_files(database, folder, b"one", b"two")
     bucket.slowness = SLOWNESS
 
-    apply_retention(database, NOW - KEPT, bucket)
+    apply_retention(database, NOW - RETENTION_TIME, bucket)
 
-    assert (named(database), lying(folder)) == (set(), set())
+    assert (hashes_in_rows(database), hashes_in_storage(folder)) == (set(), set())
     assert bucket.record.calls.count("discard") == 2
     assert bucket.record.open == []
 
 
 @pytest.mark.parametrize("answered", [1, 2, 3])
-def test_where_the_bucket_fails_in_the_middle_each_row_keeps_its_bytes_and_the_rest_goes_the_next_time(
+def test_retention_interrupted_by_a_storage_failure_is_completed_by_the_next_one(
     database: Database, folder: LocalBlobs, bucket: SlowStorage, answered: int
 ):
-    made(database, folder, b"one", b"two", b"three")
-    bucket.breaks_at = answered  # the first call asks whether it is there
+    add_files(database, folder, b"one", b"two", b"three")
+    bucket.breaks_at = answered  # the first call is `is_reachable`
 
     with pytest.raises(StorageUnavailable):
-        apply_retention(database, NOW - KEPT, bucket)
-    assert named(database) == lying(folder)
-    assert len(named(database)) == 4 - answered
+        apply_retention(database, NOW - RETENTION_TIME, bucket)
+    assert hashes_in_rows(database) == hashes_in_storage(folder)
+    assert len(hashes_in_rows(database)) == 4 - answered
 
     bucket.breaks_at = None
-    apply_retention(database, NOW - KEPT, bucket)
-    assert (named(database), lying(folder)) == (set(), set())
+    apply_retention(database, NOW - RETENTION_TIME, bucket)
+    assert (hashes_in_rows(database), hashes_in_storage(folder)) == (set(), set())
 
 
-def test_a_process_that_dies_between_bytes_and_rows_leaves_rows_for_the_next_time(
+def test_rows_of_deleted_blobs_are_deleted_by_the_next_retention_after_a_crash(
     database: Database, folder: LocalBlobs, bucket: SlowStorage, monkeypatch: pytest.MonkeyPatch
 ):
-    made(database, folder, b"one", b"two")
+    add_files(database, folder, b"one", b"two")
 
-    def die(*given: object) -> int:
+    def die(*args: object) -> int:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as dying:
         dying.setattr(retention, "delete_files", die)
         with pytest.raises(KeyboardInterrupt):
-            apply_retention(database, NOW - KEPT, bucket)
-    assert (len(named(database)), lying(folder)) == (2, set())
+            apply_retention(database, NOW - RETENTION_TIME, bucket)
+    assert (len(hashes_in_rows(database)), hashes_in_storage(folder)) == (2, set())
 
-    apply_retention(database, NOW - KEPT, bucket)
-    assert named(database) == set()
+    apply_retention(database, NOW - RETENTION_TIME, bucket)
+    assert hashes_in_rows(database) == set()
 
 
-def test_a_file_whose_bytes_were_just_put_again_keeps_its_row_until_they_may_go(
+def test_row_of_a_recently_stored_blob_is_deleted_together_with_the_blob_later(
     database: Database, folder: LocalBlobs, bucket: SlowStorage
 ):
-    (sha256,) = made(database, folder, b"one", is_old=False)
+    (sha256,) = add_files(database, folder, b"one", is_old=False)
 
-    apply_retention(database, NOW - KEPT, bucket)
-    assert named(database) == lying(folder) == {sha256.hex()}
+    apply_retention(database, NOW - RETENTION_TIME, bucket)
+    assert hashes_in_rows(database) == hashes_in_storage(folder) == {sha256.hex()}
 
-    aged(folder, sha256)  # the row that was to come has not come
-    apply_retention(database, NOW - KEPT, bucket)
-    assert (named(database), lying(folder)) == (set(), set())
+    age(folder, sha256)  # no newer row was written
+    apply_retention(database, NOW - RETENTION_TIME, bucket)
+    assert (hashes_in_rows(database), hashes_in_storage(folder)) == (set(), set())
 
 
-def test_the_last_two_rows_of_the_same_bytes_go_with_them_also_in_different_batches(
+def test_blob_with_two_rows_in_different_batches_is_deleted_with_both_rows(
     database: Database, folder: LocalBlobs, bucket: SlowStorage, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(retention, "BATCH", 1)
-    made(database, folder, b"same", b"same", b"other")
+    add_files(database, folder, b"same", b"same", b"other")
 
-    apply_retention(database, NOW - KEPT, bucket)
+    apply_retention(database, NOW - RETENTION_TIME, bucket)
 
-    assert (named(database), lying(folder)) == (set(), set())
+    assert (hashes_in_rows(database), hashes_in_storage(folder)) == (set(), set())
 
 
-def test_a_row_stays_that_alone_names_its_bytes_since_another_was_deleted_meanwhile(
-    database: Database, folder: LocalBlobs
-):
-    (sha256,) = made(database, folder, b"same")
+def test_row_whose_duplicate_was_deleted_meanwhile_is_not_deleted(database: Database, folder: LocalBlobs):
+    (sha256,) = add_files(database, folder, b"same")
     with database.transaction() as tx:
         upload = uploads.register(tx, TENANT, uploads.store_content(folder, "a.txt", "text/plain", b"same"))
-        found = retention.find_unneeded_files(tx, (UUID(int=0), UUID(int=0)), first_id_at(NOW), NOW + KEPT)
+        found = retention.find_unneeded_files(tx, (UUID(int=0), UUID(int=0)), first_id_at(NOW), NOW + RETENTION_TIME)
         assert found.shared == {sha256}
         tx.execute(text("delete from files where id = :id"), id=upload.id)
 
         assert retention.delete_files(tx, found, []) == 0
 
-    assert named(database) == {sha256.hex()}
+    assert hashes_in_rows(database) == {sha256.hex()}
 
 
-def test_bytes_that_a_process_has_taken_aside_before_it_died_go_or_come_back(folder: LocalBlobs):
+def test_blob_renamed_by_a_killed_process_is_deleted_if_old_and_restored_if_young(folder: LocalBlobs):
     old, young = folder.store(b"old"), folder.store(b"young")
-    aged(folder, old)
+    age(folder, old)
     for sha256 in (old, young):
-        place = folder.folder / sha256.hex()[:2] / sha256.hex()
-        place.rename(place.with_name(f"{place.name}.0a1b2c3d"))
+        path = folder.folder / sha256.hex()[:2] / sha256.hex()
+        path.rename(path.with_name(f"{path.name}.0a1b2c3d"))
 
     assert (folder.discard(old), folder.discard(young)) == (True, False)
 
-    assert lying(folder) == {young.hex()}
+    assert hashes_in_storage(folder) == {young.hex()}

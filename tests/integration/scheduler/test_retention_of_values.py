@@ -1,4 +1,4 @@
-"""Files of large values go with the week of their runs, and not before."""
+"""Retention of large values: their files are deleted with the week of their runs, and not before."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -21,10 +21,10 @@ from tests.integration.store.rows import add_run
 from tests.integration.store.slow_storage import SlowStorage
 
 NOW = datetime.now(UTC)
-OLD, KEPT = NOW - timedelta(days=60), timedelta(days=30)
+OLD, RETENTION_TIME = NOW - timedelta(days=60), timedelta(days=30)
 TENANT, CANVAS, VERSION = new_id(), new_id(), new_id()
 TEXT = "It was a dark and stormy night; " * 40_000
-TOUCHED = text("update conversations set updated_at = :at, last_run = :last, active_run = null where id = :id")
+SET_LAST_USE = text("update conversations set updated_at = :at, last_run = :last, active_run = null where id = :id")
 
 
 @pytest.fixture
@@ -42,8 +42,8 @@ def files_in(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
-def a_run(database: Database, *, status: str = "succeeded", touched: datetime = OLD) -> tuple[UUID, UUID]:
-    """A run of two months ago with a large answer in its conversation; both."""
+def a_run(database: Database, *, status: str = "succeeded", last_used: datetime = OLD) -> tuple[UUID, UUID]:
+    """Create a run of two months ago with a large answer in its conversation; return the ids of both."""
     run_id = UUID(int=first_id_at(OLD).int | new_id().int & (1 << 60) - 1)
     row = {
         "run_id": run_id, "activation_id": new_id(), "node_id": "Message:0", "pass_of": "", "item": 0, "place": b"",
@@ -62,41 +62,41 @@ def a_run(database: Database, *, status: str = "succeeded", touched: datetime = 
             activation_id=row["activation_id"],
             node_id="Message:0",
         )
-        tx.execute(TOUCHED, id=made, at=touched, last=None)
+        tx.execute(SET_LAST_USE, id=made, at=last_used, last=None)
     return run_id, made
 
 
-def test_files_go_with_their_week_also_those_that_no_row_has_ever_named(database: Database, tmp_path: Path):
+def test_files_of_a_week_are_deleted_with_it_including_files_without_a_row(database: Database, tmp_path: Path):
     run_id, _ = a_run(database)
-    died = {"run_id": run_id, "outputs": {"never": f"reported {TEXT}"}, "inputs": {}}
-    database.large.values_row(TENANT, died)  # its worker was killed before it could report
-    young = database.large.values_row(TENANT, {**died, "run_id": new_id()})
+    unreported = {"run_id": run_id, "outputs": {"never": f"reported {TEXT}"}, "inputs": {}}
+    database.large.values_row(TENANT, unreported)  # its worker was killed before it could report
+    young = database.large.values_row(TENANT, {**unreported, "run_id": new_id()})
     assert len(files_in(tmp_path)) == 3
 
-    run_maintenance(database, NOW, Retention(KEPT, database.large.blobs))
+    run_maintenance(database, NOW, Retention(RETENTION_TIME, database.large.blobs))
 
     assert len(files_in(tmp_path)) == 1
-    assert database.large.outputs("work", young["outputs"], young["large"]) == died["outputs"]
+    assert database.large.outputs("work", young["outputs"], young["large"]) == unreported["outputs"]
 
 
-def test_files_of_tenants_that_only_another_database_knows_stay(database: Database, tmp_path: Path):
+def test_files_of_tenants_of_another_database_are_not_deleted(database: Database, tmp_path: Path):
     run_id, _ = a_run(database)
     database.large.values_row(new_id(), {"run_id": run_id, "outputs": {"theirs": TEXT}, "inputs": {}})
 
-    run_maintenance(database, NOW, Retention(KEPT, database.large.blobs))
+    run_maintenance(database, NOW, Retention(RETENTION_TIME, database.large.blobs))
 
     assert len(files_in(tmp_path)) == 1
 
 
-def test_a_run_that_is_not_over_keeps_the_files_of_its_week(database: Database, tmp_path: Path):
+def test_files_of_the_week_of_an_unfinished_run_are_not_deleted(database: Database, tmp_path: Path):
     a_run(database, status="waiting")
 
-    run_maintenance(database, NOW, Retention(KEPT, database.large.blobs))
+    run_maintenance(database, NOW, Retention(RETENTION_TIME, database.large.blobs))
 
     assert len(files_in(tmp_path)) == 1
 
 
-def test_without_a_retention_every_file_stays(database: Database, tmp_path: Path):
+def test_no_file_is_deleted_without_a_retention_time(database: Database, tmp_path: Path):
     a_run(database)
 
     run_maintenance(database, NOW)
@@ -104,10 +104,10 @@ def test_without_a_retention_every_file_stays(database: Database, tmp_path: Path
     assert len(files_in(tmp_path)) == 1
 
 
-def test_a_conversation_that_goes_on_keeps_its_long_answers_when_their_files_go(database: Database, tmp_path: Path):
-    run_id, conversation = a_run(database, touched=NOW)
+def test_active_conversation_keeps_its_large_answers_when_their_files_are_deleted(database: Database, tmp_path: Path):
+    run_id, conversation = a_run(database, last_used=NOW)
 
-    run_maintenance(database, NOW, Retention(KEPT, database.large.blobs))
+    run_maintenance(database, NOW, Retention(RETENTION_TIME, database.large.blobs))
 
     assert files_in(tmp_path) == []
     with database.transaction() as tx:
@@ -117,13 +117,15 @@ def test_a_conversation_that_goes_on_keeps_its_long_answers_when_their_files_go(
         ]
 
 
-def test_long_answers_are_moved_while_no_transaction_is_open(database_url: str, database: Database, tmp_path: Path):
-    _, conversation = a_run(database, touched=NOW)
-    a_run(database)  # of a conversation that goes: nobody reads its answer
+def test_large_answers_are_read_from_storage_while_no_transaction_is_open(
+    database_url: str, database: Database, tmp_path: Path
+):
+    _, conversation = a_run(database, last_used=NOW)
+    a_run(database)  # of an unused conversation, whose answer is not read
     bucket = SlowStorage(LocalBlobs(tmp_path), database_url)
     slow = Database(database_url, large=LargeValues(bucket, stores_new=True))
 
-    run_maintenance(slow, NOW, Retention(KEPT, bucket))
+    run_maintenance(slow, NOW, Retention(RETENTION_TIME, bucket))
 
     slow.close()
     assert files_in(tmp_path) == []
@@ -132,13 +134,13 @@ def test_long_answers_are_moved_while_no_transaction_is_open(database_url: str, 
         assert conversations.load_history(tx, conversation, 1, 1)[0]["content"] == {"content": TEXT}
 
 
-def test_a_sweeper_that_does_not_see_the_storage_lets_no_long_answer_go(database: Database, tmp_path: Path):
-    _, conversation = a_run(database, touched=NOW)
-    blind = Database(database.url, large=LargeValues(LocalBlobs(tmp_path / "elsewhere"), stores_new=True))
+def test_large_answer_is_not_deleted_if_the_storage_is_unreachable(database: Database, tmp_path: Path):
+    _, conversation = a_run(database, last_used=NOW)
+    disconnected = Database(database.url, large=LargeValues(LocalBlobs(tmp_path / "elsewhere"), stores_new=True))
 
-    run_maintenance(blind, NOW, Retention(KEPT, blind.large.blobs))
+    run_maintenance(disconnected, NOW, Retention(RETENTION_TIME, disconnected.large.blobs))
 
-    blind.close()
+    disconnected.close()
     assert len(files_in(tmp_path)) == 1
     with database.transaction() as tx:
         assert conversations.load_history(tx, conversation, 1, 1)[0]["content"] == {"content": TEXT}

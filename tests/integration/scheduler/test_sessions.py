@@ -1,4 +1,4 @@
-"""Turns that come while a run of their session goes on: refused, waiting, or interrupting, and never lost."""
+"""Messages to a conversation whose run is active: refused, queued or interrupting, and never lost."""
 
 import hashlib
 from collections.abc import Sequence
@@ -25,19 +25,21 @@ from store.monitoring import sweep_queries
 from store.primitives.ids import new_id
 from store.runs import run_rows as run_store
 from store.tables.runs import runs as run_rows
-from tests.builders import says
-from tests.integration.engine import FORM, Bench, Run, reporting, until
+from tests.builders import content
+from tests.integration.engine import FORM, Bench, Run, new_reporter, until
 
-GREETS = says("Hello {form@name}")
+GREETING = content("Hello {form@name}")
 MANY = 6
-WAITS = text("select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' limit 1")
+LOCK_WAITS = text(
+    "select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' limit 1"
+)
 
 
 # -- many at once ----------------------------------------------------------------------------------------------------
-def test_of_many_turns_at_once_one_is_accepted_and_the_others_are_told_which(bench: Bench):
+def test_one_of_many_concurrent_messages_is_accepted_and_the_others_get_its_run_id(bench: Bench):
     session, drawn = a_session(bench)
 
-    replies = at_once(bench, [turn(bench, session, drawn, str(number)) for number in range(MANY)])
+    replies = start_concurrently(bench, [message_start(bench, session, drawn, str(number)) for number in range(MANY)])
 
     (accepted,) = [reply for reply in replies if isinstance(reply, Started)]
     refused = [reply for reply in replies if isinstance(reply, Conflict)]
@@ -46,13 +48,13 @@ def test_of_many_turns_at_once_one_is_accepted_and_the_others_are_told_which(ben
     assert {conflict.details["session_id"] for conflict in refused} == {session.hex}
 
 
-def test_turns_that_wait_run_one_after_another_in_the_order_in_which_they_were_accepted(bench: Bench):
+def test_queued_messages_run_one_after_another_in_the_order_of_acceptance(bench: Bench):
     session, drawn = a_session(bench)
-    wanted = [turn(bench, session, drawn, str(number), on_busy="enqueue") for number in range(MANY)]
-    backwards = [replace(start, run_id=run_id) for start, run_id in zip(wanted, later_first(MANY), strict=True)]
+    starts = [message_start(bench, session, drawn, str(number), on_busy="enqueue") for number in range(MANY)]
+    backwards = [replace(start, run_id=run_id) for start, run_id in zip(starts, descending_ids(MANY), strict=True)]
 
-    accepted = at_once(bench, backwards)
-    order = accepted_of(bench, session)
+    accepted = start_concurrently(bench, backwards)
+    order = accepted_runs(bench, session)
     bench.play()
 
     assert sorted(reply.run_id for reply in accepted if isinstance(reply, Started)) == sorted(order)
@@ -63,13 +65,13 @@ def test_turns_that_wait_run_one_after_another_in_the_order_in_which_they_were_a
         assert (after["previous_run"], after["history_upto"]) == (before["id"], before["history_upto"] + 2)
 
 
-def test_the_order_is_that_of_acceptance_whatever_the_ids_say(bench: Bench):
+def test_queued_runs_start_in_the_order_of_acceptance_and_not_of_their_ids(bench: Bench):
     session, drawn = a_session(bench)
-    first = bench.begun(turn(bench, session, drawn))
-    third_id, second_id = later_first(2)
+    first = bench.start_run(message_start(bench, session, drawn))
+    third_id, second_id = descending_ids(2)
 
-    second = bench.begun(replace(turn(bench, session, drawn, on_busy="enqueue"), run_id=third_id))
-    third = bench.begun(replace(turn(bench, session, drawn, on_busy="enqueue"), run_id=second_id))
+    second = bench.start_run(replace(message_start(bench, session, drawn, on_busy="enqueue"), run_id=third_id))
+    third = bench.start_run(replace(message_start(bench, session, drawn, on_busy="enqueue"), run_id=second_id))
     bench.play()
 
     assert third.id < second.id
@@ -77,29 +79,29 @@ def test_the_order_is_that_of_acceptance_whatever_the_ids_say(bench: Bench):
     assert second.row["finished_at"] <= third.row["started_at"]
 
 
-def test_run_ends_without_looking_for_a_queued_run_in_every_week_if_none_is_queued(bench: Bench, sent: list[bytes]):
+def test_end_of_a_run_does_not_query_queued_runs_if_none_is_queued(bench: Bench, sent_statements: list[bytes]):
     session, drawn = a_session(bench)
     for number in range(2):
-        bench.begun(turn(bench, session, drawn, str(number)))
+        bench.start_run(message_start(bench, session, drawn, str(number)))
         bench.play()
 
-    assert [sql for sql in sent if b"status = 'queued'" in sql and b"conversation_id = " in sql] == []
+    assert [sql for sql in sent_statements if b"status = 'queued'" in sql and b"conversation_id = " in sql] == []
 
-    first, second = (bench.begun(turn(bench, session, drawn, on_busy="enqueue")) for _ in range(2))
+    first, second = (bench.start_run(message_start(bench, session, drawn, on_busy="enqueue")) for _ in range(2))
     bench.play()
     assert [first.status, second.status] == ["succeeded", "succeeded"]
-    sent.clear()
-    third = bench.begun(turn(bench, session, drawn))
+    sent_statements.clear()
+    third = bench.start_run(message_start(bench, session, drawn))
     bench.play()
 
     assert third.status == "succeeded"
-    assert [sql for sql in sent if b"status = 'queued'" in sql and b"conversation_id = " in sql] == []
+    assert [sql for sql in sent_statements if b"status = 'queued'" in sql and b"conversation_id = " in sql] == []
 
 
-def test_run_that_a_previous_release_has_queued_begins_at_the_sweepers_next_look(bench: Bench):
+def test_run_queued_by_a_previous_release_is_started_by_the_sweeper(bench: Bench):
     session, drawn = a_session(bench)
-    first = bench.begun(turn(bench, session, drawn))
-    queued = bench.begun(turn(bench, session, drawn, on_busy="enqueue"))
+    first = bench.start_run(message_start(bench, session, drawn))
+    queued = bench.start_run(message_start(bench, session, drawn, on_busy="enqueue"))
     with bench.database.transaction() as tx:
         tx.execute(text("update conversations set has_queue = false where id = :id"), id=session)
     bench.play()
@@ -114,12 +116,14 @@ def test_run_that_a_previous_release_has_queued_begins_at_the_sweepers_next_look
     assert queued.status == "succeeded"
 
 
-def test_of_many_interrupts_at_once_the_newest_runs_and_none_is_left(bench: Bench):
+def test_newest_of_many_concurrent_interrupts_runs_and_the_others_are_cancelled(bench: Bench):
     session, drawn = a_session(bench)
-    first = bench.begun(turn(bench, session, drawn))
+    first = bench.start_run(message_start(bench, session, drawn))
 
-    at_once(bench, [turn(bench, session, drawn, str(number), on_busy="interrupt") for number in range(MANY)])
-    order = accepted_of(bench, session)
+    start_concurrently(
+        bench, [message_start(bench, session, drawn, str(number), on_busy="interrupt") for number in range(MANY)]
+    )
+    order = accepted_runs(bench, session)
     bench.play()
 
     statuses = [run_of(bench, run_id, session).status for run_id in order]
@@ -127,19 +131,19 @@ def test_of_many_interrupts_at_once_the_newest_runs_and_none_is_left(bench: Benc
     assert statuses == ["cancelled"] * MANY + ["succeeded"]
 
 
-def test_an_interrupt_stops_the_turns_that_wait_and_not_those_that_come_after_it(bench: Bench):
+def test_interrupt_cancels_messages_queued_before_it_but_not_after_it(bench: Bench):
     session, drawn = a_session(bench)
-    first = bench.begun(turn(bench, session, drawn))
+    first = bench.start_run(message_start(bench, session, drawn))
     bench.play(until=lambda: "work" in first.statuses)
     claimed = bench.claim(first, "work")
-    waits = bench.begun(turn(bench, session, drawn, on_busy="enqueue"))
+    queued = bench.start_run(message_start(bench, session, drawn, on_busy="enqueue"))
 
-    interrupts = bench.begun(turn(bench, session, drawn, on_busy="interrupt"))
-    after = bench.begun(turn(bench, session, drawn, on_busy="enqueue"))
-    reporting(bench.coordinator, claimed).report(Finished(), None, {})
+    interrupts = bench.start_run(message_start(bench, session, drawn, on_busy="interrupt"))
+    after = bench.start_run(message_start(bench, session, drawn, on_busy="enqueue"))
+    new_reporter(bench.coordinator, claimed).report(Finished(), None, {})
     bench.play()
 
-    assert [run.status for run in (first, waits, interrupts, after)] == [
+    assert [run.status for run in (first, queued, interrupts, after)] == [
         "cancelled",
         "cancelled",
         "succeeded",
@@ -148,32 +152,34 @@ def test_an_interrupt_stops_the_turns_that_wait_and_not_those_that_come_after_it
     assert interrupts.row["finished_at"] <= after.row["started_at"]
 
 
-def test_an_interrupt_whose_acceptor_dies_at_once_still_interrupts(bench: Bench, monkeypatch: pytest.MonkeyPatch):
-    session, first, waits = interrupted_by_one_who_dies(bench, monkeypatch)
-    at_first = [run_of(bench, run_id, session).status for run_id in accepted_of(bench, session)]
+def test_interrupt_still_takes_effect_if_its_process_was_killed_after_acceptance(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+):
+    session, first, queued = interrupt_by_a_killed_process(bench, monkeypatch)
+    at_first = [run_of(bench, run_id, session).status for run_id in accepted_runs(bench, session)]
 
     Sweeper(bench.coordinator).tick()
     bench.play()
 
     assert at_first == ["running", "queued", "queued"]
-    assert (first.status, waits.status) == ("cancelled", "cancelled")
-    assert run_of(bench, accepted_of(bench, session)[2], session).status == "succeeded"
+    assert (first.status, queued.status) == ("cancelled", "cancelled")
+    assert run_of(bench, accepted_runs(bench, session)[2], session).status == "succeeded"
 
 
-def test_an_interrupt_whose_acceptor_dies_and_that_begins_by_itself_still_comes_instead_of_what_waited(
+def test_interrupt_of_a_killed_process_that_starts_by_itself_still_cancels_queued_messages(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ):
-    session, first, waits = interrupted_by_one_who_dies(bench, monkeypatch)
-    interrupts = run_of(bench, accepted_of(bench, session)[2], session)
+    session, first, queued = interrupt_by_a_killed_process(bench, monkeypatch)
+    interrupts = run_of(bench, accepted_runs(bench, session)[2], session)
     bench.play(until=lambda: interrupts.status == "running")
 
     Sweeper(bench.coordinator).tick()
     bench.play()
 
-    assert (first.status, waits.status, interrupts.status) == ("succeeded", "cancelled", "succeeded")
+    assert (first.status, queued.status, interrupts.status) == ("succeeded", "cancelled", "succeeded")
 
 
-# -- exactly when the run ends, asks or stops ------------------------------------------------------------------------
+# -- exactly when the run ends, shows its form or stops --------------------------------------------------------------
 @pytest.mark.parametrize("ends", ["succeeded", "cancelled"])
 def test_run_queued_while_the_previous_one_ends_is_started(bench: Bench, monkeypatch: pytest.MonkeyPatch, ends: str):
     drawn = bench.draw("begin -> work")
@@ -182,17 +188,17 @@ def test_run_queued_while_the_previous_one_ends_is_started(bench: Bench, monkeyp
     if ends == "succeeded":
         bench.play(until=lambda: "work" in first.statuses)
         claimed = bench.claim(first, "work")
-        end = partial(reporting(bench.coordinator, claimed).report, Finished(), None, {})
+        end = partial(new_reporter(bench.coordinator, claimed).report, Finished(), None, {})
     create, ended = run_store.create, list[Future[Any]]()
 
-    def and_the_other_ends(tx: Any, row: Any, **given: Any) -> None:
-        create(tx, row, **given)
+    def create_while_the_other_ends(tx: Any, row: Any, **options: Any) -> None:
+        create(tx, row, **options)
         ended.append(other.submit(end))
-        until(lambda: somebody_waits(bench))  # for the session, which this transaction holds
+        until(lambda: a_transaction_waits(bench))  # for the lock of the session, which this transaction holds
 
     with ThreadPoolExecutor(1) as other, monkeypatch.context() as meanwhile:
-        meanwhile.setattr(run_store, "create", and_the_other_ends)
-        second = bench.begun(turn(bench, first.conversation_id, drawn, on_busy="enqueue"))
+        meanwhile.setattr(run_store, "create", create_while_the_other_ends)
+        second = bench.start_run(message_start(bench, first.conversation_id, drawn, on_busy="enqueue"))
         ended[0].result()
     bench.play()
 
@@ -200,78 +206,80 @@ def test_run_queued_while_the_previous_one_ends_is_started(bench: Bench, monkeyp
     assert (first.status, second.status) == (ends, "succeeded")
 
 
-def test_a_turn_that_comes_just_when_the_run_begins_to_ask_is_its_answer(bench: Bench, monkeypatch: pytest.MonkeyPatch):
-    drawn = bench.draw("begin -> form -> say", form=FORM, say=GREETS)
+def test_message_that_arrives_while_the_run_shows_its_form_is_the_answer(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+    drawn = bench.draw("begin -> form -> say", form=FORM, say=GREETING)
     run = bench.start(drawn=drawn)
-    look = Lifecycle._waiting_run  # pyright: ignore[reportPrivateUsage]
-    looks: list[UUID | None] = []
+    find_waiting_run = Lifecycle._waiting_run  # pyright: ignore[reportPrivateUsage]
+    waiting_runs: list[UUID | None] = []
 
-    def and_then_it_asks(self: Lifecycle, start: Start) -> UUID | None:
-        looks.append(look(self, start))
-        if len(looks) == 1:
+    def find_and_then_show_form(self: Lifecycle, start: Start) -> UUID | None:
+        waiting_runs.append(find_waiting_run(self, start))
+        if len(waiting_runs) == 1:
             bench.play()
-        return looks[-1]
+        return waiting_runs[-1]
 
-    monkeypatch.setattr(Lifecycle, "_waiting_run", and_then_it_asks)
-    answered = bench.begun(turn(bench, run.conversation_id, drawn, "Ann"))
+    monkeypatch.setattr(Lifecycle, "_waiting_run", find_and_then_show_form)
+    answered = bench.start_run(message_start(bench, run.conversation_id, drawn, "Ann"))
     bench.play()
 
-    assert looks == [None, run.id]
+    assert waiting_runs == [None, run.id]
     assert (answered.id, answered.started.resumed) == (run.id, True)
-    assert run.said == "Hello Ann"
+    assert run.text == "Hello Ann"
 
 
 @pytest.mark.parametrize("on_busy", ["refuse", "enqueue"])
-def test_of_two_answers_at_once_one_counts_and_the_other_is_treated_as_asked(bench: Bench, on_busy: str):
-    run, drawn = asking(bench)
+def test_one_of_two_concurrent_answers_is_accepted_and_the_other_follows_on_busy(bench: Bench, on_busy: str):
+    run, drawn = waiting_run(bench)
 
-    replies = at_once(bench, [turn(bench, run.conversation_id, drawn, name, on_busy=on_busy) for name in ("Ann", "Bo")])
+    replies = start_concurrently(
+        bench, [message_start(bench, run.conversation_id, drawn, name, on_busy=on_busy) for name in ("Ann", "Bo")]
+    )
     bench.play()
 
     resumed = [reply for reply in replies if isinstance(reply, Started) and reply.resumed]
     others = [reply for reply in replies if reply not in resumed]
     assert len(resumed) == 1
-    assert run.said in ("Hello Ann", "Hello Bo")
+    assert run.text in ("Hello Ann", "Hello Bo")
     if on_busy == "refuse":
         assert isinstance(others[0], Conflict)
     else:
         assert isinstance(others[0], Started)
-        assert run_of(bench, others[0].run_id, run.conversation_id).status == "waiting"  # it asks for itself
+        assert run_of(bench, others[0].run_id, run.conversation_id).status == "waiting"  # it waits for its own form
 
 
-def test_a_turn_that_comes_while_the_run_is_being_stopped_is_told_so_or_waits_for_its_end(bench: Bench):
+def test_message_to_a_stopping_run_is_refused_with_that_status_or_queued(bench: Bench):
     session, drawn = a_session(bench)
-    first = bench.begun(turn(bench, session, drawn))
+    first = bench.start_run(message_start(bench, session, drawn))
     claimed = bench.claim(first, "begin")
     bench.lifecycle.cancel_run(bench.tenant_id, first.id)
 
     with pytest.raises(Conflict) as refused:
-        bench.begun(turn(bench, session, drawn))
-    waits = bench.begun(turn(bench, session, drawn, on_busy="enqueue"))
-    reporting(bench.coordinator, claimed).report(Finished(), None, {})
+        bench.start_run(message_start(bench, session, drawn))
+    queued = bench.start_run(message_start(bench, session, drawn, on_busy="enqueue"))
+    new_reporter(bench.coordinator, claimed).report(Finished(), None, {})
     bench.play()
 
     assert refused.value.details["status"] == "stopping"
-    assert (first.status, waits.status) == ("cancelled", "succeeded")
+    assert (first.status, queued.status) == ("cancelled", "succeeded")
 
 
-# -- sessions that are deleted ---------------------------------------------------------------------------------------
-def test_turns_that_wait_in_a_session_that_is_deleted_end_as_cancelled(bench: Bench):
+# -- deleted sessions ------------------------------------------------------------------------------------------------
+def test_queued_runs_of_a_deleted_session_are_cancelled(bench: Bench):
     session, drawn = a_session(bench)
-    first = bench.begun(turn(bench, session, drawn))
-    waiting = [bench.begun(turn(bench, session, drawn, on_busy="enqueue")) for _ in range(2)]
+    first = bench.start_run(message_start(bench, session, drawn))
+    waiting = [bench.start_run(message_start(bench, session, drawn, on_busy="enqueue")) for _ in range(2)]
     delete(bench, session, drawn[0])
 
     bench.play()
 
     assert [run.status for run in (first, *waiting)] == ["succeeded", "cancelled", "cancelled"]
-    assert [run.told for run in waiting] == [["workflow_finished"]] * 2
+    assert [run.event_names for run in waiting] == [["workflow_finished"]] * 2
 
 
-def test_the_sweeper_ends_what_waits_in_a_session_that_is_gone(bench: Bench):
+def test_sweeper_cancels_queued_runs_of_a_deleted_session(bench: Bench):
     session, drawn = a_session(bench)
-    first = bench.begun(turn(bench, session, drawn))
-    waiting = bench.begun(turn(bench, session, drawn, on_busy="enqueue"))
+    first = bench.start_run(message_start(bench, session, drawn))
+    waiting = bench.start_run(message_start(bench, session, drawn, on_busy="enqueue"))
     delete(bench, session, drawn[0])
     bench.outbox.lose()
 
@@ -280,8 +288,8 @@ def test_the_sweeper_ends_what_waits_in_a_session_that_is_gone(bench: Bench):
     assert (first.status, waiting.status) == ("running", "cancelled")
 
 
-def test_the_form_of_a_session_that_was_deleted_is_not_answered(bench: Bench):
-    run, drawn = asking(bench)
+def test_form_of_a_deleted_session_cannot_be_answered(bench: Bench):
+    run, drawn = waiting_run(bench)
     delete(bench, run.conversation_id, drawn[0])
 
     with pytest.raises(NotFound, match="Session"):
@@ -290,10 +298,12 @@ def test_the_form_of_a_session_that_was_deleted_is_not_answered(bench: Bench):
     assert bench.lifecycle.cancel_run(bench.tenant_id, run.id) == "cancelled"
 
 
-# -- repeated --------------------------------------------------------------------------------------------------------
-def test_a_repeated_answer_is_followed_from_where_its_own_turn_began(bench: Bench):
-    run, drawn = asking(bench)
-    answer = turn(bench, run.conversation_id, drawn, "Ann", idempotency=("runs", "k", hashlib.sha256(b"").digest()))
+# -- repeated requests -----------------------------------------------------------------------------------------------
+def test_reply_to_a_repeated_answer_points_to_the_event_at_which_the_answer_was_accepted(bench: Bench):
+    run, drawn = waiting_run(bench)
+    answer = message_start(
+        bench, run.conversation_id, drawn, "Ann", idempotency=("runs", "k", hashlib.sha256(b"").digest())
+    )
 
     first = bench.lifecycle.start_run(answer)
     bench.play()
@@ -303,12 +313,12 @@ def test_a_repeated_answer_is_followed_from_where_its_own_turn_began(bench: Benc
     assert again == replace(first, repeated=True)
 
 
-def test_a_repeated_start_is_told_what_the_first_one_was_although_its_run_has_gone_on(bench: Bench):
-    drawn = bench.draw("begin -> form -> say", form=FORM, say=GREETS)
+def test_repeated_start_gets_the_first_reply_although_the_run_has_continued(bench: Bench):
+    drawn = bench.draw("begin -> form -> say", form=FORM, say=GREETING)
     start = bench.a_start(drawn=drawn, idempotency=("runs", "k", hashlib.sha256(b"").digest()))
-    first = bench.begun(start)
+    first = bench.start_run(start)
     bench.play()
-    bench.begun(turn(bench, first.conversation_id, drawn, "Ann"))
+    bench.start_run(message_start(bench, first.conversation_id, drawn, "Ann"))
     bench.play()
 
     again = bench.lifecycle.start_run(start)
@@ -317,56 +327,56 @@ def test_a_repeated_start_is_told_what_the_first_one_was_although_its_run_has_go
     assert first.status == "succeeded"
 
 
-def test_a_start_by_task_that_answers_a_form_answers_it_once_however_often_it_comes(bench: Bench):
-    run, drawn = asking(bench)
+def test_repeated_start_message_answers_a_form_once(bench: Bench):
+    run, drawn = waiting_run(bench)
     options = {"query": "Ann", "session_id": str(run.conversation_id), "on_busy": "enqueue"}
 
     replies = [start_for_service(bench.lifecycle, bench.tenant_id, "answer-1", drawn[0], options) for _ in range(2)]
     bench.play()
 
     assert [(reply.run_id, reply.repeated) for reply in replies] == [(run.id, False), (run.id, True)]
-    assert accepted_of(bench, run.conversation_id) == [run.id]
-    assert run.said == "Hello Ann"
+    assert accepted_runs(bench, run.conversation_id) == [run.id]
+    assert run.text == "Hello Ann"
 
 
-def test_a_start_that_fails_leaves_no_session_with_the_past_it_came_with(bench: Bench):
-    taken = bench.start("begin -> work", tenant_id=bench.a_tenant())
+def test_failed_start_with_a_history_creates_no_session(bench: Bench):
+    existing = bench.start("begin -> work", tenant_id=bench.a_tenant())
     start = replace(bench.a_start("begin -> work"), history=(("user", "hi"), ("assistant", "hello")))
 
     with pytest.raises(Conflict, match="already in use"):
-        bench.lifecycle.start_run(replace(start, run_id=taken.id))
-    left = sessions_of(bench, start.canvas_id)
-    run = bench.begun(start)
+        bench.lifecycle.start_run(replace(start, run_id=existing.id))
+    remaining = count_sessions(bench, start.canvas_id)
+    run = bench.start_run(start)
 
-    assert left == 0
+    assert remaining == 0
     with bench.database.transaction() as tx:
-        said = conversations.list_messages(tx, bench.tenant_id, run.conversation_id)
-    assert [(one.role, one.run_id) for one in said] == [("user", None), ("assistant", None), ("user", run.id)]
+        messages = conversations.list_messages(tx, bench.tenant_id, run.conversation_id)
+    assert [(one.role, one.run_id) for one in messages] == [("user", None), ("assistant", None), ("user", run.id)]
 
 
-# -- in other words --------------------------------------------------------------------------------------------------
+# -- helpers ---------------------------------------------------------------------------------------------------------
 def a_session(bench: Bench) -> tuple[UUID, tuple[UUID, UUID]]:
-    """A session in which nothing was said, and the canvas it is with."""
-    drawn = bench.draw("begin -> work -> say", say=says("done"))
+    """Create a session without messages; return its id and its canvas."""
+    drawn = bench.draw("begin -> work -> say", say=content("done"))
     with bench.database.transaction() as tx:
         return conversations.create(tx, bench.tenant_id, *drawn), drawn
 
 
-def turn(bench: Bench, session: UUID, drawn: tuple[UUID, UUID], query: str = "hello", **options: Any) -> Start:
+def message_start(bench: Bench, session: UUID, drawn: tuple[UUID, UUID], query: str = "hello", **options: Any) -> Start:
     return bench.a_start(drawn=drawn, conversation_id=session, query=query, **options)
 
 
-def asking(bench: Bench) -> tuple[Run, tuple[UUID, UUID]]:
-    """A run that waits with its form, and its canvas."""
-    drawn = bench.draw("begin -> form -> say", form=FORM, say=GREETS)
+def waiting_run(bench: Bench) -> tuple[Run, tuple[UUID, UUID]]:
+    """Return a run that waits for its form, and its canvas."""
+    drawn = bench.draw("begin -> form -> say", form=FORM, say=GREETING)
     run = bench.start(drawn=drawn)
     bench.play()
     assert run.status == "waiting"
     return run, drawn
 
 
-def at_once(bench: Bench, starts: Sequence[Start]) -> list[Started | Conflict]:
-    """What becomes of starts that come at the same moment, each in a process of its own as it were."""
+def start_concurrently(bench: Bench, starts: Sequence[Start]) -> list[Started | Conflict]:
+    """Start runs at the same moment, each with its own coordinator; return the replies and refusals."""
     together = Barrier(len(starts))
 
     def begin(start: Start) -> Started | Conflict:
@@ -381,23 +391,23 @@ def at_once(bench: Bench, starts: Sequence[Start]) -> list[Started | Conflict]:
         return [future.result() for future in [pool.submit(begin, start) for start in starts]]
 
 
-def later_first(count: int) -> list[UUID]:
-    """Ids of runs, the latest first."""
+def descending_ids(count: int) -> list[UUID]:
+    """Return ids of runs, the latest first."""
     return sorted((new_id() for _ in range(count)), reverse=True)
 
 
-def accepted_of(bench: Bench, session: UUID) -> list[UUID]:
-    """The runs of a session in the order in which they were accepted."""
-    wanted = run_rows.select().where(run_rows.c.conversation_id == session).order_by(run_rows.c.created_at)
+def accepted_runs(bench: Bench, session: UUID) -> list[UUID]:
+    """Return the ids of a session's runs in the order of acceptance."""
+    query = run_rows.select().where(run_rows.c.conversation_id == session).order_by(run_rows.c.created_at)
     with bench.database.transaction() as tx:
-        return [row.id for row in tx.rows(wanted)]
+        return [row.id for row in tx.rows(query)]
 
 
 def run_of(bench: Bench, run_id: UUID, session: UUID) -> Run:
     return Run(bench, Started(run_id, session, run_id, 0))
 
 
-def sessions_of(bench: Bench, canvas_id: UUID) -> int:
+def count_sessions(bench: Bench, canvas_id: UUID) -> int:
     with bench.database.transaction() as tx:
         return conversations.page(tx, bench.tenant_id, canvas_id, conversations.ConversationFilter())[1]
 
@@ -407,23 +417,23 @@ def delete(bench: Bench, session: UUID, canvas_id: UUID) -> None:
         assert conversations.delete(tx, bench.tenant_id, canvas_id, [session]) == {session}
 
 
-def somebody_waits(bench: Bench) -> bool:
-    """Whether a transaction waits for a lock that another holds."""
+def a_transaction_waits(bench: Bench) -> bool:
+    """Return whether a transaction waits for a lock."""
     with bench.database.statements() as tx:
-        return bool(tx.scalar(WAITS))
+        return bool(tx.scalar(LOCK_WAITS))
 
 
-def interrupted_by_one_who_dies(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> tuple[UUID, Run, Run]:
-    """A session, its run that goes on and one that waits; the acceptor of a third, which interrupts, dies at once."""
+def interrupt_by_a_killed_process(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> tuple[UUID, Run, Run]:
+    """Return a session, its active and its queued run, after a process was killed that had accepted an interrupt."""
     session, drawn = a_session(bench)
-    first = bench.begun(turn(bench, session, drawn))
-    waits = bench.begun(turn(bench, session, drawn, on_busy="enqueue"))
-    with monkeypatch.context() as dies:
-        dies.setattr(Lifecycle, "cancel_run", killed)
+    first = bench.start_run(message_start(bench, session, drawn))
+    queued = bench.start_run(message_start(bench, session, drawn, on_busy="enqueue"))
+    with monkeypatch.context() as patch:
+        patch.setattr(Lifecycle, "cancel_run", exit_process)
         with pytest.raises(SystemExit):
-            bench.begun(turn(bench, session, drawn, on_busy="interrupt"))
-    return session, first, waits
+            bench.start_run(message_start(bench, session, drawn, on_busy="interrupt"))
+    return session, first, queued
 
 
-def killed(*_: Any) -> None:
+def exit_process(*_: Any) -> None:
     raise SystemExit

@@ -1,4 +1,4 @@
-"""Starts that other services send: any id names its run, and a refusal is found under that id."""
+"""Start messages of other services: any id identifies its run, and a refusal is found under that id."""
 
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -26,8 +26,8 @@ from store.tenants import tenants
 from tests.integration.engine import FORM, Bench, until
 from tests.integration.store.rows import add_run
 
-MOST = 1024 * 1024
-RUNS_OF = text("select count(*) from runs where tenant_id = :tenant_id")
+MAX_BYTES = 1024 * 1024
+COUNT_RUNS = text("select count(*) from runs where tenant_id = :tenant_id")
 
 V4 = "7c9e6679-7425-40de-944b-e07fc1f90ae7"
 IDS = [V4, UUID(V4).hex, V4.upper(), "order-4711", "Auftrag Nr. 7 / Köln", "x" * 255]
@@ -35,7 +35,7 @@ KINDS = {"text": lambda: "order-4711", "uuid4": lambda: str(uuid4()), "uuid7": l
 
 
 @pytest.fixture(params=KINDS.values(), ids=KINDS)
-def written(request: pytest.FixtureRequest) -> str:
+def sent_id(request: pytest.FixtureRequest) -> str:
     """An id of each kind that a service may choose."""
     return request.param()
 
@@ -47,53 +47,53 @@ def agent(bench: Bench) -> UUID:
 
 def send(bench: Bench, *args: Any, **options: Any) -> None:
     """Carry out a message as the scheduler does."""
-    start_messages.carry_out(bench.lifecycle, parse_message(args, options), MOST)
+    start_messages.carry_out(bench.lifecycle, parse_message(args, options), MAX_BYTES)
 
 
-def found(bench: Bench, written: str, tenant_id: UUID | None = None) -> RunSummary | None:
-    """What is found under an id."""
+def find_run(bench: Bench, sent_id: str, tenant_id: UUID | None = None) -> RunSummary | None:
+    """Return the run with this id, or None."""
     tenant = tenant_id or bench.tenant_id
     with bench.database.transaction() as tx:
-        run_id = external_ids.find_run(tx, tenant, written)
+        run_id = external_ids.find_run(tx, tenant, sent_id)
         return run_queries.get_summary(tx, tenant, run_id) if run_id is not None else None
 
 
-def there(bench: Bench, written: str, tenant_id: UUID | None = None) -> RunSummary:
-    run = found(bench, written, tenant_id)
+def get_run(bench: Bench, sent_id: str, tenant_id: UUID | None = None) -> RunSummary:
+    run = find_run(bench, sent_id, tenant_id)
     assert run is not None
     return run
 
 
-def count(bench: Bench) -> int:
+def count_runs(bench: Bench) -> int:
     with bench.database.transaction() as tx:
-        return tx.scalar(RUNS_OF, tenant_id=bench.tenant_id)
+        return tx.scalar(COUNT_RUNS, tenant_id=bench.tenant_id)
 
 
 # -- any id ----------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("written", IDS)
-def test_a_run_of_any_id_lies_in_this_week_and_is_found_under_that_id(bench: Bench, agent: UUID, written: str):
-    send(bench, str(bench.tenant_id), written, str(agent), query="Hello")
+@pytest.mark.parametrize("sent_id", IDS)
+def test_run_of_any_external_id_is_in_the_current_week_and_found_under_that_id(bench: Bench, agent: UUID, sent_id: str):
+    send(bench, str(bench.tenant_id), sent_id, str(agent), query="Hello")
 
-    run = there(bench, written)
-    assert (run.status, run.external_id, run.request["query"]) == ("running", written, "Hello")
+    run = get_run(bench, sent_id)
+    assert (run.status, run.external_id, run.request["query"]) == ("running", sent_id, "Hello")
     assert abs(Week.of_run(run.id).begins_at - Week.of(datetime.now(UTC)).begins_at) <= timedelta(weeks=1)
-    assert there(bench, str(run.id)) == run
+    assert get_run(bench, str(run.id)) == run
 
 
-def test_a_uuid_is_found_in_every_spelling(bench: Bench, agent: UUID):
-    written = uuid4()
-    send(bench, str(bench.tenant_id), written.hex, str(agent))
+def test_run_is_found_by_every_spelling_of_its_uuid(bench: Bench, agent: UUID):
+    sent_id = uuid4()
+    send(bench, str(bench.tenant_id), sent_id.hex, str(agent))
 
-    assert {there(bench, each).id for each in (written.hex, str(written), str(written).upper())} == {
-        there(bench, str(written)).id
+    assert {get_run(bench, each).id for each in (sent_id.hex, str(sent_id), str(sent_id).upper())} == {
+        get_run(bench, str(sent_id)).id
     }
 
 
-def test_a_uuid7_of_today_stays_the_id_of_the_run(bench: Bench, agent: UUID):
+def test_uuid7_of_today_is_used_as_the_run_id(bench: Bench, agent: UUID):
     run_id = new_id()
     send(bench, str(bench.tenant_id), str(run_id), str(agent))
 
-    assert there(bench, str(run_id)).id == run_id
+    assert get_run(bench, str(run_id)).id == run_id
 
 
 @pytest.mark.parametrize("days", [-400, -2, 2, 4000])
@@ -102,29 +102,29 @@ def test_a_uuid7_of_another_time_becomes_an_external_id(bench: Bench, agent: UUI
     assert past.version == 7
     send(bench, str(bench.tenant_id), str(past), str(agent))
 
-    assert there(bench, str(past)).id != past
+    assert get_run(bench, str(past)).id != past
 
 
-def test_a_start_that_is_sent_twice_starts_one_run(bench: Bench, agent: UUID, written: str):
+def test_a_start_that_is_sent_twice_starts_one_run(bench: Bench, agent: UUID, sent_id: str):
     for _ in range(2):
-        send(bench, str(bench.tenant_id), written, str(agent), query="Hello")
+        send(bench, str(bench.tenant_id), sent_id, str(agent), query="Hello")
 
-    assert count(bench) == 1
-    assert there(bench, written).status == "running"
+    assert count_runs(bench) == 1
+    assert get_run(bench, sent_id).status == "running"
 
 
-def test_of_many_starts_at_once_with_one_id_one_run_begins(bench: Bench, agent: UUID, written: str):
+def test_concurrent_starts_with_one_id_start_one_run(bench: Bench, agent: UUID, sent_id: str):
     with ThreadPoolExecutor(4) as pool:
         sent = [
-            pool.submit(send, bench, str(bench.tenant_id), written, str(agent), query=f"body {number % 2}")
+            pool.submit(send, bench, str(bench.tenant_id), sent_id, str(agent), query=f"body {number % 2}")
             for number in range(8)
         ]
         for each in sent:
             each.result()
 
-    assert count(bench) == 1
-    assert there(bench, written).request["query"] in ("body 0", "body 1")
-    assert there(bench, written).status == "running"
+    assert count_runs(bench) == 1
+    assert get_run(bench, sent_id).request["query"] in ("body 0", "body 1")
+    assert get_run(bench, sent_id).status == "running"
 
 
 def test_another_request_with_the_id_of_a_run_changes_nothing_and_is_logged(bench: Bench, agent: UUID):
@@ -133,56 +133,54 @@ def test_another_request_with_the_id_of_a_run_changes_nothing_and_is_logged(benc
     with structlog.testing.capture_logs() as logs:
         send(bench, str(bench.tenant_id), "order-4711", str(agent), query="other")
 
-    assert count(bench) == 1
-    assert there(bench, "order-4711").request["query"] == "Hello"
+    assert count_runs(bench) == 1
+    assert get_run(bench, "order-4711").request["query"] == "Hello"
     (line,) = [line for line in logs if line["event"] == "start_refused"]
     assert line["code"] == "conflict"
     assert "belongs to another request" in line["error"]
     assert "other" not in str(line).replace("another", "")
 
 
-def test_the_same_id_of_two_tenants_is_two_runs(bench: Bench, agent: UUID, written: str):
+def test_the_same_id_of_two_tenants_is_two_runs(bench: Bench, agent: UUID, sent_id: str):
     other = bench.a_tenant()
     others_agent, _ = bench.draw("begin -> work", tenant_id=other)
-    send(bench, str(bench.tenant_id), written, str(agent))
-    send(bench, str(other), written, str(others_agent))
+    send(bench, str(bench.tenant_id), sent_id, str(agent))
+    send(bench, str(other), sent_id, str(others_agent))
 
-    ours, theirs = there(bench, written), there(bench, written, other)
+    ours, theirs = get_run(bench, sent_id), get_run(bench, sent_id, other)
     assert ours.id != theirs.id
     assert (ours.canvas_id, theirs.canvas_id) == (agent, others_agent)
 
 
 def test_a_run_of_an_earlier_release_is_found_under_its_id_and_is_not_started_again(bench: Bench, agent: UUID):
-    old, asked = uuid4(), {"query": "Hello", "inputs": None, "files": [], "user_id": "ada"}
+    old, request = uuid4(), {"query": "Hello", "inputs": None, "files": [], "user_id": "ada"}
     with bench.database.transaction() as tx:
-        add_run(tx, bench.tenant_id, run_id=old, canvas_id=agent, request=asked)
+        add_run(tx, bench.tenant_id, run_id=old, canvas_id=agent, request=request)
 
     with structlog.testing.capture_logs() as logs:
         send(bench, str(bench.tenant_id), str(old), str(agent), query="Hello", user_id="ada")
 
     assert [line for line in logs if line["event"] == "start_refused"] == []
-    assert count(bench) == 1
-    assert there(bench, str(old)).id == old
+    assert count_runs(bench) == 1
+    assert get_run(bench, str(old)).id == old
 
 
 @pytest.mark.parametrize("differs", ["agent", "query", "inputs", "files", "user_id"])
-def test_another_request_with_the_own_id_of_a_run_is_refused_and_leaves_the_run_as_it_is(
-    bench: Bench, agent: UUID, differs: str
-):
+def test_different_request_with_the_id_of_a_run_is_refused_and_changes_nothing(bench: Bench, agent: UUID, differs: str):
     old = new_id()
     with bench.database.transaction() as tx:
         add_run(tx, bench.tenant_id, run_id=old, canvas_id=agent, request={"query": "Hello"})
     others = {"query": "Bye", "inputs": {"name": "Ada"}, "files": [{"id": "f", "name": "a.txt"}], "user_id": "ada"}
     options = {"query": "Hello", **({differs: others[differs]} if differs in others else {})}
-    asked_of = bench.draw("begin -> work")[0] if differs == "agent" else agent
+    requested_agent = bench.draw("begin -> work")[0] if differs == "agent" else agent
 
     with structlog.testing.capture_logs() as logs:
-        send(bench, str(bench.tenant_id), str(old), str(asked_of), **options)
+        send(bench, str(bench.tenant_id), str(old), str(requested_agent), **options)
 
     (line,) = [line for line in logs if line["event"] == "start_refused"]
     assert (line["code"], "belongs to another request" in line["error"]) == ("conflict", True)
-    assert count(bench) == 1
-    run = there(bench, str(old))
+    assert count_runs(bench) == 1
+    run = get_run(bench, str(old))
     assert (run.id, run.request["query"], run.canvas_id) == (old, "Hello", agent)
 
 
@@ -194,32 +192,32 @@ def test_an_answer_to_a_form_is_found_under_the_id_that_it_was_sent_with(bench: 
     for _ in range(2):
         send(bench, str(bench.tenant_id), "answer-1", str(canvas_id), session_id=str(run.conversation_id), query="Ada")
 
-    assert there(bench, "answer-1").id == run.id
+    assert get_run(bench, "answer-1").id == run.id
     bench.play()
     assert run.status == "succeeded"
 
 
 def test_a_second_id_with_the_idempotency_key_of_the_first_leads_to_the_same_run(bench: Bench, agent: UUID):
-    for written in ("first", "second"):
-        send(bench, str(bench.tenant_id), written, str(agent), query="Hello", idempotency_key="k")
+    for sent_id in ("first", "second"):
+        send(bench, str(bench.tenant_id), sent_id, str(agent), query="Hello", idempotency_key="k")
 
-    assert count(bench) == 1
-    assert there(bench, "first").id == there(bench, "second").id
+    assert count_runs(bench) == 1
+    assert get_run(bench, "first").id == get_run(bench, "second").id
 
 
-@pytest.mark.parametrize("spell", [str, lambda written: UUID(written).hex], ids=["as sent", "hex"])
-def test_a_cancel_key_of_an_external_id_stops_its_run(bench: Bench, agent: UUID, written: str, spell: Any):
-    send(bench, str(bench.tenant_id), written, str(agent))
-    key = spell(written) if external_ids.uuid_of(written) else written
+@pytest.mark.parametrize("spell", [str, lambda sent_id: UUID(sent_id).hex], ids=["as sent", "hex"])
+def test_a_cancel_key_of_an_external_id_stops_its_run(bench: Bench, agent: UUID, sent_id: str, spell: Any):
+    send(bench, str(bench.tenant_id), sent_id, str(agent))
+    key = spell(sent_id) if external_ids.uuid_of(sent_id) else sent_id
     with redis.Redis.from_url(bench.redis_url) as client:
         client.set(f"{key}-cancel", "x")
 
     Sweeper(bench.coordinator).tick()
 
-    until(lambda: there(bench, written).status == "cancelled")
+    until(lambda: get_run(bench, sent_id).status == "cancelled")
 
 
-def test_a_start_forgets_a_cancel_key_that_was_set_before_it(bench: Bench, agent: UUID):
+def test_start_deletes_a_cancel_key_that_was_set_before_it(bench: Bench, agent: UUID):
     with redis.Redis.from_url(bench.redis_url) as client:
         client.set("order-4711-cancel", "x")
         send(bench, str(bench.tenant_id), "order-4711", str(agent))
@@ -229,54 +227,52 @@ def test_a_start_forgets_a_cancel_key_that_was_set_before_it(bench: Bench, agent
 
 @pytest.fixture
 def keys(bench: Bench) -> Iterator[redis.Redis]:
-    """The keys of other programs."""
+    """A Redis client, to set cancel keys as other programs do."""
     with redis.Redis.from_url(bench.redis_url) as client:
         yield client
 
 
-def test_a_start_of_another_tenant_with_the_same_id_loses_no_cancel_and_is_not_cancelled_by_it(
-    bench: Bench, agent: UUID, written: str, keys: redis.Redis
+def test_cancel_key_still_cancels_its_run_after_another_tenant_has_started_the_same_id(
+    bench: Bench, agent: UUID, sent_id: str, keys: redis.Redis
 ):
     other = bench.a_tenant()
     others_agent, _ = bench.draw("begin -> work", tenant_id=other)
-    send(bench, str(bench.tenant_id), written, str(agent))
-    keys.set(f"{written}-cancel", "x")
+    send(bench, str(bench.tenant_id), sent_id, str(agent))
+    keys.set(f"{sent_id}-cancel", "x")
 
-    send(bench, str(other), written, str(others_agent))
+    send(bench, str(other), sent_id, str(others_agent))
     Sweeper(bench.coordinator).tick()
 
-    assert there(bench, written).status == "cancelled"
-    own_id_is_the_key = str(there(bench, written).id) == written
-    assert there(bench, written, other).status == ("cancelled" if own_id_is_the_key else "running")
+    assert get_run(bench, sent_id).status == "cancelled"
+    own_id_is_the_key = str(get_run(bench, sent_id).id) == sent_id
+    assert get_run(bench, sent_id, other).status == ("cancelled" if own_id_is_the_key else "running")
 
 
-def test_a_start_that_is_queued_forgets_a_cancel_key_that_was_set_before_it(
-    bench: Bench, agent: UUID, keys: redis.Redis
-):
+def test_queued_start_deletes_a_cancel_key_that_was_set_before_it(bench: Bench, agent: UUID, keys: redis.Redis):
     send(bench, str(bench.tenant_id), "first", str(agent))
-    session = str(there(bench, "first").conversation_id)
+    session = str(get_run(bench, "first").conversation_id)
     keys.set("second-cancel", "x")
 
     send(bench, str(bench.tenant_id), "second", str(agent), session_id=session, on_busy="enqueue")
     Sweeper(bench.coordinator).tick()
 
-    assert there(bench, "second").status == "queued"
+    assert get_run(bench, "second").status == "queued"
 
 
-def test_the_end_of_a_run_forgets_the_cancel_keys_of_its_external_id(
-    bench: Bench, agent: UUID, written: str, keys: redis.Redis, monkeypatch: pytest.MonkeyPatch
+def test_end_of_a_run_deletes_the_cancel_keys_of_its_external_id(
+    bench: Bench, agent: UUID, sent_id: str, keys: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ):
-    send(bench, str(bench.tenant_id), written, str(agent))
-    monkeypatch.setattr(Bus, "find_cancelled", lambda *_: [])  # the key is set after the last look at cancel keys
-    keys.set(f"{written}-cancel", "x")
+    send(bench, str(bench.tenant_id), sent_id, str(agent))
+    monkeypatch.setattr(Bus, "find_cancelled", lambda *_: [])  # the key is set after the last query of cancel keys
+    keys.set(f"{sent_id}-cancel", "x")
 
     bench.play()
 
-    assert there(bench, written).status == "succeeded"
-    assert keys.get(f"{written}-cancel") is None
+    assert get_run(bench, sent_id).status == "succeeded"
+    assert keys.get(f"{sent_id}-cancel") is None
 
 
-def test_the_end_of_a_run_loses_no_cancel_of_another_tenants_run_with_the_same_id(
+def test_end_of_a_run_does_not_lose_the_cancel_of_another_tenants_run_with_its_id(
     bench: Bench, agent: UUID, keys: redis.Redis
 ):
     other = bench.a_tenant()
@@ -289,15 +285,15 @@ def test_the_end_of_a_run_loses_no_cancel_of_another_tenants_run_with_the_same_i
     bench.play()
     Sweeper(bench.coordinator).tick()
 
-    assert there(bench, "order-4711").status == "succeeded"
-    assert there(bench, "order-4711", other).status == "cancelled"
+    assert get_run(bench, "order-4711").status == "succeeded"
+    assert get_run(bench, "order-4711", other).status == "cancelled"
     assert keys.keys("*-cancel") == []
 
 
-def test_a_run_is_cancelled_by_the_id_that_an_answer_came_with_and_forgets_its_key(bench: Bench, keys: redis.Redis):
+def test_cancel_key_of_the_id_of_an_answer_cancels_the_run_and_is_deleted(bench: Bench, keys: redis.Redis):
     run = bench.start("begin -> form -> work", form=FORM)
     bench.play()
-    keys.set("answer-1-cancel", "x")  # of before
+    keys.set("answer-1-cancel", "x")  # set before the answer
     answer = (str(bench.tenant_id), "answer-1", str(run.row["canvas_id"]))
     send(bench, *answer, session_id=str(run.conversation_id), query="Ada")
     Sweeper(bench.coordinator).tick()
@@ -311,7 +307,7 @@ def test_a_run_is_cancelled_by_the_id_that_an_answer_came_with_and_forgets_its_k
 
 
 # -- lists -----------------------------------------------------------------------------------------------------------
-def test_runs_of_earlier_releases_stand_where_their_time_of_acceptance_puts_them(bench: Bench, agent: UUID):
+def test_runs_of_earlier_releases_are_listed_by_their_time_of_acceptance(bench: Bench, agent: UUID):
     now = datetime.now(UTC)
     with bench.database.transaction() as tx:
         yesterday, last_week = (
@@ -332,8 +328,8 @@ def test_runs_of_earlier_releases_stand_where_their_time_of_acceptance_puts_them
 
 
 # -- refusals --------------------------------------------------------------------------------------------------------
-def refused(bench: Bench, written: str) -> str:
-    run = there(bench, written)
+def refusal_of(bench: Bench, sent_id: str) -> str:
+    run = get_run(bench, sent_id)
     assert run.status == "refused"
     assert run.finished_at is not None
     return run.error
@@ -356,7 +352,7 @@ def refused(bench: Bench, written: str) -> str:
         ({"files": ["a"]}, '"files" must be a list of descriptors'),
         ({"budget": {"tokens": -1}}, "tokens"),
         ({"query": "a\0b"}, '"query" cannot be stored'),
-        ({"query": "x" * MOST}, "EASEL_MAX_BODY_BYTES allows 1048576"),
+        ({"query": "x" * MAX_BYTES}, "EASEL_MAX_BODY_BYTES allows 1048576"),
     ],
 )
 def test_a_start_with_a_wrong_option_is_refused_under_its_id(
@@ -364,48 +360,48 @@ def test_a_start_with_a_wrong_option_is_refused_under_its_id(
 ):
     send(bench, str(bench.tenant_id), "order-4711", str(agent), **options)
 
-    assert reason in refused(bench, "order-4711")
+    assert reason in refusal_of(bench, "order-4711")
     assert bench.outbox.sent == []
 
 
-@pytest.mark.parametrize("written", ["My agent", "", "7", V4])
-def test_a_start_of_an_agent_that_is_none_is_refused_under_its_id(bench: Bench, written: str):
-    send(bench, str(bench.tenant_id), "order-4711", written, query="Hello")
+@pytest.mark.parametrize("sent_id", ["My agent", "", "7", V4])
+def test_start_of_an_unknown_agent_is_refused_under_its_id(bench: Bench, sent_id: str):
+    send(bench, str(bench.tenant_id), "order-4711", sent_id, query="Hello")
 
-    assert refused(bench, "order-4711")
-    assert there(bench, "order-4711").request["query"] == "Hello"
+    assert refusal_of(bench, "order-4711")
+    assert get_run(bench, "order-4711").request["query"] == "Hello"
 
 
-def test_the_title_of_an_agent_is_refused_with_what_to_send(bench: Bench):
+def test_start_by_the_title_of_an_agent_is_refused_with_the_advice_to_send_its_id(bench: Bench):
     send(bench, str(bench.tenant_id), "order-4711", "My agent")
 
-    assert "Send the agent's id, not its title" in refused(bench, "order-4711")
+    assert "Send the agent's id, not its title" in refusal_of(bench, "order-4711")
 
 
 def test_a_message_without_an_agent_is_refused_under_its_id(bench: Bench):
     send(bench, str(bench.tenant_id), "order-4711")
 
-    assert refused(bench, "order-4711") == "agent_id is missing. Send tenant_id, run_id, agent_id, in this order."
+    assert refusal_of(bench, "order-4711") == "agent_id is missing. Send tenant_id, run_id, agent_id, in this order."
 
 
 def test_a_message_with_too_many_arguments_is_refused_under_its_id(bench: Bench, agent: UUID):
     send(bench, str(bench.tenant_id), "order-4711", str(agent), {"query": "Hello"})
 
-    assert refused(bench, "order-4711").startswith("There are 4 positional arguments.")
+    assert refusal_of(bench, "order-4711").startswith("There are 4 positional arguments.")
 
 
-def test_ids_may_be_sent_by_their_names(bench: Bench, agent: UUID):
+def test_ids_may_be_sent_as_keyword_arguments(bench: Bench, agent: UUID):
     send(bench, tenant_id=str(bench.tenant_id), run_id="order-4711", agent_id=str(agent), query="Hello")
 
-    assert there(bench, "order-4711").status == "running"
+    assert get_run(bench, "order-4711").status == "running"
 
 
-def test_a_tenant_may_be_named(bench: Bench, agent: UUID):
+def test_tenant_may_be_given_by_its_name(bench: Bench, agent: UUID):
     with bench.database.transaction() as tx:
         name = next(tenant.name for tenant in tenants.list_tenants(tx) if tenant.id == bench.tenant_id)
     send(bench, name, "order-4711", str(agent))
 
-    assert there(bench, "order-4711").status == "running"
+    assert get_run(bench, "order-4711").status == "running"
 
 
 @pytest.mark.parametrize(
@@ -419,7 +415,7 @@ def test_a_tenant_may_be_named(bench: Bench, agent: UUID):
         ("a\0b", "order-4711", V4),
     ],
 )
-def test_a_message_of_an_unknown_tenant_leaves_one_line_and_no_row(bench: Bench, args: tuple[Any, ...]):
+def test_start_message_of_an_unknown_tenant_is_logged_and_stores_no_row(bench: Bench, args: tuple[Any, ...]):
     with bench.database.transaction() as tx:
         before = tx.scalar(text("select count(*) from runs"))
 
@@ -432,47 +428,47 @@ def test_a_message_of_an_unknown_tenant_leaves_one_line_and_no_row(bench: Bench,
     assert "confidential" not in str(logs)
 
 
-@pytest.mark.parametrize("written", ["", "  ", "x" * 256, "a\nb", "a\0b", "\ud800", 4711, None, ["order"]])
-def test_what_cannot_be_the_id_of_a_run_leaves_one_line_and_no_row(bench: Bench, agent: UUID, written: Any):
+@pytest.mark.parametrize("sent_id", ["", "  ", "x" * 256, "a\nb", "a\0b", "\ud800", 4711, None, ["order"]])
+def test_start_message_with_an_invalid_run_id_is_logged_and_stores_no_row(bench: Bench, agent: UUID, sent_id: Any):
     with structlog.testing.capture_logs() as logs:
-        send(bench, str(bench.tenant_id), written, str(agent), query="confidential")
+        send(bench, str(bench.tenant_id), sent_id, str(agent), query="confidential")
 
-    assert count(bench) == 0
+    assert count_runs(bench) == 0
     assert [line["event"] for line in logs] == ["start_refused"]
     assert "confidential" not in str(logs)
 
 
-def test_one_id_has_one_row_however_often_its_start_is_refused(bench: Bench, agent: UUID):
+def test_repeatedly_refused_start_has_one_row(bench: Bench, agent: UUID):
     for name in ("qurey", "qeury", "queyr"):
         send(bench, str(bench.tenant_id), "order-4711", str(agent), **{name: "Hello"})
 
-    assert count(bench) == 1
-    assert "'queyr'" in refused(bench, "order-4711")
+    assert count_runs(bench) == 1
+    assert "'queyr'" in refusal_of(bench, "order-4711")
 
 
-def test_many_refusals_at_once_of_one_id_leave_one_row(bench: Bench, agent: UUID):
+def test_concurrent_refusals_of_one_id_store_one_row(bench: Bench, agent: UUID):
     with ThreadPoolExecutor(4) as pool:
         for each in [pool.submit(send, bench, str(bench.tenant_id), "x", str(agent), qurey="Hi") for _ in range(8)]:
             each.result()
 
-    assert count(bench) == 1
-    assert refused(bench, "x")
+    assert count_runs(bench) == 1
+    assert refusal_of(bench, "x")
 
 
-def test_a_start_that_was_mended_takes_the_place_of_the_refused_one(bench: Bench, agent: UUID, written: str):
-    send(bench, str(bench.tenant_id), written, str(agent), qurey="Hello")
-    assert refused(bench, written)
+def test_corrected_start_replaces_the_refused_one(bench: Bench, agent: UUID, sent_id: str):
+    send(bench, str(bench.tenant_id), sent_id, str(agent), qurey="Hello")
+    assert refusal_of(bench, sent_id)
 
-    send(bench, str(bench.tenant_id), written, str(agent), query="Hello")
+    send(bench, str(bench.tenant_id), sent_id, str(agent), query="Hello")
 
-    assert (there(bench, written).status, count(bench)) == ("running", 1)
+    assert (get_run(bench, sent_id).status, count_runs(bench)) == ("running", 1)
 
 
-def test_a_refusal_never_hides_the_run_of_its_id(bench: Bench, agent: UUID):
+def test_refused_start_does_not_replace_the_run_with_its_id(bench: Bench, agent: UUID):
     send(bench, str(bench.tenant_id), "order-4711", str(agent), query="Hello")
     send(bench, str(bench.tenant_id), "order-4711", str(agent), qurey="Hello")
 
-    assert (there(bench, "order-4711").status, count(bench)) == ("running", 1)
+    assert (get_run(bench, "order-4711").status, count_runs(bench)) == ("running", 1)
 
 
 def test_a_busy_session_refuses_a_start_under_its_id(bench: Bench):
@@ -481,7 +477,7 @@ def test_a_busy_session_refuses_a_start_under_its_id(bench: Bench):
 
     send(bench, str(bench.tenant_id), "second", str(canvas_id), session_id=str(run.conversation_id), query="Hello")
 
-    assert refused(bench, "second") == "This agent session is already running."
+    assert refusal_of(bench, "second") == "This agent session is already running."
 
 
 def test_internal_error_refuses_the_start_and_is_logged(bench: Bench, agent: UUID, monkeypatch: pytest.MonkeyPatch):
@@ -492,7 +488,7 @@ def test_internal_error_refuses_the_start_and_is_logged(bench: Bench, agent: UUI
     with structlog.testing.capture_logs() as logs:
         send(bench, str(bench.tenant_id), "order-4711", str(agent), query="confidential")
 
-    assert refused(bench, "order-4711") == start_messages.INTERNAL
+    assert refusal_of(bench, "order-4711") == start_messages.INTERNAL
     assert [(line["event"], line.get("kind")) for line in logs] == [
         ("start_failed", "RuntimeError"),
         ("start_refused", None),
@@ -502,7 +498,7 @@ def test_internal_error_refuses_the_start_and_is_logged(bench: Bench, agent: UUI
 
 def test_a_refused_start_can_be_neither_cancelled_nor_answered(bench: Bench, agent: UUID):
     send(bench, str(bench.tenant_id), "order-4711", str(agent), qurey="Hello")
-    run = there(bench, "order-4711")
+    run = get_run(bench, "order-4711")
 
     assert bench.lifecycle.cancel_run(bench.tenant_id, run.id) == "refused"
     with pytest.raises(RunNotWaiting):

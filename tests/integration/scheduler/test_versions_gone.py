@@ -1,4 +1,4 @@
-"""Versions and agents that are deleted while somebody starts a run of them, or has one."""
+"""Versions and agents that are deleted while a run of them is starting or active."""
 
 from dataclasses import replace
 from threading import Thread
@@ -15,43 +15,43 @@ from scheduler.lifecycle.lifecycle import RunNotFound
 from scheduler.sweeper.sweeper import Sweeper
 from store.agents import canvases, conversations, versions
 from store.primitives.ids import new_id
-from tests.builders import says
+from tests.builders import content
 from tests.integration.engine import FORM, Bench, Run, until
 
 REASON = "not there any more"
 
 
-def lose_version(bench: Bench, run: Run) -> None:
-    """The row is gone, as an earlier release left it, and no process has the version in its cache."""
+def delete_version_row(bench: Bench, run: Run) -> None:
+    """Delete the row of the version, as an earlier release did, and empty the cache."""
     with bench.database.transaction() as tx:
         tx.execute(text("delete from versions where id = :id"), id=run.row["version_id"])
-    forget_versions(bench)
+    empty_version_cache(bench)
 
 
-def forget_versions(bench: Bench) -> None:
+def empty_version_cache(bench: Bench) -> None:
     bench.coordinator = replace(bench.coordinator, versions=VersionCache())
     bench.lifecycle = lifecycle.Lifecycle(bench.coordinator)
 
 
-# -- a run whose version is gone ---------------------------------------------------------------------------------------
+# -- a run whose version was deleted -----------------------------------------------------------------------------------
 def test_run_with_a_deleted_version_fails_with_that_error(bench: Bench):
-    run = bench.start("begin -> one, two -> say", say=says("never"))
-    lose_version(bench, run)
+    run = bench.start("begin -> one, two -> say", say=content("never"))
+    delete_version_row(bench, run)
 
     bench.play()
 
     assert run.status == "failed"
     assert REASON in run.row["error"]
-    assert run.told[-1] == "run_failed"
+    assert run.event_names[-1] == "run_failed"
     assert run.events[-1].body["code"] == "version_gone"
     assert set(run.statuses.values()) <= {"done", "closed"}
 
 
-def test_the_sweeper_has_nothing_to_repeat_about_a_run_whose_version_is_gone(bench: Bench):
+def test_sweeper_fails_a_run_whose_version_was_deleted(bench: Bench):
     run = bench.start("begin -> work")
     bench.report(bench.claim(run, "begin"))
     bench.outbox.lose()
-    lose_version(bench, run)
+    delete_version_row(bench, run)
     sweeper = Sweeper(bench.coordinator)
 
     sweeper.tick()
@@ -61,8 +61,8 @@ def test_the_sweeper_has_nothing_to_repeat_about_a_run_whose_version_is_gone(ben
 
 
 @pytest.mark.parametrize("state", ["ready", "running", "waiting", "queued"])
-def test_a_run_whose_version_is_gone_can_be_cancelled(bench: Bench, state: str):
-    run = bench.start("begin -> form -> say", form=FORM, say=says("never"))
+def test_run_whose_version_was_deleted_can_be_cancelled(bench: Bench, state: str):
+    run = bench.start("begin -> form -> say", form=FORM, say=content("never"))
     if state == "running":
         bench.claim(run, "begin")
     if state == "waiting":
@@ -70,16 +70,16 @@ def test_a_run_whose_version_is_gone_can_be_cancelled(bench: Bench, state: str):
     if state == "queued":
         row = run.row
         drawn = row["canvas_id"], row["version_id"]
-        run = bench.begun(bench.a_start(drawn=drawn, conversation_id=run.conversation_id, on_busy="enqueue"))
-    lose_version(bench, run)
+        run = bench.start_run(bench.a_start(drawn=drawn, conversation_id=run.conversation_id, on_busy="enqueue"))
+    delete_version_row(bench, run)
 
     assert bench.lifecycle.cancel_run(bench.tenant_id, run.id) == "cancelled"
 
     assert run.status == "cancelled"
-    assert run.told[-1] == "workflow_finished"
+    assert run.event_names[-1] == "workflow_finished"
 
 
-def test_only_an_unknown_run_cannot_be_cancelled(bench: Bench):
+def test_cancel_of_an_unknown_or_foreign_run_is_refused(bench: Bench):
     run = bench.start("begin -> work")
 
     with pytest.raises(RunNotFound):
@@ -88,10 +88,10 @@ def test_only_an_unknown_run_cannot_be_cancelled(bench: Bench):
         bench.lifecycle.cancel_run(bench.tenant_id, new_id())
 
 
-def test_a_form_of_a_run_whose_version_is_gone_is_answered_by_its_end(bench: Bench):
-    run = bench.start("begin -> form -> say", form=FORM, say=says("never"))
+def test_answer_to_a_run_whose_version_was_deleted_fails_the_run(bench: Bench):
+    run = bench.start("begin -> form -> say", form=FORM, say=content("never"))
     bench.play()
-    lose_version(bench, run)
+    delete_version_row(bench, run)
 
     bench.lifecycle.resume_run(bench.tenant_id, run.id, RunRequest(query="Ada", inputs={"name": "Ada"}))
 
@@ -100,10 +100,10 @@ def test_a_form_of_a_run_whose_version_is_gone_is_answered_by_its_end(bench: Ben
 
 
 @pytest.mark.parametrize("why", ["its form has expired", "its time is up"])
-def test_a_waiting_run_whose_version_is_gone_ends_in_time(bench: Bench, why: str):
-    run = bench.start("begin -> form -> say", form=FORM, say=says("never"))
+def test_waiting_run_whose_version_was_deleted_fails_when_its_time_is_over(bench: Bench, why: str):
+    run = bench.start("begin -> form -> say", form=FORM, say=content("never"))
     bench.play()
-    lose_version(bench, run)
+    delete_version_row(bench, run)
 
     if why == "its time is up":
         bench.lifecycle.fail_on_time_budget(run.id, 1000)
@@ -115,11 +115,11 @@ def test_a_waiting_run_whose_version_is_gone_ends_in_time(bench: Bench, why: str
     assert run.status == "failed"
 
 
-def test_a_session_goes_on_with_its_next_run_when_the_version_of_one_is_gone(bench: Bench):
+def test_queued_run_starts_after_the_run_before_it_failed_for_its_deleted_version(bench: Bench):
     first = bench.start("begin -> work")
     row = first.row
     drawn = row["canvas_id"], row["version_id"]
-    second = bench.begun(bench.a_start(drawn=drawn, conversation_id=first.conversation_id, on_busy="enqueue"))
+    second = bench.start_run(bench.a_start(drawn=drawn, conversation_id=first.conversation_id, on_busy="enqueue"))
     with bench.database.transaction() as tx:
         gone = new_id()
         tx.execute(text("update runs set version_id = :gone where id = :id"), gone=gone, id=first.id)
@@ -129,7 +129,7 @@ def test_a_session_goes_on_with_its_next_run_when_the_version_of_one_is_gone(ben
     assert (first.status, second.status) == ("failed", "succeeded")
 
 
-# -- starting while somebody deletes -----------------------------------------------------------------------------------
+# -- starts during a deletion ------------------------------------------------------------------------------------------
 def delete_version(bench: Bench, drawn: tuple[Any, Any], *, force: bool = True) -> None:
     with bench.database.transaction() as tx:
         versions.delete(tx, bench.tenant_id, *drawn, force=force)
@@ -184,29 +184,29 @@ def test_deletion_during_the_acceptance_of_a_run_finds_the_run(
     deleting = Thread(target=delete)
     accept = lifecycle.accept
 
-    def accepted_slowly(coordinator: Any, tx: Any, *given: Any, **more: Any) -> Any:
-        accepted = accept(coordinator, tx, *given, **more)
+    def accept_slowly(coordinator: Any, tx: Any, *args: Any, **more: Any) -> Any:
+        accepted = accept(coordinator, tx, *args, **more)
         tx.wait()  # everything is written, and nothing committed
         deleting.start()
-        until(lambda: somebody_waits(bench))
+        until(lambda: a_transaction_waits(bench))
         return accepted
 
-    monkeypatch.setattr(lifecycle, "accept", accepted_slowly)
-    run = bench.begun(start)
+    monkeypatch.setattr(lifecycle, "accept", accept_slowly)
+    run = bench.start_run(start)
     deleting.join()
 
     if what == "version":
         assert "not over" in results[0]
     else:
         assert results == ["deleted"]
-        with bench.database.transaction() as tx:  # who deletes an agent cancels what was accepted meanwhile
+        with bench.database.transaction() as tx:  # the caller cancels runs that were accepted meanwhile
             assert conversations.list_open_runs(tx, bench.tenant_id, start.canvas_id) == [run.id]
-    forget_versions(bench)
+    empty_version_cache(bench)
     bench.play()
     assert run.status in ("succeeded", "cancelled")
 
 
-def somebody_waits(bench: Bench) -> bool:
+def a_transaction_waits(bench: Bench) -> bool:
     with bench.database.transaction() as tx:
         return tx.scalar(
             text("""
@@ -230,25 +230,25 @@ def test_start_that_waits_for_the_deletion_of_its_agent_is_refused(bench: Bench)
     with bench.database.transaction() as tx:
         canvases.delete(tx, bench.tenant_id, start.canvas_id)
         starting.start()
-        until(lambda: somebody_waits(bench))
+        until(lambda: a_transaction_waits(bench))
     starting.join()
 
     assert len(raised) == 1
 
 
-# -- versions that are hidden ------------------------------------------------------------------------------------------
-def test_a_session_goes_on_after_its_version_was_deleted_by_force(bench: Bench):
-    run = bench.start("begin -> say", say=says("still here"))
+# -- hidden versions ---------------------------------------------------------------------------------------------------
+def test_session_continues_after_its_version_was_deleted_by_force(bench: Bench):
+    run = bench.start("begin -> say", say=content("still here"))
     bench.play()
     row = run.row
     drawn = row["canvas_id"], row["version_id"]
     delete_version(bench, drawn)
-    forget_versions(bench)
+    empty_version_cache(bench)
 
-    again = bench.begun(bench.a_start(drawn=drawn, conversation_id=run.conversation_id))
+    again = bench.start_run(bench.a_start(drawn=drawn, conversation_id=run.conversation_id))
     bench.play(bench.a_worker())
 
-    assert (again.status, again.said) == ("succeeded", "still here")
+    assert (again.status, again.text) == ("succeeded", "still here")
 
 
 def test_a_version_that_was_deleted_by_force_is_not_deleted_twice(bench: Bench):

@@ -25,12 +25,12 @@ def add_run(
     accepted_at: datetime | None = None,
     request: Mapping[str, Any] | None = None,
 ) -> UUID:
-    """A run of some version, over unless said otherwise, accepted when its id says so; of an id without a time: now."""
-    made = run_id or new_id()
-    by_id = created_at_of(made) if made.version != 4 else datetime.now(UTC)
+    """Insert a run, finished by default, accepted at the time in its id, else now; return its id."""
+    inserted_id = run_id or new_id()
+    by_id = created_at_of(inserted_id) if inserted_id.version != 4 else datetime.now(UTC)
     tx.execute(
         insert(runs).values(
-            id=made,
+            id=inserted_id,
             tenant_id=tenant_id,
             canvas_id=canvas_id or new_id(),
             version_id=version_id or new_id(),
@@ -45,11 +45,11 @@ def add_run(
             created_at=accepted_at or by_id,
         )
     )
-    return made
+    return inserted_id
 
 
 def add_outputs(tx: Transaction, run_id: UUID, node_id: str, outputs: dict[str, Any]) -> UUID:
-    """What a node left; the activation that wrote it."""
+    """Insert the outputs of a node; return the id of the activation that wrote them."""
     activation_id = new_id()
     tx.execute(
         insert(node_values).values(
@@ -67,8 +67,8 @@ def add_outputs(tx: Transaction, run_id: UUID, node_id: str, outputs: dict[str, 
     return activation_id
 
 
-def say(tx: Transaction, conversation_id: UUID, number: int, content: Any) -> None:
-    """A user's message."""
+def add_user_message(tx: Transaction, conversation_id: UUID, number: int, content: Any) -> None:
+    """Insert a message of the user."""
     tx.execute(
         insert(conversation_messages).values(
             conversation_id=conversation_id, number=number, run_id=new_id(), role="user", content=content
@@ -76,8 +76,8 @@ def say(tx: Transaction, conversation_id: UUID, number: int, content: Any) -> No
     )
 
 
-def answer(tx: Transaction, conversation_id: UUID, number: int, outputs: dict[str, Any]) -> None:
-    """An assistant's message, which shows a node's outputs."""
+def add_assistant_message(tx: Transaction, conversation_id: UUID, number: int, outputs: dict[str, Any]) -> None:
+    """Insert a message of the assistant, whose content is the outputs of a node."""
     run_id = new_id()
     activation_id = add_outputs(tx, run_id, "Message:0", outputs)
     tx.execute(

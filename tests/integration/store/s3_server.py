@@ -1,4 +1,4 @@
-"""A server that speaks as much S3 as a file storage needs, and believes nobody whose signature is wrong.
+"""A server with the part of S3 that the file storage uses. It refuses requests with a wrong signature.
 
 Signatures are those of AWS' version 4: of the request's method, path, query, signed headers and body.
 """
@@ -25,16 +25,16 @@ _AUTHORIZATION = re.compile(r"AWS4-HMAC-SHA256 Credential=([^/]+)/(\S+), ?Signed
 
 @dataclass
 class Bucket:
-    """What lies there: bytes, and when they were put (seconds)."""
+    """The stored objects: bytes, and the time of the upload in seconds."""
 
     url: str = ""
     objects: dict[str, tuple[bytes, float]] = field(default_factory=dict[str, tuple[bytes, float]])
     puts: int = 0
     refused: int = 0
-    is_away: bool = False
+    is_unavailable: bool = False
 
     def age(self, key: str, seconds: float) -> None:
-        """As if an object had been put so long ago."""
+        """Set the upload time of an object to so many seconds ago."""
         self.objects[key] = (self.objects[key][0], time.time() - seconds)
 
 
@@ -63,7 +63,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _serve(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         path, query = urlsplit(self.path).path, dict(parse_qsl(urlsplit(self.path).query, keep_blank_values=True))
-        if self.of.is_away:
+        if self.of.is_unavailable:
             return self._answer(503, _error("SlowDown"))
         if not _is_signed(self.command, self.path, self.headers, body):
             self.of.refused += 1
@@ -126,8 +126,8 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(body)
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (the name it has there)
-        """Nothing."""
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (the name in the base class)
+        """Log nothing."""
 
 
 def _error(code: str) -> bytes:
@@ -135,21 +135,21 @@ def _error(code: str) -> bytes:
 
 
 def _is_signed(method: str, path: str, headers: Any, body: bytes) -> bool:
-    """Whether the request was signed with our secret, just as it came."""
+    """Return whether the signature of the request is valid."""
     match = _AUTHORIZATION.fullmatch(headers.get("Authorization", ""))
     if match is None or match[1] != KEY or not match[2].endswith(f"/{REGION}/s3/aws4_request"):
         return False
-    said = headers.get("x-amz-content-sha256", "")
-    if said != "UNSIGNED-PAYLOAD" and said != hashlib.sha256(body).hexdigest():
+    body_hash = headers.get("x-amz-content-sha256", "")
+    if body_hash != "UNSIGNED-PAYLOAD" and body_hash != hashlib.sha256(body).hexdigest():
         return False
     parts = urlsplit(path)
     pairs = sorted((quote(k, safe="-_.~"), quote(v, safe="-_.~")) for k, v in parse_qsl(parts.query, True))
     names = match[3].split(";")
     signed = "".join(f"{name}:{' '.join((headers.get(name) or '').split())}\n" for name in names)
-    asked = [method, parts.path, "&".join(f"{k}={v}" for k, v in pairs), signed, match[3], said]
-    digest = hashlib.sha256("\n".join(asked).encode()).hexdigest()
-    told = "\n".join(["AWS4-HMAC-SHA256", headers["x-amz-date"], match[2], digest])
+    canonical_request = [method, parts.path, "&".join(f"{k}={v}" for k, v in pairs), signed, match[3], body_hash]
+    digest = hashlib.sha256("\n".join(canonical_request).encode()).hexdigest()
+    string_to_sign = "\n".join(["AWS4-HMAC-SHA256", headers["x-amz-date"], match[2], digest])
     key = f"AWS4{SECRET}".encode()
     for part in match[2].split("/"):
         key = hmac.digest(key, part.encode(), "sha256")
-    return hmac.compare_digest(hmac.new(key, told.encode(), "sha256").hexdigest(), match[4])
+    return hmac.compare_digest(hmac.new(key, string_to_sign.encode(), "sha256").hexdigest(), match[4])

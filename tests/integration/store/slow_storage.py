@@ -1,4 +1,4 @@
-"""A file storage that is slow, fails when told to, and notes transactions that are open while somebody talks to it."""
+"""A file storage that is slow or fails on request, and records transactions that are open during its calls."""
 
 import time
 from collections.abc import Callable
@@ -23,7 +23,7 @@ end before the call returns."""
 
 @dataclass
 class Record:
-    """What happened: the calls, and the last statements of transactions that were open meanwhile."""
+    """The calls, and the last statements of transactions that were open during them."""
 
     calls: list[str] = field(default_factory=list[str])
     open: list[str] = field(default_factory=list[str])
@@ -31,7 +31,7 @@ class Record:
 
 @dataclass
 class SlowStorage:
-    """A storage around another one. `slowness`: seconds of each call. `breaks_at`: how many calls are answered."""
+    """A wrapper of a storage. `slowness`: seconds of each call. `breaks_at`: number of calls that succeed."""
 
     inner: Blobs
     database_url: str

@@ -1,4 +1,4 @@
-"""Claim, firm, renew, report: the WHERE clauses are the whole race."""
+"""Claims, durable claims, renewals and reports: their WHERE clauses decide every race."""
 
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -25,7 +25,7 @@ WAITING_FOR_LOCKS = text("""
 
 
 # -- claiming --------------------------------------------------------------------------------------------------------
-def test_a_message_that_is_delivered_twice_claims_once(bench: Bench):
+def test_task_message_delivered_twice_is_claimed_once(bench: Bench):
     run = bench.start("begin -> work")
     both = Barrier(2)
 
@@ -48,7 +48,7 @@ def test_claim_repeated_after_a_lost_answer_is_the_same_attempt(bench: Bench):
         with bench.database.transaction() as tx:
             begin = run.activation("begin").id
             return activations.claim(
-                tx, run.id, begin, lease_id=lease_id, lease=LEASE, worker="deaf", max_crash_count=0
+                tx, run.id, begin, lease_id=lease_id, lease=LEASE, worker="worker", max_crash_count=0
             )
 
     first, again, stranger = claim(lease_id), claim(lease_id), claim(uuid4())
@@ -56,7 +56,7 @@ def test_claim_repeated_after_a_lost_answer_is_the_same_attempt(bench: Bench):
 
     assert first == again
     assert (run.activation("begin").attempt, stranger) == (1, None)
-    assert claim(lease_id) is None, "a claim that was called off meanwhile"
+    assert claim(lease_id) is None, "a claim whose cancel was requested meanwhile"
 
 
 def test_activation_that_is_not_due_is_not_claimed(bench: Bench):
@@ -96,34 +96,34 @@ def test_cancel_during_a_claim_waits_and_requests_its_cancel(bench: Bench):
         assert claimed is not None
         with ThreadPoolExecutor(1) as pool:
             cancelled = pool.submit(bench.lifecycle.cancel_run, bench.tenant_id, run.id)
-            until_somebody_waits(bench)
+            until_a_transaction_waits(bench)
             tx.commit()
             assert cancelled.result() == "stopping"
 
     assert run.activation("begin").called_off
-    assert renewed(bench, claimed) == set()
+    assert renew(bench, claimed) == set()
 
 
-# -- keeping ---------------------------------------------------------------------------------------------------------
+# -- renewing --------------------------------------------------------------------------------------------------------
 def test_swept_lease_cannot_be_made_durable_or_renewed(bench: Bench):
     run = bench.start("begin -> work")
     claimed = bench.claim(run, "begin", lease=AT_ONCE)
-    assert swept(bench) == [run.id]
+    assert expire_leases(bench) == [run.id]
 
     with bench.database.transaction() as tx:
-        is_firm = activations.make_claim_durable(tx, claimed, LEASE)
+        is_durable = activations.make_claim_durable(tx, claimed, LEASE)
 
-    assert not is_firm
-    assert renewed(bench, claimed) == set()
+    assert not is_durable
+    assert renew(bench, claimed) == set()
 
 
 def test_expired_lease_that_was_not_swept_can_be_renewed(bench: Bench):
     run = bench.start("begin -> work")
     claimed = bench.claim(run, "begin", lease=AT_ONCE)
 
-    assert renewed(bench, claimed) == {claimed.lease_id}
+    assert renew(bench, claimed) == {claimed.lease_id}
 
-    assert swept(bench) == []
+    assert expire_leases(bench) == []
     assert bench.report(claimed)
 
 
@@ -134,32 +134,32 @@ def test_renewal_skips_locked_rows_and_reports_their_leases_as_valid(bench: Benc
 
     with bench.database.transaction() as tx:
         tx.execute(update(rows).where(rows.c.run_id == run.id, rows.c.id == one.id).values(worker="busy"))
-        kept = renewed(bench, one, two)
+        valid = renew(bench, one, two)
 
-    assert kept == {one.lease_id, two.lease_id}
+    assert valid == {one.lease_id, two.lease_id}
 
 
 def test_renewal_does_not_return_leases_that_are_gone(bench: Bench):
     run = bench.start("begin -> one, two, three")
     bench.play(until=lambda: "one" in run.statuses)
-    kept, reported, swept_away = (
+    valid, reported, expired = (
         bench.claim(run, "one"),
         bench.claim(run, "two"),
         bench.claim(run, "three", lease=AT_ONCE),
     )
     bench.report(reported)
-    swept(bench)
+    expire_leases(bench)
 
-    assert renewed(bench, kept, reported, swept_away) == {kept.lease_id}
+    assert renew(bench, valid, reported, expired) == {valid.lease_id}
 
 
 # -- reporting -------------------------------------------------------------------------------------------------------
 def test_report_under_a_lost_lease_stores_nothing(bench: Bench):
     run = bench.start("begin -> work")
     claimed = bench.claim(run, "begin", lease=AT_ONCE)
-    swept(bench)
+    expire_leases(bench)
 
-    taken = bench.report(
+    is_stored = bench.report(
         claimed,
         values=[values_of(claimed, {"result": "too late"})],
         variables=[variable_of(claimed, "env.count", 1)],
@@ -174,7 +174,7 @@ def test_report_under_a_lost_lease_stores_nothing(bench: Bench):
         },
     )
 
-    assert not taken
+    assert not is_stored
     assert run.activation("begin").outcome["code"] == "worker_lost"
     assert [count(bench, run, table) for table in (node_values, variables, turns)] == [0, 0, 0]
 
@@ -206,7 +206,7 @@ def test_running_attempt_has_no_stored_report(bench: Bench):
 def test_lost_worker_raises_the_crash_count_and_the_attempt_number(bench: Bench):
     run = bench.start("begin -> work")
     bench.claim(run, "begin", lease=AT_ONCE)
-    swept(bench)
+    expire_leases(bench)
     bench.coordinator.advance_run(run.id)
 
     again = bench.claim(run, "begin")
@@ -226,13 +226,13 @@ def test_unapplied_report_has_what_routing_needs_and_no_values(bench: Bench):
     assert not report.outcome.outputs
 
 
-# -- in other words --------------------------------------------------------------------------------------------------
-def renewed(bench: Bench, *claims: Claim) -> set[object]:
+# -- helpers ---------------------------------------------------------------------------------------------------------
+def renew(bench: Bench, *claims: Claim) -> set[object]:
     with bench.database.transaction() as tx:
         return set(activations.renew(tx, [(c.run_id, c.id, c.lease_id) for c in claims], LEASE))
 
 
-def swept(bench: Bench) -> list[object]:
+def expire_leases(bench: Bench) -> list[object]:
     with bench.database.transaction() as tx:
         return list(sweep_queries.expire_leases(tx))
 
@@ -247,7 +247,7 @@ def count(bench: Bench, run: Run, table: object) -> int:
         return tx.scalar(select(func.count()).select_from(table).where(table.c.run_id == run.id))
 
 
-def until_somebody_waits(bench: Bench) -> None:
+def until_a_transaction_waits(bench: Bench) -> None:
     def waits() -> bool:
         with bench.database.transaction() as tx:
             return tx.scalar(WAITING_FOR_LOCKS) > 0
@@ -257,7 +257,7 @@ def until_somebody_waits(bench: Bench) -> None:
 
 @contextmanager
 def cancelling(bench: Bench, run: Run) -> Generator[Callable[[], None]]:
-    """A cancel that has written everything and commits when it is told to."""
+    """Write a cancel, which commits when the yielded function is called."""
 
     def cancel(tx: Transaction) -> None:
         row = run_rows.lock(tx, run.id)
@@ -272,10 +272,10 @@ def cancelling(bench: Bench, run: Run) -> Generator[Callable[[], None]]:
 
 @contextmanager
 def in_background(bench: Bench, work: Callable[[], Claim | None]) -> Generator["Future[Claim | None]"]:
-    """Work that has come to a lock by the time the block begins."""
+    """Run `work` in a thread; the block begins when it waits for a lock."""
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(work)
-        until_somebody_waits(bench)
+        until_a_transaction_waits(bench)
         yield future
 
 
@@ -284,16 +284,16 @@ def test_claims_of_a_batch_equal_single_claims(bench: Bench):
     for each in (run, other):
         bench.report(bench.claim(each, "begin"))
         bench.coordinator.advance_run(each.id)
-    taken = bench.claim(run, "c")
-    wanted = [(each.id, each.activation(node).id, uuid4()) for each, node in ((run, "a"), (run, "c"), (other, "a"))]
+    claimed_before = bench.claim(run, "c")
+    requests = [(each.id, each.activation(node).id, uuid4()) for each, node in ((run, "a"), (run, "c"), (other, "a"))]
 
     with bench.database.statements() as tx:
-        claimed = activations.claim_batch(tx, wanted, lease=LEASE, worker="somebody", max_crash_count=0)
+        claimed = activations.claim_batch(tx, requests, lease=LEASE, worker="worker", max_crash_count=0)
 
     assert {(claim.run_id, claim.node_id) for claim in claimed.values()} == {(run.id, "a"), (other.id, "a")}
     assert {claim.lease_id for claim in claimed.values()} == set(claimed)
     assert run.statuses == {"begin": "done", "a": "running", "b": "ready", "c": "running"}
-    assert run.activation("c").lease_id == taken.lease_id
+    assert run.activation("c").lease_id == claimed_before.lease_id
     (together,) = (claim for claim in claimed.values() if claim.run_id == run.id)
     alone = bench.claim(run, "b")
     assert replace(together, id=alone.id, node_id="b", lease_id=alone.lease_id, order_key=alone.order_key) == alone
@@ -303,12 +303,12 @@ def test_claim_of_a_batch_skips_locked_rows(bench: Bench):
     run = bench.start("begin -> a, b")
     bench.report(bench.claim(run, "begin"))
     bench.coordinator.advance_run(run.id)
-    wanted = [(run.id, run.activation(node).id, uuid4()) for node in ("a", "b")]
+    requests = [(run.id, run.activation(node).id, uuid4()) for node in ("a", "b")]
 
     with bench.database.transaction() as holder:
-        holder.execute(text("select 1 from activations where id = :id for update"), id=wanted[0][1])
+        holder.execute(text("select 1 from activations where id = :id for update"), id=requests[0][1])
         with bench.database.statements() as tx:
-            claimed = activations.claim_batch(tx, wanted, lease=LEASE, worker="somebody", max_crash_count=0)
+            claimed = activations.claim_batch(tx, requests, lease=LEASE, worker="worker", max_crash_count=0)
 
     assert [claim.node_id for claim in claimed.values()] == ["b"]
 
@@ -319,9 +319,9 @@ def test_claim_of_a_batch_skips_poison_tasks(bench: Bench):
     bench.coordinator.advance_run(run.id)
     with bench.database.transaction() as tx:
         tx.execute(text("update activations set strikes = 2 where id = :id"), id=run.activation("a").id)
-    wanted = [(run.id, run.activation(node).id, uuid4()) for node in ("a", "b")]
+    requests = [(run.id, run.activation(node).id, uuid4()) for node in ("a", "b")]
 
     with bench.database.statements() as tx:
-        claimed = activations.claim_batch(tx, wanted, lease=LEASE, worker="somebody", max_crash_count=1)
+        claimed = activations.claim_batch(tx, requests, lease=LEASE, worker="worker", max_crash_count=1)
 
     assert [claim.node_id for claim in claimed.values()] == ["b"]

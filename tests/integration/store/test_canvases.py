@@ -1,4 +1,4 @@
-"""Drafts, the versions that are kept of them, and what may be deleted."""
+"""Drafts, their versions, and which of them may be deleted."""
 
 import time
 from collections.abc import Callable
@@ -38,7 +38,7 @@ def all_versions(database: Database, tenant_id: UUID, canvas_id: UUID) -> list[V
 
 
 # -- drafts -----------------------------------------------------------------------------------------------------------
-def test_a_canvas_comes_back_as_it_was_stored_key_order_included(database: Database, tenant_id: UUID):
+def test_canvas_is_read_as_it_was_stored_including_the_order_of_keys(database: Database, tenant_id: UUID):
     document = {"z": 1, "components": {"b": {}, "a": {}}, "a": [2**70, 1.5, "é", None]}
 
     canvas_id = create(database, tenant_id, "  Support ", dsl=document, description="answers", avatar="data:…")
@@ -53,7 +53,7 @@ def test_a_canvas_comes_back_as_it_was_stored_key_order_included(database: Datab
 
 
 @pytest.mark.parametrize("title", ["Support", "SUPPORT", "  support  "])
-def test_a_title_is_taken_once_per_tenant_and_category_in_any_case(
+def test_title_is_unique_per_tenant_and_category_regardless_of_case(
     database: Database, tenant_id: UUID, other_tenant_id: UUID, title: str
 ):
     create(database, tenant_id, "Support")
@@ -65,14 +65,14 @@ def test_a_title_is_taken_once_per_tenant_and_category_in_any_case(
     create(database, other_tenant_id, title)
 
 
-def test_the_case_of_letters_beyond_ascii_does_not_tell_titles_apart_either(database: Database, tenant_id: UUID):
+def test_titles_that_differ_only_in_the_case_of_non_ascii_letters_are_refused(database: Database, tenant_id: UUID):
     create(database, tenant_id, "ärger")
 
     with pytest.raises(Conflict, match="ÄRGER already exists"):
         create(database, tenant_id, "ÄRGER")
 
 
-def test_renaming_to_a_taken_title_is_refused_and_changes_nothing(database: Database, tenant_id: UUID):
+def test_rename_to_an_existing_title_is_refused_and_changes_nothing(database: Database, tenant_id: UUID):
     create(database, tenant_id, "Support")
     canvas_id = create(database, tenant_id, "Sales")
 
@@ -85,7 +85,7 @@ def test_renaming_to_a_taken_title_is_refused_and_changes_nothing(database: Data
     assert canvas.draft == dsl()
 
 
-def test_an_update_changes_what_is_given_and_leaves_the_rest(database: Database, tenant_id: UUID):
+def test_update_changes_only_the_given_fields(database: Database, tenant_id: UUID):
     canvas_id = create(database, tenant_id, description="answers", permission="team")
 
     update(database, tenant_id, canvas_id, title=" Sales ", avatar="data:…")
@@ -102,7 +102,9 @@ def test_an_update_changes_what_is_given_and_leaves_the_rest(database: Database,
     assert canvas.updated_at > canvas.created_at
 
 
-def test_another_tenants_canvas_looks_exactly_like_none(database: Database, tenant_id: UUID, other_tenant_id: UUID):
+def test_canvas_of_another_tenant_is_indistinguishable_from_a_missing_one(
+    database: Database, tenant_id: UUID, other_tenant_id: UUID
+):
     canvas_id = create(database, tenant_id)
     (version,) = all_versions(database, tenant_id, canvas_id)
 
@@ -213,7 +215,7 @@ def test_publishing_a_document_makes_it_the_draft_and_keeps_the_old_draft_as_a_v
     assert digests == [digest_of(dsl("from elsewhere")), digest_of(dsl())]
 
 
-def test_an_update_without_release_takes_the_flag_away_and_leaves_the_release(database: Database, tenant_id: UUID):
+def test_update_without_release_clears_the_release_flag_but_not_the_release(database: Database, tenant_id: UUID):
     canvas_id = create(database, tenant_id, release=True)
 
     update(database, tenant_id, canvas_id, dsl=dsl("next"))
@@ -246,7 +248,7 @@ def test_a_draft_runs_as_the_version_that_equals_it_even_if_that_one_is_old(data
     assert snapshot.dsl == dsl("one")
 
 
-def test_a_draft_without_a_version_gets_one_and_only_one_before_it_runs(database: Database, tenant_id: UUID):
+def test_concurrent_runs_of_a_draft_without_a_version_create_one_version(database: Database, tenant_id: UUID):
     canvas_id = create(database, tenant_id)
     (version,) = all_versions(database, tenant_id, canvas_id)
     with database.transaction() as tx:
@@ -255,13 +257,13 @@ def test_a_draft_without_a_version_gets_one_and_only_one_before_it_runs(database
     with ThreadPoolExecutor(1) as elsewhere, database.transaction() as tx:
         snapshot = versions.lock_draft_version(tx, tenant_id, canvas_id)
         another = elsewhere.submit(_snapshot, database, tenant_id, canvas_id)
-        _until(lambda: another.done() or _somebody_waits(database))
+        _wait_until(lambda: another.done() or _a_transaction_waits(database))
 
     assert another.result() == snapshot.id
-    assert [kept.id for kept in all_versions(database, tenant_id, canvas_id)] == [snapshot.id]
+    assert [version.id for version in all_versions(database, tenant_id, canvas_id)] == [snapshot.id]
 
 
-def test_the_latest_version_is_the_newest_released_or_not(database: Database, tenant_id: UUID):
+def test_latest_version_may_be_unreleased(database: Database, tenant_id: UUID):
     canvas_id = create(database, tenant_id, release=True)
     update(database, tenant_id, canvas_id, dsl=dsl("next"))
 
@@ -279,25 +281,25 @@ def test_a_version_of_another_canvas_is_not_found(database: Database, tenant_id:
         versions.lock_by_id(tx, tenant_id, canvas_id, version.id)
 
 
-# -- what stays -------------------------------------------------------------------------------------------------------
-def test_the_newest_20_unreleased_versions_stay_and_all_that_somebody_needs(database: Database, tenant_id: UUID):
+# -- retained versions ------------------------------------------------------------------------------------------------
+def test_newest_20_unreleased_versions_and_all_referenced_ones_are_retained(database: Database, tenant_id: UUID):
     canvas_id = create(database, tenant_id, dsl=dsl("released"), release=True)
     for number in range(3):
         update(database, tenant_id, canvas_id, dsl=dsl(f"early {number}"))
-    *_, unused, talked_to, ran, released = _by_age(database, tenant_id, canvas_id)
+    *_, unused, in_session, in_run, released = _by_age(database, tenant_id, canvas_id)
     with database.transaction() as tx:
-        add_run(tx, tenant_id, version_id=ran.id)
-        conversations.create(tx, tenant_id, canvas_id, talked_to.id)
+        add_run(tx, tenant_id, version_id=in_run.id)
+        conversations.create(tx, tenant_id, canvas_id, in_session.id)
 
     for number in range(MAX_UNRELEASED):
         update(database, tenant_id, canvas_id, dsl=dsl(f"late {number}"))
 
-    kept = [version.id for version in _by_age(database, tenant_id, canvas_id)]
-    assert unused.id not in kept
-    assert kept[MAX_UNRELEASED:] == [talked_to.id, ran.id, released.id]
+    retained = [version.id for version in _by_age(database, tenant_id, canvas_id)]
+    assert unused.id not in retained
+    assert retained[MAX_UNRELEASED:] == [in_session.id, in_run.id, released.id]
 
 
-def test_a_version_that_a_run_is_being_started_on_is_not_taken_away_meanwhile(database: Database, tenant_id: UUID):
+def test_version_of_a_run_that_is_starting_is_not_deleted(database: Database, tenant_id: UUID):
     canvas_id = create(database, tenant_id, dsl=dsl("old"))
     (old,) = all_versions(database, tenant_id, canvas_id)
 
@@ -311,7 +313,7 @@ def test_a_version_that_a_run_is_being_started_on_is_not_taken_away_meanwhile(da
     assert old.id in [version.id for version in all_versions(database, tenant_id, canvas_id)]
 
 
-def test_a_canvas_that_a_run_is_being_started_on_is_deleted_afterwards(database: Database, tenant_id: UUID):
+def test_deletion_of_a_canvas_waits_for_a_run_that_is_starting(database: Database, tenant_id: UUID):
     canvas_id = create(database, tenant_id)
 
     with database.transaction() as starting:
@@ -322,7 +324,7 @@ def test_a_canvas_that_a_run_is_being_started_on_is_deleted_afterwards(database:
                 canvases.delete(deleting, tenant_id, canvas_id)
 
 
-def test_deleting_a_canvas_takes_its_sessions_and_versions_but_not_what_runs_refer_to(
+def test_deletion_of_a_canvas_deletes_its_sessions_and_versions_except_those_of_runs(
     database: Database, tenant_id: UUID
 ):
     canvas_id = create(database, tenant_id, release=True)
@@ -345,7 +347,7 @@ def test_deleting_a_canvas_takes_its_sessions_and_versions_but_not_what_runs_ref
             versions.get(tx, newest.id)
 
 
-def test_versions_of_a_deleted_canvas_go_with_their_last_run(database: Database, tenant_id: UUID):
+def test_versions_of_a_deleted_canvas_are_deleted_after_their_last_run(database: Database, tenant_id: UUID):
     canvas_id = create(database, tenant_id)
     (version,) = all_versions(database, tenant_id, canvas_id)
     with database.transaction() as tx:
@@ -381,7 +383,7 @@ def test_a_version_in_use_is_deleted_only_by_force(database: Database, tenant_id
 
 
 @pytest.mark.parametrize("use", ["run", "session"])
-def test_a_version_that_is_deleted_by_force_stays_for_those_who_refer_to_it(
+def test_version_deleted_by_force_is_hidden_but_readable_while_it_is_referenced(
     database: Database, tenant_id: UUID, use: str
 ):
     canvas_id = create(database, tenant_id, dsl=dsl("secret"), release=True)
@@ -421,7 +423,7 @@ def test_an_earlier_release_may_be_deleted(database: Database, tenant_id: UUID):
     assert all_versions(database, tenant_id, canvas_id) == [newest]
 
 
-def test_not_even_force_deletes_the_version_of_a_run_that_is_not_over(database: Database, tenant_id: UUID):
+def test_version_of_an_unfinished_run_cannot_be_deleted_even_by_force(database: Database, tenant_id: UUID):
     canvas_id = create(database, tenant_id)
     (version,) = all_versions(database, tenant_id, canvas_id)
     with database.transaction() as tx:
@@ -436,14 +438,14 @@ def _snapshot(database: Database, tenant_id: UUID, canvas_id: UUID) -> UUID:
         return versions.lock_draft_version(tx, tenant_id, canvas_id).id
 
 
-def _until(fact: Callable[[], bool]) -> None:
+def _wait_until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 10
-    while not fact():
+    while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.005)
 
 
-def _somebody_waits(database: Database) -> bool:
+def _a_transaction_waits(database: Database) -> bool:
     waiting = (
         "select exists (select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database())"
     )
@@ -452,5 +454,5 @@ def _somebody_waits(database: Database) -> bool:
 
 
 def _by_age(database: Database, tenant_id: UUID, canvas_id: UUID) -> list[Version]:
-    kept = all_versions(database, tenant_id, canvas_id)
-    return sorted(kept, key=lambda version: version.created_at, reverse=True)
+    retained = all_versions(database, tenant_id, canvas_id)
+    return sorted(retained, key=lambda version: version.created_at, reverse=True)

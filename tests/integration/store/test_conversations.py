@@ -1,4 +1,4 @@
-"""Sessions and what was said in them."""
+"""Conversations (sessions) and their messages."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,7 +12,7 @@ from store.agents import canvases, conversations, versions
 from store.agents.conversations import ConversationFilter
 from store.db.database import Database
 from store.primitives.ids import new_id
-from tests.integration.store.rows import add_run, answer, say
+from tests.integration.store.rows import add_assistant_message, add_run, add_user_message
 
 CANVAS = new_id()
 VERSION = new_id()
@@ -23,14 +23,14 @@ def create(database: Database, tenant_id: UUID, canvas_id: UUID = CANVAS, **opti
         return conversations.create(tx, tenant_id, canvas_id, VERSION, **options)
 
 
-def names(database: Database, tenant_id: UUID, wanted: ConversationFilter | None = None, **options: Any) -> list[str]:
+def names(database: Database, tenant_id: UUID, filters: ConversationFilter | None = None, **options: Any) -> list[str]:
     with database.transaction() as tx:
-        found, total = conversations.page(tx, tenant_id, CANVAS, wanted or ConversationFilter(), **options)
+        found, total = conversations.page(tx, tenant_id, CANVAS, filters or ConversationFilter(), **options)
     assert total >= len(found)
     return [conversation.name for conversation in found]
 
 
-def test_a_conversation_stays_on_the_version_it_began_with_and_names_it(database: Database, tenant_id: UUID):
+def test_conversation_has_the_version_it_was_created_with_and_its_title(database: Database, tenant_id: UUID):
     with database.transaction() as tx:
         canvas_id = canvases.create(tx, tenant_id, "Support", {"components": {}})
         version = versions.lock_draft_version(tx, tenant_id, canvas_id)
@@ -43,18 +43,18 @@ def test_a_conversation_stays_on_the_version_it_began_with_and_names_it(database
     assert (conversation.active_run, conversation.messages, conversation.rounds) == (None, 0, 0)
 
 
-def test_a_caller_may_bring_the_id_of_a_new_conversation(database: Database, tenant_id: UUID):
+def test_caller_may_choose_the_id_of_a_new_conversation(database: Database, tenant_id: UUID):
     own = new_id()
 
     assert create(database, tenant_id, conversation_id=own) == own
 
 
-def test_another_tenants_or_canvases_conversation_is_not_found(
+def test_conversation_of_another_tenant_or_canvas_is_not_found(
     database: Database, tenant_id: UUID, other_tenant_id: UUID
 ):
     made = create(database, tenant_id)
     with database.transaction() as tx:
-        say(tx, made, 1, "hello")
+        add_user_message(tx, made, 1, "hello")
 
     with database.transaction() as tx:
         with pytest.raises(NotFound, match="Session not found!"):
@@ -67,14 +67,14 @@ def test_another_tenants_or_canvases_conversation_is_not_found(
         assert conversations.get(tx, tenant_id, made)
 
 
-def test_the_history_is_the_last_messages_up_to_a_number_oldest_first(database: Database, tenant_id: UUID):
+def test_history_has_the_last_messages_up_to_a_number_oldest_first(database: Database, tenant_id: UUID):
     made = create(database, tenant_id)
     with database.transaction() as tx:
-        say(tx, made, 1, "first")
-        answer(tx, made, 2, {"content": "one"})
-        say(tx, made, 3, {"content": "second", "files": []})
-        answer(tx, made, 4, {"content": "two", "downloads": []})
-        say(tx, made, 5, "third")
+        add_user_message(tx, made, 1, "first")
+        add_assistant_message(tx, made, 2, {"content": "one"})
+        add_user_message(tx, made, 3, {"content": "second", "files": []})
+        add_assistant_message(tx, made, 4, {"content": "two", "downloads": []})
+        add_user_message(tx, made, 5, "third")
 
     with database.transaction() as tx:
         assert conversations.load_history(tx, made, upto=4, limit=3) == [
@@ -90,15 +90,15 @@ def test_the_history_is_the_last_messages_up_to_a_number_oldest_first(database: 
 def test_user_message_without_text_has_null_content(database: Database, tenant_id: UUID):
     made = create(database, tenant_id)
     with database.transaction() as tx:
-        say(tx, made, 1, None)
+        add_user_message(tx, made, 1, None)
 
         assert conversations.load_history(tx, made, upto=1, limit=1) == [{"role": "user", "content": None}]
 
 
-def test_an_answer_whose_run_retention_has_dropped_has_no_content(database: Database, tenant_id: UUID):
+def test_answer_whose_outputs_were_deleted_by_retention_has_no_content(database: Database, tenant_id: UUID):
     made = create(database, tenant_id)
     with database.transaction() as tx:
-        answer(tx, made, 1, {"content": "gone"})
+        add_assistant_message(tx, made, 1, {"content": "gone"})
         tx.execute(text("delete from node_values"))
 
         (message,) = conversations.list_messages(tx, tenant_id, made)
@@ -106,11 +106,11 @@ def test_an_answer_whose_run_retention_has_dropped_has_no_content(database: Data
     assert (message.number, message.role, message.content) == (1, "assistant", None)
 
 
-def test_messages_come_in_order_with_the_runs_they_belong_to(database: Database, tenant_id: UUID):
+def test_messages_are_listed_in_order_with_their_runs(database: Database, tenant_id: UUID):
     made = create(database, tenant_id)
     with database.transaction() as tx:
-        answer(tx, made, 2, {"content": "one"})
-        say(tx, made, 1, "first")
+        add_assistant_message(tx, made, 2, {"content": "one"})
+        add_user_message(tx, made, 1, "first")
 
     with database.transaction() as tx:
         first, second = conversations.list_messages(tx, tenant_id, made)
@@ -121,7 +121,7 @@ def test_messages_come_in_order_with_the_runs_they_belong_to(database: Database,
     assert second.activation_id is not None
 
 
-def test_the_conversation_that_moved_last_comes_first_unless_asked_otherwise(database: Database, tenant_id: UUID):
+def test_conversations_are_listed_by_their_last_update_by_default(database: Database, tenant_id: UUID):
     first = create(database, tenant_id, name="first")
     create(database, tenant_id, name="second")
     create(database, tenant_id, new_id(), name="elsewhere")
@@ -135,24 +135,28 @@ def test_the_conversation_that_moved_last_comes_first_unless_asked_otherwise(dat
     assert names(database, tenant_id, limit=1, offset=1) == ["second"]
 
 
-def test_keywords_are_found_in_ids_names_and_what_both_sides_said(database: Database, tenant_id: UUID):
+def test_keywords_match_ids_names_and_messages_of_both_roles(database: Database, tenant_id: UUID):
     by_name = create(database, tenant_id, name="About Invoices")
-    asked = create(database, tenant_id, name="asked")
-    told = create(database, tenant_id, name="told")
+    in_question = create(database, tenant_id, name="in_question")
+    in_answer = create(database, tenant_id, name="in_answer")
     with database.transaction() as tx:
-        say(tx, asked, 1, 'the "INVOICE" of 50%')
-        answer(tx, told, 1, {"content": "Your invoice is on its way", "other": "parcel"})
+        add_user_message(tx, in_question, 1, 'the "INVOICE" of 50%')
+        add_assistant_message(tx, in_answer, 1, {"content": "Your invoice is on its way", "other": "parcel"})
 
-    assert names(database, tenant_id, ConversationFilter(keywords="invoice")) == ["told", "asked", "About Invoices"]
-    assert names(database, tenant_id, ConversationFilter(keywords='"invoice"')) == ["asked"]
-    assert names(database, tenant_id, ConversationFilter(keywords="50%")) == ["asked"]
+    assert names(database, tenant_id, ConversationFilter(keywords="invoice")) == [
+        "in_answer",
+        "in_question",
+        "About Invoices",
+    ]
+    assert names(database, tenant_id, ConversationFilter(keywords='"invoice"')) == ["in_question"]
+    assert names(database, tenant_id, ConversationFilter(keywords="50%")) == ["in_question"]
     assert names(database, tenant_id, ConversationFilter(keywords="5_%")) == []
     assert names(database, tenant_id, ConversationFilter(keywords="parcel")) == []
     assert names(database, tenant_id, ConversationFilter(keywords=by_name.hex[4:])) == ["About Invoices"]
-    assert names(database, tenant_id, ConversationFilter(keywords=str(told))) == ["told"]
+    assert names(database, tenant_id, ConversationFilter(keywords=str(in_answer))) == ["in_answer"]
 
 
-def test_ids_users_and_times_narrow_the_list_both_ends_included(database: Database, tenant_id: UUID):
+def test_conversations_are_filtered_by_ids_users_and_inclusive_times(database: Database, tenant_id: UUID):
     old = create(database, tenant_id, name="old", user_id="ann")
     create(database, tenant_id, name="new", user_id="bob")
     noon = datetime(2026, 3, 3, 12, tzinfo=UTC)
@@ -171,7 +175,7 @@ def test_ids_users_and_times_narrow_the_list_both_ends_included(database: Databa
 def test_deleting_conversations_deletes_messages_and_returns_existing_ids(database: Database, tenant_id: UUID):
     one, other = create(database, tenant_id), create(database, tenant_id)
     with database.transaction() as tx:
-        say(tx, one, 1, "hello")
+        add_user_message(tx, one, 1, "hello")
 
     with database.transaction() as tx:
         deleted = conversations.delete(tx, tenant_id, CANVAS, [one, new_id()])
@@ -185,7 +189,7 @@ def test_deleting_conversations_deletes_messages_and_returns_existing_ids(databa
 
 
 @pytest.mark.parametrize("deleted", [False, True])
-def test_runs_that_are_not_over_are_found_the_newest_first_whether_or_not_their_conversation_is_left(
+def test_open_runs_are_listed_newest_first_even_if_their_conversation_was_deleted(
     database: Database, tenant_id: UUID, deleted: bool
 ):
     idle, busy = create(database, tenant_id), create(database, tenant_id)

@@ -6,22 +6,22 @@ from canvas.events.run_events import Event
 from canvas.outcome import Finished
 from store.primitives.ids import new_id
 from store.runs import events
-from tests.builders import says
+from tests.builders import content
 from tests.integration.engine import Bench
 
 LINE = "begin -> one, two -> say"
 
 
-def test_events_are_numbered_without_gaps_and_the_run_knows_the_last(bench: Bench):
-    run = bench.start(LINE, say=says("done"))
+def test_events_are_numbered_without_gaps_and_the_run_has_the_last_number(bench: Bench):
+    run = bench.start(LINE, say=content("done"))
     bench.play()
 
     assert [event.number for event in run.events] == list(range(1, run.row["last_event"] + 1))
-    assert (run.told[0], run.told[-1]) == ("workflow_started", "workflow_finished")
+    assert (run.event_names[0], run.event_names[-1]) == ("workflow_started", "workflow_finished")
 
 
-def test_a_reader_that_has_seen_some_gets_the_rest(bench: Bench):
-    run = bench.start(LINE, say=says("done"))
+def test_reader_gets_the_events_after_its_position(bench: Bench):
+    run = bench.start(LINE, say=content("done"))
     bench.play()
     every = run.events
 
@@ -34,7 +34,7 @@ def test_a_reader_that_has_seen_some_gets_the_rest(bench: Bench):
 
 @pytest.mark.parametrize("count", [1, 2, 4, 5, 9])
 def test_any_number_of_events_is_stored_unchanged(bench: Bench, count: int):
-    told = [
+    appended = [
         Event("node_started", {"at": number, "what": {"z": None, "a": "\N{PILE OF POO}"}}, new_id(), f"node {number}")
         if number % 2
         else Event("message", {"at": number})
@@ -43,12 +43,12 @@ def test_any_number_of_events_is_stored_unchanged(bench: Bench, count: int):
     run = new_id()
 
     with bench.database.transaction() as tx:
-        events.append(tx, run, 7, told)
+        events.append(tx, run, 7, appended)
     with bench.database.statements() as tx:
         stored = events.read_after(tx, run, 6)
 
     assert [event.number for event in stored] == list(range(7, 7 + count))
-    assert [Event(event.name, event.body, event.activation, event.node_id) for event in stored] == told
+    assert [Event(event.name, event.body, event.activation, event.node_id) for event in stored] == appended
 
 
 def test_more_events_than_one_statement_takes_are_all_stored(bench: Bench, monkeypatch: pytest.MonkeyPatch):
@@ -63,7 +63,7 @@ def test_more_events_than_one_statement_takes_are_all_stored(bench: Bench, monke
 
 def test_node_finished_event_shows_its_outputs(bench: Bench):
     bench.does(one=lambda ctx: Finished(outputs={"answer": [1, {"b": None}]}))
-    run = bench.start(LINE, say=says("{one@answer}"))
+    run = bench.start(LINE, say=content("{one@answer}"))
     bench.play()
 
     shown = {event.node_id: event.outputs for event in run.events if event.name == "node_finished"}
@@ -71,19 +71,19 @@ def test_node_finished_event_shows_its_outputs(bench: Bench):
     assert shown["one"] is not None
     assert shown["one"]["answer"] == [1, {"b": None}]
     assert shown["say"] is not None
-    assert shown["say"]["content"] == run.said
+    assert shown["say"]["content"] == run.text
 
 
-def test_a_started_node_shows_no_values_that_came_later(bench: Bench):
-    run = bench.start(LINE, say=says("done"))
+def test_node_started_event_shows_no_outputs(bench: Bench):
+    run = bench.start(LINE, say=content("done"))
     bench.play()
 
     assert {event.outputs is None for event in run.events if event.name == "node_started"} == {True}
 
 
-def test_the_keys_of_a_value_stay_in_their_order(bench: Bench):
+def test_order_of_the_keys_of_a_value_is_preserved(bench: Bench):
     bench.does(one=lambda ctx: Finished(outputs={"z": 1, "a": {"y": 1, "b": 2}, "m": 3}))
-    run = bench.start(LINE, say=says("done"))
+    run = bench.start(LINE, say=content("done"))
     bench.play()
 
     assert list(run.outputs("one")) == ["z", "a", "m"]

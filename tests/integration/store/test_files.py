@@ -1,4 +1,4 @@
-"""Files: rows that know where their bytes lie."""
+"""Uploaded files: rows with metadata and the hash of the content."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -13,7 +13,7 @@ from store.primitives.ids import new_id
 from store.tenants import uploads
 
 
-def test_a_file_comes_back_with_its_bytes_and_what_is_known_of_it(database: Database, tenant_id: UUID, tmp_path: Path):
+def test_file_is_read_with_its_content_and_metadata(database: Database, tenant_id: UUID, tmp_path: Path):
     blobs, run_id = LocalBlobs(tmp_path), new_id()
 
     with database.transaction() as tx:

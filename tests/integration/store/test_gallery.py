@@ -19,14 +19,14 @@ def create(database: Database, tenant_id: UUID, title: str, tags: str = "", **op
         return canvas_id
 
 
-def titles(database: Database, tenant_id: UUID, wanted: CanvasFilter | None = None, **options: Any) -> list[str]:
+def titles(database: Database, tenant_id: UUID, filters: CanvasFilter | None = None, **options: Any) -> list[str]:
     with database.transaction() as tx:
-        found, total = canvas_list.page(tx, tenant_id, wanted or CanvasFilter(), **options)
+        found, total = canvas_list.page(tx, tenant_id, filters or CanvasFilter(), **options)
     assert total >= len(found)
     return [canvas.title for canvas in found]
 
 
-def test_the_newest_canvas_comes_first_unless_asked_otherwise(database: Database, tenant_id: UUID):
+def test_newest_canvas_is_listed_first_by_default(database: Database, tenant_id: UUID):
     first = create(database, tenant_id, "beta")
     create(database, tenant_id, "Alpha")
     create(database, tenant_id, "gamma")
@@ -40,7 +40,7 @@ def test_the_newest_canvas_comes_first_unless_asked_otherwise(database: Database
     assert titles(database, tenant_id, order_by="id; drop table canvases") == ["gamma", "Alpha", "beta"]
 
 
-def test_a_page_comes_with_the_number_of_all_that_match(database: Database, tenant_id: UUID):
+def test_page_has_the_total_number_of_matches(database: Database, tenant_id: UUID):
     for number in range(5):
         create(database, tenant_id, f"canvas {number}")
 
@@ -66,7 +66,7 @@ def test_other_tenants_canvases_are_neither_listed_nor_counted(
             canvas_list.set_tags(tx, tenant_id, foreign, ["mine"])
 
 
-def test_keywords_are_found_in_titles_and_tags_in_any_case_and_taken_literally(database: Database, tenant_id: UUID):
+def test_keywords_match_titles_and_tags_literally_and_in_any_case(database: Database, tenant_id: UUID):
     create(database, tenant_id, "Customer Support")
     create(database, tenant_id, "Invoices", "support desk")
     create(database, tenant_id, "100% sure")
@@ -77,7 +77,7 @@ def test_keywords_are_found_in_titles_and_tags_in_any_case_and_taken_literally(d
     assert titles(database, tenant_id, CanvasFilter(keywords="_")) == []
 
 
-def test_a_canvas_needs_one_of_the_tags_as_a_whole_word(database: Database, tenant_id: UUID):
+def test_tag_filter_matches_whole_tags_only(database: Database, tenant_id: UUID):
     create(database, tenant_id, "one", "Sales,emea")
     create(database, tenant_id, "two", "presales")
     create(database, tenant_id, "three", "support desk")
@@ -87,7 +87,7 @@ def test_a_canvas_needs_one_of_the_tags_as_a_whole_word(database: Database, tena
     assert titles(database, tenant_id, CanvasFilter(tags=["desk"])) == []
 
 
-def test_categories_types_titles_and_ids_narrow_the_list(database: Database, tenant_id: UUID):
+def test_canvases_are_filtered_by_categories_types_titles_and_ids(database: Database, tenant_id: UUID):
     one = create(database, tenant_id, "one", canvas_type="Recommended")
     create(database, tenant_id, "two", canvas_category="dataflow_canvas")
 
@@ -100,7 +100,7 @@ def test_categories_types_titles_and_ids_narrow_the_list(database: Database, ten
         assert canvas_list.count_by_category(tx, tenant_id) == {"agent_canvas": 1, "dataflow_canvas": 1}
 
 
-def test_a_listed_canvas_says_when_it_was_published_and_carries_no_draft(database: Database, tenant_id: UUID):
+def test_listed_canvas_has_its_publication_time_and_no_draft(database: Database, tenant_id: UUID):
     create(database, tenant_id, "published", release=True)
 
     with database.transaction() as tx:

@@ -60,7 +60,7 @@ def test_a_key_is_new_again_after_a_day(database: Database, tenant_id: UUID):
     assert claim(database, tenant_id, new_id(), digest=b"another request") == second
 
 
-def test_a_reply_is_kept_with_the_key_that_its_request_has_claimed(database: Database, tenant_id: UUID):
+def test_reply_is_stored_with_the_idempotency_key_of_its_request(database: Database, tenant_id: UUID):
     reply = {"status": 200, "body": {"code": 0, "data": ["ä", 1.5, None]}}
     with database.transaction() as tx:
         assert idempotency.claim(tx, tenant_id, ROUTE, "order 7", b"d") is None
@@ -91,16 +91,16 @@ def test_a_request_that_was_rolled_back_leaves_its_key_free(database: Database, 
     assert claim(database, tenant_id, new_id()) is None
 
 
-def test_of_many_requests_at_once_exactly_one_is_the_first(database: Database, tenant_id: UUID):
-    offered = [new_id() for _ in range(6)]
+def test_exactly_one_of_many_concurrent_requests_claims_the_key(database: Database, tenant_id: UUID):
+    run_ids = [new_id() for _ in range(6)]
 
-    with ThreadPoolExecutor(6) as many:
-        claims = [many.submit(claim, database, tenant_id, run_id) for run_id in offered]
-    got = [each.result() for each in claims]
+    with ThreadPoolExecutor(6) as threads:
+        claims = [threads.submit(claim, database, tenant_id, run_id) for run_id in run_ids]
+    results = [each.result() for each in claims]
 
-    assert got.count(None) == 1
-    first = offered[got.index(None)]
-    assert {run_id for run_id in got if run_id} == {first}
+    assert results.count(None) == 1
+    first = run_ids[results.index(None)]
+    assert {run_id for run_id in results if run_id} == {first}
 
 
 def test_idempotency_keys_are_deleted_after_a_day(database: Database, tenant_id: UUID, other_tenant_id: UUID):

@@ -1,4 +1,4 @@
-"""The journal: what an attempt has written down is there for the next one, and only the lease may write."""
+"""The journal: later attempts read its entries, and only the holder of the lease may write."""
 
 from datetime import timedelta
 from threading import Thread
@@ -13,7 +13,7 @@ from store.runs import attempt_records
 from store.runs.activations import Claim
 from tests.integration.engine import Bench, until
 
-GONE = timedelta(milliseconds=-1)  # a lease that has run out
+EXPIRED = timedelta(milliseconds=-1)  # the length of a lease that has expired already
 
 
 def test_next_attempt_reads_journal_entry_of_an_earlier_attempt(bench: Bench):
@@ -32,7 +32,7 @@ def test_journal_entry_is_never_overwritten(bench: Bench):
 
     with bench.database.transaction() as tx:
         assert attempt_records.put_journal_entry(tx, claim, "call:0", "first") is True
-        # the attempt holds its lease, and goes on
+        # the attempt still holds its lease
         assert attempt_records.put_journal_entry(tx, claim, "call:0", "second") is False
 
     with bench.database.transaction() as tx:
@@ -49,15 +49,15 @@ def test_attempt_without_its_lease_writes_no_journal_entry(bench: Bench):
 
 
 def test_at_most_one_of_two_attempts_writes_the_journal_entry_of_a_begun_effect(bench: Bench):
-    """Whoever stands still with a record that is not committed keeps the sweeper and the next attempt away."""
+    """An uncommitted entry blocks the sweeper and the next attempt."""
     run = bench.start("begin -> work")
-    first = bench.claim(run, "begin", lease=GONE)
+    first = bench.claim(run, "begin", lease=EXPIRED)
 
     with bench.database.transaction() as tx:
         assert attempt_records.put_journal_entry(tx, first, "mail:begun:0", True) is True
-        assert swept(bench) == []
+        assert expire_leases(bench) == []
         assert bench.try_claim(run, "begin") is None
-    assert swept(bench) == [run.id]
+    assert expire_leases(bench) == [run.id]
     bench.coordinator.advance_run(run.id)
     second = bench.claim(run, "begin")
 
@@ -69,7 +69,7 @@ def test_at_most_one_of_two_attempts_writes_the_journal_entry_of_a_begun_effect(
 
 def test_attempt_whose_lease_is_being_expired_waits_and_writes_no_journal_entry(bench: Bench):
     run = bench.start("begin -> work")
-    claim = bench.claim(run, "begin", lease=GONE)
+    claim = bench.claim(run, "begin", lease=EXPIRED)
     results: list[bool | None] = []
 
     def record() -> None:
@@ -80,33 +80,33 @@ def test_attempt_whose_lease_is_being_expired_waits_and_writes_no_journal_entry(
     with bench.database.transaction() as tx:
         assert sweep_queries.expire_leases(tx) == [run.id]
         recording.start()
-        until(lambda: is_waited_for(bench))
+        until(lambda: a_journal_write_waits(bench))
     recording.join()
 
     assert results == [None]
 
 
-def swept(bench: Bench) -> list[Any]:
+def expire_leases(bench: Bench) -> list[Any]:
     with bench.database.transaction() as tx:
         return sweep_queries.expire_leases(tx)
 
 
-def is_waited_for(bench: Bench) -> bool:
+def a_journal_write_waits(bench: Bench) -> bool:
     waiting = "select exists (select from pg_stat_activity where wait_event_type = 'Lock' and query like '%journal%')"
     with bench.database.transaction() as tx:
         return tx.scalar(text(waiting))
 
 
 def test_tool_calls_are_listed_in_order_and_grouped_by_node(bench: Bench):
-    run, turn = new_id(), new_id()
+    run, message_id = new_id(), new_id()
     with bench.database.transaction() as tx:
         for node, tool in (("Agent:A", "one"), ("Agent:A", "two"), ("Agent:B", "three"), ("Agent:A", "four")):
-            attempt_records.add_tool_call(tx, run, turn, node, {"tool_name": tool})
+            attempt_records.add_tool_call(tx, run, message_id, node, {"tool_name": tool})
 
     with bench.database.transaction() as tx:
-        told = attempt_records.list_tool_calls(tx, run, turn)
+        groups = attempt_records.list_tool_calls(tx, run, message_id)
 
-    assert [(item["component_id"], [call["tool_name"] for call in item["trace"]]) for item in told] == [
+    assert [(item["component_id"], [call["tool_name"] for call in item["trace"]]) for item in groups] == [
         ("Agent:A", ["one", "two"]),
         ("Agent:B", ["three"]),
         ("Agent:A", ["four"]),

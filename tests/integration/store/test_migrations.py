@@ -1,4 +1,4 @@
-"""A database comes up to this release once, however often and by however many it is asked."""
+"""Migrations: each revision is applied once, also if upgrades are repeated or concurrent."""
 
 import shutil
 from collections.abc import Iterator
@@ -111,7 +111,7 @@ def test_upgrading_twice_changes_nothing(empty: Database, empty_url: str):
     assert _relations(empty) == before
 
 
-def test_of_two_upgrades_at_once_one_does_the_work_and_both_succeed(empty: Database, empty_url: str):
+def test_concurrent_upgrades_apply_each_revision_once_and_both_succeed(empty: Database, empty_url: str):
     with ThreadPoolExecutor(2) as both:
         applied = list(both.map(migrate.upgrade, [empty_url, empty_url]))
 
@@ -122,7 +122,7 @@ def test_of_two_upgrades_at_once_one_does_the_work_and_both_succeed(empty: Datab
     assert migrate.missing_revisions(empty) == []
 
 
-def test_a_database_that_is_ahead_of_this_release_lacks_nothing(empty: Database, empty_url: str):
+def test_database_of_a_newer_release_needs_no_upgrade(empty: Database, empty_url: str):
     migrate.upgrade(empty_url)
     with empty.transaction() as tx:
         tx.execute(text("update alembic_version set version_num = '9999'"))
@@ -131,7 +131,7 @@ def test_a_database_that_is_ahead_of_this_release_lacks_nothing(empty: Database,
     assert migrate.upgrade(empty_url) == []
 
 
-def test_alembic_by_itself_finds_the_database_and_nothing_to_add(empty_url: str, monkeypatch: pytest.MonkeyPatch):
+def test_alembic_check_finds_no_difference_after_an_upgrade(empty_url: str, monkeypatch: pytest.MonkeyPatch):
     migrate.upgrade(empty_url)
     monkeypatch.setenv("DATABASE_URL", empty_url)
     config = _config(Path(__file__).parents[3] / "migrations")
@@ -139,9 +139,7 @@ def test_alembic_by_itself_finds_the_database_and_nothing_to_add(empty_url: str,
     command.check(config)  # raises if it would add something
 
 
-def test_a_new_revision_comes_out_as_a_module_ready_to_fill_in(
-    empty_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-):
+def test_alembic_revision_creates_a_valid_module(empty_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     migrate.upgrade(empty_url)
     monkeypatch.setenv("DATABASE_URL", empty_url)
     folder = tmp_path / "migrations"

@@ -1,4 +1,4 @@
-"""A database is migrated while others work with it: nobody waits for long, and what was applied stays applied."""
+"""Migrations under traffic: no transaction waits for long, and applied revisions stay applied."""
 
 import threading
 import time
@@ -35,7 +35,7 @@ END_LOCK_HOLDER = f"""
     select pg_terminate_backend(pid) from pg_locks
     where locktype = 'advisory' and granted and database = {THIS_DATABASE}
 """
-INDEXES_TWICE = """
+DUPLICATE_INDEXES = """
     select indrelid::regclass::text from pg_index
     group by indrelid, indkey::text, indexprs::text, indpred::text having count(*) > 1
 """
@@ -57,15 +57,15 @@ def old_url(services: EmbeddedServers) -> Iterator[str]:
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A migration that gives up on a lock soon."""
+def short_lock_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let migrations give up on a lock after 0.2 s."""
     monkeypatch.setattr(migrate, "LOCK_TIMEOUT", 0.2)
     monkeypatch.setattr(migrate, "PAUSES", (0.01,))
 
 
 @contextmanager
-def holding(url: str, table: str) -> Generator["psycopg.Connection[Any]"]:
-    """Somebody who has read a table in a transaction that does not end."""
+def read_lock(url: str, table: str) -> Generator["psycopg.Connection[Any]"]:
+    """Hold a read lock on a table in an open transaction."""
     with connected(url) as connection:
         connection.execute("set application_name = 'a long report'")
         connection.commit()
@@ -74,21 +74,21 @@ def holding(url: str, table: str) -> Generator["psycopg.Connection[Any]"]:
         connection.rollback()
 
 
-def wait_until(is_so: Callable[[], bool]) -> None:
+def wait_until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + WITHIN
-    while not is_so():
+    while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
 
 
-def somebody_waits_for(url: str, table: str) -> bool:
+def a_transaction_waits_for(url: str, table: str) -> bool:
     with connected(url) as connection:
         row = connection.execute(WAITS_FOR, [table]).fetchone()
     return row is not None and row[0] > 0
 
 
 def has_lasted_a_second(transaction: "psycopg.Connection[Any]") -> bool:
-    """Whether a message would name the transaction; a younger one is hardly ever in the way."""
+    """Return whether the transaction is old enough to be named in the error."""
     return transaction.execute("select clock_timestamp() > now() + interval '1.1 s'").fetchall() == [(True,)]
 
 
@@ -100,16 +100,16 @@ def missing(url: str) -> list[str]:
         database.close()
 
 
-def indexes_twice(url: str) -> list[str]:
+def duplicate_indexes(url: str) -> list[str]:
     with connected(url) as connection:
-        return [name for (name,) in connection.execute(INDEXES_TWICE).fetchall()]
+        return [name for (name,) in connection.execute(DUPLICATE_INDEXES).fetchall()]
 
 
-def test_writers_go_on_while_a_migration_waits_for_the_lock_of_another_table(old_url: str):
+def test_writers_are_not_blocked_while_a_migration_waits_for_the_lock_of_another_table(old_url: str):
     with ThreadPoolExecutor(1) as beside:
-        with holding(old_url, "versions"):  # which revision 0014 changes, behind the variables of 0013
+        with read_lock(old_url, "versions"):  # which revision 0014 changes, behind the variables of 0013
             migration = beside.submit(migrate.upgrade, old_url)
-            wait_until(lambda: somebody_waits_for(old_url, "versions"))
+            wait_until(lambda: a_transaction_waits_for(old_url, "versions"))
 
             with connected(old_url) as writer:
                 writer.execute("set lock_timeout = '1s'")
@@ -121,20 +121,20 @@ def test_writers_go_on_while_a_migration_waits_for_the_lock_of_another_table(old
 
 def test_transactions_wait_only_briefly_behind_a_migration_that_waits_for_a_lock(old_url: str):
     with ThreadPoolExecutor(1) as beside:
-        with holding(old_url, "versions"), connected(old_url) as reader:
+        with read_lock(old_url, "versions"), connected(old_url) as reader:
             migration = beside.submit(migrate.upgrade, old_url)
-            wait_until(lambda: somebody_waits_for(old_url, "versions"))
+            wait_until(lambda: a_transaction_waits_for(old_url, "versions"))
 
-            reader.execute("set lock_timeout = '10s'")  # of a statement of ours
+            reader.execute("set lock_timeout = '10s'")  # as long as the product's statements may wait
             read = reader.execute("select count(*) from versions").fetchall()
 
         assert migration.result(WITHIN) == LATER
     assert read == [(0,)]
 
 
-@pytest.mark.usefixtures("impatient")
+@pytest.mark.usefixtures("short_lock_timeout")
 def test_migration_without_its_lock_fails_and_names_revision_and_open_transactions(old_url: str):
-    with holding(old_url, "versions") as holder:
+    with read_lock(old_url, "versions") as holder:
         wait_until(lambda: has_lasted_a_second(holder))
         with pytest.raises(ExecutorError) as failed:
             migrate.upgrade(old_url)
@@ -150,7 +150,7 @@ def test_migration_without_its_lock_fails_and_names_revision_and_open_transactio
 def test_revision_is_repeated_when_its_lock_was_not_free_at_first(old_url: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(migrate, "LOCK_TIMEOUT", 0.2)
     pauses: list[float] = []
-    with holding(old_url, "versions") as holder:
+    with read_lock(old_url, "versions") as holder:
 
         def sleep(seconds: float) -> None:
             pauses.append(seconds)
@@ -163,20 +163,20 @@ def test_revision_is_repeated_when_its_lock_was_not_free_at_first(old_url: str, 
     assert pauses == [1.0]
 
 
-@pytest.mark.usefixtures("impatient")
-def test_migration_that_failed_behind_its_preparation_is_repeated_without_building_anything_twice(old_url: str):
-    with holding(old_url, "variables"), pytest.raises(ExecutorError, match="Revision 0013 did not get a lock"):
+@pytest.mark.usefixtures("short_lock_timeout")
+def test_migration_that_failed_after_its_preparation_is_repeated_without_duplicate_indexes(old_url: str):
+    with read_lock(old_url, "variables"), pytest.raises(ExecutorError, match="Revision 0013 did not get a lock"):
         migrate.upgrade(old_url)
 
     assert missing(old_url) == LATER
     assert migrate.upgrade(old_url) == LATER
-    assert indexes_twice(old_url) == []
+    assert duplicate_indexes(old_url) == []
 
 
 def test_indexes_of_weeks_are_built_before_the_table_is_locked(old_url: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(migrate, "LOCK_TIMEOUT", 0.2)
     monkeypatch.setattr(migrate, "PAUSES", ())
-    with holding(old_url, "runs"), pytest.raises(ExecutorError, match="Revision 0015"):
+    with read_lock(old_url, "runs"), pytest.raises(ExecutorError, match="Revision 0015"):
         migrate.upgrade(old_url)
 
     with connected(old_url) as connection:
@@ -184,7 +184,7 @@ def test_indexes_of_weeks_are_built_before_the_table_is_locked(old_url: str, mon
     assert built == [(True,)]
 
 
-def test_writers_of_runs_lose_nothing_beside_a_migration(old_url: str):
+def test_concurrent_writers_lose_no_rows_during_a_migration(old_url: str):
     with connected(old_url) as connection:
         connection.execute(
             "insert into variables (run_id, activation_id, name, place, region, value)"
@@ -212,7 +212,7 @@ def test_writers_of_runs_lose_nothing_beside_a_migration(old_url: str):
         finally:
             ending.set()
         for each in writing:
-            each.result(WITHIN)  # raises what a writer has met
+            each.result(WITHIN)  # raises the error of a writer
     with database.transaction() as tx:
         rows = tx.scalar(count)
     database.close()
@@ -221,12 +221,12 @@ def test_writers_of_runs_lose_nothing_beside_a_migration(old_url: str):
     assert rows == 20_000 + sum(written)
 
 
-def test_second_migration_says_that_it_waits_and_then_finds_nothing_to_do(old_url: str):
+def test_second_migration_reports_that_it_waits_and_then_applies_nothing(old_url: str):
     waits = threading.Event()
     with ThreadPoolExecutor(2) as both:
-        with holding(old_url, "versions"):
+        with read_lock(old_url, "versions"):
             first = both.submit(migrate.upgrade, old_url)
-            wait_until(lambda: somebody_waits_for(old_url, "versions"))
+            wait_until(lambda: a_transaction_waits_for(old_url, "versions"))
             second = both.submit(migrate.upgrade, old_url, on_wait=waits.set)
             assert waits.wait(WITHIN)
 
@@ -246,7 +246,7 @@ def test_migration_that_has_lost_the_advisory_lock_stops(old_url: str):
 
 
 def test_time_limits_of_a_role_do_not_end_a_migration(old_url: str):
-    """As docs/operations.md has them set where a pooler drops those that processes ask for."""
+    """docs/operations.md sets such limits where a pooler drops the settings of processes."""
     limit = "idle_in_transaction_session_timeout = '100ms'"
     with connected(old_url) as connection:
         connection.execute(f"alter database {connection.info.dbname} set {limit}")  # pyright: ignore[reportArgumentType, reportCallIssue]

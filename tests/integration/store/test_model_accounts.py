@@ -29,7 +29,7 @@ def put(database: Database, tenant_id: UUID, *accounts: AccountRow) -> None:
             model_accounts.put_account(tx, tenant_id, account, KEY)
 
 
-def test_an_account_comes_back_as_it_was_put(database: Database, tenant_id: UUID):
+def test_account_is_read_as_it_was_stored(database: Database, tenant_id: UUID):
     local = AccountRow("Ollama", "lab", base_url="http://gpu:11434", status="inactive")
 
     put(database, tenant_id, OPENAI, local)
@@ -49,7 +49,7 @@ def test_putting_an_account_again_replaces_it(database: Database, tenant_id: UUI
     assert account.models == {}
 
 
-def test_neither_a_row_nor_a_repr_shows_a_key(database: Database, tenant_id: UUID):
+def test_api_key_appears_neither_in_the_row_nor_in_a_repr(database: Database, tenant_id: UUID):
     put(database, tenant_id, OPENAI)
 
     with database.transaction() as tx:
@@ -60,7 +60,7 @@ def test_neither_a_row_nor_a_repr_shows_a_key(database: Database, tenant_id: UUI
     assert "sk-secret" not in f"{stored} {account} {account!r}"
 
 
-def test_accounts_can_be_shown_without_the_key_that_opens_them(database: Database, tenant_id: UUID):
+def test_accounts_are_listed_without_api_keys_if_the_encryption_key_is_missing(database: Database, tenant_id: UUID):
     put(database, tenant_id, OPENAI)
 
     with database.transaction() as tx:
@@ -69,7 +69,9 @@ def test_accounts_can_be_shown_without_the_key_that_opens_them(database: Databas
     assert account == replace(OPENAI, api_key="")
 
 
-def test_a_key_sealed_by_another_deployment_names_the_account_it_belongs_to(database: Database, tenant_id: UUID):
+def test_api_key_sealed_by_another_deployment_raises_an_error_that_names_its_account(
+    database: Database, tenant_id: UUID
+):
     put(database, tenant_id, OPENAI)
 
     with pytest.raises(CannotUnseal, match=r'"OpenAI" \(default\)') as refusal, database.transaction() as tx:
@@ -78,7 +80,7 @@ def test_a_key_sealed_by_another_deployment_names_the_account_it_belongs_to(data
     assert "sk-secret" not in str(refusal.value)
 
 
-def test_a_sealed_key_moved_into_another_tenants_row_does_not_open(
+def test_sealed_key_moved_to_another_tenants_row_cannot_be_unsealed(
     database: Database, tenant_id: UUID, other_tenant_id: UUID
 ):
     put(database, tenant_id, OPENAI)

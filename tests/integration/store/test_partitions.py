@@ -1,4 +1,4 @@
-"""Weeks of runs: made ahead, filled from the default partition, dropped when all is over."""
+"""Weekly partitions: created ahead, filled from the default partition, dropped when all their runs have ended."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -27,7 +27,7 @@ FILL = text("""
     update runs set base = to_json((select string_agg(md5(n::text), '') from generate_series(1, :size / 32) as n))
     where id = :run_id
 """)
-STEP = text("update runs set revision = revision + 1 where id = :run_id")
+UPDATE_RUN = text("update runs set revision = revision + 1 where id = :run_id")
 PAGES_OF_RUNS = text("""
     select sum(pg_relation_size(inhrelid)) / 8192 from pg_inherits where inhparent = 'runs'::regclass
 """)
@@ -35,13 +35,13 @@ PAGES_OF_RUNS = text("""
 
 @pytest.fixture
 def database(database_url: str) -> Iterator[Database]:
-    """A database for one test alone: partitions belong to nobody."""
+    """A database for one test alone, since all runs share its partitions."""
     database = Database(database_url)
     yield database
     database.close()
 
 
-def test_this_week_and_the_weeks_to_come_get_partitions_of_every_table_of_a_run(database: Database):
+def test_partitions_of_all_run_tables_are_created_for_this_week_and_the_next_ones(database: Database):
     with database.transaction() as tx:
         made = partitions.ensure(tx, LONG_AGO, weeks=1)
 
@@ -68,7 +68,7 @@ def test_run_is_in_the_partition_of_its_ids_week(database: Database):
         assert _runs_in(tx, "runs_p2021w10") == 1
 
 
-def test_a_run_of_a_week_without_a_partition_is_kept_and_moves_when_the_week_is_made(database: Database):
+def test_run_without_a_weekly_partition_is_moved_when_its_partition_is_created(database: Database):
     with database.transaction() as tx:
         run_id = add_run(tx, TENANT, run_id=first_id_at(LONG_AGO))
         later = add_run(tx, TENANT, run_id=first_id_at(NEXT_MONDAY))
@@ -94,26 +94,26 @@ def test_old_versions_of_a_runs_row_are_removed_by_its_next_advance(database: Da
         run_id = add_run(tx, TENANT, run_id=first_id_at(LONG_AGO))
         tx.execute(FILL, run_id=run_id, size=size)
 
-    until(lambda: grows_by(database, run_id) <= 3)  # not at once, if others keep an old snapshot meanwhile
+    until(lambda: growth_in_pages(database, run_id) <= 3)  # not at once, if others keep an old snapshot meanwhile
 
 
 def test_weeks_are_dropped_when_they_ended_and_all_their_runs_are_over(database: Database):
     with database.transaction() as tx:
         partitions.ensure(tx, LONG_AGO, weeks=1)
         over = add_run(tx, TENANT, run_id=first_id_at(LONG_AGO), status="failed")
-        kept = add_run(tx, TENANT, run_id=first_id_at(NEXT_MONDAY))
+        later = add_run(tx, TENANT, run_id=first_id_at(NEXT_MONDAY))
         add_outputs(tx, over, "Message:0", {"content": "Hi"})
 
     dropped = _drop_all(database, NEXT_MONDAY + timedelta(days=6))
 
     assert dropped == [f"{table}_p2021w09" for table in PARTITIONED]
     with database.transaction() as tx:
-        assert _ids_in(tx, "runs") == [kept]
+        assert _ids_in(tx, "runs") == [later]
         assert _runs_in(tx, "node_values") == 0
 
 
 @pytest.mark.parametrize("status", ["queued", "running", "waiting", "stopping"])
-def test_a_run_that_is_not_over_keeps_its_week(database: Database, status: str):
+def test_week_of_an_unfinished_run_is_not_dropped(database: Database, status: str):
     with database.transaction() as tx:
         partitions.ensure(tx, LONG_AGO, weeks=0)
         run_id = add_run(tx, TENANT, run_id=first_id_at(LONG_AGO), status=status)
@@ -126,7 +126,7 @@ def test_a_run_that_is_not_over_keeps_its_week(database: Database, status: str):
         assert run_id in _ids_in(tx, "runs_p2021w09")
 
 
-def test_retention_also_removes_runs_that_no_week_covers_but_not_open_ones(database: Database):
+def test_retention_deletes_finished_runs_outside_of_any_week_but_not_open_ones(database: Database):
     with database.transaction() as tx:
         over = add_run(tx, TENANT, run_id=first_id_at(LONG_AGO))
         waiting = add_run(tx, TENANT, run_id=first_id_at(LONG_AGO + timedelta(hours=1)), status="waiting")
@@ -163,7 +163,7 @@ def test_dropping_a_week_gives_up_rather_than_wait_for_an_open_transaction(datab
     assert len(_drop_all(database, NEXT_MONDAY)) == len(PARTITIONED)
 
 
-def test_a_week_belongs_to_the_year_that_iso_counts_it_in():
+def test_week_belongs_to_its_iso_year():
     new_year = datetime(2027, 1, 1, tzinfo=UTC)
 
     week = Week.of(new_year)
@@ -180,7 +180,7 @@ def test_only_names_of_partitions_are_recognised_as_partitions():
 
 
 # -- a default partition that is large ------------------------------------------------------------------------------
-def test_a_week_to_come_is_attached_without_reading_a_large_default_partition(
+def test_future_week_is_attached_without_reading_a_large_default_partition(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(partitions, "MAX_SMALL_BYTES", 0)
@@ -199,18 +199,18 @@ def test_a_week_to_come_is_attached_without_reading_a_large_default_partition(
         assert _ids_in(tx, "runs_default") == [stray]
 
 
-def test_current_week_is_not_created_if_others_would_wait_and_the_log_says_so(
+def test_current_week_is_not_created_and_logged_if_others_would_wait(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(partitions, "MAX_SMALL_BYTES", -1)
     with structlog.testing.capture_logs() as logs:
         run_maintenance(database, LONG_AGO)
 
-    said = {(line["table"], line["week"]) for line in logs if line["event"] == "partition_not_created"}
-    assert said == {(table, "2021w09") for table in PARTITIONED}
+    logged = {(line["table"], line["week"]) for line in logs if line["event"] == "partition_not_created"}
+    assert logged == {(table, "2021w09") for table in PARTITIONED}
 
 
-def test_a_week_with_many_rows_in_the_default_partition_is_not_made(
+def test_week_with_many_rows_in_the_default_partition_is_not_created(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(partitions, "MAX_ROWS_TO_MOVE", 2)
@@ -312,7 +312,7 @@ def test_rows_of_a_dropped_run_in_a_table_without_its_week_are_deleted(database:
         assert _ids_in(tx, "node_values", "run_id") == [waiting]
 
 
-def test_a_run_beyond_the_calendar_has_a_week(database: Database):
+def test_run_id_beyond_the_last_date_has_a_week(database: Database):
     last = UUID("ffffffff-ffff-4fff-8fff-ffffffffffff")
 
     assert Week.of_run(last).name == "9999w51"
@@ -320,7 +320,7 @@ def test_a_run_beyond_the_calendar_has_a_week(database: Database):
 
 
 def _drop_all(database: Database, moment: datetime) -> list[str]:
-    """Drop what ended by then, one table after another; the names."""
+    """Drop the weeks that ended by then, one table after another; return the names of the partitions."""
     with database.transaction() as tx:
         weeks = partitions.weeks_ended_by(tx, moment)
     dropped: list[str] = []
@@ -332,12 +332,12 @@ def _drop_all(database: Database, moment: datetime) -> list[str]:
     return dropped
 
 
-def grows_by(database: Database, run_id: UUID) -> int:
-    """By how many pages runs grow in a hundred steps of one."""
+def growth_in_pages(database: Database, run_id: UUID) -> int:
+    """Return by how many pages the table grows in a hundred updates of one run."""
     with database.statements() as tx:
         before = tx.scalar(PAGES_OF_RUNS)
         for _ in range(100):
-            tx.execute(STEP, run_id=run_id)
+            tx.execute(UPDATE_RUN, run_id=run_id)
         return tx.scalar(PAGES_OF_RUNS) - before
 
 

@@ -133,6 +133,6 @@ def test_statement_is_deallocated_by_a_message_that_poolers_understand(
                 tx.scalar(text(f"select {number} + cast(:one as int)"), one=1)
         tx.connection.pgconn.untrace()
 
-    told = trace.read_text().lower()
-    assert "close" in told
-    assert "deallocate" not in told
+    traced = trace.read_text().lower()
+    assert "close" in traced
+    assert "deallocate" not in traced

@@ -18,13 +18,12 @@ from sqlalchemy.sql.elements import ClauseElement
 
 import store
 from store.db import database as database_module
-from store.db import pruning, transaction
+from store.db import db_errors, pruning, transaction
 from store.db.compiled_statements import compile_statement, pin_to_run
 from store.db.database import Database
 from store.db.transaction import Transaction
 from store.maintenance import partitions
 from store.monitoring import server_info
-from store.primitives import db_errors
 from store.primitives.ids import first_id_at, new_id
 from store.primitives.weeks import Week
 from store.runs import activations, reports, scopes, values
@@ -35,7 +34,7 @@ from tests.integration.engine import Bench, bench_on
 from tests.integration.store.rows import add_run
 
 WEEKS = 104
-MOST_LOCKS = 150
+MAX_LOCKS = 150
 TENANT = new_id()
 LONG_AGO = datetime(2021, 3, 3, 12, tzinfo=UTC)  # Wednesday of week 9
 LOCKS = text("select count(*) from pg_locks where pid = pg_backend_pid()")
@@ -86,10 +85,10 @@ def statements_about_a_run() -> dict[str, Executable]:
 
 
 def is_about_a_run(statement: Executable) -> bool:
-    given = names_given_to(statement)
+    names = names_given_to(statement)
     return (
-        any(name in pruning.RUN_ID_NAMES for name in given)
-        and compile_statement(statement, given).names_partitioned_table
+        any(name in pruning.RUN_ID_NAMES for name in names)
+        and compile_statement(statement, names).names_partitioned_table
     )
 
 
@@ -125,12 +124,12 @@ def planned(module_database_url: str) -> Iterator[psycopg.Connection[Any]]:
 
 
 @pytest.mark.parametrize("name", sorted(statements_about_a_run()))
-def test_a_statement_that_names_its_week_reads_what_the_same_statement_reads_of_the_tables(
+def test_statement_on_a_week_reads_the_partitions_that_postgresql_would_choose(
     planned: psycopg.Connection[Any], name: str
 ):
-    """With the run's id as a literal PostgreSQL itself finds the partitions that can have rows: there is no other."""
+    """With the run's id as a literal, PostgreSQL itself finds the partitions that can have rows."""
     statement = statements_about_a_run()[name]
-    given = names_given_to(statement)
+    names = names_given_to(statement)
     week = Week.of(LONG_AGO)
 
     def tables(sql: bytes) -> set[str]:
@@ -139,8 +138,8 @@ def test_a_statement_that_names_its_week_reads_what_the_same_statement_reads_of_
         plan = explained[0] if isinstance(explained[0], list) else json.loads(explained[0])
         return {table for table in relations_of(plan) if table in PARTITIONED or partitions.is_partition(table)}
 
-    of_tables = tables(pin_to_run(compile_statement(statement, given), first_id_at(LONG_AGO)).sql)
-    of_week = tables(compile_statement(statement, given, f"p{week.name}").sql)
+    of_tables = tables(pin_to_run(compile_statement(statement, names), first_id_at(LONG_AGO)).sql)
+    of_week = tables(compile_statement(statement, names, f"p{week.name}").sql)
 
     assert of_tables | of_week <= {*PARTITIONED, *(week.partition(table) for table in PARTITIONED)}
     assert {week.partition(table) if table in PARTITIONED else table for table in of_tables} == of_week
@@ -157,11 +156,11 @@ def test_no_column_has_the_name_of_a_partitioned_table():
 # -- locks -----------------------------------------------------------------------------------------------------------
 @contextmanager
 def locks_counted(monkeypatch: pytest.MonkeyPatch) -> Generator[list[int]]:
-    """How many locks each transaction has before its commit. What would leave as one statement has a commit here."""
+    """Count the locks of each transaction before its commit; a transaction of one statement gets a commit here."""
     counted: list[int] = []
     commit = Transaction.commit
 
-    def counting(self: Transaction) -> None:
+    def count_and_commit(self: Transaction) -> None:
         if self._must_begin and self._writes:  # pyright: ignore[reportPrivateUsage]
             writes, self._writes = self._writes, []  # pyright: ignore[reportPrivateUsage]
             self._send_begin()  # pyright: ignore[reportPrivateUsage]
@@ -172,7 +171,7 @@ def locks_counted(monkeypatch: pytest.MonkeyPatch) -> Generator[list[int]]:
         commit(self)
 
     with monkeypatch.context() as patched:
-        patched.setattr(transaction.Transaction, "commit", counting)
+        patched.setattr(transaction.Transaction, "commit", count_and_commit)
         yield counted
 
 
@@ -182,11 +181,11 @@ def many_weeks(database: Database, redis_url: str, monkeypatch: pytest.MonkeyPat
     make_weeks(database, datetime.now(UTC) - timedelta(weeks=WEEKS - 1), weeks=WEEKS - 1)
     with bench_on(database, redis_url, monkeypatch) as bench:
         for _ in range(4):
-            assert played(bench) == "succeeded"
+            assert play_run(bench) == "succeeded"
         yield bench
 
 
-def played(bench: Bench) -> str:
+def play_run(bench: Bench) -> str:
     run = bench.start(*PARTS)
     bench.play()
     return run.status
@@ -194,15 +193,15 @@ def played(bench: Bench) -> str:
 
 def test_advance_locks_few_tables_however_many_weeks_exist(many_weeks: Bench, monkeypatch: pytest.MonkeyPatch):
     with locks_counted(monkeypatch) as counted:
-        status = played(many_weeks)
+        status = play_run(many_weeks)
 
     assert status == "succeeded"
     assert len(counted) > len(PARTS)
-    assert max(counted) <= MOST_LOCKS
+    assert max(counted) <= MAX_LOCKS
 
 
-def test_steps_of_forty_connections_at_once_have_room_in_the_lock_table(many_weeks: Bench, database_url: str):
-    """Each holds what a worker's step touches, with kept plans, until all of them do."""
+def test_advances_of_forty_connections_fit_into_the_lock_table(many_weeks: Bench, database_url: str):
+    """Each connection holds the locks of a worker's advance, with cached plans, until all of them do."""
     run = many_weeks.start(*PARTS)
     many_weeks.play()
     (row, *_) = run.activations
@@ -227,12 +226,12 @@ def test_steps_of_forty_connections_at_once_have_room_in_the_lock_table(many_wee
 
 
 def test_leases_of_two_weeks_are_renewed_and_each_statement_names_its_week(
-    many_weeks: Bench, sent: list[bytes], monkeypatch: pytest.MonkeyPatch
+    many_weeks: Bench, sent_statements: list[bytes], monkeypatch: pytest.MonkeyPatch
 ):
     last_week = first_id_at(datetime.now(UTC) - timedelta(weeks=1))
     older, newer = many_weeks.start(*PARTS, run_id=last_week), many_weeks.start(*PARTS)
     claims = [many_weeks.claim(run, "begin") for run in (newer, older)]
-    sent.clear()
+    sent_statements.clear()
 
     with locks_counted(monkeypatch) as counted, many_weeks.database.transaction() as tx:
         held = activations.renew(
@@ -240,19 +239,19 @@ def test_leases_of_two_weeks_are_renewed_and_each_statement_names_its_week(
         )
 
     assert held == {claim.lease_id for claim in claims}
-    assert [sql for sql in sent if b"update activations " in sql] == []
-    assert max(counted) <= MOST_LOCKS
+    assert [sql for sql in sent_statements if b"update activations " in sql] == []
+    assert max(counted) <= MAX_LOCKS
 
 
-# -- weeks that come and go ------------------------------------------------------------------------------------------
+# -- weeks that are created and dropped ------------------------------------------------------------------------------
 def test_a_run_of_a_week_without_partition_is_found_before_and_after_the_week_is_made(
-    database: Database, sent: list[bytes], monkeypatch: pytest.MonkeyPatch
+    database: Database, sent_statements: list[bytes], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(pruning, "MIN_READ_INTERVAL", 0.0)
     with database.transaction() as tx:
         run_id = add_run(tx, TENANT, run_id=first_id_at(LONG_AGO))
     before = read(database, run_id)
-    assert b"FROM runs " in last(sent, b"FROM runs")
+    assert b"FROM runs " in last(sent_statements, b"FROM runs")
 
     other = Database(database.url)
     make_weeks(other, LONG_AGO)
@@ -261,10 +260,10 @@ def test_a_run_of_a_week_without_partition_is_found_before_and_after_the_week_is
 
     assert before is not None
     assert after == [before] * 3
-    assert b"FROM runs_p2021w09 " in last(sent, b"FROM runs")
+    assert b"FROM runs_p2021w09 " in last(sent_statements, b"FROM runs")
 
 
-def test_a_run_without_partition_locks_one_partition_of_each_table_too(
+def test_run_in_the_default_partition_locks_one_partition_of_each_table_too(
     many_weeks: Bench, monkeypatch: pytest.MonkeyPatch
 ):
     with many_weeks.database.transaction() as tx:
@@ -276,7 +275,7 @@ def test_a_run_without_partition_locks_one_partition_of_each_table_too(
                 assert run_store.read(tx, TENANT, run_id) is not None
                 values.load_final(tx, run_id)
 
-    assert max(counted) <= MOST_LOCKS
+    assert max(counted) <= MAX_LOCKS
 
 
 def test_statements_stop_naming_a_week_after_it_was_dropped(database: Database):
@@ -290,16 +289,16 @@ def test_statements_stop_naming_a_week_after_it_was_dropped(database: Database):
         with database.transaction() as tx:
             assert partitions.drop(tx, table, Week.of(LONG_AGO))
 
-    with pytest.raises(DBAPIError) as told:
+    with pytest.raises(DBAPIError) as raised:
         read(database, run_id)
 
-    assert db_errors.is_outage(told.value)
-    assert db_errors.is_retryable(told.value)
-    assert "dropped a week" in db_errors.outage_reason(told.value)
+    assert db_errors.is_outage(raised.value)
+    assert db_errors.is_retryable(raised.value)
+    assert "dropped a week" in db_errors.outage_reason(raised.value)
     assert [read(database, run_id) for _ in range(3)] == [None] * 3
 
 
-def test_work_that_named_a_dropped_week_is_repeated(database: Database):
+def test_transaction_that_named_a_dropped_week_is_repeated(database: Database):
     make_weeks(database, LONG_AGO)
     run_id = first_id_at(LONG_AGO)
     read(database, run_id)
@@ -312,7 +311,7 @@ def test_work_that_named_a_dropped_week_is_repeated(database: Database):
     assert made is None
 
 
-def test_a_run_that_begins_in_a_week_while_it_is_dropped_keeps_it(database: Database):
+def test_week_is_not_dropped_while_a_run_starts_in_it(database: Database):
     make_weeks(database, LONG_AGO)
     run_id = first_id_at(LONG_AGO)
     other = Database(database.url)
@@ -329,11 +328,11 @@ def test_a_run_that_begins_in_a_week_while_it_is_dropped_keeps_it(database: Data
 
 
 def test_missing_table_that_is_not_a_week_is_not_an_outage(database: Database):
-    with pytest.raises(DBAPIError) as told, database.transaction() as tx:
+    with pytest.raises(DBAPIError) as raised, database.transaction() as tx:
         tx.execute(text("select from runs_of_somebody"))
 
-    assert not db_errors.is_outage(told.value)
-    assert not db_errors.is_retryable(told.value)
+    assert not db_errors.is_outage(raised.value)
+    assert not db_errors.is_retryable(raised.value)
 
 
 def read(database: Database, run_id: UUID) -> Mapping[str, Any] | None:
@@ -349,9 +348,9 @@ def test_locks_of_statements_over_all_weeks_are_counted_from_the_catalogue(many_
     with many_weeks.database.transaction() as tx:
         found = server_info.lock_use(tx)
         tx.rows(select(run_rows.c.id).where(run_rows.c.tenant_id == TENANT))
-        taken = tx.scalar(text("select count(*) from pg_locks where pid = pg_backend_pid() and locktype = 'relation'"))
+        held = tx.scalar(text("select count(*) from pg_locks where pid = pg_backend_pid() and locktype = 'relation'"))
 
     assert found.weeks >= WEEKS
     assert found.of_runs >= found.weeks * len(run_rows.indexes)
     assert found.of_runs <= found.of_all
-    assert found.of_runs <= taken < found.of_runs + 30  # the table itself, its indexes, the catalogue
+    assert found.of_runs <= held < found.of_runs + 30  # the table itself, its indexes, the catalogue

@@ -1,4 +1,4 @@
-"""A transaction that the database has undone is carried out once more; one of which nobody knows is not."""
+"""A transaction that the database rolled back is repeated; one whose outcome is unknown is not."""
 
 from collections.abc import Iterator
 from threading import Thread
@@ -14,7 +14,7 @@ from tests.integration.engine import until
 ADD = text("update counts set number = number + 1 where id = :id")
 LOCK = text("select number from counts where id = :id for update")
 PID = text("select pg_backend_pid()")
-WAITS = text("select wait_event_type = 'Lock' from pg_stat_activity where pid = :pid")
+IS_WAITING = text("select wait_event_type = 'Lock' from pg_stat_activity where pid = :pid")
 
 
 @pytest.fixture
@@ -32,18 +32,18 @@ def numbers(database: Database) -> list[int]:
         return [row[0] for row in tx.rows(text("select number from counts order by id"))]
 
 
-def test_a_deadlock_that_shows_at_the_commit_is_repeated(database: Database):
+def test_transaction_with_a_deadlock_at_its_commit_is_repeated(database: Database):
     tries: list[int] = []
 
     def work(tx: Transaction) -> None:
-        tx.execute(text("set local deadlock_timeout = '50ms'"))  # it is this one that finds the deadlock
+        tx.execute(text("set local deadlock_timeout = '50ms'"))  # so that this transaction detects the deadlock
         tries.append(tx.scalar(PID))
         if len(tries) > 1:
-            other.join()  # who comes first is not what this is about
+            other.join()  # from here on the order does not matter
         tx.execute(ADD, id=1)
         if len(tries) == 1:
             other.start()
-            until(lambda: waits(database, pids[0]) if pids else False)
+            until(lambda: is_waiting(database, pids[0]) if pids else False)
         tx.send(ADD, id=2)  # waited for by the commit only
 
     pids: list[int] = []
@@ -62,9 +62,9 @@ def test_a_deadlock_that_shows_at_the_commit_is_repeated(database: Database):
     assert numbers(database) == [1, 1]
 
 
-def waits(database: Database, pid: int) -> bool:
+def is_waiting(database: Database, pid: int) -> bool:
     with database.transaction() as tx:
-        return bool(tx.scalar(WAITS, pid=pid))
+        return bool(tx.scalar(IS_WAITING, pid=pid))
 
 
 def test_a_commit_whose_connection_breaks_is_not_repeated(database: Database):

@@ -1,4 +1,4 @@
-"""The run's row: who holds it, and what a decision writes under its lock."""
+"""The row of a run: its lock, and what a decision writes under it."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -78,7 +78,7 @@ def test_decision_on_an_outdated_revision_writes_nothing(bench: Bench):
     change(bench, run, revision=before.revision + 1)
 
     with pytest.raises(DatabaseError, match="A run changed under its lock"):
-        decided(bench, before)
+        apply_decision(bench, before)
 
     assert run.row["last_event"] == before.last_event
 
@@ -89,7 +89,7 @@ def test_decision_about_an_activation_in_another_status_writes_nothing(bench: Be
     before = row_of(run)
 
     with pytest.raises(DatabaseError, match="not in the status"):
-        decided(bench, before, new_statuses={claimed.id: ActivationStatus.DONE})
+        apply_decision(bench, before, new_statuses={claimed.id: ActivationStatus.DONE})
 
     assert run.row["revision"] == before.revision
     assert run.statuses == {"begin": "running"}
@@ -132,58 +132,58 @@ def test_notifications_of_two_decisions_of_a_transaction_are_sent_together():
     assert first.followed_by(Notifications(run_id)) == first
 
 
-# -- the step behind a step ------------------------------------------------------------------------------------------
+# -- advances from a cached run --------------------------------------------------------------------------------------
 def test_unchanged_cached_run_is_locked_by_the_statement_that_writes_it(bench: Bench):
     run = bench.start("begin -> work")
-    left = row_of(run)
+    cached = row_of(run)
 
     with bench.database.transaction() as tx:
-        step(tx, left)
+        advance_from_cache(tx, cached)
         tx.wait()
         with bench.database.transaction() as other:
             assert run_rows.try_lock(other, run.id)() is None
 
-    assert (run.row["revision"], run.row["error"]) == (left.revision + 1, "written by a step")
+    assert (run.row["revision"], run.row["error"]) == (cached.revision + 1, "written by a step")
 
 
 def test_advance_from_a_stale_cached_run_writes_nothing(bench: Bench):
     run = bench.start("begin -> work")
-    left = row_of(run)
+    cached = row_of(run)
     bench.report(bench.claim(run, "begin"))
     bench.coordinator.advance_run(run.id)
-    told = run.told
+    event_names = run.event_names
 
     with pytest.raises(DatabaseError) as refused:
-        stepped(bench, left)
+        commit_advance_from_cache(bench, cached)
 
     assert decisions.is_stale_cache(refused.value)
     assert not run_rows.is_lock_timeout(refused.value)
-    assert (run.row["error"], run.told) == ("", told)
+    assert (run.row["error"], run.event_names) == ("", event_names)
 
 
 def test_advance_from_a_cached_run_that_is_locked_is_refused_at_once(bench: Bench):
     run = bench.start("begin -> work")
-    left, told = row_of(run), run.told
+    cached, event_names = row_of(run), run.event_names
 
     with bench.database.transaction() as holder:
         run_rows.try_lock(holder, run.id)()
         with pytest.raises(DatabaseError) as refused:
-            stepped(bench, left)
+            commit_advance_from_cache(bench, cached)
 
     assert decisions.is_stale_cache(refused.value)
-    assert (run.row["error"], run.told) == ("", told)
+    assert (run.row["error"], run.event_names) == ("", event_names)
 
 
 def test_advance_from_a_cached_run_that_was_deleted_is_refused(bench: Bench):
-    left = row_of(bench.start("begin -> work"))._replace(id=new_id())
+    cached = row_of(bench.start("begin -> work"))._replace(id=new_id())
 
     with pytest.raises(DatabaseError) as refused:
-        stepped(bench, left)
+        commit_advance_from_cache(bench, cached)
 
     assert decisions.is_stale_cache(refused.value)
 
 
-# -- a moment's patience ---------------------------------------------------------------------------------------------
+# -- locks with a timeout --------------------------------------------------------------------------------------------
 def test_lock_with_timeout_returns_the_row_as_the_lock_holder_has_committed_it(bench: Bench):
     run = bench.start("begin -> work")
     before = run.row["revision"]
@@ -191,8 +191,8 @@ def test_lock_with_timeout_returns_the_row_as_the_lock_holder_has_committed_it(b
     with ThreadPoolExecutor(1) as threads:
         with bench.database.transaction() as holder:
             run_rows.try_lock(holder, run.id)()
-            waited = threads.submit(locked_soon, bench, run, timedelta(seconds=20))
-            until(lambda: somebody_waits_for_a_lock(bench))
+            waited = threads.submit(lock_in_own_transaction, bench, run, timedelta(seconds=20))
+            until(lambda: a_transaction_waits_for_a_lock(bench))
             holder.execute(update(rows).where(rows.c.id == run.id).values(revision=before + 1))
         found = waited.result(timeout=20)
 
@@ -206,7 +206,7 @@ def test_lock_with_timeout_that_expires_fails_the_transaction(bench: Bench):
     with bench.database.transaction() as holder:
         run_rows.try_lock(holder, run.id)()
         with pytest.raises(OperationalError) as refused:
-            write_behind(bench, run, lambda tx: run_rows.lock_with_timeout(tx, run.id, SOON))
+            lock_and_write(bench, run, lambda tx: run_rows.lock_with_timeout(tx, run.id, SOON))
 
     assert run_rows.is_lock_timeout(refused.value)
     assert not decisions.is_stale_cache(refused.value)
@@ -229,27 +229,27 @@ def test_lock_with_timeout_returns_nothing_for_a_run_of_newer_rules(bench: Bench
         assert run_rows.lock_with_timeout(tx, run.id, SOON)() is None
 
 
-# -- in other words --------------------------------------------------------------------------------------------------
+# -- helpers ---------------------------------------------------------------------------------------------------------
 def row_of(run: Run) -> RunRow:
     return RunRow.from_columns(run.row)
 
 
-def decided(bench: Bench, before: RunRow, **decision: object) -> None:
+def apply_decision(bench: Bench, before: RunRow, **decision: object) -> None:
     with bench.database.transaction() as tx:
         state = run_rows.state_of(tx, before, [], whole=True)
         decisions.apply(tx, before, Decision(state, **decision), DecisionInput({}), timedelta(days=1))
 
 
-def step(tx: Transaction, left: RunRow) -> None:
-    """What follows a step that has left a run so: events, scopes and the row."""
-    state = run_rows.state_of(tx, left, [], whole=True)
-    told = Decision(state, error="written by a step", events=[Event("message")], changed_scopes=set(state.scopes))
-    decisions.apply(tx, left, told, DecisionInput({}, is_locked=False), timedelta(days=1))
+def advance_from_cache(tx: Transaction, cached: RunRow) -> None:
+    """Apply a decision to a cached run: events, scopes and the row."""
+    state = run_rows.state_of(tx, cached, [], whole=True)
+    decision = Decision(state, error="written by a step", events=[Event("message")], changed_scopes=set(state.scopes))
+    decisions.apply(tx, cached, decision, DecisionInput({}, is_locked=False), timedelta(days=1))
 
 
-def stepped(bench: Bench, left: RunRow) -> None:
+def commit_advance_from_cache(bench: Bench, cached: RunRow) -> None:
     with bench.database.transaction() as tx:
-        step(tx, left)
+        advance_from_cache(tx, cached)
 
 
 def change(bench: Bench, run: Run, **values: object) -> None:
@@ -262,22 +262,22 @@ def count_scopes(bench: Bench, run: Run) -> int:
         return tx.scalar(select(func.count()).select_from(scopes).where(scopes.c.run_id == run.id))
 
 
-def locked_soon(bench: Bench, run: Run, patience: timedelta) -> Any:
-    """Wait for a run in a transaction of its own."""
+def lock_in_own_transaction(bench: Bench, run: Run, timeout: timedelta) -> Any:
+    """Lock a run in its own transaction; wait at most `timeout`."""
     with bench.database.transaction() as tx:
-        return run_rows.lock_with_timeout(tx, run.id, patience)()
+        return run_rows.lock_with_timeout(tx, run.id, timeout)()
 
 
-def somebody_waits_for_a_lock(bench: Bench) -> bool:
+def a_transaction_waits_for_a_lock(bench: Bench) -> bool:
     waiting = text("select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'")
     with bench.database.transaction() as tx:
         return bool(tx.rows(waiting))
 
 
-def write_behind(bench: Bench, run: Run, look: Callable[[Transaction], object]) -> None:
-    """Write a run's row right behind a look at it, without waiting for what the look has found."""
+def lock_and_write(bench: Bench, run: Run, lock: Callable[[Transaction], object]) -> None:
+    """Lock a run and write its row without waiting for the result of the lock."""
     with bench.database.transaction() as tx:
-        look(tx)
+        lock(tx)
         tx.send(update(rows).where(rows.c.id == run.id).values(error="written blindly"))
 
 
@@ -286,11 +286,11 @@ def test_row_of_a_new_run_has_every_column_of_a_locked_one_but_what_the_database
 ):
     create, created = run_rows.create, list[RunRow]()
 
-    def remember(*given: Any, **more: Any) -> RunRow:
-        created.append(create(*given, **more))
+    def create_and_remember(*args: Any, **more: Any) -> RunRow:
+        created.append(create(*args, **more))
         return created[-1]
 
-    monkeypatch.setattr(run_rows, "create", remember)
+    monkeypatch.setattr(run_rows, "create", create_and_remember)
     run = bench.start("begin -> work")
 
     with bench.database.transaction() as tx:

@@ -1,4 +1,4 @@
-"""Bytes in a bucket, over the protocol."""
+"""The S3 file storage, on a server that speaks the protocol."""
 
 import hashlib
 import io
@@ -47,7 +47,7 @@ def test_bytes_are_read_by_the_hash_of_their_content_below_the_prefix(blobs: S3B
     assert list(bucket.objects) == [f"prod/{name[:2]}/{name}"]
 
 
-def test_a_file_is_uploaded_under_the_hash_of_what_it_holds(blobs: S3Blobs):
+def test_file_is_uploaded_under_the_hash_of_its_content(blobs: S3Blobs):
     data = b"x" * 3_000_000
 
     sha256, size = blobs.store_file(io.BytesIO(data))
@@ -56,7 +56,7 @@ def test_a_file_is_uploaded_under_the_hash_of_what_it_holds(blobs: S3Blobs):
     assert blobs.get(sha256) == data
 
 
-def test_the_same_content_is_uploaded_once_and_again_when_it_has_grown_old(blobs: S3Blobs, bucket: Bucket):
+def test_same_content_is_uploaded_again_only_if_the_object_is_old(blobs: S3Blobs, bucket: Bucket):
     for _ in range(3):
         blobs.store(b"logo")
     assert bucket.puts == 1
@@ -67,7 +67,7 @@ def test_the_same_content_is_uploaded_once_and_again_when_it_has_grown_old(blobs
     assert bucket.puts == 2
 
 
-def test_bytes_that_were_put_a_moment_ago_stay_and_old_ones_go(blobs: S3Blobs, bucket: Bucket):
+def test_discard_deletes_old_objects_but_not_recent_ones(blobs: S3Blobs, bucket: Bucket):
     young, old = blobs.store(b"young"), blobs.store(b"old")
     bucket.age(f"prod/{old.hex()[:2]}/{old.hex()}", TWO_HOURS)
 
@@ -87,17 +87,17 @@ def test_changed_content_is_refused(blobs: S3Blobs, bucket: Bucket):
         blobs.get(sha256)
 
 
-def test_parts_go_whole_however_many_pages_they_have_and_leave_others_alone(blobs: S3Blobs, bucket: Bucket):
+def test_clearing_a_part_deletes_all_its_pages_and_no_other_part(blobs: S3Blobs, bucket: Bucket):
     one, other = blobs.part("one"), blobs.part("other")
     for number in range(8):
         one.part("inner").store(b"%d" % number)
-    kept = other.store(b"kept")
+    stored = other.store(b"kept")
 
     assert blobs.parts() == ["one", "other"]
     assert one.clear() == 8
 
     assert (blobs.parts(), one.clear()) == (["other"], 0)
-    assert other.get(kept) == b"kept"
+    assert other.get(stored) == b"kept"
 
 
 def test_wrong_credentials_are_refused_with_a_reason(bucket: Bucket, monkeypatch: pytest.MonkeyPatch):
@@ -133,16 +133,16 @@ def test_large_values_are_stored_in_a_bucket_as_in_a_folder(bucket: Bucket, tmp_
 def test_values_stay_in_their_rows_if_the_bucket_is_unreachable(bucket: Bucket, tmp_path: Path):
     large = LargeValues(build_storage(tmp_path, f"s3://{BUCKET}", bucket.url), stores_new=True, min_bytes=64)
     row = {"run_id": new_id(), "outputs": {"text": "x" * 1000}, "inputs": {}}
-    bucket.is_away = True
+    bucket.is_unavailable = True
 
     assert large.values_row(new_id(), row) == row
 
 
 def test_bucket_setting_without_boto3_names_the_missing_extra(monkeypatch: pytest.MonkeyPatch):
-    def fails(name: str) -> None:
+    def raise_module_not_found(name: str) -> None:
         raise ModuleNotFoundError(name)
 
-    monkeypatch.setattr("store.files.s3_blobs.import_module", fails)
+    monkeypatch.setattr("store.files.s3_blobs.import_module", raise_module_not_found)
 
     with pytest.raises(ExecutorError, match=r"EASEL_FILES_URL needs boto3: pip install"):
         S3Blobs.from_url("s3://easel")

@@ -1,4 +1,4 @@
-"""Tenants and the tokens that speak for them."""
+"""Tenants and their tokens."""
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
@@ -29,13 +29,13 @@ def test_local_tenant_is_created_at_first_use_and_stays_the_same(database: Datab
     assert found.id == first
 
 
-def test_processes_that_ask_for_a_new_tenant_at_once_get_the_same_one(database: Database):
+def test_concurrent_requests_for_a_new_tenant_get_the_same_one(database: Database):
     def ensure(_: int) -> UUID:
         with database.transaction() as tx:
             return tenants.ensure_tenant(tx, "asked for at once")
 
-    with ThreadPoolExecutor(4) as many:
-        ids = set(many.map(ensure, range(4)))
+    with ThreadPoolExecutor(4) as threads:
+        ids = set(threads.map(ensure, range(4)))
 
     assert len(ids) == 1
 
@@ -59,7 +59,7 @@ def test_token_identifies_its_tenant(database: Database, tenant_id: UUID):
     assert principal == Principal(tenant_id, token_id, "admin")
 
 
-def test_the_database_never_holds_the_text_of_a_token(database: Database, tenant_id: UUID):
+def test_text_of_a_token_is_not_stored_in_the_database(database: Database, tenant_id: UUID):
     with database.transaction() as tx:
         token_id, plain = tenants.create_token(tx, tenant_id, "laptop")
 
@@ -110,13 +110,13 @@ def test_use_of_a_token_is_recorded_once_a_minute(database: Database, tenant_id:
         _, plain = tenants.create_token(tx, tenant_id, "laptop")
         assert tenants.list_tokens(tx, tenant_id)[0].last_used_at is None
 
-    first, at_once = _use(database, tenant_id, plain), _use(database, tenant_id, plain)
+    first, same_minute = _use(database, tenant_id, plain), _use(database, tenant_id, plain)
     with database.transaction() as tx:
         tx.execute(text("update tokens set last_used_at = last_used_at - interval '61 seconds'"))
-    a_minute_on = _use(database, tenant_id, plain)
+    minute_later = _use(database, tenant_id, plain)
 
-    assert at_once == first
-    assert a_minute_on > first
+    assert same_minute == first
+    assert minute_later > first
 
 
 def test_requests_with_one_token_do_not_wait_for_each_other(database: Database, tenant_id: UUID):
@@ -132,7 +132,7 @@ def test_requests_with_one_token_do_not_wait_for_each_other(database: Database, 
     assert principal is not None
 
 
-def test_a_token_is_for_a_tenant_that_exists(database: Database):
+def test_token_of_an_unknown_tenant_is_refused(database: Database):
     with pytest.raises(Exception, match="fk_tokens_tenant_id"), database.transaction() as tx:
         tenants.create_token(tx, new_id(), "laptop")
 

@@ -1,4 +1,4 @@
-"""What a process that stands still may keep, and for how long."""
+"""Time limits of transactions: how long a hanging process can hold its locks."""
 
 import time
 from collections.abc import Iterator
@@ -11,50 +11,50 @@ from sqlalchemy.exc import DBAPIError
 
 from store.db import database
 from store.db.database import Database
-from store.primitives.db_errors import is_outage
+from store.db.db_errors import is_outage
 
-TAKE = "select pg_advisory_xact_lock(4711)"
+LOCK = "select pg_advisory_xact_lock(4711)"
 IS_FREE = text("select pg_try_advisory_xact_lock(4711)")
 SHORT = timedelta(milliseconds=400)
 
 
 @pytest.fixture
-def impatient(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
-    """A database whose transactions must be quick."""
+def short_limit_database(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
+    """A database with a short limit for transactions."""
     monkeypatch.setattr(database, "MAX_TRANSACTION_TIME", SHORT)
-    impatient = Database(database_url)
-    with impatient.transaction() as tx:
+    short_limit_database = Database(database_url)
+    with short_limit_database.transaction() as tx:
         version = tx.scalar(text("show server_version_num"))
     if int(version) < database.TRANSACTION_TIMEOUT_SINCE:
         pytest.skip("this server has no transaction_timeout")
-    yield impatient
-    impatient.close()
+    yield short_limit_database
+    short_limit_database.close()
 
 
-def test_process_that_hangs_inside_a_pipeline_loses_its_locks(impatient: Database):
-    with suppress(DBAPIError), impatient.transaction() as tx:
-        tx.scalar(text("select 1"))  # so that it has begun
+def test_process_that_hangs_inside_a_pipeline_loses_its_locks(short_limit_database: Database):
+    with suppress(DBAPIError), short_limit_database.transaction() as tx:
+        tx.scalar(text("select 1"))  # begins the transaction
         wire = tx.connection.pgconn
-        wire.send_query_params(TAKE.encode(), None)
+        wire.send_query_params(LOCK.encode(), None)
         wire.send_flush_request()
         wire.flush()
 
         deadline = time.monotonic() + 20
-        while is_free(impatient):
-            assert time.monotonic() < deadline, "it has taken nothing"
-        while not is_free(impatient):
-            assert time.monotonic() < deadline, "it keeps what it has taken"
-        tx.connection.close()  # it is in no state to be used again
+        while is_free(short_limit_database):
+            assert time.monotonic() < deadline, "the lock was not acquired"
+        while not is_free(short_limit_database):
+            assert time.monotonic() < deadline, "the lock was not released"
+        tx.connection.close()  # the connection cannot be used again
 
 
-def test_a_transaction_that_takes_too_long_counts_as_an_outage(impatient: Database):
-    with pytest.raises(DBAPIError) as ended, impatient.transaction() as tx:
+def test_a_transaction_that_takes_too_long_counts_as_an_outage(short_limit_database: Database):
+    with pytest.raises(DBAPIError) as ended, short_limit_database.transaction() as tx:
         tx.rows(text("select pg_sleep(5)"))
 
     assert is_outage(ended.value)
 
 
-def is_free(somebody: Database) -> bool:
-    """Whether another process could have the lock."""
-    with somebody.transaction() as tx:
+def is_free(other: Database) -> bool:
+    """Return whether the lock is free."""
+    with other.transaction() as tx:
         return tx.scalar(IS_FREE)

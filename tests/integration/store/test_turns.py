@@ -1,4 +1,4 @@
-"""A turn: one text that only grows within an epoch, whoever speaks in it."""
+"""Message streams: a text that only grows within an epoch and has one writer at a time."""
 
 from uuid import UUID, uuid4
 
@@ -13,66 +13,66 @@ from store.tables.runs import turns as rows
 
 
 @pytest.fixture
-def turn(database: Database) -> "OneTurn":
-    return OneTurn(database)
+def stream(database: Database) -> "OneStream":
+    return OneStream(database)
 
 
-def test_claiming_a_stream_returns_its_text_so_far(turn: "OneTurn"):
+def test_claiming_a_stream_returns_its_text_so_far(stream: "OneStream"):
     first, second = uuid4(), uuid4()
 
-    assert turn.take(first) == StreamLease(0, "", 0)
-    assert turn.write(first, "Hello")
-    assert turn.take(second) == StreamLease(0, "Hello", 0)
+    assert stream.claim(first) == StreamLease(0, "", 0)
+    assert stream.write(first, "Hello")
+    assert stream.claim(second) == StreamLease(0, "Hello", 0)
 
 
-def test_attempt_that_lost_its_stream_cannot_write_to_it(turn: "OneTurn"):
+def test_attempt_that_lost_its_stream_cannot_write_to_it(stream: "OneStream"):
     first, second = uuid4(), uuid4()
-    turn.take(first)
-    turn.write(first, "Hel")
-    turn.take(second)
+    stream.claim(first)
+    stream.write(first, "Hel")
+    stream.claim(second)
 
-    assert not turn.write(first, "Hello")
-    assert turn.write(second, "Help")
-    assert turn.opened_at(3).text == "Help"
-
-
-def test_text_of_an_earlier_epoch_is_not_written(turn: "OneTurn"):
-    speaker = uuid4()
-    turn.take(speaker)
-    turn.write(speaker, "Hello")
-    turn.take_back(number=7)
-
-    assert not turn.write(speaker, "Hello again", epoch=0)
-    assert turn.take(speaker) == StreamLease(1, "", 0)
+    assert not stream.write(first, "Hello")
+    assert stream.write(second, "Help")
+    assert stream.opened_at(3).text == "Help"
 
 
-def test_closed_stream_is_not_written(turn: "OneTurn"):
-    speaker = uuid4()
-    turn.take(speaker)
-    turn.opened_at(3)
-    turn.close(5)
+def test_text_of_an_earlier_epoch_is_not_written(stream: "OneStream"):
+    writer = uuid4()
+    stream.claim(writer)
+    stream.write(writer, "Hello")
+    stream.truncate(number=7)
 
-    assert not turn.write(speaker, "more")
-    assert turn.opened_at(3, shown_only=True).closed_at == 5
+    assert not stream.write(writer, "Hello again", epoch=0)
+    assert stream.claim(writer) == StreamLease(1, "", 0)
 
 
-def test_truncating_a_stream_keeps_the_text_of_finished_attempts(turn: "OneTurn"):
-    speaker = uuid4()
-    turn.take(speaker)
-    turn.write(speaker, "Finished. Begun")
-    turn.keep(len("Finished."))
+def test_closed_stream_is_not_written(stream: "OneStream"):
+    writer = uuid4()
+    stream.claim(writer)
+    stream.opened_at(3)
+    stream.close(5)
 
-    turn.take_back(number=7)
+    assert not stream.write(writer, "more")
+    assert stream.opened_at(3, shown_only=True).closed_at == 5
 
-    shown = turn.opened_at(3)
+
+def test_truncating_a_stream_keeps_the_text_of_finished_attempts(stream: "OneStream"):
+    writer = uuid4()
+    stream.claim(writer)
+    stream.write(writer, "Finished. Begun")
+    stream.set_retained_length(len("Finished."))
+
+    stream.truncate(number=7)
+
+    shown = stream.opened_at(3)
     assert (shown.text, shown.retained_length, shown.epoch) == ("Finished.", 9, 1)
 
 
 def test_streams_are_listed_once_they_are_open_in_the_order_of_opening(database: Database):
     run_id = new_id()
-    early, late, never = (OneTurn(database, run_id) for _ in range(3))
+    early, late, never = (OneStream(database, run_id) for _ in range(3))
     for one in (late, early, never):
-        one.take(uuid4())
+        one.claim(uuid4())
     late.opened_at(9)
     early.opened_at(4)
 
@@ -82,23 +82,23 @@ def test_streams_are_listed_once_they_are_open_in_the_order_of_opening(database:
     assert [(one.id, one.opened_at) for one in shown] == [(early.id, 4), (late.id, 9)]
 
 
-class OneTurn:
-    """A turn of some run, with what a fold does to it."""
+class OneStream:
+    """A message stream, with the statements that an advance executes on it."""
 
     def __init__(self, database: Database, run_id: UUID | None = None) -> None:
         self._database = database
         self.run_id = run_id or new_id()
         self.id = uuid4()
 
-    def take(self, speaker: UUID) -> StreamLease:
+    def claim(self, writer: UUID) -> StreamLease:
         with self._database.transaction() as tx:
-            return message_streams.claim_stream(tx, self.run_id, self.id, "say", speaker)
+            return message_streams.claim_stream(tx, self.run_id, self.id, "say", writer)
 
-    def write(self, speaker: UUID, said: str, *, epoch: int = 0) -> bool:
+    def write(self, writer: UUID, text: str, *, epoch: int = 0) -> bool:
         with self._database.transaction() as tx:
-            return message_streams.write(tx, self.run_id, self.id, speaker, epoch, said)
+            return message_streams.write(tx, self.run_id, self.id, writer, epoch, text)
 
-    def take_back(self, number: int) -> None:
+    def truncate(self, number: int) -> None:
         self._run(message_streams.TRUNCATE, number=number)
 
     def close(self, number: int) -> None:
@@ -110,7 +110,7 @@ class OneTurn:
         with self._database.transaction() as tx:
             return message_streams.list_opened(tx, self.run_id)[0]
 
-    def keep(self, length: int) -> None:
+    def set_retained_length(self, length: int) -> None:
         with self._database.transaction() as tx:
             tx.execute(update(rows).where(rows.c.id == self.id).values(keep=length))
 

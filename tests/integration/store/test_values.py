@@ -1,4 +1,4 @@
-"""What a node may read: earlier waves, its own region and those around it, and always the same on every attempt."""
+"""What a node reads: earlier levels, its own region and the enclosing ones, and the same on every attempt."""
 
 import random
 from collections.abc import Mapping
@@ -14,64 +14,64 @@ from store.monitoring import sweep_queries
 from store.runs import values
 from store.runs.values import ReadView
 from tests.builders import reads
-from tests.integration.engine import Bench, Run, Work, values_of
+from tests.integration.engine import Bench, NodeFunction, Run, values_of
 
 COUNTS = {"count": 0}
-NOTES = {"script": "{env.count}"}  # params that refer to the variable, so that it is at hand
+READS_COUNT = {"script": "{env.count}"}  # params that refer to the variable, so that it is loaded
 
 
 @pytest.fixture
-def noted() -> dict[str, list[Any]]:
-    """What nodes have read, by node."""
+def recorded() -> dict[str, list[Any]]:
+    """The values that nodes have read, by node."""
     return {}
 
 
-def test_node_reads_outputs_of_earlier_nodes(bench: Bench, noted: dict[str, list[Any]]):
-    bench.does(one=leaves(result=["a", {"b": 1}]), two=notes(noted, "one@result.1.b"))
+def test_node_reads_outputs_of_earlier_nodes(bench: Bench, recorded: dict[str, list[Any]]):
+    bench.does(one=returns(result=["a", {"b": 1}]), two=records(recorded, "one@result.1.b"))
 
     bench.start("begin -> one -> two", two={"script": "{one@result.1.b}"})
     bench.play()
 
-    assert noted == {"two": [1]}
+    assert recorded == {"two": [1]}
 
 
-def test_node_reads_no_outputs_of_its_own_level(bench: Bench, noted: dict[str, list[Any]]):
-    bench.does(one=assigns(1), two=notes(noted, "env.count"), three=notes(noted, "env.count"))
+def test_node_reads_no_outputs_of_its_own_level(bench: Bench, recorded: dict[str, list[Any]]):
+    bench.does(one=assigns(1), two=records(recorded, "env.count"), three=records(recorded, "env.count"))
 
-    bench.start("begin -> one, two -> three", variables=COUNTS, two=NOTES, three=NOTES)
+    bench.start("begin -> one, two -> three", variables=COUNTS, two=READS_COUNT, three=READS_COUNT)
     bench.play()
 
-    assert noted == {"two": [0], "three": [1]}
+    assert recorded == {"two": [0], "three": [1]}
 
 
-def test_node_reads_no_outputs_of_later_levels_of_another_branch(bench: Bench, noted: dict[str, list[Any]]):
-    bench.does(far=assigns(1), late=notes(noted, "env.count"))
-    run = bench.start("begin -> slow, quick; slow -> late; quick -> next -> far", variables=COUNTS, late=NOTES)
+def test_node_reads_no_outputs_of_later_levels_of_another_branch(bench: Bench, recorded: dict[str, list[Any]]):
+    bench.does(far=assigns(1), late=records(recorded, "env.count"))
+    run = bench.start("begin -> slow, quick; slow -> late; quick -> next -> far", variables=COUNTS, late=READS_COUNT)
 
-    last_of_all(bench, run, "slow")
+    delay_node(bench, run, "slow")
     bench.play()
 
     assert run.status == "succeeded"
-    assert noted == {"late": [0]}
+    assert recorded == {"late": [0]}
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_of_several_writers_the_last_in_canonical_order_counts(bench: Bench, noted: dict[str, list[Any]], seed: int):
-    bench.does(one=assigns(1), two=assigns(2), three=assigns(3), after=notes(noted, "env.count"))
-    run = bench.start("begin -> one, two, three -> after", variables=COUNTS, after=NOTES)
+def test_value_of_the_last_writer_in_canonical_order_is_read(bench: Bench, recorded: dict[str, list[Any]], seed: int):
+    bench.does(one=assigns(1), two=assigns(2), three=assigns(3), after=records(recorded, "env.count"))
+    run = bench.start("begin -> one, two, three -> after", variables=COUNTS, after=READS_COUNT)
 
-    played_in_any_order(bench, seed)
+    play_in_random_order(bench, seed)
 
     assert run.status == "succeeded"
-    assert noted == {"after": [3]}
+    assert recorded == {"after": [3]}
 
 
-def test_a_retry_reads_what_the_first_attempt_read(bench: Bench, noted: dict[str, list[Any]]):
-    bench.does(quick=assigns(1), slow=notes(noted, "env.count"))
-    run = bench.start("begin -> before -> slow; begin -> quick -> next", variables=COUNTS, slow=NOTES)
+def test_a_retry_reads_what_the_first_attempt_read(bench: Bench, recorded: dict[str, list[Any]]):
+    bench.does(quick=assigns(1), slow=records(recorded, "env.count"))
+    run = bench.start("begin -> before -> slow; begin -> quick -> next", variables=COUNTS, slow=READS_COUNT)
     bench.play(until=lambda: "slow" in run.statuses)
     claimed = bench.claim(run, "slow", lease=timedelta(0))
-    first = seen(bench, claimed.run_id, ReadView(run.id, claimed.order_key, claimed.limits))
+    first = read_values(bench, claimed.run_id, ReadView(run.id, claimed.order_key, claimed.limits))
     bench.play()
     with bench.database.transaction() as tx:
         sweep_queries.expire_leases(tx)
@@ -81,42 +81,42 @@ def test_a_retry_reads_what_the_first_attempt_read(bench: Bench, noted: dict[str
 
     assert again.attempt == 2
     assert again.limits == claimed.limits
-    assert seen(bench, run.id, ReadView(run.id, again.order_key, again.limits)) == first
+    assert read_values(bench, run.id, ReadView(run.id, again.order_key, again.limits)) == first
 
 
-def test_outputs_that_no_advance_has_applied_are_not_read(bench: Bench, noted: dict[str, list[Any]]):
-    run = bench.start("begin -> one, two -> three", variables=COUNTS, three=NOTES)
+def test_outputs_that_no_advance_has_applied_are_not_read(bench: Bench, recorded: dict[str, list[Any]]):
+    run = bench.start("begin -> one, two -> three", variables=COUNTS, three=READS_COUNT)
     bench.play(until=lambda: "one" in run.statuses)
     one = bench.claim(run, "one")
     everything = ReadView(run.id, one.order_key.child(0).child(0), [(b"", 10**6)])
 
     bench.report(one, values=[values_of(one, {"result": 1})])
-    before = values_seen(bench, everything)
+    before = read_outputs(bench, everything)
     bench.coordinator.advance_run(run.id)
 
     assert before == {}
-    assert values_seen(bench, everything) == {"one": {"result": 1}}
+    assert read_outputs(bench, everything) == {"one": {"result": 1}}
 
 
-def test_each_iteration_of_a_loop_reads_the_outputs_of_the_one_before(bench: Bench, noted: dict[str, list[Any]]):
-    bench.does(add=adds(1), after=notes(noted, "env.count"))
+def test_each_iteration_of_a_loop_reads_the_outputs_of_the_one_before(bench: Bench, recorded: dict[str, list[Any]]):
+    bench.does(add=adds(1), after=records(recorded, "env.count"))
 
     bench.start(
         "begin -> loop -> after",
         "loop: visit -> add",
         variables=COUNTS,
         loop={"maximum_loop_count": 3, "logical_operator": "or"},
-        add=NOTES,
-        after=NOTES,
+        add=READS_COUNT,
+        after=READS_COUNT,
     )
     bench.play()
 
-    assert noted == {"after": [3]}
+    assert recorded == {"after": [3]}
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_items_side_by_side_have_their_own_values_and_results_stay_in_order(bench: Bench, seed: int):
-    bench.does(list=leaves(result=[10, 20, 30, 40, 50]), add=adds_item)
+def test_concurrent_items_have_their_own_values_and_results_in_item_order(bench: Bench, seed: int):
+    bench.does(list=returns(result=[10, 20, 30, 40, 50]), add=adds_item)
     run = bench.start(
         "begin -> list -> each -> after",
         "each: item -> add -> double",
@@ -131,7 +131,7 @@ def test_items_side_by_side_have_their_own_values_and_results_stay_in_order(benc
     )
     bench.does(double=lambda ctx: Finished(outputs={"result": [ctx.lookup("add@result"), ctx.lookup("env.count")]}))
 
-    played_in_any_order(bench, seed)
+    play_in_random_order(bench, seed)
 
     assert run.status == "succeeded"
     assert run.outputs("each")["sums"] == [10, 20, 30, 40, 50]
@@ -140,8 +140,8 @@ def test_items_side_by_side_have_their_own_values_and_results_stay_in_order(benc
         assert "env.count" not in values.load_final(tx, run.id).variables
 
 
-def test_only_so_many_items_run_side_by_side(bench: Bench):
-    bench.does(list=leaves(result=list(range(9))))
+def test_no_more_than_max_concurrency_items_run_at_once(bench: Bench):
+    bench.does(list=returns(result=list(range(9))))
     run = bench.start(
         "begin -> list -> each -> after",
         "each: item -> add",
@@ -158,9 +158,9 @@ def test_only_so_many_items_run_side_by_side(bench: Bench):
     assert run.outputs("each")["all"] == ["add"] * 9
 
 
-def test_an_iteration_without_concurrency_collects_in_item_order_too(bench: Bench):
+def test_iteration_without_concurrency_collects_results_in_item_order(bench: Bench):
     bench.does(
-        list=leaves(result=["a", "b", "c"]), work=lambda ctx: Finished(outputs={"result": ctx.lookup("item@item") * 2})
+        list=returns(result=["a", "b", "c"]), work=lambda ctx: Finished(outputs={"result": ctx.lookup("item@item") * 2})
     )
     run = bench.start(
         "begin -> list -> each -> after",
@@ -174,26 +174,26 @@ def test_an_iteration_without_concurrency_collects_in_item_order_too(bench: Benc
     assert run.outputs("each")["all"] == ["aa", "bb", "cc"]
 
 
-def test_values_of_every_size_are_read_as_written(bench: Bench, noted: dict[str, list[Any]]):
+def test_values_of_every_size_are_read_as_written(bench: Bench, recorded: dict[str, list[Any]]):
     value = {"text": "ü" * 200_000, "big": 10**40, "deep": [[[[{"a": None}]]]], "float": 0.1, "empty": [{}, [], ""]}
-    bench.does(one=leaves(result=value), two=notes(noted, "one@result"))
+    bench.does(one=returns(result=value), two=records(recorded, "one@result"))
 
     bench.start("begin -> one -> two", two=reads("one"))
     bench.play()
 
-    assert noted["two"] == [value]
+    assert recorded["two"] == [value]
 
 
-# -- in other words --------------------------------------------------------------------------------------------------
-def leaves(**outputs: Any) -> Work:
+# -- helpers ---------------------------------------------------------------------------------------------------------
+def returns(**outputs: Any) -> NodeFunction:
     return lambda ctx: Finished(outputs=outputs)
 
 
-def assigns(count: int) -> Work:
+def assigns(count: int) -> NodeFunction:
     return lambda ctx: Finished(assign={"env.count": count})
 
 
-def adds(more: int) -> Work:
+def adds(more: int) -> NodeFunction:
     return lambda ctx: Finished(assign={"env.count": ctx.lookup("env.count") + more})
 
 
@@ -202,44 +202,44 @@ def adds_item(ctx: NodeContext) -> Finished:
     return Finished(outputs={"result": total}, assign={"env.count": total})
 
 
-def notes(noted: dict[str, list[Any]], expression: str) -> Work:
-    def note(ctx: NodeContext) -> Finished:
-        noted.setdefault(ctx.node_id, []).append(ctx.lookup(expression))
+def records(recorded: dict[str, list[Any]], expression: str) -> NodeFunction:
+    def record(ctx: NodeContext) -> Finished:
+        recorded.setdefault(ctx.node_id, []).append(ctx.lookup(expression))
         return Finished()
 
-    return note
+    return record
 
 
-def played_in_any_order(bench: Bench, seed: int) -> None:
-    """Carry out messages in an order of chance."""
+def play_in_random_order(bench: Bench, seed: int) -> None:
+    """Carry out messages in a random order."""
     rng = random.Random(seed)
     while bench.outbox.sent:
         rng.shuffle(bench.outbox.sent)
         bench.play(until=count_down(1))
 
 
-def last_of_all(bench: Bench, run: Run, node: str) -> None:
-    """Carry out everything but one node, which comes after."""
+def delay_node(bench: Bench, run: Run, node: str) -> None:
+    """Carry out all messages but that of one node, and put it back as the last."""
     bench.play(until=lambda: node in run.statuses)
-    (kept,) = [m for m in bench.outbox.sent if m.task == EXECUTE and m.args[1] == str(run.activation(node).id)]
-    bench.outbox.sent.remove(kept)
+    (delayed,) = [m for m in bench.outbox.sent if m.task == EXECUTE and m.args[1] == str(run.activation(node).id)]
+    bench.outbox.sent.remove(delayed)
     bench.play()
-    bench.outbox.sent.append(kept)
+    bench.outbox.sent.append(delayed)
 
 
 def count_down(steps: int) -> Any:
-    """False so often, then true."""
+    """Return a function that is false `steps` times and then true."""
     left = iter([False] * steps)
     return lambda: next(left, True)
 
 
-def seen(bench: Bench, run_id: Any, view: ReadView) -> Any:
+def read_values(bench: Bench, run_id: Any, view: ReadView) -> Any:
     with bench.database.transaction() as tx:
         outputs = values.query_outputs(tx, view, ["begin", "before", "quick"])
         variables = values.query_variables(tx, view, ["env.count"])
         return outputs(), variables()
 
 
-def values_seen(bench: Bench, view: ReadView) -> Mapping[str, Any]:
+def read_outputs(bench: Bench, view: ReadView) -> Mapping[str, Any]:
     with bench.database.transaction() as tx:
         return {node: found.value for node, found in values.query_outputs(tx, view, ["one"])().items()}

@@ -1,4 +1,4 @@
-"""Nodes that work until a test lets them go."""
+"""Nodes that run until a test releases them."""
 
 import asyncio
 import threading
@@ -14,22 +14,22 @@ from tests.integration.engine import Bench, Run, until
 
 
 @dataclass
-class Patient:
-    """Nodes `work...` that wait until they are let go, or stopped."""
+class PausedNodes:
+    """Nodes `work` and `work2` that wait until they are released or stopped."""
 
     bench: Bench
-    begun: set[str] = field(default_factory=set)
+    started: set[str] = field(default_factory=set)
     stopped: list[str] = field(default_factory=list)
-    _free: threading.Event = field(default_factory=threading.Event)
+    _may_end: threading.Event = field(default_factory=threading.Event)
 
     def start(self, *parts: str, **options: Any) -> Run:
         self.bench.does(work=self._work, work2=self._work)
         return self.bench.start(*parts, **options)
 
     async def _work(self, ctx: NodeContext) -> Finished:
-        self.begun.add(ctx.node_id)
+        self.started.add(ctx.node_id)
         try:
-            while not self._free.is_set():
+            while not self._may_end.is_set():
                 await asyncio.sleep(0.005)
         except asyncio.CancelledError:
             self.stopped.append(ctx.node_id)
@@ -37,14 +37,14 @@ class Patient:
         return Finished(outputs={"result": "done"})
 
     def wait_for(self, *nodes: str) -> None:
-        until(lambda: self.begun >= set(nodes))
+        until(lambda: self.started >= set(nodes))
 
-    def let_go(self) -> None:
-        self._free.set()
+    def release(self) -> None:
+        self._may_end.set()
 
 
 @pytest.fixture
-def patient(bench: Bench) -> Iterator[Patient]:
-    patient = Patient(bench)
-    yield patient
-    patient.let_go()
+def paused_nodes(bench: Bench) -> Iterator[PausedNodes]:
+    paused_nodes = PausedNodes(bench)
+    yield paused_nodes
+    paused_nodes.release()

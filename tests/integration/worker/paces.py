@@ -1,4 +1,4 @@
-"""Paces of vendors and accounts, for tests that do not wait until their minutes are over."""
+"""Rate limits of vendors and accounts, for tests that do not wait a real minute."""
 
 from datetime import UTC, datetime
 
@@ -8,8 +8,8 @@ from store.tables.runs import activations
 from tests.integration.engine import Bench, Run
 
 
-def nothing_has_left_of_late(bench: Bench, run: Run) -> None:
-    """A minute passes: for a run that waits for its turn, and for whoever keeps the pace."""
+def expire_rate_limit_waits(bench: Bench, run: Run) -> None:
+    """Reset the state of all rate limiters, and make the activations of a run that wait for one due."""
     with redis.Redis.from_url(bench.redis_url) as client:
         for key in client.scan_iter("easel:pace:*"):
             client.delete(key)

@@ -1,4 +1,4 @@
-"""A model server that answers at once, tells usage, and counts what it was asked."""
+"""A model server that answers at once, reports usage and records its requests."""
 
 import json
 import threading
@@ -14,20 +14,20 @@ from providers.models.vendors.accounts import AccountModel, VendorAccount
 FACTORY = "OpenAI-API-Compatible"
 MODEL = f"m@{FACTORY}"
 USAGE = {"prompt_tokens": 50, "completion_tokens": 100, "total_tokens": 150}
-PRICES = {"m": {"input": 1, "output": 10}}  # USD for a million: a call of that usage costs 0.00105
+PRICES = {"m": {"input": 1, "output": 10}}  # USD per million tokens: a call with that usage costs 0.00105
 
 
 @dataclass
-class Till:
-    """The server, and all requests in the order in which they came."""
+class PricedModel:
+    """The server and its requests, in the order of their arrival."""
 
     port: int
     answer: Callable[[Mapping[str, Any]], Mapping[str, Any]]
-    takes: float = 0.0  # seconds
+    delay: float = 0.0  # seconds
     requests: list[Mapping[str, Any]] = field(default_factory=list[Mapping[str, Any]])
 
     def account(self, prices: Mapping[str, Any] | None = None) -> VendorAccount:
-        """An account with this server, whose model costs that."""
+        """Return an account with this server and these prices."""
         return VendorAccount(
             FACTORY,
             base_url=f"http://127.0.0.1:{self.port}/v1",
@@ -37,28 +37,28 @@ class Till:
         )
 
     @property
-    def asked(self) -> list[str]:
+    def questions(self) -> list[str]:
         """The last message of every request."""
         return [str(request["messages"][-1]["content"]) for request in self.requests]
 
 
-def words(request: Mapping[str, Any]) -> Mapping[str, Any]:
-    """An answer that names the question."""
+def repeat_question(request: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return an answer that repeats the question."""
     return {"role": "assistant", "content": f"re: {request['messages'][-1]['content']}"}
 
 
 @contextmanager
-def till(answer: Callable[[Mapping[str, Any]], Mapping[str, Any]] = words) -> Generator[Till]:
-    """The server for as long as the block takes."""
+def priced_model(answer: Callable[[Mapping[str, Any]], Mapping[str, Any]] = repeat_question) -> Generator[PricedModel]:
+    """Run the server until the block ends."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
             request = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            found.requests.append(request)
-            time.sleep(found.takes)
-            message = dict(found.answer(request))
+            model.requests.append(request)
+            time.sleep(model.delay)
+            message = dict(model.answer(request))
             finish = "tool_calls" if message.get("tool_calls") else "stop"
             if request.get("stream"):
                 parts = [{"choices": [{"index": 0, "delta": message, "finish_reason": finish}]}]
@@ -75,14 +75,14 @@ def till(answer: Callable[[Mapping[str, Any]], Mapping[str, Any]] = words) -> Ge
             self.wfile.write(body.encode())
 
         def log_message(self, *_: Any) -> None:
-            """Silent."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
-    found = Till(server.server_port, answer)
+    model = PricedModel(server.server_port, answer)
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     try:
-        yield found
+        yield model
     finally:
         server.shutdown()
         server.server_close()

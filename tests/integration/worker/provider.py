@@ -1,4 +1,4 @@
-"""A model server that says one word, and then nothing until its client has gone; further requests it answers whole."""
+"""A model server that sends one word of its first answer and then hangs; it answers further requests in full."""
 
 import json
 import threading
@@ -12,16 +12,16 @@ from providers.models.vendors.accounts import AccountModel, VendorAccount
 
 MODEL = "m@OpenAI-API-Compatible"
 FIRST_WORD = "Once"
-WHOLE = "Once upon a time."
+FULL_TEXT = "Once upon a time."
 
 
 @dataclass
 class Provider:
-    """The server, and what happened to its first request."""
+    """The server: `is_hanging` is set when its first answer hangs, `client_has_closed` when that client has closed."""
 
     port: int
-    asked: threading.Event = field(default_factory=threading.Event)
-    left: threading.Event = field(default_factory=threading.Event)
+    is_hanging: threading.Event = field(default_factory=threading.Event)
+    client_has_closed: threading.Event = field(default_factory=threading.Event)
     requests: int = 0
 
     @property
@@ -32,7 +32,7 @@ class Provider:
 
 @contextmanager
 def hanging_model() -> Generator[Provider]:
-    """A provider for as long as the block takes."""
+    """Run the provider until the block ends."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -42,22 +42,22 @@ def hanging_model() -> Generator[Provider]:
             self.send_response(200)
             self.send_header("content-type", "text/event-stream")
             self.end_headers()
-            self._say(FIRST_WORD if is_first else WHOLE)
+            self._send_delta(FIRST_WORD if is_first else FULL_TEXT)
             if is_first:
-                provider.asked.set()
-                if self.rfile.read(1) == b"":  # nothing more comes from a client that still waits: it has gone
-                    provider.left.set()
+                provider.is_hanging.set()
+                if self.rfile.read(1) == b"":  # the client has closed the connection
+                    provider.client_has_closed.set()
             else:
                 self.wfile.write(b"data: [DONE]\n\n")
             self.close_connection = True
 
-        def _say(self, text: str) -> None:
+        def _send_delta(self, text: str) -> None:
             delta = {"choices": [{"index": 0, "delta": {"role": "assistant", "content": text}}]}
             self.wfile.write(f"data: {json.dumps(delta)}\n\n".encode())
             self.wfile.flush()
 
         def log_message(self, *_: Any) -> None:
-            """Silent."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True

@@ -1,11 +1,10 @@
-"""Starts a program of ours in which something stands still as soon as a file is there.
+"""Start an Easel process of which a part hangs as soon as a file exists.
 
 python -m tests.integration.worker.standing_still FILE worker|scheduler|sweeper [arguments of celery]
 
-`worker` and `scheduler` then receive nothing any more, as with a broken connection that nobody notices; a `sweeper`
-waits in the middle of a tick for an answer that does not come. Nodes of a worker do what their ids begin with:
-`wait_N` waits N seconds, `block` holds up the event loop, `compute` a thread, `compute_c` all threads, and all others
-end at once.
+`worker` and `scheduler` then receive no more messages, as with a broken connection that is not detected; a `sweeper`
+waits in the middle of a tick for the database. Nodes of a worker behave as their ids begin: `wait_N` waits N seconds,
+`block` blocks the event loop, `compute` a thread, `compute_c` all threads, and all others end at once.
 """
 
 import asyncio
@@ -28,7 +27,7 @@ LONG = 60.0  # seconds
 
 
 async def act(params: Params, ctx: NodeContext) -> Outcome:
-    """What a node on the event loop does."""
+    """Run a node on the event loop."""
     if ctx.node_id.startswith("wait_"):
         await asyncio.sleep(float(ctx.node_id.split("_")[1]))
     if ctx.node_id.startswith("block"):
@@ -37,43 +36,43 @@ async def act(params: Params, ctx: NodeContext) -> Outcome:
 
 
 def compute(params: Params, ctx: NodeContext) -> Outcome:
-    """What a node on a thread does."""
+    """Run a node on a thread."""
     if ctx.node_id.startswith("compute_c"):
-        re.match(r"(a+)+$", "a" * 64 + "b")  # one call in C that keeps the interpreter's lock for years
+        re.match(r"(a+)+$", "a" * 64 + "b")  # one call in C that holds the interpreter lock for years
     time.sleep(LONG)
     return Finished()
 
 
-def deaf_from(file: Path) -> None:
-    """Ask the broker for nothing as soon as the file is there."""
-    ask = MultiChannelPoller.on_poll_start
+def stop_receiving_from(file: Path) -> None:
+    """Stop receiving messages from the broker as soon as the file exists."""
+    poll = MultiChannelPoller.on_poll_start
 
-    def asked(self: MultiChannelPoller) -> None:
+    def poll_unless_hanging(self: MultiChannelPoller) -> None:
         if not file.exists():
-            ask(self)
+            poll(self)
 
-    MultiChannelPoller.on_poll_start = asked
+    MultiChannelPoller.on_poll_start = poll_unless_hanging
 
 
-def stuck_from(file: Path) -> None:
-    """Wait for the database in the middle of a tick as soon as the file is there."""
+def hang_in_tick_from(file: Path) -> None:
+    """Wait for the database in the middle of a tick as soon as the file exists."""
     find = sweep_queries.runs_with_unapplied_reports
 
-    def found(*given: object) -> set[object]:
+    def find_slowly(*args: object) -> set[object]:
         if file.exists():
             time.sleep(LONG)
-        return find(*given)  # pyright: ignore[reportArgumentType, reportReturnType]
+        return find(*args)  # pyright: ignore[reportArgumentType, reportReturnType]
 
-    sweep_queries.runs_with_unapplied_reports = found  # pyright: ignore[reportAttributeAccessIssue]
+    sweep_queries.runs_with_unapplied_reports = find_slowly  # pyright: ignore[reportAttributeAccessIssue]
 
 
 if __name__ == "__main__":
-    still, program, *arguments = sys.argv[1:]
+    hang_file, program, *arguments = sys.argv[1:]
     if program == "sweeper":
-        stuck_from(Path(still))
+        hang_in_tick_from(Path(hang_file))
         sweeper.main()
     else:
-        deaf_from(Path(still))
+        stop_receiving_from(Path(hang_file))
         kinds = {"act": Component("Act", Params, act), "compute": Component("Compute", Params, compute)}
         registry.COMPONENTS = {**registry.COMPONENTS, **kinds}
         queue = {"worker": "nodes", "scheduler": "runs"}[program]

@@ -1,4 +1,4 @@
-"""Answer on real rows: a conversation in a circle, one run for all of its turns (components 3.19)."""
+"""The Answer node on real rows: a conversation in a cycle, with one run for all its turns (components 3.19)."""
 
 from typing import Any
 
@@ -15,22 +15,22 @@ TALK = {"component": "Answer"}
 
 
 @pytest.fixture(autouse=True)
-def _answer_is_there(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def _register_answer(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "COMPONENTS", {**registry.COMPONENTS, "answer": answer})
 
 
-def next_turn(run: Run, query: Any = "", **given: Any) -> Started:
-    started = run.bench.lifecycle.resume_run(run.bench.tenant_id, run.id, RunRequest(query=query, **given))
+def send_query(run: Run, query: Any = "", **more: Any) -> Started:
+    started = run.bench.lifecycle.resume_run(run.bench.tenant_id, run.id, RunRequest(query=query, **more))
     run.bench.play()
     return started
 
 
-def heard(run: Run) -> list[str]:
-    return [turn.text for turn in run.turns]
+def stream_texts(run: Run) -> list[str]:
+    return [stream.text for stream in run.streams]
 
 
-def replying(bench: Bench, *nodes: str) -> list[str]:
-    """Nodes that reply to the query; the queries they were given."""
+def set_replies(bench: Bench, *nodes: str) -> list[str]:
+    """Let these nodes reply to the query; return the list of their queries."""
     queries: list[str] = []
 
     def reply(ctx: Any) -> Finished:
@@ -44,38 +44,38 @@ def replying(bench: Bench, *nodes: str) -> list[str]:
 QUERY = {"script": "{sys.query}"}
 
 
-def test_an_answer_behind_begin_waits_for_the_next_query(bench: Bench):
-    queries = replying(bench, "reply")
+def test_answer_node_after_begin_waits_for_the_next_query(bench: Bench):
+    queries = set_replies(bench, "reply")
     run = bench.start("begin -> talk -> reply", talk=TALK, reply=QUERY, query="first")
     bench.play()
     assert run.status == "waiting"
-    assert heard(run) == []
+    assert stream_texts(run) == []
     assert run.events[-1].body == {"inputs": {}, "tips": "", "forms": {"talk": {"inputs": {}, "tips": ""}}}
 
-    next_turn(run, "Hello")
+    send_query(run, "Hello")
 
     assert run.status == "succeeded"
     assert queries == ["Hello"]
     assert run.outputs("talk") == {"answer": "Hello", "content": "Hello"}
 
 
-def test_each_text_of_a_circle_is_said_once_and_stays_in_the_transcript(bench: Bench):
-    replying(bench, "reply")
+def test_answer_node_in_a_cycle_streams_each_reply_once_and_keeps_it_in_the_transcript(bench: Bench):
+    set_replies(bench, "reply")
     run = bench.start("begin -> talk -> reply -> talk", talk=TALK, reply=QUERY)
     bench.play()
 
     for query in ("one", "two", "two"):
-        next_turn(run, query)
+        send_query(run, query)
         assert run.status == "waiting"
 
-    assert heard(run) == ["reply: one", "reply: two", "reply: two"]
+    assert stream_texts(run) == ["reply: one", "reply: two", "reply: two"]
     assert [row.ordinal for row in run.activations if row.node_id == "talk"] == [0, 1, 2, 3]
-    assert run.told.count("user_inputs") == 4
+    assert run.event_names.count("user_inputs") == 4
     assert len({event.activation for event in run.events if event.name == "message_end"}) == 3
 
 
-def test_only_the_branch_that_was_taken_has_something_new_to_say(bench: Bench):
-    replying(bench, "left", "right")
+def test_answer_node_streams_only_the_reply_of_the_chosen_branch(bench: Bench):
+    set_replies(bench, "left", "right")
     run = bench.start(
         "begin -> talk -> pick -> left, right; left, right -> talk",
         talk=TALK, left=QUERY, right=QUERY,
@@ -87,34 +87,34 @@ def test_only_the_branch_that_was_taken_has_something_new_to_say(bench: Bench):
     bench.play()
 
     for query in ("l", "r", "l"):
-        next_turn(run, query)
+        send_query(run, query)
 
-    assert heard(run) == ["left: l", "right: r", "left: l"]
+    assert stream_texts(run) == ["left: l", "right: r", "left: l"]
 
 
-def test_a_turn_without_a_query_is_asked_again(bench: Bench):
+def test_answer_node_asks_again_after_a_turn_without_a_query(bench: Bench):
     run = bench.start("begin -> talk -> end", talk=TALK)
     bench.play()
 
-    next_turn(run)
-    assert run.told.count("user_inputs") == 2
-    next_turn(run, inputs={"somebody": "else"})
+    send_query(run)
+    assert run.event_names.count("user_inputs") == 2
+    send_query(run, inputs={"somebody": "else"})
 
     assert run.status == "waiting"
-    assert run.told.count("node_started") == 2
-    next_turn(run, "Hello")
+    assert run.event_names.count("node_started") == 2
+    send_query(run, "Hello")
     assert run.status == "succeeded"
 
 
-def test_an_answer_beside_a_form_takes_the_query_and_leaves_the_form_open(bench: Bench):
+def test_answer_node_beside_a_form_consumes_the_query_and_leaves_the_form_open(bench: Bench):
     fields = {"a": {"type": "line"}, "b": {"type": "line"}}
     run = bench.start("begin -> talk, form; talk -> end", talk=TALK, form={"inputs": fields})
     bench.play()
 
-    next_turn(run, "Hello")
+    send_query(run, "Hello")
     assert run.status == "waiting"
     assert run.statuses["end"] == "done"
-    next_turn(run, inputs={"a": "1", "b": "2"})
+    send_query(run, inputs={"a": "1", "b": "2"})
 
     assert run.status == "succeeded"
     assert run.outputs("talk")["answer"] == "Hello"

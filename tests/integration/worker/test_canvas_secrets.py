@@ -1,4 +1,4 @@
-"""Secrets of canvases: workers open what a node needs, and nothing that a run leaves behind holds them."""
+"""Secrets of canvases: workers decrypt those that a node needs, and no row of a run contains them."""
 
 import json
 from base64 import b64encode
@@ -10,7 +10,7 @@ from pytest_httpserver import HTTPServer
 from sqlalchemy import text
 
 from components import registry
-from providers.http.address_policy import Guard
+from providers.address_policy import Guard
 from store.agents import canvases, versions
 from store.agents.canvas_secrets import CanvasSecrets
 from store.primitives.encryption import EncryptionKey
@@ -21,7 +21,7 @@ from worker.services.factory import ServiceConfig
 KEY = EncryptionKey.from_secret("a secret that is long")
 SECRET = "of-invoke-1234567890"
 PASSWORD = "of-the-proxy-1234567890"
-HELD = text("""
+ALL_ROWS = text("""
     select string_agg(whole, ' ') from (
         select runs::text as whole from runs union all select activations::text from activations
         union all select scopes::text from scopes union all select run_events::text from run_events
@@ -33,15 +33,15 @@ HELD = text("""
 
 
 @pytest.fixture
-def asked(httpserver: HTTPServer) -> HTTPServer:
-    httpserver.expect_request("/asked").respond_with_data("done", content_type="text/plain")
+def endpoint(httpserver: HTTPServer) -> HTTPServer:
+    httpserver.expect_request("/endpoint").respond_with_data("done", content_type="text/plain")
     return httpserver
 
 
-def drawn(bench: Bench, server: HTTPServer, **further: Any) -> tuple[UUID, UUID]:
-    """A canvas whose Invoke sends a sealed header."""
+def create_canvas(bench: Bench, server: HTTPServer, **further: Any) -> tuple[UUID, UUID]:
+    """Create a canvas whose Invoke node sends a header that is stored encrypted."""
     headers = json.dumps({"Authorization": SECRET, "Accept-Language": "shown"})
-    params = {"url": f"http://127.0.0.1:{server.port}/asked", "method": "get", "headers": headers, **further}
+    params = {"url": f"http://127.0.0.1:{server.port}/endpoint", "method": "get", "headers": headers, **further}
     document: dict[str, Any] = {
         "components": {
             "begin": {"obj": {"component_name": "Begin", "params": {}}, "downstream": ["Invoke:0"]},
@@ -56,44 +56,44 @@ def drawn(bench: Bench, server: HTTPServer, **further: Any) -> tuple[UUID, UUID]
         return canvas_id, versions.lock_draft_version(tx, bench.tenant_id, canvas_id).id
 
 
-def played(bench: Bench, server: HTTPServer, key: EncryptionKey | None, **further: Any) -> Run:
-    run = bench.start(drawn=drawn(bench, server, **further))
+def play_run(bench: Bench, server: HTTPServer, key: EncryptionKey | None, **further: Any) -> Run:
+    run = bench.start(drawn=create_canvas(bench, server, **further))
     bench.play(bench.a_worker(encryption_key=key, services=ServiceConfig(guard=Guard.parse(allowed="127.0.0.1"))))
     return run
 
 
-def test_a_node_sends_the_secret_that_its_canvas_holds_sealed(bench: Bench, asked: HTTPServer):
-    run = played(bench, asked, KEY)
+def test_node_sends_a_secret_that_its_canvas_stores_encrypted(bench: Bench, endpoint: HTTPServer):
+    run = play_run(bench, endpoint, KEY)
 
-    ((request, _),) = asked.log
+    ((request, _),) = endpoint.log
     assert (run.status, request.headers["Authorization"], request.headers["Accept-Language"]) == (
         "succeeded",
         SECRET,
         "shown",
     )
     with bench.database.transaction() as tx:
-        held = tx.scalar(HELD)
-    assert "shown" in held
-    assert SECRET not in held
+        stored = tx.scalar(ALL_ROWS)
+    assert "shown" in stored
+    assert SECRET not in stored
 
 
-def test_a_node_goes_by_the_proxy_whose_password_its_canvas_holds_sealed(bench: Bench, asked: HTTPServer):
-    run = played(bench, asked, KEY, proxy=f"http://ann:{PASSWORD}@127.0.0.1:{asked.port}")
+def test_node_uses_a_proxy_whose_password_its_canvas_stores_encrypted(bench: Bench, endpoint: HTTPServer):
+    run = play_run(bench, endpoint, KEY, proxy=f"http://ann:{PASSWORD}@127.0.0.1:{endpoint.port}")
 
-    ((request, _),) = asked.log
+    ((request, _),) = endpoint.log
     assert run.status == "succeeded"
     assert request.headers["Proxy-Authorization"] == f"Basic {b64encode(f'ann:{PASSWORD}'.encode()).decode()}"
     with bench.database.transaction() as tx:
-        held = tx.scalar(HELD)
-    assert PASSWORD not in held
+        stored = tx.scalar(ALL_ROWS)
+    assert PASSWORD not in stored
 
 
 @pytest.mark.parametrize("key", [EncryptionKey.from_secret("another secret that is long"), None])
-def test_a_node_whose_secret_does_not_open_fails_and_is_named(
-    bench: Bench, asked: HTTPServer, key: EncryptionKey | None
+def test_node_with_a_secret_that_cannot_be_decrypted_fails_and_is_named(
+    bench: Bench, endpoint: HTTPServer, key: EncryptionKey | None
 ):
-    run = played(bench, asked, key)
+    run = play_run(bench, endpoint, key)
 
-    assert (run.status, list(asked.log)) == ("failed", [])
+    assert (run.status, list(endpoint.log)) == ("failed", [])
     assert 'Node "Asks" (Invoke:0), "headers.authorization" of Invoke' in run.row["error"]
     assert "EASEL_SECRET_KEY" in run.row["error"]

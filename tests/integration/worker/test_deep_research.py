@@ -1,4 +1,4 @@
-"""Deep research in a run, on a knowledge base of the tenant's own: heard, cited, and gone on with by another worker."""
+"""Deep research in a run on a knowledge base of the tenant: progress, citations, and a change of worker."""
 
 import json
 from pathlib import Path
@@ -10,9 +10,9 @@ from components.context import THINK_END, THINK_START
 from providers.models.chat.scripted import Script
 from scheduler.lifecycle.lifecycle import Lifecycle
 from store.runs import attempt_records
-from tests.builders import says
+from tests.builders import content
 from tests.integration.engine import Bench, Run, at_work, until
-from tests.integration.knowledge_bases import Shop
+from tests.integration.knowledge_bases import KnowledgeTenant
 from worker.worker import Worker
 
 JUDGES, FOLLOWS, ANSWERS = "You judge whether", "is not enough. Name one to three", "Answer from it"
@@ -26,8 +26,8 @@ ENOUGH = {"system": JUDGES, "reply": '{"is_sufficient": true}'}
 SOURCE = {"component_name": "Retrieval", "name": "Rules", "params": {"dataset_ids": ["Policies"], "top_n": 1}}
 
 
-def stocked(bench: Bench, folder: Path) -> Shop:
-    shop = Shop(bench.database, bench.tenant_id, folder)
+def create_knowledge_base(bench: Bench, folder: Path) -> KnowledgeTenant:
+    shop = KnowledgeTenant(bench.database, bench.tenant_id, folder)
     base = shop.base()
     for name in ("refunds", "holidays", "shoes"):
         shop.add(base, f"{name}.txt", f"What the house says about {name}.")
@@ -35,58 +35,58 @@ def stocked(bench: Bench, folder: Path) -> Shop:
     return shop
 
 
-def started(bench: Bench, **params: Any) -> Run:
+def start_research(bench: Bench, **params: Any) -> Run:
     node = {"component": "DeepResearch", "llm_id": "m", "tools": [SOURCE], **params}
-    return bench.start("begin -> work -> say", query="refunds", work=node, say=says("{work@content}"))
+    return bench.start("begin -> work -> say", query="refunds", work=node, say=content("{work@content}"))
 
 
-def cited(run: Run) -> set[str]:
+def cited_documents(run: Run) -> set[str]:
     (end,) = [event.body for event in run.events if event.name == "message_end"]
     return set(end["reference"]["doc_aggs"])
 
 
 @pytest.mark.parametrize("way", ["node", "agent"])
-def test_a_question_is_researched_aloud_and_its_evidence_is_cited(bench: Bench, tmp_path: Path, way: str):
-    shop = stocked(bench, tmp_path)
+def test_deep_research_streams_its_progress_and_cites_its_evidence(bench: Bench, tmp_path: Path, way: str):
+    shop = create_knowledge_base(bench, tmp_path)
     bench.script = Script([FIRST, NEXT, ENOUGH, {"system": ANSWERS, "reply": "Five days."}])
-    asks = {"component": "Agent", "deep_research": True, "prompts": [{"role": "user", "content": "{sys.query}"}]}
+    agent = {"component": "Agent", "deep_research": True, "prompts": [{"role": "user", "content": "{sys.query}"}]}
 
-    run = started(bench, **(asks if way == "agent" else {}))
+    run = start_research(bench, **(agent if way == "agent" else {}))
     bench.play(bench.a_worker(blobs=shop.blobs))
 
     assert run.status == "succeeded"
-    assert run.said.startswith(f"{THINK_START}<retrieving>Searching by `refunds`...<br/>Retrieval 1 results in ")
-    assert run.said.endswith(f"</retrieving>{THINK_END}Five days.")
-    assert cited(run) == set(DOCUMENTS)
+    assert run.text.startswith(f"{THINK_START}<retrieving>Searching by `refunds`...<br/>Retrieval 1 results in ")
+    assert run.text.endswith(f"</retrieving>{THINK_END}Five days.")
+    assert cited_documents(run) == set(DOCUMENTS)
     with bench.database.transaction() as tx:
-        (told,) = attempt_records.list_tool_calls(tx, run.id, run.row["message_id"])
-    assert len(told["trace"]) == 3
+        (record,) = attempt_records.list_tool_calls(tx, run.id, run.row["message_id"])
+    assert len(record["trace"]) == 3
     evidence = run.outputs("work").get("json") or []
     assert [chunk["document_name"] for chunk in evidence] == ([] if way == "agent" else DOCUMENTS)
 
 
-def test_another_worker_goes_on_where_the_first_one_has_left(bench: Bench, tmp_path: Path):
-    shop = stocked(bench, tmp_path)
+def test_deep_research_continues_on_another_worker_without_repeated_calls(bench: Bench, tmp_path: Path):
+    shop = create_knowledge_base(bench, tmp_path)
     slow = {"system": ANSWERS, "reply": "Never heard.", "delay_ms": 60_000, "times": 1}
     script = bench.script = Script([FIRST, NEXT, ENOUGH, slow, {"system": ANSWERS, "reply": "Five days."}])
-    run = started(bench)
+    run = start_research(bench)
     leaving, other = (bench.a_worker(blobs=shop.blobs) for _ in range(2))
 
     with at_work(bench, leaving):
-        until(lambda: len(script.requests) == 5)  # judged, gone on, judged twice, and to be answered
+        until(lambda: len(script.requests) == 5)  # one judgement, the further questions, two judgements, and the answer
         leaving.close()
     bench.play(other)
 
     assert (run.status, run.activation("work").attempt) == ("succeeded", 2)
     assert len(script.requests) == 6
-    assert run.said.endswith("Five days.")
-    assert cited(run) == set(DOCUMENTS)
+    assert run.text.endswith("Five days.")
+    assert cited_documents(run) == set(DOCUMENTS)
 
 
-def test_a_cancelled_research_ends_at_once(bench: Bench, tmp_path: Path):
-    shop = stocked(bench, tmp_path)
+def test_cancelled_deep_research_ends_at_once(bench: Bench, tmp_path: Path):
+    shop = create_knowledge_base(bench, tmp_path)
     script = bench.script = Script([{"system": JUDGES, "reply": "{}", "delay_ms": 60_000}])
-    run = started(bench)
+    run = start_research(bench)
     worker: Worker = bench.a_worker(blobs=shop.blobs)
 
     with at_work(bench, worker):

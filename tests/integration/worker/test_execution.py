@@ -1,4 +1,4 @@
-"""From claim to report: whatever a component does, only its own node bears it."""
+"""From claim to report: an error of a component affects only its own node."""
 
 import asyncio
 import threading
@@ -22,20 +22,20 @@ from scheduler.coordinator.coordinator import Coordinator
 from scheduler.metrics import Metrics
 from store.runs.reports import ReportPayload
 from store.tables.runs import activations as rows
-from tests.builders import default, goto, says
-from tests.integration.engine import Bench, Run, reporting, until
+from tests.builders import content, default, goto
+from tests.integration.engine import Bench, Run, new_reporter, until
 from worker import attempt
 from worker.reporter import Reporter
 
 FORKED = "begin -> work -> after; begin -> other"
 
 
-# -- what a component may do -----------------------------------------------------------------------------------------
-def test_what_a_component_raises_is_the_failure_of_its_node(bench: Bench):
+# -- errors and outcomes of components -------------------------------------------------------------------------------
+def test_exception_of_a_component_fails_only_its_node(bench: Bench):
     def broken(ctx: NodeContext) -> NoReturn:
         raise ZeroDivisionError("division by zero")
 
-    run = played(bench, work=broken)
+    run = play_run(bench, work=broken)
 
     assert (run.status, run.row["error"]) == ("failed", "Node work (Act): division by zero")
     assert run.statuses == {"begin": "done", "work": "done", "other": "done"}
@@ -43,32 +43,32 @@ def test_what_a_component_raises_is_the_failure_of_its_node(bench: Bench):
     assert is_alive(bench)
 
 
-def test_what_a_computing_component_raises_is_the_failure_of_its_node(bench: Bench):
+def test_exception_of_a_component_on_a_thread_fails_its_node(bench: Bench):
     def broken(ctx: NodeContext) -> NoReturn:
         raise NodeFailure("The list is empty.")
 
-    run = played(bench, "begin -> compute", compute=broken)
+    run = play_run(bench, "begin -> compute", compute=broken)
 
     assert (run.status, run.row["error"]) == ("failed", "Node compute: The list is empty.")
 
 
 @pytest.mark.parametrize("error", [SystemExit(1), KeyboardInterrupt(), asyncio.CancelledError(), RecursionError()])
 @pytest.mark.parametrize("node", ["work", "compute"])
-def test_what_would_end_a_process_ends_a_node(bench: Bench, error: BaseException, node: str):
+def test_process_exit_exception_of_a_component_fails_only_its_node(bench: Bench, error: BaseException, node: str):
     def end(ctx: NodeContext) -> NoReturn:
         raise error
 
-    run = played(bench, f"begin -> {node}", **{node: end})
+    run = play_run(bench, f"begin -> {node}", **{node: end})
 
     assert run.status == "failed"
     assert run.activation(node).attempt == 1
     assert is_alive(bench)
 
 
-def test_numbers_that_are_none_and_texts_that_are_broken_are_stored_as_what_they_can_be(bench: Bench):
+def test_non_finite_numbers_and_invalid_texts_are_stored_with_replacements(bench: Bench):
     outputs = {"nan": float("nan"), "inf": [float("inf")], "half": "a\ud800b", "nul": "a\x00b", "set": {2, 1}}
 
-    run = played(bench, work=lambda ctx: Finished(outputs={**outputs, "key\ud800": 1, 7: b"bytes"}))
+    run = play_run(bench, work=lambda ctx: Finished(outputs={**outputs, "key\ud800": 1, 7: b"bytes"}))
 
     stored = run.outputs("work")
     assert run.status == "succeeded"
@@ -77,8 +77,8 @@ def test_numbers_that_are_none_and_texts_that_are_broken_are_stored_as_what_they
     assert (stored["key\ufffd"], stored["7"]) == (1, "b'bytes'")
 
 
-def test_an_error_that_cannot_be_written_is_told_as_far_as_it_can(bench: Bench):
-    run = played(bench, work=lambda ctx: Failed("half \ud800, nul \x00"))
+def test_error_text_with_invalid_characters_is_stored_with_replacements(bench: Bench):
+    run = play_run(bench, work=lambda ctx: Failed("half \ud800, nul \x00"))
 
     assert (run.status, run.row["error"]) == ("failed", "Node work (Act): half \ufffd, nul \ufffd")
 
@@ -109,28 +109,28 @@ UNSTORABLE = {
 
 @pytest.mark.parametrize("where", ["an output", "a variable", "an input"])
 @pytest.mark.parametrize("what", UNSTORABLE)
-def test_what_no_row_can_hold_fails_its_node_at_once(bench: Bench, what: str, where: str):
-    value, told = UNSTORABLE[what]
+def test_value_that_cannot_be_stored_fails_its_node_without_a_retry(bench: Bench, what: str, where: str):
+    value, message = UNSTORABLE[what]
 
-    def hand_out(ctx: NodeContext) -> Finished:
+    def return_value(ctx: NodeContext) -> Finished:
         if where == "an input":
             ctx.note_input("given", value)
-        kept = {"env.count": value} if where == "a variable" else {}
-        return Finished(outputs={"result": value} if where == "an output" else {}, assign=kept)
+        assign = {"env.count": value} if where == "a variable" else {}
+        return Finished(outputs={"result": value} if where == "an output" else {}, assign=assign)
 
-    bench.does(work=hand_out)
+    bench.does(work=return_value)
     run = bench.start(FORKED, variables={"count": 0})
     bench.play(bench.a_worker(max_output=1_000_000))
 
     assert run.status == "failed"
-    assert told in run.row["error"]
+    assert message in run.row["error"]
     assert (run.activation("work").attempt, run.activation("work").outcome["code"]) == (1, "unstorable_output")
     assert run.statuses["other"] == "done"
     assert is_alive(bench)
 
 
-def test_a_component_that_gives_back_no_outcome_fails_its_node(bench: Bench):
-    run = played(bench, work=lambda ctx: None)
+def test_component_that_returns_no_outcome_fails_its_node(bench: Bench):
+    run = play_run(bench, work=lambda ctx: None)
 
     assert (run.status, run.row["error"]) == (
         "failed",
@@ -138,35 +138,37 @@ def test_a_component_that_gives_back_no_outcome_fails_its_node(bench: Bench):
     )
 
 
-def test_a_message_may_speak_what_no_row_can_hold(bench: Bench):
-    run = bench.start("begin -> say", query="a\x00b", say=says("You said {sys.query}."))
+def test_message_with_a_nul_character_is_streamed_and_stored_with_a_replacement(bench: Bench):
+    run = bench.start("begin -> say", query="a\x00b", say=content("You said {sys.query}."))
     bench.play()
 
-    assert (run.status, run.said) == ("succeeded", "You said a\ufffdb.")
-    assert run.outputs("say")["content"] == run.said
+    assert (run.status, run.text) == ("succeeded", "You said a\ufffdb.")
+    assert run.outputs("say")["content"] == run.text
 
 
-def test_a_component_nobody_knows_fails_its_node(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+def test_unknown_component_fails_its_node(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     run = bench.start("begin -> work", work={"component": "Teleporter"})
     bench.play()
 
     assert (run.status, run.row["error"]) == ("failed", "Node work (Teleporter): Can't import Teleporter")
 
 
-def test_a_default_value_and_a_goto_answer_a_failure(bench: Bench):
+def test_failed_node_continues_with_its_default_value_or_goto_target(bench: Bench):
     bench.does(work=lambda ctx: Failed("broken"), work2=lambda ctx: Failed("broken"))
 
-    sorry = bench.start("begin -> work -> say", work=default("Sorry."), say=says("{work@result}"))
-    elsewhere = bench.start("begin -> work2 -> never; begin -> x; rescue -> say", work2=goto("rescue"), say=says("ok"))
+    sorry = bench.start("begin -> work -> say", work=default("Sorry."), say=content("{work@result}"))
+    elsewhere = bench.start(
+        "begin -> work2 -> never; begin -> x; rescue -> say", work2=goto("rescue"), say=content("ok")
+    )
     bench.play()
 
     assert (sorry.status, elsewhere.status) == ("succeeded", "succeeded")
-    assert sorry.said == "Sorry."
+    assert sorry.text == "Sorry."
     assert "never" not in elsewhere.statuses
-    assert elsewhere.said == "ok"
+    assert elsewhere.text == "ok"
 
 
-def test_a_file_that_is_gone_fails_the_node_that_looks_at_it_at_once(bench: Bench):
+def test_missing_file_fails_the_node_that_reads_it_without_a_retry(bench: Bench):
     def gone(*_: Any) -> NoReturn:
         raise NodeFailure('The file "a.txt" is not there. Upload it again.')
 
@@ -177,11 +179,11 @@ def test_a_file_that_is_gone_fails_the_node_that_looks_at_it_at_once(bench: Benc
     assert "a.txt" in run.row["error"]
 
 
-def test_reading_files_takes_no_connection_that_others_wait_for(bench: Bench):
-    taken: list[int] = []
+def test_reading_files_holds_no_database_connection(bench: Bench):
+    connections: list[int] = []
 
     def read(*_: Any) -> str:
-        taken.append(bench.database._engine.pool.checkedout())  # type: ignore[attr-defined]
+        connections.append(bench.database._engine.pool.checkedout())  # type: ignore[attr-defined]
         return "text"
 
     run = bench.start("begin -> work", files=({"id": "a"},), work={"script": "{sys.files}"})
@@ -189,11 +191,11 @@ def test_reading_files_takes_no_connection_that_others_wait_for(bench: Bench):
     bench.play(bench.a_worker(read_file=read))
 
     assert run.outputs("work") == {"result": ["text"]}
-    assert taken == [0]
+    assert connections == [0]
 
 
 # -- time limits -----------------------------------------------------------------------------------------------------
-def test_a_component_that_waits_too_long_is_stopped_at_the_limit_that_is_named(bench: Bench):
+def test_component_that_exceeds_its_time_limit_is_stopped_and_the_error_names_the_setting(bench: Bench):
     ended: list[str] = []
 
     async def wait(ctx: NodeContext) -> NoReturn:
@@ -204,14 +206,14 @@ def test_a_component_that_waits_too_long_is_stopped_at_the_limit_that_is_named(b
 
     bench.does(work=wait)
     run = bench.start("begin -> work")
-    bench.play(limited(bench, 0.1))
+    bench.play(worker_with_time_limit(bench, 0.1))
 
     assert ended == ["work"]
     assert run.row["error"] == "Node work (Act): Act: timeout after 0.1s. Raise COMPONENT_EXEC_TIMEOUT_ACT."
     assert run.activation("work").outcome["code"] == "node_timeout"
 
 
-def test_a_component_that_goes_on_when_it_is_stopped_is_too_late_all_the_same(bench: Bench):
+def test_outcome_of_a_component_that_ignores_its_cancellation_is_discarded(bench: Bench):
     async def stubborn(ctx: NodeContext) -> Finished:
         with suppress(asyncio.CancelledError):
             await asyncio.sleep(60)
@@ -219,19 +221,17 @@ def test_a_component_that_goes_on_when_it_is_stopped_is_too_late_all_the_same(be
 
     bench.does(work=stubborn)
     run = bench.start("begin -> work")
-    bench.play(limited(bench, 0.1))
+    bench.play(worker_with_time_limit(bench, 0.1))
 
     assert "timeout after 0.1s" in run.row["error"]
     assert run.outputs("work") == {}
 
 
 @pytest.mark.parametrize("node", ["compute", "work"])
-def test_a_component_that_does_not_let_go_is_reported_in_its_name_and_its_own_report_is_refused(
-    bench: Bench, node: str
-):
+def test_component_that_does_not_stop_is_reported_as_timed_out_and_its_late_report_is_refused(bench: Bench, node: str):
     may_end, has_ended = threading.Event(), threading.Event()
 
-    async def deaf(ctx: NodeContext) -> Finished:
+    async def ignore_cancel(ctx: NodeContext) -> Finished:
         while not may_end.is_set():
             try:
                 await asyncio.sleep(0.01)
@@ -243,9 +243,9 @@ def test_a_component_that_does_not_let_go_is_reported_in_its_name_and_its_own_re
         may_end.wait(20)
         return Finished(outputs={"result": "much too late"})
 
-    bench.does(work=deaf, compute=spin)
+    bench.does(work=ignore_cancel, compute=spin)
     run = bench.start(f"begin -> {node}")
-    worker = limited(bench, 0.1)
+    worker = worker_with_time_limit(bench, 0.1)
     bench.play(until=lambda: node in run.statuses)
 
     def work() -> None:
@@ -259,14 +259,14 @@ def test_a_component_that_does_not_let_go_is_reported_in_its_name_and_its_own_re
 
     assert "timeout after 0.1s" in run.row["error"]
     assert run.outputs(node) == {}
-    assert run.told.count("node_finished") == 2
+    assert run.event_names.count("node_finished") == 2
 
 
-def test_others_go_on_while_one_does_not_let_go(bench: Bench):
+def test_other_runs_continue_while_a_component_does_not_stop(bench: Bench):
     may_end = threading.Event()
     bench.does(compute=lambda ctx: may_end.wait(20) and Finished())
     stuck, other = bench.start("begin -> compute"), bench.start("begin -> work")
-    worker = limited(bench, 0.1)
+    worker = worker_with_time_limit(bench, 0.1)
     bench.play(until=lambda: "compute" in stuck.statuses)
     activation = stuck.activation("compute")
     threading.Thread(target=worker.execute, args=(stuck.id, activation.id), daemon=True).start()
@@ -280,7 +280,7 @@ def test_others_go_on_while_one_does_not_let_go(bench: Bench):
 
 
 # -- reporting -------------------------------------------------------------------------------------------------------
-def test_a_report_is_repeated_while_the_database_is_away(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+def test_report_is_retried_while_the_database_is_unavailable(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     tries = [0]
     store = Reporter._store
 
@@ -299,14 +299,14 @@ def test_a_report_is_repeated_while_the_database_is_away(bench: Bench, monkeypat
     assert tries == [4]
 
 
-def test_a_report_whose_answer_got_lost_is_not_stored_twice_and_its_run_goes_on(
+def test_report_with_a_lost_commit_response_is_stored_once_and_its_run_continues(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ):
     run = bench.start("begin -> work")
     is_first = [True]
 
     class Unlucky(Coordinator):
-        """The answer to the first commit gets lost, and with it what would have been sent."""
+        """The response to the first commit is lost, and with it the messages after the commit."""
 
         def apply_reports(self, tx: Any, snapshot: Any, inline: Any = ()) -> Any:
             advance = super().apply_reports(tx, snapshot, inline)
@@ -320,12 +320,12 @@ def test_a_report_whose_answer_got_lost_is_not_stored_twice_and_its_run_goes_on(
     coordinator = bench.a_coordinator(kind=Unlucky)
     bench.play(bench.a_worker(coordinator), until=lambda: run.statuses["begin"] == "done")
 
-    assert run.told.count("node_finished") == 1
+    assert run.event_names.count("node_finished") == 1
     assert run.statuses == {"begin": "done", "work": "ready"}
     assert run.activation("begin").attempt == 1
 
 
-def test_a_report_under_a_lease_that_somebody_else_has_now_leaves_nothing(bench: Bench):
+def test_report_under_a_lost_lease_stores_nothing(bench: Bench):
     def lose_the_lease(ctx: NodeContext) -> Finished:
         with bench.database.transaction() as tx:
             tx.execute(rows.update().where(rows.c.run_id == run.id, rows.c.node_id == "work").values(lease_id=uuid4()))
@@ -340,7 +340,7 @@ def test_a_report_under_a_lease_that_somebody_else_has_now_leaves_nothing(bench:
 
 
 @pytest.mark.parametrize("is_stored", [True, False])
-def test_a_model_error_that_is_the_answer_is_counted_when_its_report_is_stored(
+def test_model_error_in_an_answer_is_counted_only_if_its_report_is_stored(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, is_stored: bool
 ):
     counted: list[str] = []
@@ -362,7 +362,7 @@ def test_a_model_error_that_is_the_answer_is_counted_when_its_report_is_stored(
     assert counted == (["LLM"] if is_stored else [])
 
 
-def test_a_worker_that_wakes_up_long_after_its_lease_is_refused_and_no_step_is_said_to_have_failed(
+def test_late_report_of_a_finished_item_is_refused_without_an_advance_failure(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ):
     logged = CapturingLogger()
@@ -371,19 +371,19 @@ def test_a_worker_that_wakes_up_long_after_its_lease_is_refused_and_no_step_is_s
     each = {"items_ref": "list@result", "outputs": {}}
     run = bench.start("begin -> list -> each -> after", "each: item -> work", each=each)
     bench.play(until=lambda: run.statuses.get("work") == "ready")
-    asleep = bench.claim(run, "work")
+    late_claim = bench.claim(run, "work")
     with bench.database.transaction() as tx:
-        tx.execute(rows.update().where(rows.c.id == asleep.id).values(status="ready", lease_id=None))
-    bench.play(until=lambda: run.statuses.get("after") == "ready")  # and the item that it was in is over
+        tx.execute(rows.update().where(rows.c.id == late_claim.id).values(status="ready", lease_id=None))
+    bench.play(until=lambda: run.statuses.get("after") == "ready")  # so the iteration item of the attempt has ended
 
-    reporting(bench.coordinator, asleep).report(Finished(outputs={"result": "late"}), None, {})
+    new_reporter(bench.coordinator, late_claim).report(Finished(outputs={"result": "late"}), None, {})
 
     assert [line.args[0] for line in logged.calls] == ["report_refused"]
     bench.play()
     assert run.status == "succeeded"
 
 
-def test_an_outage_while_a_node_works_is_no_fault_of_the_nodes(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+def test_database_outage_in_a_node_counts_no_crash(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(attempt, "RELEASE_DELAY", 0.0)
     tries: list[str] = []
 
@@ -400,7 +400,7 @@ def test_an_outage_while_a_node_works_is_no_fault_of_the_nodes(bench: Bench, mon
     assert (run.status, run.activation("work").attempt, run.activation("work").strikes) == ("succeeded", 3, 0)
 
 
-def test_a_node_that_meets_an_outage_whenever_it_works_is_not_tried_for_ever(
+def test_node_with_a_database_outage_in_every_attempt_is_not_retried_without_end(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(attempt, "RELEASE_DELAY", 0.0)
@@ -412,10 +412,10 @@ def test_a_node_that_meets_an_outage_whenever_it_works_is_not_tried_for_ever(
     run = bench.start("begin -> work")
     bench.play()
 
-    assert (run.status, run.statuses["work"]) == ("running", "running")  # its lease runs out, and that is a strike
+    assert (run.status, run.statuses["work"]) == ("running", "running")  # its lease expires, which counts a crash
 
 
-def test_a_hint_for_nothing_does_nothing(bench: Bench):
+def test_task_message_for_a_done_or_unknown_activation_is_ignored(bench: Bench):
     run = bench.start("begin -> work")
     bench.play()
     before = run.row
@@ -426,7 +426,7 @@ def test_a_hint_for_nothing_does_nothing(bench: Bench):
     assert run.row == before
 
 
-def test_a_hint_that_comes_twice_at_once_is_carried_out_once(bench: Bench):
+def test_concurrent_duplicates_of_a_task_message_execute_its_activation_once(bench: Bench):
     times: list[str] = []
     bench.does(work=lambda ctx: times.append(ctx.node_id) or Finished())
     run = bench.start("begin -> work")
@@ -441,7 +441,7 @@ def test_a_hint_that_comes_twice_at_once_is_carried_out_once(bench: Bench):
     assert run.status == "succeeded"
 
 
-def test_what_may_kill_a_process_shares_it_with_no_other_such_one(bench: Bench):
+def test_activations_with_two_crashes_run_one_at_a_time_in_a_process(bench: Bench):
     at_once, most = [0], [0]
     lock = threading.Lock()
 
@@ -457,7 +457,7 @@ def test_what_may_kill_a_process_shares_it_with_no_other_such_one(bench: Bench):
     bench.does(one=count, two=count, three=count)
     run = bench.start("begin -> one, two, three")
     bench.play(until=lambda: "one" in run.statuses)
-    struck(bench, run, strikes=2)
+    set_crash_count(bench, run, 2)
 
     with ThreadPoolExecutor(3) as pool:
         for node in ("one", "two", "three"):
@@ -467,24 +467,24 @@ def test_what_may_kill_a_process_shares_it_with_no_other_such_one(bench: Bench):
     assert most == [1]
 
 
-# -- in other words --------------------------------------------------------------------------------------------------
-def played(bench: Bench, *parts: str, variables: dict[str, Any] | None = None, **work: Callable[..., Any]) -> Run:
-    """A run in which nodes do this."""
+# -- helpers ---------------------------------------------------------------------------------------------------------
+def play_run(bench: Bench, *parts: str, variables: dict[str, Any] | None = None, **work: Callable[..., Any]) -> Run:
+    """Play a run whose nodes run these functions."""
     bench.does(**work)
     run = bench.start(*(parts or (FORKED,)), **({"variables": variables} if variables else {}))
     bench.play()
     return run
 
 
-def limited(bench: Bench, seconds: float) -> Any:
-    """A worker that gives every node so long."""
+def worker_with_time_limit(bench: Bench, seconds: float) -> Any:
+    """Create a worker with this time limit for every node."""
     return bench.a_worker(time_limit=lambda *_: seconds, shutdown_grace=timedelta(milliseconds=100))
 
 
 def is_alive(bench: Bench) -> bool:
-    """Whether the worker still carries out a run as if nothing had happened."""
-    bench.acts.work.clear()
-    run = bench.start("begin -> work, compute -> say", say=says("fine"))
+    """Return whether the worker still executes a run."""
+    bench.node_functions.by_node.clear()
+    run = bench.start("begin -> work, compute -> say", say=content("fine"))
     bench.play()
     return run.status == "succeeded"
 
@@ -493,6 +493,6 @@ def error_of(run: Run, node: str) -> str | None:
     return next(e.body["error"] for e in run.events if e.name == "node_finished" and e.node_id == node)
 
 
-def struck(bench: Bench, run: Run, *, strikes: int) -> None:
+def set_crash_count(bench: Bench, run: Run, crashes: int) -> None:
     with bench.database.transaction() as tx:
-        tx.execute(rows.update().where(rows.c.run_id == run.id).values(strikes=strikes))
+        tx.execute(rows.update().where(rows.c.run_id == run.id).values(strikes=crashes))

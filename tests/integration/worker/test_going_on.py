@@ -1,4 +1,4 @@
-"""A thread goes on with what its own step has made ready; whatever comes between, nothing is lost or done twice."""
+"""Local continuation: a thread executes the next activation itself; after a failure, nothing is lost or repeated."""
 
 import gc
 import time
@@ -24,8 +24,8 @@ from store.runs import reports as report_rows
 from store.runs import run_rows as run_store
 from store.runs.activations import Claim
 from store.tables.runs import runs as run_rows
-from tests.builders import says
-from tests.integration.engine import Bench, Run, at_work, carried_out, reporting, until
+from tests.builders import content
+from tests.integration.engine import Bench, Run, at_work, execute_with_continuations, new_reporter, until
 from worker.fastpath.continuation import Continuation, LocalContinuation
 from worker.fastpath.report_batcher import PendingReport
 from worker.worker import Worker
@@ -33,52 +33,55 @@ from worker.worker import Worker
 CHAIN = "begin -> one -> two -> three -> say"
 
 
-# -- as long as nobody disturbs it -----------------------------------------------------------------------------------
+# -- without failures ------------------------------------------------------------------------------------------------
 def test_one_task_message_executes_a_whole_chain(bench: Bench):
-    run = bench.start(CHAIN, say=says("{three@result}"))
+    run = bench.start(CHAIN, say=content("{three@result}"))
 
-    began_with_one_hint(bench, run)
+    execute_first_message(bench, run)
 
-    assert (run.status, run.said) == ("succeeded", "three")
+    assert (run.status, run.text) == ("succeeded", "three")
     assert bench.outbox.of(EXECUTE) == []
     assert bench.outbox.of(ADVANCE) == []
     assert {row.attempt for row in run.activations} == {1}
     assert [row.activated_rev for row in run.activations] == [1, 2, 3, 4, 5]
 
 
-def test_advance_in_a_chain_is_one_statement(bench: Bench, sent: list[bytes]):
-    bench.does(one=lambda ctx: forgotten(sent), two=lambda ctx: told.extend(sent) or Finished())
-    told: list[bytes] = []
+def test_advance_in_a_chain_is_one_statement(bench: Bench, sent_statements: list[bytes]):
+    bench.does(
+        one=lambda ctx: clear_statements(sent_statements),
+        two=lambda ctx: statements.extend(sent_statements) or Finished(),
+    )
+    statements: list[bytes] = []
     run = bench.start("begin -> one -> two -> three")
 
-    began_with_one_hint(bench, run)
+    execute_first_message(bench, run)
 
     assert run.status == "succeeded"
-    (step,) = told
+    (step,) = statements
     week = Week.of_run(run.id)
     assert step.startswith(f"with w0 as (UPDATE {week.partition('runs')} SET status".encode())
     assert f"UPDATE {week.partition('activations')} SET status".encode() in step
     assert f"INSERT INTO {week.partition('activations')} ".encode() in step
 
 
-def test_advance_is_re_checked_if_other_reports_may_have_arrived(bench: Bench, sent: list[bytes]):
-    run = bench.start("begin -> one, two -> say", say=says("done"))
+def test_advance_is_re_checked_if_other_reports_may_have_arrived(bench: Bench, sent_statements: list[bytes]):
+    run = bench.start("begin -> one, two -> say", say=content("done"))
 
-    began_with_one_hint(bench, run)
+    execute_first_message(bench, run)
 
-    look = compile_statement(report_rows.HAS_UNAPPLIED, {"of_run": run.id}, f"p{Week.of_run(run.id).name}").sql
-    assert (sent.count(look), run.statuses["one"], run.statuses["two"]) == (2, "done", "ready")
+    re_check = compile_statement(report_rows.HAS_UNAPPLIED, {"of_run": run.id}, f"p{Week.of_run(run.id).name}").sql
+    assert (sent_statements.count(re_check), run.statuses["one"], run.statuses["two"]) == (2, "done", "ready")
 
 
 def test_finished_attempts_are_freed_without_garbage_collection(bench: Bench):
-    run = bench.start("begin -> one -> two -> three")  # the event loop keeps what it did last until it does more
+    run = bench.start("begin -> one -> two -> three")  # the event loop refers to its last task until it runs another
     gc.collect()
     gc.disable()
     try:
-        began_with_one_hint(bench, run)
-        held = gc.get_objects()  # other tests' as well
-        left: list[Any] = [each for each in held if isinstance(each, Claim) and each.run_id == run.id]
-        left += [each for each in held if isinstance(each, AfterCommitQuery) and run.id in each.values.values()]
+        execute_first_message(bench, run)
+        objects = gc.get_objects()  # includes objects of other tests
+        left: list[Any] = [each for each in objects if isinstance(each, Claim) and each.run_id == run.id]
+        left += [each for each in objects if isinstance(each, AfterCommitQuery) and run.id in each.values.values()]
     finally:
         gc.enable()
 
@@ -89,25 +92,25 @@ def test_finished_attempts_are_freed_without_garbage_collection(bench: Bench):
 def test_thread_continues_with_one_branch_and_the_others_are_enqueued(bench: Bench):
     run = bench.start("begin -> one, two, three -> say")
 
-    began_with_one_hint(bench, run)
+    execute_first_message(bench, run)
 
     assert run.statuses == {"begin": "done", "one": "done", "two": "ready", "three": "ready"}
-    hinted = {activation for _, activation in bench.outbox.of(EXECUTE)}
-    assert hinted == {str(run.activation(node).id) for node in ("two", "three")}
+    enqueued = {activation for _, activation in bench.outbox.of(EXECUTE)}
+    assert enqueued == {str(run.activation(node).id) for node in ("two", "three")}
     bench.play()
     assert run.status == "succeeded"
 
 
-def test_thread_whose_time_is_up_enqueues_the_next_activation(bench: Bench):
+def test_thread_that_has_used_its_continuation_time_enqueues_the_next_activation(bench: Bench):
     run = bench.start(CHAIN)
-    eager = bench.worker.execution.new_continuation()
+    local_continuation = bench.worker.execution.new_continuation()
 
     def last_one(ctx: NodeContext) -> Finished:
-        eager.until = time.monotonic()
+        local_continuation.until = time.monotonic()
         return Finished()
 
     bench.does(one=last_one)
-    followed(bench.worker, run, eager)
+    execute_with(bench.worker, run, local_continuation)
 
     two = run.activation("two")
     assert run.statuses == {"begin": "done", "one": "done", "two": "ready"}
@@ -120,42 +123,42 @@ def test_every_activation_is_enqueued_if_local_continuation_is_off(bench: Bench)
     run = bench.start(CHAIN)
     hops = 0
 
-    while (message := bench.outbox.take()) is not None:
+    while (message := bench.outbox.pop()) is not None:
         assert message.task == EXECUTE
         hops += 1
-        carried_out(worker, run.id, UUID(message.args[1]))
+        execute_with_continuations(worker, run.id, UUID(message.args[1]))
 
     assert run.status == "succeeded"
     assert hops == len(run.activations) == 5
 
 
-# -- when something comes between ------------------------------------------------------------------------------------
+# -- with failures and other processes -------------------------------------------------------------------------------
 def test_process_that_shuts_down_reserves_no_continuation(bench: Bench):
-    run, claimed, eager = about_to_report(bench)
+    run, claimed, local_continuation = claim_first_node(bench)
     bench.worker.leases.release_all()
 
-    report(bench, claimed, eager)
+    report(bench, claimed, local_continuation)
 
     work = run.activation("work")
-    assert (work.status, eager.next) == ("ready", None)
+    assert (work.status, local_continuation.next) == ("ready", None)
     assert bench.outbox.of(EXECUTE) == [(str(run.id), str(work.id))]
     assert bench.worker.leases.attempts() == []
 
 
 def test_continuation_of_a_failed_advance_is_released(bench: Bench):
     class Unlucky(Coordinator):
-        def apply_reports(self, tx: Transaction, *given: Any, **more: Any) -> Any:
-            advance = super().apply_reports(tx, *given, **more)
+        def apply_reports(self, tx: Transaction, *args: Any, **more: Any) -> Any:
+            advance = super().apply_reports(tx, *args, **more)
             tx.send(text("select cast('no number' as int)"))
             return advance
 
-    run, claimed, eager = about_to_report(bench)
+    run, claimed, local_continuation = claim_first_node(bench)
 
     with capture_logs() as logs:
-        report(bench, claimed, eager, bench.a_coordinator(kind=Unlucky))
+        report(bench, claimed, local_continuation, bench.a_coordinator(kind=Unlucky))
 
     assert [line["event"] for line in logs] == ["advance_failed"]
-    assert (run.statuses, eager.next) == ({"begin": "reported"}, None)
+    assert (run.statuses, local_continuation.next) == ({"begin": "reported"}, None)
     assert bench.worker.leases.attempts() == []
     bench.play()
     assert run.status == "succeeded"
@@ -163,26 +166,26 @@ def test_continuation_of_a_failed_advance_is_released(bench: Bench):
 
 def test_continuation_of_a_refused_report_is_released(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     logged = CapturingLogger()
-    monkeypatch.setattr("worker.reporter.log", logged)  # whatever level another test has set
-    run, claimed, eager = about_to_report(bench)
+    monkeypatch.setattr("worker.reporter.log", logged)  # independent of the level that another test has set
+    run, claimed, local_continuation = claim_first_node(bench)
     with bench.database.transaction() as tx:
         tx.execute(text("update activations set lease_id = gen_random_uuid() where run_id = :run_id"), run_id=run.id)
 
-    report(bench, claimed, eager)
+    report(bench, claimed, local_continuation)
 
     assert [line.args[0] for line in logged.calls] == ["report_refused"]
-    assert (run.statuses, eager.next) == ({"begin": "running"}, None)
+    assert (run.statuses, local_continuation.next) == ({"begin": "running"}, None)
     assert bench.worker.leases.attempts() == []
 
 
 def test_continuation_that_its_thread_does_not_execute_is_released(bench: Bench):
-    run, claimed, eager = about_to_report(bench)
-    report(bench, claimed, eager)
+    run, claimed, local_continuation = claim_first_node(bench)
+    report(bench, claimed, local_continuation)
     assert [attempt.activation_id for attempt in bench.worker.leases.attempts()] == [run.activation("work").id]
 
-    eager.release()
+    local_continuation.release()
 
-    assert (eager.next, bench.worker.leases.attempts()) == (None, [])
+    assert (local_continuation.next, bench.worker.leases.attempts()) == (None, [])
     assert run.activation("work").status == "running"  # until its lease expires
 
 
@@ -190,8 +193,8 @@ def test_continuation_that_its_thread_does_not_execute_is_released(bench: Bench)
 def test_continuation_of_a_commit_without_an_answer_stays_registered_when_its_report_is_tried_again(
     bench: Bench, may_be_stored: bool
 ):
-    run, _, eager = about_to_report(bench)
-    continuation = Continuation(eager, "worker", run.id)
+    run, _, local_continuation = claim_first_node(bench)
+    continuation = Continuation(local_continuation, "worker", run.id)
     lease_id = continuation.reserve(run.activation("begin").id)
     continuation.may_be_stored = may_be_stored
 
@@ -205,8 +208,8 @@ def test_continuation_of_a_commit_whose_answer_was_lost_is_executed_at_once(
 ):
     run = bench.start(CHAIN)
 
-    with answer_lost(bench, monkeypatch, "one"):
-        began_with_one_hint(bench, run)
+    with lost_commit_response(bench, monkeypatch, "one"):
+        execute_first_message(bench, run)
 
     assert run.status == "succeeded"
     assert [(row.node_id, row.attempt, row.strikes) for row in run.activations][1:3] == [("one", 1, 0), ("two", 1, 0)]
@@ -221,8 +224,8 @@ def test_promoted_continuation_of_a_commit_whose_answer_was_lost_is_executed_at_
     bench.lifecycle = type(bench.lifecycle)(bench.coordinator)
     run = bench.start("begin -> one, two")
 
-    with answer_lost(bench, monkeypatch, "one"):
-        began_with_one_hint(bench, run)
+    with lost_commit_response(bench, monkeypatch, "one"):
+        execute_first_message(bench, run)
 
     assert run.status == "succeeded"
     assert [(row.node_id, row.attempt, row.strikes) for row in run.activations][1:] == [("one", 1, 0), ("two", 1, 0)]
@@ -233,16 +236,16 @@ def test_promoted_continuation_of_a_commit_whose_answer_was_lost_is_executed_at_
 def test_run_that_was_changed_since_it_was_cached_is_read_again(bench: Bench):
     run = bench.start(CHAIN)
 
-    def somebody_decides(ctx: NodeContext) -> Finished:
+    def change_run(ctx: NodeContext) -> Finished:
         with bench.database.transaction() as tx:
-            moved = {"revision": run_rows.c.revision + 1, "error": "told meanwhile"}
+            moved = {"revision": run_rows.c.revision + 1, "error": "changed meanwhile"}
             tx.execute(update(run_rows).where(run_rows.c.id == run.id).values(**moved))
         return Finished()
 
-    bench.does(two=somebody_decides)
-    began_with_one_hint(bench, run)
+    bench.does(two=change_run)
+    execute_first_message(bench, run)
 
-    assert (run.status, run.row["error"]) == ("succeeded", "told meanwhile")
+    assert (run.status, run.row["error"]) == ("succeeded", "changed meanwhile")
     assert [row.activated_rev for row in run.activations] == [1, 2, 3, 5, 6]
     assert bench.outbox.of(EXECUTE) == []
 
@@ -250,15 +253,15 @@ def test_run_that_was_changed_since_it_was_cached_is_read_again(bench: Bench):
 def test_report_to_a_locked_run_is_stored_and_applied_by_the_next_advance(bench: Bench):
     run = bench.start("begin -> one -> compute -> say")
 
-    with ExitStack() as held:
+    with ExitStack() as stack:
 
-        def somebody_takes_it(ctx: NodeContext) -> Finished:
-            holder = held.enter_context(bench.database.transaction())
+        def lock_run(ctx: NodeContext) -> Finished:
+            holder = stack.enter_context(bench.database.transaction())
             assert run_store.try_lock(holder, run.id)() is not None
             return Finished()
 
-        bench.does(compute=somebody_takes_it)
-        began_with_one_hint(bench, run)
+        bench.does(compute=lock_run)
+        execute_first_message(bench, run)
         assert run.statuses == {"begin": "done", "one": "done", "compute": "reported"}
         assert bench.worker.leases.attempts() == []
 
@@ -267,7 +270,7 @@ def test_report_to_a_locked_run_is_stored_and_applied_by_the_next_advance(bench:
     assert run.status == "succeeded"
 
 
-# -- reports that come together --------------------------------------------------------------------------------------
+# -- concurrent reports ----------------------------------------------------------------------------------------------
 def test_siblings_that_end_together_are_stored_in_one_batch_and_their_results_are_in_order(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ):
@@ -279,81 +282,83 @@ def test_siblings_that_end_together_are_stored_in_one_batch_and_their_results_ar
         waiting.append(part)
         wait(part)
 
-    def settled(tx: Transaction, claimed: Claim, *given: Any) -> None:
+    def settle_slowly(tx: Transaction, claimed: Claim, *args: Any) -> None:
         if claimed.node_id in nodes:
             until(lambda: len(waiting) == len(nodes) - 1)
-        settle(tx, claimed, *given)
+        settle(tx, claimed, *args)
 
     monkeypatch.setattr(PendingReport, "wait", waits)
-    monkeypatch.setattr(report_rows, "report_inline", settled)
-    said = says(" ".join(f"{{{node}@result}}" for node in nodes))
-    run = bench.start(f"begin -> {', '.join(nodes)} -> say", say=said)
+    monkeypatch.setattr(report_rows, "report_inline", settle_slowly)
+    message = content(" ".join(f"{{{node}@result}}" for node in nodes))
+    run = bench.start(f"begin -> {', '.join(nodes)} -> say", say=message)
 
     with at_work(bench, threads=len(nodes)):
         until(lambda: run.status == "succeeded")
 
-    folds = [row.folded_rev for row in run.activations if row.node_id in nodes]
-    assert {folds.count(revision) for revision in folds} == {1, len(nodes) - 1}
-    assert run.said == " ".join(nodes)
+    revisions = [row.folded_rev for row in run.activations if row.node_id in nodes]
+    assert {revisions.count(revision) for revision in revisions} == {1, len(nodes) - 1}
+    assert run.text == " ".join(nodes)
     finished = [event.node_id for event in run.events if event.name == "node_finished" and event.node_id in nodes]
     assert sorted(finished) == nodes
     assert {row.attempt for row in run.activations} == {1}
 
 
-# -- in other words --------------------------------------------------------------------------------------------------
-def began_with_one_hint(bench: Bench, run: Run) -> None:
-    """Carry out the run's first node, and what its thread goes on with."""
+# -- helpers ---------------------------------------------------------------------------------------------------------
+def execute_first_message(bench: Bench, run: Run) -> None:
+    """Execute the first activation of a run and its local continuations, without any other message."""
     bench.outbox.lose()
-    carried_out(bench.worker, run.id, run.activation("begin").id)
+    execute_with_continuations(bench.worker, run.id, run.activation("begin").id)
 
 
-def forgotten(sent: list[bytes]) -> Finished:
-    sent.clear()
+def clear_statements(sent_statements: list[bytes]) -> Finished:
+    sent_statements.clear()
     return Finished()
 
 
-def followed(worker: Worker, run: Run, eager: LocalContinuation) -> None:
-    """The same, on a thread that a test has made."""
-    worker.execute(run.id, run.activation("begin").id, eager)
-    while eager.next is not None:
-        worker.execute(run.id, eager.next.attempt.activation_id, eager)
+def execute_with(worker: Worker, run: Run, local_continuation: LocalContinuation) -> None:
+    """Execute the first activation of a run and its local continuations, with a given local continuation."""
+    worker.execute(run.id, run.activation("begin").id, local_continuation)
+    while local_continuation.next is not None:
+        worker.execute(run.id, local_continuation.next.attempt.activation_id, local_continuation)
 
 
-def about_to_report(bench: Bench) -> tuple[Run, Claim, LocalContinuation]:
-    """A run whose first node is claimed, and a thread that would go on."""
+def claim_first_node(bench: Bench) -> tuple[Run, Claim, LocalContinuation]:
+    """Return a run, the claim of its first activation, and a local continuation that has time left."""
     run = bench.start("begin -> work")
     claimed = bench.claim(run, "begin")
     bench.outbox.lose()
     return run, claimed, LocalContinuation(bench.worker.leases, time.monotonic() + 60)
 
 
-def report(bench: Bench, claimed: Claim, eager: LocalContinuation, coordinator: Coordinator | None = None) -> None:
-    reports = reporting(coordinator or bench.coordinator, claimed)
-    reports.continuation = Continuation(eager, "one", claimed.run_id)
+def report(
+    bench: Bench, claimed: Claim, local_continuation: LocalContinuation, coordinator: Coordinator | None = None
+) -> None:
+    reports = new_reporter(coordinator or bench.coordinator, claimed)
+    reports.continuation = Continuation(local_continuation, "one", claimed.run_id)
     reports.report(Finished(), None, {})
 
 
 @contextmanager
-def answer_lost(bench: Bench, monkeypatch: pytest.MonkeyPatch, node: str) -> Generator[None]:
-    """The connection breaks when the step with a node's report has been committed, and nobody has heard of it."""
+def lost_commit_response(bench: Bench, monkeypatch: pytest.MonkeyPatch, node: str) -> Generator[None]:
+    """Break the connection after the commit of the report of a node, so that its response is lost."""
     transaction, settle = bench.database.transaction, report_rows.report_inline
-    is_in_it, lost = list[bool](), list[bool]()
+    is_reported, lost = list[bool](), list[bool]()
 
-    def settled(tx: Transaction, claimed: Claim, *given: Any) -> None:
+    def settle_slowly(tx: Transaction, claimed: Claim, *args: Any) -> None:
         if claimed.node_id == node:
-            is_in_it.append(True)
-        settle(tx, claimed, *given)
+            is_reported.append(True)
+        settle(tx, claimed, *args)
 
     @contextmanager
     def losing() -> Generator[Transaction]:
         with transaction() as tx:
             yield tx
-        if is_in_it and not lost:
+        if is_reported and not lost:
             lost.append(True)
             raise OperationalError("commit", {}, Exception("server closed the connection"))
 
     with monkeypatch.context() as patched:
-        patched.setattr(report_rows, "report_inline", settled)
+        patched.setattr(report_rows, "report_inline", settle_slowly)
         patched.setattr(bench.database, "transaction", losing)
         yield
     assert lost

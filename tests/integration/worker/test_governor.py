@@ -1,4 +1,4 @@
-"""Calls to models wait for the allowance of their account, and hold nothing meanwhile."""
+"""Model calls wait for the rate limits of their account, and hold no lease and no thread during a long wait."""
 
 import asyncio
 import threading
@@ -13,15 +13,15 @@ import redis
 
 from bench.servers.limited_server import RateLimitedServer
 from canvas.events.explain import explain
-from providers.models.types.rate_limits import RateLimits
 from providers.models.vendors.accounts import AccountModel, VendorAccount
+from providers.rate_limits import RateLimits
 from scheduler.metrics import Metrics
 from scheduler.sweeper.sweeper import Sweeper
 from store.monitoring import wait_facts
-from tests.builders import says
+from tests.builders import content
 from tests.integration.engine import REDIS_AWAY, Bench, Run, at_work, until
 from tests.integration.worker import test_agent_over_the_wire as agents
-from tests.integration.worker.paces import nothing_has_left_of_late
+from tests.integration.worker.paces import expire_rate_limit_waits
 from worker.context.rate_limit_wait import RESCHEDULE_EARLY
 
 MODEL = "m@OpenAI-API-Compatible"
@@ -29,72 +29,72 @@ MUCH = 10**9
 ONE_A_MINUTE = RateLimits(requests_per_minute=1)
 
 
-def test_a_call_that_must_wait_long_gives_its_place_up_and_is_sent_again_when_it_is_due(bench: Bench):
-    with limited() as served:
+def test_activation_with_a_long_rate_limit_wait_is_released_and_enqueued_when_due(bench: Bench):
+    with limited_model() as served:
         bench.accounts = [served.account(ONE_A_MINUTE)]
-        first, second = asks(bench), asks(bench)
+        first, second = start_model_call(bench), start_model_call(bench)
         bench.play()
         began = datetime.now(UTC)
 
         waiting = second.activation("model")
 
-        assert (first.status, first.said) == ("succeeded", "word " * 20)
+        assert (first.status, first.text) == ("succeeded", "word " * 20)
         assert (waiting.status, waiting.strikes, waiting.lease_id, waiting.hinted_at) == ("ready", 0, None, None)
         assert 50 < (waiting.not_before - began).total_seconds() < 60 + RESCHEDULE_EARLY
         assert len(served.server.admitted) == 1
 
-        nothing_has_left_of_late(bench, second)
+        expire_rate_limit_waits(bench, second)
         Sweeper(bench.coordinator).tick()
         bench.play()
 
-    assert (second.status, second.said) == ("succeeded", "word " * 20)
+    assert (second.status, second.text) == ("succeeded", "word " * 20)
     assert (second.activation("model").attempt, second.activation("model").strikes) == (2, 0)
-    assert "message_reset" not in second.told
+    assert "message_reset" not in second.event_names
     assert second.row["usage"]["calls"] == 1
 
 
-def test_whoever_asks_is_told_what_a_run_waits_for(bench: Bench):
-    with limited() as served:
+def test_explanation_of_a_run_names_the_rate_limit_and_its_due_time(bench: Bench):
+    with limited_model() as served:
         bench.accounts = [served.account(ONE_A_MINUTE)]
-        asks(bench)
-        run = asks(bench)
+        start_model_call(bench)
+        run = start_model_call(bench)
         bench.play()
 
     with bench.database.transaction() as tx:
-        found = wait_facts.load_facts(tx, bench.tenant_id, run.id)
-        assert found is not None
-        canvas = bench.coordinator.versions.canvas(tx, found[1])
-    wait = explain(found[0], canvas, lambda _: 60.0).wait
+        facts = wait_facts.load_facts(tx, bench.tenant_id, run.id)
+        assert facts is not None
+        canvas = bench.coordinator.versions.canvas(tx, facts[1])
+    wait = explain(facts[0], canvas, lambda _: 60.0).wait
 
     assert wait.kind.value == "time"
     assert "model waits for the allowance of OpenAI-API-Compatible (default), and is due in " in wait.sentence
     assert wait.until == run.activation("model").not_before
 
 
-def test_an_agent_goes_on_from_the_rounds_it_has_recorded(bench: Bench):
-    with agents.vendors(agents.calling(*agents.CALLS), agents.saying("They rose by 4%.")) as served:
+def test_agent_released_by_the_rate_limiter_continues_after_its_recorded_rounds(bench: Bench):
+    with agents.vendors(agents.tool_call_deltas(*agents.CALLS), agents.answer_deltas("They rose by 4%.")) as served:
         bench.accounts = [replace(served.account, rate_limits=ONE_A_MINUTE)]
-        run, worker = agents.started(bench), bench.a_worker(services=served.reach)
+        run, worker = agents.start_agent(bench), bench.a_worker(services=served.services)
         bench.play(worker)
 
-        between = run.activation("model")
-        assert (between.status, len(served.asked), len(served.searched)) == ("ready", 1, 2)
+        waiting = run.activation("model")
+        assert (waiting.status, len(served.model_requests), len(served.sorted_queries)) == ("ready", 1, 2)
 
-        nothing_has_left_of_late(bench, run)
+        expire_rate_limit_waits(bench, run)
         Sweeper(bench.coordinator).tick()
         bench.play(worker)
 
     assert run.status == "succeeded"
-    assert run.said.endswith("They rose by 4%.")
-    assert (len(served.asked), len(served.searched)) == (2, 2)
+    assert run.text.endswith("They rose by 4%.")
+    assert (len(served.model_requests), len(served.sorted_queries)) == (2, 2)
     assert run.activation("model").strikes == 0
 
 
-def test_a_run_that_waits_for_an_allowance_is_cancelled_at_once(bench: Bench):
-    with limited() as served:
+def test_run_that_waits_for_a_rate_limit_is_cancelled_at_once(bench: Bench):
+    with limited_model() as served:
         bench.accounts = [served.account(ONE_A_MINUTE)]
-        asks(bench)
-        run = asks(bench)
+        start_model_call(bench)
+        run = start_model_call(bench)
         bench.play()
 
         bench.lifecycle.cancel_run(bench.tenant_id, run.id)
@@ -103,10 +103,10 @@ def test_a_run_that_waits_for_an_allowance_is_cancelled_at_once(bench: Bench):
     assert len(served.server.admitted) == 1
 
 
-def test_a_short_wait_is_waited_in_place(bench: Bench):
-    with limited() as served:
+def test_short_rate_limit_wait_does_not_release_the_activation(bench: Bench):
+    with limited_model() as served:
         bench.accounts = [served.account(RateLimits(requests_per_minute=120))]
-        runs = [asks(bench) for _ in range(3)]
+        runs = [start_model_call(bench) for _ in range(3)]
 
         bench.play()
 
@@ -116,11 +116,12 @@ def test_a_short_wait_is_waited_in_place(bench: Bench):
     assert at[2] - at[0] > 0.9
 
 
-def test_a_call_behind_an_answer_that_nobody_recorded_waits_where_it_is(bench: Bench):
-    with limited() as served:
+def test_call_after_an_unrecorded_answer_waits_without_releasing_the_activation(bench: Bench):
+    with limited_model() as served:
         bench.accounts = [served.account(RateLimits(requests_per_minute=20))]
         structured = {"structured": {"type": "object", "properties": {"a": {"type": "string"}}}}
-        run = asks(bench, outputs=structured, max_retries=1)  # words are no JSON, so it is asked twice
+        # the answer is not JSON, so the model is called twice
+        run = start_model_call(bench, outputs=structured, max_retries=1)
 
         began = time.monotonic()
         bench.play()
@@ -130,11 +131,11 @@ def test_a_call_behind_an_answer_that_nobody_recorded_waits_where_it_is(bench: B
     assert run.activation("model").attempt == 1
 
 
-def test_a_refusal_holds_back_the_calls_of_every_worker(bench: Bench):
-    with limited(requests=1, window=60.0) as served:
+def test_rate_limit_refusal_delays_the_calls_of_every_worker(bench: Bench):
+    with limited_model(requests=1, window=60.0) as served:
         bench.accounts = [served.account(RateLimits(requests_per_minute=600))]
         one, other = bench.a_worker(), bench.a_worker()
-        runs = [asks(bench, max_retries=0) for _ in range(3)]
+        runs = [start_model_call(bench, max_retries=0) for _ in range(3)]
         bench.play(one, until=lambda: bool(served.server.refused))
 
         bench.play(other)
@@ -143,10 +144,10 @@ def test_a_refusal_holds_back_the_calls_of_every_worker(bench: Bench):
     assert len(served.server.refused) == 1
 
 
-def test_without_limits_nothing_is_asked_of_redis(bench: Bench, redis_url: str):
-    with limited() as served:
+def test_account_without_rate_limits_uses_no_redis_keys(bench: Bench, redis_url: str):
+    with limited_model() as served:
         bench.accounts = [served.account(RateLimits())]
-        run = asks(bench)
+        run = start_model_call(bench)
         bench.play()
 
     with redis.Redis.from_url(redis_url) as client:
@@ -154,44 +155,44 @@ def test_without_limits_nothing_is_asked_of_redis(bench: Bench, redis_url: str):
         assert client.keys("easel:pace:*") == []
 
 
-def test_a_redis_that_is_away_stops_no_call(bench: Bench):
-    with limited() as served:
+def test_model_calls_continue_while_redis_is_unavailable(bench: Bench):
+    with limited_model() as served:
         bench.accounts = [served.account(RateLimits(requests_per_minute=600, concurrency=1))]
         bench.redis_url = REDIS_AWAY
-        runs = [asks(bench) for _ in range(2)]
+        runs = [start_model_call(bench) for _ in range(2)]
 
         bench.play()
 
     assert [run.status for run in runs] == ["succeeded"] * 2
 
 
-def test_waits_and_refusals_are_counted(bench: Bench):
+def test_rate_limit_waits_and_refusals_are_counted(bench: Bench):
     counted: list[str] = []
 
-    def counts(what: str) -> Callable[[], None]:
+    def count(what: str) -> Callable[[], None]:
         return lambda: counted.append(what)
 
     bench.coordinator.dispatch.counters = Metrics(
-        count_rate_limit_wait=counts("waited"),
-        postponed=counts("postponed"),
-        count_rate_limit_refusal=counts("refused"),
+        count_rate_limit_wait=count("waited"),
+        postponed=count("postponed"),
+        count_rate_limit_refusal=count("refused"),
     )
-    with limited(requests=1) as served:
+    with limited_model(requests=1) as served:
         bench.accounts = [served.account(RateLimits(requests_per_minute=100))]
         for _ in range(3):
-            asks(bench, max_retries=0)
+            start_model_call(bench, max_retries=0)
         bench.play()
         until(lambda: set(counted) == {"waited", "refused", "postponed"})
 
 
 @pytest.mark.timeout(120)
-def test_eight_workers_use_one_allowance_and_nothing_is_refused(bench: Bench):
-    """A minute of five seconds. A tenth of a second that a request travels is worth more than a real one there."""
+def test_eight_workers_use_one_rate_limit_fully_and_few_calls_are_refused(bench: Bench):
+    """A minute takes five seconds here, so the network delay of a request weighs more than in a real minute."""
     window, allowed = 5.0, 50
-    with limited(requests=allowed, window=window, delay=0.05) as served:
+    with limited_model(requests=allowed, window=window, delay=0.05) as served:
         bench.accounts = [served.account(RateLimits(requests_per_minute=allowed))]
         workers = [bench.a_worker(rate_window=1.02 * window) for _ in range(8)]
-        runs = [asks(bench) for _ in range(int(2.6 * allowed))]
+        runs = [start_model_call(bench) for _ in range(int(2.6 * allowed))]
         with sweeping(bench), at_work(bench, *workers, threads=8):
             until(lambda: served.server.admitted)
             began = served.server.admitted[0][0]
@@ -203,9 +204,9 @@ def test_eight_workers_use_one_allowance_and_nothing_is_refused(bench: Bench):
     assert sum(run.activation("model").strikes for run in runs if "model" in run.statuses) == 0
 
 
-# -- in other words --------------------------------------------------------------------------------------------------
+# -- helpers ---------------------------------------------------------------------------------------------------------
 @dataclass
-class Served:
+class LimitedModel:
     port: int
     server: RateLimitedServer
 
@@ -216,8 +217,10 @@ class Served:
 
 
 @contextmanager
-def limited(*, requests: int = MUCH, tokens: int = MUCH, window: float = 60.0, delay: float = 0.0) -> Generator[Served]:
-    """A provider with limits of its own, for as long as the block takes."""
+def limited_model(
+    *, requests: int = MUCH, tokens: int = MUCH, window: float = 60.0, delay: float = 0.0
+) -> Generator[LimitedModel]:
+    """Run a provider that enforces rate limits, until the block ends."""
     server, loop, started = (
         RateLimitedServer(requests, tokens, window=window, delay=delay),
         asyncio.new_event_loop(),
@@ -231,7 +234,7 @@ def limited(*, requests: int = MUCH, tokens: int = MUCH, window: float = 60.0, d
     serving = threading.Thread(target=loop.run_forever, daemon=True)
     serving.start()
     try:
-        yield Served(started[0].sockets[0].getsockname()[1], server)
+        yield LimitedModel(started[0].sockets[0].getsockname()[1], server)
     finally:
         loop.call_soon_threadsafe(loop.stop)
         serving.join(5)
@@ -241,17 +244,17 @@ def limited(*, requests: int = MUCH, tokens: int = MUCH, window: float = 60.0, d
 
 @contextmanager
 def sweeping(bench: Bench) -> Generator[None]:
-    """The sweeper's ticks, one a second."""
-    ending = threading.Event()
-    thread = threading.Thread(target=Sweeper(bench.coordinator).run, args=(ending,), daemon=True)
+    """Run the sweeper until the block ends."""
+    stop = threading.Event()
+    thread = threading.Thread(target=Sweeper(bench.coordinator).run, args=(stop,), daemon=True)
     thread.start()
     try:
         yield
     finally:
-        ending.set()
+        stop.set()
         thread.join(10)
 
 
-def asks(bench: Bench, **params: object) -> Run:
-    """A run whose model is asked once, and heard."""
-    return bench.start("begin -> model -> say", model={"llm_id": MODEL, **params}, say=says("{model@content}"))
+def start_model_call(bench: Bench, **params: object) -> Run:
+    """Start a run that calls the model once and streams its answer."""
+    return bench.start("begin -> model -> say", model={"llm_id": MODEL, **params}, say=content("{model@content}"))

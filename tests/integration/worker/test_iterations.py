@@ -1,4 +1,4 @@
-"""Iterations on real rows: what a visit reads, what the body sees, and that long lists cost no more per item."""
+"""Iterations on real rows: the values that items read, and the cost of long lists."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -9,62 +9,62 @@ import pytest
 from canvas.outcome import Finished
 from components.context import NodeContext
 from store.runs import values
-from tests.builders import says
-from tests.integration.engine import Bench, Run, Work
+from tests.builders import content
+from tests.integration.engine import Bench, NodeFunction, Run
 from worker.caches.list_sources import ListCache
 
 IN_ORDER = {"max_concurrency": 1}
 COLLECTS = {"items_ref": "list@result", "outputs": {"all": {"ref": "work@result"}}}
-SHOWS_ITEM = {"script": "{item@item}"}
+READS_ITEM = {"script": "{item@item}"}
 
 
-def gives(items: Any) -> Work:
+def return_items(items: Any) -> NodeFunction:
     return lambda ctx: Finished(outputs={"result": items})
 
 
-def doubled(ctx: NodeContext) -> Finished:
+def double_item(ctx: NodeContext) -> Finished:
     return Finished(outputs={"result": ctx.lookup("item@item") * 2})
 
 
-def iterating(bench: Bench, items: Any, *, params: dict[str, Any] | None = None, **more: Any) -> Run:
-    """A run that doubles each item of a list."""
-    bench.does(list=gives(items), work=doubled)
+def play_iteration(bench: Bench, items: Any, *, params: dict[str, Any] | None = None, **more: Any) -> Run:
+    """Play a run that doubles each item of a list."""
+    bench.does(list=return_items(items), work=double_item)
     each = {**COLLECTS, **(params or {})}
-    run = bench.start("begin -> list -> each -> say", "each: item -> work", each=each, work=SHOWS_ITEM, **more)
+    run = bench.start("begin -> list -> each -> say", "each: item -> work", each=each, work=READS_ITEM, **more)
     bench.play()
     return run
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How often passes were collected, and lists fetched."""
-    counted: Counter[str] = Counter()
+def call_counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often the outputs of items were collected, and lists cached."""
+    counts: Counter[str] = Counter()
 
-    def counting(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*given: Any, **named: Any) -> Any:
-            counted[name] += 1
-            return original(*given, **named)
+    def count_calls(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **named: Any) -> Any:
+            counts[name] += 1
+            return original(*args, **named)
 
         return call
 
-    monkeypatch.setattr(values, "load_iteration_outputs", counting("of_passes", values.load_iteration_outputs))
-    monkeypatch.setattr(ListCache, "put_list", counting("keep", ListCache.put_list))
-    return counted
+    monkeypatch.setattr(values, "load_iteration_outputs", count_calls("collect", values.load_iteration_outputs))
+    monkeypatch.setattr(ListCache, "put_list", count_calls("cache", ListCache.put_list))
+    return counts
 
 
 @pytest.mark.parametrize("params", [IN_ORDER, {"max_concurrency": "3"}])
-def test_a_long_list_is_fetched_once_and_its_results_are_collected_once(
-    bench: Bench, asked: Counter[str], params: dict[str, Any]
+def test_long_list_is_fetched_once_and_its_results_are_collected_once(
+    bench: Bench, call_counts: Counter[str], params: dict[str, Any]
 ):
     items = [f"{number}{'x' * 500}" for number in range(20)]
 
-    run = iterating(bench, items, params=params)
+    run = play_iteration(bench, items, params=params)
 
     assert run.outputs("each")["all"] == [item * 2 for item in items]
-    assert asked == {"keep": 1, "of_passes": 1}
+    assert call_counts == {"cache": 1, "collect": 1}
 
 
-def test_a_body_that_changes_the_list_changes_what_is_to_come(bench: Bench):
+def test_body_that_shortens_the_list_shortens_its_iteration(bench: Bench):
     def shortens(ctx: NodeContext) -> Finished:
         return Finished(outputs={"result": ctx.lookup("item@item")}, assign={"env.items": ctx.lookup("env.items")[:-1]})
 
@@ -82,8 +82,8 @@ def test_a_body_that_changes_the_list_changes_what_is_to_come(bench: Bench):
     assert run.outputs("each")["all"] == ["y" * 5000, "b"]
 
 
-def test_a_body_sees_the_results_grow_one_after_another(bench: Bench):
-    bench.does(list=gives([1, 2, 3]), work=lambda ctx: Finished(outputs={"result": ctx.lookup("each@all")}))
+def test_sequential_items_read_the_results_collected_so_far(bench: Bench):
+    bench.does(list=return_items([1, 2, 3]), work=lambda ctx: Finished(outputs={"result": ctx.lookup("each@all")}))
 
     run = bench.start(
         "begin -> list -> each -> say",
@@ -92,16 +92,16 @@ def test_a_body_sees_the_results_grow_one_after_another(bench: Bench):
         each=COLLECTS,
         work={"script": "{each@all}"},
         loop={"maximum_loop_count": 1, "logical_operator": "or"},
-        saya=says("{each@all};"),
+        saya=content("{each@all};"),
     )
     bench.play()
 
     assert run.outputs("each")["all"] == [None, [None], [None, [None]]]
-    assert run.said.startswith(";[null];[null, [null]];")
+    assert run.text.startswith(";[null];[null, [null]];")
 
 
-def test_an_iteration_that_is_entered_again_begins_with_nothing(bench: Bench):
-    bench.does(list=gives([1, 2]), work=doubled)
+def test_iteration_that_is_entered_again_starts_with_empty_results(bench: Bench):
+    bench.does(list=return_items([1, 2]), work=double_item)
 
     run = bench.start(
         "begin -> list -> loop -> say",
@@ -109,16 +109,16 @@ def test_an_iteration_that_is_entered_again_begins_with_nothing(bench: Bench):
         "each: item -> work",
         loop={"maximum_loop_count": 2, "logical_operator": "or"},
         each=COLLECTS,
-        work=SHOWS_ITEM,
-        saya=says("{each@all};"),
+        work=READS_ITEM,
+        saya=content("{each@all};"),
     )
     bench.play()
 
-    assert run.said.startswith("[2, 4];[2, 4];")
+    assert run.text.startswith("[2, 4];[2, 4];")
 
 
-def test_a_child_that_did_not_run_contributes_what_it_held(bench: Bench):
-    bench.does(list=gives(["x", "y", "x", "z"]), one=doubled, two=doubled)
+def test_child_node_that_did_not_run_contributes_its_previous_output(bench: Bench):
+    bench.does(list=return_items(["x", "y", "x", "z"]), one=double_item, two=double_item)
     conditions = [{"items": [{"cpn_id": "item@item", "operator": "=", "value": "x"}], "to": ["one"]}]
 
     run = bench.start(
@@ -126,8 +126,8 @@ def test_a_child_that_did_not_run_contributes_what_it_held(bench: Bench):
         "each: item -> pick -> one, two",
         each={"items_ref": "list@result", "outputs": {"a": {"ref": "one@result"}, "b": {"ref": "two@result"}}},
         pick={"conditions": conditions, "end_cpn_ids": ["two"]},
-        one=SHOWS_ITEM,
-        two=SHOWS_ITEM,
+        one=READS_ITEM,
+        two=READS_ITEM,
     )
     bench.play()
 
@@ -135,28 +135,30 @@ def test_a_child_that_did_not_run_contributes_what_it_held(bench: Bench):
 
 
 @pytest.mark.parametrize("items", [[], None])
-def test_side_by_side_nothing_gives_empty_lists(bench: Bench, items: Any):
-    run = iterating(bench, items, params={"max_concurrency": 2})
+def test_parallel_iteration_over_no_items_gives_empty_lists(bench: Bench, items: Any):
+    run = play_iteration(bench, items, params={"max_concurrency": 2})
 
     assert run.status == "succeeded"
     assert run.outputs("each") == {"all": [], "_result": []} or run.outputs("each") == {"all": []}
 
 
-def test_side_by_side_each_item_shows_what_it_did(bench: Bench):
-    run = iterating(bench, [1, 2, 3], params={"max_concurrency": "2"})
+def test_parallel_iteration_outputs_the_results_of_each_item(bench: Bench):
+    run = play_iteration(bench, [1, 2, 3], params={"max_concurrency": "2"})
 
     (row,) = [row for row in run.rows_of_values("each") if row.get("all")]
     assert row["all"] == [2, 4, 6]
     assert row["_result"] == [{"item": n, "index": n - 1, "work": {"result": 2 * n}} for n in (1, 2, 3)]
 
 
-def test_side_by_side_the_first_item_that_fails_is_named_and_nothing_is_collected(bench: Bench):
+def test_parallel_iteration_names_its_first_failed_item_and_collects_nothing(bench: Bench):
     def fails(ctx: NodeContext) -> Finished:
         raise ValueError("bad")
 
-    bench.does(list=gives([1, 2, 3]), work=lambda ctx: fails(ctx) if ctx.lookup("item@item") == 2 else doubled(ctx))
+    bench.does(
+        list=return_items([1, 2, 3]), work=lambda ctx: fails(ctx) if ctx.lookup("item@item") == 2 else double_item(ctx)
+    )
     run = bench.start(
-        "begin -> list -> each -> say", "each: item -> work", each={**COLLECTS, "max_concurrency": 2}, work=SHOWS_ITEM
+        "begin -> list -> each -> say", "each: item -> work", each={**COLLECTS, "max_concurrency": 2}, work=READS_ITEM
     )
 
     bench.play()
@@ -165,14 +167,14 @@ def test_side_by_side_the_first_item_that_fails_is_named_and_nothing_is_collecte
     assert run.outputs("each").get("all") is None
 
 
-def test_side_by_side_items_read_what_stood_before_the_container_and_not_each_other(bench: Bench):
+def test_parallel_items_read_the_values_before_the_container_and_not_of_each_other(bench: Bench):
     seen: list[Any] = []
 
-    def notes(ctx: NodeContext) -> Finished:
+    def record_values(ctx: NodeContext) -> Finished:
         seen.append((ctx.lookup("env.n"), ctx.previous_output("result")))
         return Finished(outputs={"result": 1}, assign={"env.n": 99})
 
-    bench.does(list=gives([1, 2, 3]), first=lambda ctx: Finished(assign={"env.n": 5}), work=notes)
+    bench.does(list=return_items([1, 2, 3]), first=lambda ctx: Finished(assign={"env.n": 5}), work=record_values)
 
     bench.start(
         "begin -> first -> list -> each -> say",
@@ -187,11 +189,9 @@ def test_side_by_side_items_read_what_stood_before_the_container_and_not_each_ot
 
 
 @pytest.mark.parametrize("inner", [{}, {"max_concurrency": 2}])
-def test_containers_in_side_by_side_items_read_their_own_item_and_what_stands_around_it(
-    bench: Bench, inner: dict[str, Any]
-):
+def test_containers_in_parallel_items_read_their_own_and_the_outer_item(bench: Bench, inner: dict[str, Any]):
     bench.does(
-        list=gives([[1, 2], [], [3]]),
+        list=return_items([[1, 2], [], [3]]),
         first=lambda ctx: Finished(outputs={"result": len(ctx.lookup("itemo@item")) * 100}),
         work=lambda ctx: Finished(outputs={"result": ctx.lookup("first@result") + ctx.lookup("item@item")}),
     )
@@ -210,10 +210,10 @@ def test_containers_in_side_by_side_items_read_their_own_item_and_what_stands_ar
     assert run.outputs("eacho")["all"] == [[201, 202], [] if inner else None, [103]]
 
 
-def test_a_loop_in_side_by_side_items_counts_in_each_of_them(bench: Bench):
+def test_loop_in_parallel_items_counts_separately_in_each_item(bench: Bench):
     adds = {"variable": "n", "input_mode": "constant", "type": "number", "value": 0}
     bench.does(
-        list=gives([1, 2, 3]),
+        list=return_items([1, 2, 3]),
         work=lambda ctx: Finished(assign={"loop@n": ctx.lookup("loop@n") + ctx.lookup("item@item")}),
         after=lambda ctx: Finished(outputs={"result": ctx.lookup("loop@n")}),
     )
@@ -232,19 +232,19 @@ def test_a_loop_in_side_by_side_items_counts_in_each_of_them(bench: Bench):
     assert run.outputs("each")["all"] == [4, 8, 12]
 
 
-def test_a_loop_that_is_left_keeps_what_a_slower_branch_of_its_last_pass_has_set(bench: Bench):
+def test_loop_exit_keeps_a_variable_that_a_slower_branch_sets_later(bench: Bench):
     bench.does(slow=lambda ctx: Finished(assign={"loop@n": 1}))
     row = {"variable": "n", "type": "number", "input_mode": "constant", "value": 0}
     run = bench.start(
         "begin -> loop -> say",
         "loop: visit -> slow, quick; quick -> exit",
         loop={"loop_variables": [row], "maximum_loop_count": 5, "logical_operator": "or"},
-        say=says("{loop@n}"),
+        say=content("{loop@n}"),
     )
     bench.play(until=lambda: "slow" in run.statuses)
     bench.outbox.sent.sort(key=lambda sent: sent.args[1:] == (str(run.activation("slow").id),))
 
     bench.play()
 
-    assert (run.status, run.said) == ("succeeded", "1")
+    assert (run.status, run.text) == ("succeeded", "1")
     assert run.outputs("loop") == {"n": 1}

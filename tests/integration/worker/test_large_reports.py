@@ -1,4 +1,4 @@
-"""Reports that take the database long: they get their time, and what is too much fails its own node."""
+"""Reports that the database stores slowly: the time limit grows with their size, and a too large one fails its node."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -11,7 +11,7 @@ from sqlalchemy.exc import OperationalError
 from canvas.outcome import Finished
 from store.db import database as database_module
 from store.db.database import Database
-from tests.builders import says
+from tests.builders import content
 from tests.integration.engine import Bench, Run, at_work, until
 from worker import report_content, reporter
 
@@ -30,7 +30,7 @@ WHEN_LARGE = text("""
 
 @pytest.fixture
 def database(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
-    """A server that stores large values slowly, and allows transactions a moment only."""
+    """A database that stores large values slowly and has a short transaction limit."""
     milliseconds = str(int(SHORT.total_seconds() * 1000))
     monkeypatch.setattr(database_module, "MAX_TRANSACTION_TIME", SHORT)
     monkeypatch.setattr(reporter, "MAX_TRANSACTION_TIME", SHORT)
@@ -46,39 +46,39 @@ def database(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Dat
     database.close()
 
 
-def leaves(outputs: Any, assign: Any = None) -> Any:
+def return_outputs(outputs: Any, assign: Any = None) -> Any:
     return lambda ctx: Finished(outputs=outputs, assign=assign or {})
 
 
 def status_of(run: Run) -> str:
-    """A run's status; empty where the reader itself took longer than the server allows."""
+    """Return the status of a run; empty if the query itself exceeds the time limit of the server."""
     try:
         return run.status
     except OperationalError:
         return ""
 
 
-@pytest.mark.parametrize("rides_along", [True, False])
-def test_large_report_has_a_time_limit_by_its_size(bench: Bench, rides_along: bool):
-    bench.does(work=leaves({"text": BIG}))
-    run = bench.start("begin -> work -> say", say=says("done"))
+@pytest.mark.parametrize("inline_advance", [True, False])
+def test_large_report_has_a_time_limit_by_its_size(bench: Bench, inline_advance: bool):
+    bench.does(work=return_outputs({"text": BIG}))
+    run = bench.start("begin -> work -> say", say=content("done"))
 
-    bench.play(bench.a_worker(inline_advance=rides_along))
+    bench.play(bench.a_worker(inline_advance=inline_advance))
 
     assert run.status == "succeeded"
     assert run.activation("work").attempt == 1
     assert run.outputs("work")["text"] == BIG
 
 
-@pytest.mark.parametrize("rides_along", [True, False])
+@pytest.mark.parametrize("inline_advance", [True, False])
 def test_report_too_large_for_the_database_fails_its_node(
-    bench: Bench, rides_along: bool, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, inline_advance: bool, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(reporter, "MIN_STORE_RATE", 2**40)  # so it gets no more time than others
-    bench.does(work=leaves({"text": BIG}))
-    run = bench.start("begin -> work -> say", say=says("never"))
+    monkeypatch.setattr(reporter, "MIN_STORE_RATE", 2**40)  # so the time limit does not grow with the size
+    bench.does(work=return_outputs({"text": BIG}))
+    run = bench.start("begin -> work -> say", say=content("never"))
 
-    with at_work(bench, bench.a_worker(inline_advance=rides_along)):
+    with at_work(bench, bench.a_worker(inline_advance=inline_advance)):
         until(lambda: status_of(run) == "failed")
 
     assert "take the database longer than" in run.row["error"]
@@ -87,18 +87,18 @@ def test_report_too_large_for_the_database_fails_its_node(
 
 
 def test_small_report_is_repeated_while_the_database_is_busy(bench: Bench, monkeypatch: pytest.MonkeyPatch):
-    run = bench.start("begin -> work -> say", say=says("done"))
+    run = bench.start("begin -> work -> say", say=content("done"))
     tries: list[object] = []
-    written = reporter.Reporter._store
+    store = reporter.Reporter._store
 
-    def busy(self: Any, told: Any, **more: Any) -> None:
-        tries.append(told)
+    def store_when_busy(self: Any, payload: Any, **more: Any) -> None:
+        tries.append(payload)
         if len(tries) <= 6:
             with self.coordinator.database.transaction() as tx:
                 tx.scalar(text("select pg_sleep(5)"))
-        written(self, told, **more)
+        store(self, payload, **more)
 
-    monkeypatch.setattr(reporter.Reporter, "_store", busy)
+    monkeypatch.setattr(reporter.Reporter, "_store", store_when_busy)
     bench.play()
 
     assert run.status == "succeeded"
@@ -108,10 +108,11 @@ def test_small_report_is_repeated_while_the_database_is_busy(bench: Bench, monke
 def test_output_limit_applies_to_everything_that_a_report_stores(bench: Bench):
     worker = bench.a_worker(max_output=1_000)
     bench.does(
-        alone=leaves({"text": "x" * 900}), work=leaves({"text": "x" * 600}, {"env.a": "x" * 300, "env.b": "x" * 300})
+        alone=return_outputs({"text": "x" * 900}),
+        work=return_outputs({"text": "x" * 600}, {"env.a": "x" * 300, "env.b": "x" * 300}),
     )
-    alone = bench.start("begin -> alone -> say", say=says("done"))
-    together = bench.start("begin -> work -> say", say=says("never"))
+    alone = bench.start("begin -> alone -> say", say=content("done"))
+    together = bench.start("begin -> work -> say", say=content("never"))
 
     bench.play(worker)
 

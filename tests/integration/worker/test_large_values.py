@@ -1,4 +1,4 @@
-"""A value of a megabyte and more lies in a file, and nobody who reads it can tell."""
+"""A value of a megabyte or more is stored in a file, and readers receive it as any other value."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from store.files.blobs import LocalBlobs
 from store.files.large_values import LargeValues
 from store.runs import run_queries, values
 from store.tables.runs import node_values
-from tests.builders import says
+from tests.builders import content
 from tests.integration.engine import Bench, Run
 
 READS = {"script": "{work@result}"}
@@ -25,7 +25,7 @@ TEXT = "It was a dark and stormy night; " * 40_000  # 1.28 MB
 
 @pytest.fixture
 def folder(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The storage of large values, which the processes of this test share."""
+    """The folder of the storage of large values."""
     monkeypatch.setattr(database, "large", LargeValues(LocalBlobs(tmp_path), stores_new=True))
     return tmp_path
 
@@ -34,10 +34,10 @@ def files_in(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
-def column(run: Run, node: str) -> Any:
-    wanted = select(node_values).where(node_values.c.run_id == run.id, node_values.c.node_id == node)
+def values_row(run: Run, node: str) -> Any:
+    query = select(node_values).where(node_values.c.run_id == run.id, node_values.c.node_id == node)
     with run.bench.database.transaction() as tx:
-        return tx.rows(wanted)[0]
+        return tx.rows(query)[0]
 
 
 def count(ctx: NodeContext) -> Finished:
@@ -46,22 +46,22 @@ def count(ctx: NodeContext) -> Finished:
     return Finished({"result": len(text), "same": text})
 
 
-def tells(bench: Bench, text: Any = TEXT) -> None:
+def set_large_output(bench: Bench, text: Any = TEXT) -> None:
     bench.does(
         work=lambda ctx: Finished({"result": text, "short": "night"}),
         count=count,
     )
 
 
-def test_a_value_of_a_megabyte_lies_in_one_file_and_everybody_reads_it_whole(bench: Bench, folder: Path):
-    tells(bench)
-    run = bench.start("begin -> work -> count -> say", count=READS, say=says("{count@result}"))
+def test_value_of_a_megabyte_is_stored_in_one_file_and_read_whole(bench: Bench, folder: Path):
+    set_large_output(bench)
+    run = bench.start("begin -> work -> count -> say", count=READS, say=content("{count@result}"))
 
     bench.play()
 
-    assert (run.status, run.said) == ("succeeded", str(len(TEXT)))
+    assert (run.status, run.text) == ("succeeded", str(len(TEXT)))
     assert len(files_in(folder)) == 1  # of outputs and inputs of both nodes
-    row = column(run, "work")
+    row = values_row(run, "work")
     assert row.outputs | {"_created_time": 0, "_elapsed_time": 0} == {
         "result": None, "short": "night", "_created_time": 0, "_elapsed_time": 0
     }  # fmt: skip
@@ -70,27 +70,27 @@ def test_a_value_of_a_megabyte_lies_in_one_file_and_everybody_reads_it_whole(ben
     assert (finished["count"].outputs or {})["same"] == TEXT
     assert TEXT in (finished["count"].inputs or {}).values()
     with bench.database.transaction() as tx:
-        listened = run_queries.read_events(tx, bench.tenant_id, run.id, 0)
+        read = run_queries.read_events(tx, bench.tenant_id, run.id, 0)
         shown = run_view.outputs_of(tx, bench.coordinator.versions, run.row, lambda entry: ())
     assert shown["work"]["result"] == TEXT
-    assert listened is not None
-    assert listened.events == run.events
+    assert read is not None
+    assert read.events == run.events
 
 
-def test_a_long_answer_is_in_the_conversation_and_in_the_next_turn(bench: Bench, folder: Path):
-    tells(bench)
-    run = bench.start("begin -> work -> say", say=says("{work@result}"))
+def test_large_answer_is_whole_in_the_conversation_and_in_the_history(bench: Bench, folder: Path):
+    set_large_output(bench)
+    run = bench.start("begin -> work -> say", say=content("{work@result}"))
 
     bench.play()
 
-    assert run.said == TEXT
+    assert run.text == TEXT
     with bench.database.transaction() as tx:
-        told = conversations.load_history(tx, run.conversation_id, 2, 2)
+        history = conversations.load_history(tx, run.conversation_id, 2, 2)
         messages = conversations.list_messages(tx, bench.tenant_id, run.conversation_id)
-    assert told[1]["content"]["content"] == messages[1].content["content"] == TEXT
+    assert history[1]["content"]["content"] == messages[1].content["content"] == TEXT
 
 
-def test_a_large_variable_is_found_by_later_nodes_and_later_turns(bench: Bench, folder: Path):
+def test_large_variable_is_read_by_later_nodes_and_later_turns(bench: Bench, folder: Path):
     bench.does(
         work=lambda ctx: Finished(assign={"env.book": TEXT}),
         count=lambda ctx: Finished({"result": len(ctx.lookup("env.book"))}),
@@ -98,7 +98,7 @@ def test_a_large_variable_is_found_by_later_nodes_and_later_turns(bench: Bench, 
     drawn = bench.draw(
         "begin -> work -> count -> say",
         count={"script": "{env.book}"},
-        say=says("{count@result}"),
+        say=content("{count@result}"),
         variables={"book": ""},
     )
     run = bench.start(drawn=drawn)
@@ -108,43 +108,43 @@ def test_a_large_variable_is_found_by_later_nodes_and_later_turns(bench: Bench, 
     again = bench.start(drawn=drawn, conversation_id=run.conversation_id)
     bench.play()
 
-    assert (run.said, again.said) == (str(len(TEXT)), str(len(TEXT)))
+    assert (run.text, again.text) == (str(len(TEXT)), str(len(TEXT)))
     assert len(files_in(folder)) == 1
     with bench.database.transaction() as tx:
         assert values.load_final(tx, run.id).variables["env.book"][0] == TEXT
 
 
-def test_two_tenants_with_the_same_content_have_a_file_each(bench: Bench, folder: Path):
-    tells(bench)
+def test_equal_values_of_two_tenants_are_stored_in_separate_files(bench: Bench, folder: Path):
+    set_large_output(bench)
     ours = bench.start("begin -> work")
     theirs = bench.start("begin -> work", tenant_id=bench.a_tenant())
 
     bench.play()
 
     assert len(files_in(folder)) == 2
-    (theirs_alone,) = folder.glob(f"values/*/{theirs.row['tenant_id'].hex}")
-    for path in files_in(theirs_alone):
+    (folder_of_theirs,) = folder.glob(f"values/*/{theirs.row['tenant_id'].hex}")
+    for path in files_in(folder_of_theirs):
         path.unlink()
-    assert column(ours, "work").large != column(theirs, "work").large
+    assert values_row(ours, "work").large != values_row(theirs, "work").large
     assert [event for event in ours.events if event.outputs and event.outputs.get("result") == TEXT]
 
 
-def test_what_was_stored_before_there_was_a_storage_is_read_as_ever(
+def test_large_value_in_a_row_is_read_after_file_storage_is_enabled(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    tells(bench)
-    run = bench.start("begin -> work -> count -> say", count=READS, say=says("{count@result}"))
+    set_large_output(bench)
+    run = bench.start("begin -> work -> count -> say", count=READS, say=content("{count@result}"))
     bench.play(until=lambda: run.statuses.get("count") == "ready")
-    assert column(run, "work").outputs["result"] == TEXT
+    assert values_row(run, "work").outputs["result"] == TEXT
 
     monkeypatch.setattr(bench.database, "large", LargeValues(LocalBlobs(tmp_path), stores_new=True))
     bench.play()
 
-    assert run.said == str(len(TEXT))
+    assert run.text == str(len(TEXT))
 
 
-def test_a_node_whose_input_is_gone_fails_and_says_what_is_missing(bench: Bench, folder: Path):
-    tells(bench)
+def test_node_whose_input_file_is_missing_fails_and_names_the_value(bench: Bench, folder: Path):
+    set_large_output(bench)
     run = bench.start("begin -> work -> count", count=READS)
     bench.play(until=lambda: run.statuses.get("count") == "ready")
     for path in files_in(folder):
@@ -159,8 +159,8 @@ def test_a_node_whose_input_is_gone_fails_and_says_what_is_missing(bench: Bench,
         _ = run.events
 
 
-def test_a_failure_keeps_what_the_node_had_given_before(bench: Bench, folder: Path):
-    tells(bench)
+def test_failure_of_a_node_keeps_its_earlier_large_output(bench: Bench, folder: Path):
+    set_large_output(bench)
     run = bench.start("begin -> work")
     bench.play()
 
@@ -172,8 +172,8 @@ def test_a_failure_keeps_what_the_node_had_given_before(bench: Bench, folder: Pa
     assert (outputs["result"], outputs["_ERROR"]) == (TEXT, "lost")
 
 
-def iterated(bench: Bench) -> Run:
-    """A run of two passes, each of which gives a text of its own."""
+def play_iteration(bench: Bench) -> Run:
+    """Play a run that iterates over two items, each of which outputs a different large text."""
     bench.does(
         work=lambda ctx: Finished({"result": f"{ctx.lookup('item@item')}{TEXT}"}),
         count=lambda ctx: Finished({"result": [len(text) for text in ctx.lookup("each@all")]}),
@@ -185,23 +185,23 @@ def iterated(bench: Bench) -> Run:
         work={"script": "{item@item}"},
         count={"script": "{each@all}"},
         each={"items_ref": "env.items", "max_concurrency": 1, "outputs": {"all": {"ref": "work@result"}}},
-        say=says("{count@result}"),
+        say=content("{count@result}"),
     )
 
     bench.play()
     return run
 
 
-def test_passes_of_a_loop_and_their_collected_lists_are_whole(bench: Bench, folder: Path):
-    run = iterated(bench)
+def test_large_outputs_of_iteration_items_and_their_collected_list_are_whole(bench: Bench, folder: Path):
+    run = play_iteration(bench)
 
     assert run.status == "succeeded", run.row["error"]
-    assert run.said.count(str(len(TEXT) + 1)) == 2
+    assert run.text.count(str(len(TEXT) + 1)) == 2
     assert len(files_in(folder)) == 3  # two texts, and the list of both
 
 
-def test_a_failed_pass_shows_what_the_pass_before_it_has_left_also_if_that_lies_in_a_file(bench: Bench, folder: Path):
-    run = iterated(bench)
+def test_failed_item_shows_the_large_output_of_the_previous_item(bench: Bench, folder: Path):
+    run = play_iteration(bench)
     failed = run.activation("work").id
     of = {"of_run": run.id, "of_activation": failed, "of_node": "work"}
 

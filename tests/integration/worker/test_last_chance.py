@@ -1,4 +1,4 @@
-"""Who kills workers fails after the third, and takes no innocent along."""
+"""A poison task fails after three crashes, and no other activation fails with it."""
 
 import asyncio
 import threading
@@ -19,20 +19,20 @@ from store.tables.runs import activations as rows
 from tests.integration.engine import Bench, Run, until
 from worker.worker import Worker
 
-INNOCENTS = 127
+OTHERS = 127
 FOR_EVER = 3600.0
 
 READY = select(rows.c.run_id, rows.c.id).where(rows.c.status == "ready")
-HELD = select(func.count()).where(rows.c.status == "running")
-SILENT = text("update activations set lease_until = now() - interval '1 s' where status = 'running'")
+COUNT_RUNNING = select(func.count()).where(rows.c.status == "running")
+EXPIRE_LEASES = text("update activations set lease_until = now() - interval '1 s' where status = 'running'")
 
 
 def test_poison_task_fails_after_three_crashes_and_no_other_activation_does(bench: Bench):
-    innocents = [f"work{number}" for number in range(INNOCENTS)]
-    quiet, killed = threading.Event(), threading.Event()
+    others = [f"work{number}" for number in range(OTHERS)]
+    may_end, killed = threading.Event(), threading.Event()
 
-    async def innocent(ctx: NodeContext) -> Finished:
-        if not quiet.is_set():
+    async def work_when_allowed(ctx: NodeContext) -> Finished:
+        if not may_end.is_set():
             await asyncio.sleep(FOR_EVER)
         return Finished()
 
@@ -40,29 +40,29 @@ def test_poison_task_fails_after_three_crashes_and_no_other_activation_does(benc
         killed.set()
         await asyncio.sleep(FOR_EVER)
 
-    bench.does(killer=kill, **dict.fromkeys(innocents, innocent))
-    honest = bench.start(f"begin -> {', '.join(innocents)}")
-    guilty = bench.start("begin -> killer")
-    bench.play(until=lambda: {"killer", innocents[0]} <= {**honest.statuses, **guilty.statuses}.keys())
+    bench.does(killer=kill, **dict.fromkeys(others, work_when_allowed))
+    healthy = bench.start(f"begin -> {', '.join(others)}")
+    poisoned = bench.start("begin -> killer")
+    bench.play(until=lambda: {"killer", others[0]} <= {**healthy.statuses, **poisoned.statuses}.keys())
     bench.outbox.lose()
 
-    for death in range(3):
-        if death == 2:
-            quiet.set()  # now they come to their end, if they are let
-        with a_life(bench, threads=INNOCENTS + 1) as worker:
+    for crash in range(3):
+        if crash == 2:
+            may_end.set()  # now the other activations end when they run
+        with worker_process(bench, threads=OTHERS + 1) as worker:
             until(killed.is_set)
-            if death < 2:
-                until(lambda: holds(bench) == INNOCENTS + 1)
-            dies(bench, worker)
+            if crash < 2:
+                until(lambda: running_count(bench) == OTHERS + 1)
+            crash_worker(bench, worker)
         killed.clear()
-        for run in (honest, guilty):
+        for run in (healthy, poisoned):
             bench.coordinator.advance_run(run.id)
-    with a_life(bench, threads=8):
-        until(lambda: honest.status == "succeeded")
+    with worker_process(bench, threads=8):
+        until(lambda: healthy.status == "succeeded")
 
-    assert (guilty.status, guilty.row["error"]) == ("failed", "Node killer (Act): The worker was lost.")
-    assert (guilty.activation("killer").attempt, guilty.activation("killer").strikes) == (3, 3)
-    assert max(row.strikes for row in honest.activations) == 2
+    assert (poisoned.status, poisoned.row["error"]) == ("failed", "Node killer (Act): The worker was lost.")
+    assert (poisoned.activation("killer").attempt, poisoned.activation("killer").strikes) == (3, 3)
+    assert max(row.strikes for row in healthy.activations) == 2
 
 
 def test_poison_task_in_an_iteration_fails_only_its_own_run(bench: Bench):
@@ -74,52 +74,57 @@ def test_poison_task_in_an_iteration_fails_only_its_own_run(bench: Bench):
 
     bench.does(killer=kill)
     other = bench.start("begin -> work")
-    guilty = bench.start(
+    poisoned = bench.start(
         "begin -> each", "each: item -> killer", each={"items_ref": "env.items"}, variables={"items": [1]}
     )
-    bench.play(until=lambda: "killer" in guilty.statuses and other.status == "succeeded")
+    bench.play(until=lambda: "killer" in poisoned.statuses and other.status == "succeeded")
 
     for _ in range(3):
-        with a_life(bench, threads=2) as worker:
+        with worker_process(bench, threads=2) as worker:
             until(killed.is_set)
-            dies(bench, worker)
+            crash_worker(bench, worker)
         killed.clear()
-        bench.coordinator.advance_run(guilty.id)
+        bench.coordinator.advance_run(poisoned.id)
 
-    assert (guilty.status, guilty.row["error"]) == ("failed", "Node killer (Act): The worker was lost.")
+    assert (poisoned.status, poisoned.row["error"]) == ("failed", "Node killer (Act): The worker was lost.")
     assert other.status == "succeeded"
 
 
-def test_task_that_was_set_aside_has_no_lease_and_no_thread(bench: Bench, two_on_their_last_chance: Run):
-    free, begun = threading.Event(), threading.Event()
-    bench.does(one=patient(begun, free), two=patient(begun, free))
-    run = two_on_their_last_chance
+def test_suspected_poison_task_that_was_set_aside_has_no_lease_and_no_thread(
+    bench: Bench, run_with_two_crashes_each: Run
+):
+    may_end, begun = threading.Event(), threading.Event()
+    bench.does(one=work_until_released(begun, may_end), two=work_until_released(begun, may_end))
+    run = run_with_two_crashes_each
 
     with ThreadPoolExecutor(1) as other_thread:
         first = other_thread.submit(bench.worker.execute, run.id, run.activation("one").id)
         until(begun.is_set)
-        bench.worker.execute(run.id, run.activation("two").id)  # comes back at once
+        bench.worker.execute(run.id, run.activation("two").id)  # returns at once
         meanwhile = dict(run.statuses)
-        free.set()
+        may_end.set()
         first.result()
 
     assert (meanwhile["one"], meanwhile["two"]) == ("running", "ready")
     assert (run.statuses["one"], run.statuses["two"]) == ("done", "done")
 
 
-def test_task_set_aside_by_a_lost_worker_is_sent_again(bench: Bench, two_on_their_last_chance: Run):
+def test_suspected_poison_task_set_aside_by_a_lost_worker_is_enqueued_again(
+    bench: Bench, run_with_two_crashes_each: Run
+):
     begun, never = threading.Event(), threading.Event()
-    bench.does(one=patient(begun, never))
-    run = two_on_their_last_chance
-    doomed, other = bench.a_worker(), bench.a_worker()
-    thread = threading.Thread(target=doomed.execute, args=(run.id, run.activation("one").id), daemon=True)
+    bench.does(one=work_until_released(begun, never))
+    run = run_with_two_crashes_each
+    lost, other = bench.a_worker(), bench.a_worker()
+    thread = threading.Thread(target=lost.execute, args=(run.id, run.activation("one").id), daemon=True)
     thread.start()
     until(begun.is_set)
-    doomed.execute(run.id, run.activation("two").id)
+    lost.execute(run.id, run.activation("two").id)
     bench.outbox.lose()
 
     with bench.database.transaction() as tx:
-        tx.execute(update(rows).where(rows.c.run_id == run.id).values(hinted_at=None))  # long ago, and a canary is back
+        # as if the activation was enqueued long ago and a queue probe has returned since
+        tx.execute(update(rows).where(rows.c.run_id == run.id).values(hinted_at=None))
     Sweeper(bench.coordinator).tick()
     bench.play(other, until=lambda: not bench.outbox.of(EXECUTE))
 
@@ -128,7 +133,7 @@ def test_task_set_aside_by_a_lost_worker_is_sent_again(bench: Bench, two_on_thei
     thread.join()
 
 
-def test_hanging_suspect_does_not_block_other_suspects(bench: Bench, two_on_their_last_chance: Run):
+def test_hanging_suspected_poison_task_does_not_block_the_others(bench: Bench, run_with_two_crashes_each: Run):
     begun, never = threading.Event(), threading.Event()
 
     def hang(ctx: NodeContext) -> Finished:
@@ -136,9 +141,9 @@ def test_hanging_suspect_does_not_block_other_suspects(bench: Bench, two_on_thei
         never.wait()
         return Finished()
 
-    bench.does(one=patient(begun, never), compute=hang)
-    run = two_on_their_last_chance
-    worker = bench.a_worker(time_limit=limited)
+    bench.does(one=work_until_released(begun, never), compute=hang)
+    run = run_with_two_crashes_each
+    worker = bench.a_worker(time_limit=short_time_limit)
     thread = threading.Thread(target=worker.execute, args=(run.id, run.activation("compute").id), daemon=True)
     thread.start()
     until(begun.is_set)
@@ -151,10 +156,10 @@ def test_hanging_suspect_does_not_block_other_suspects(bench: Bench, two_on_thei
     thread.join()
 
 
-# -- in other words --------------------------------------------------------------------------------------------------
+# -- helpers ---------------------------------------------------------------------------------------------------------
 @pytest.fixture
-def two_on_their_last_chance(bench: Bench) -> Run:
-    """A run whose nodes `one`, `two` and `compute` are ready and have met two deaths each."""
+def run_with_two_crashes_each(bench: Bench) -> Run:
+    """A run whose nodes `one`, `two` and `compute` are ready and have a crash count of two."""
     run = bench.start("begin -> one, two, compute")
     bench.play(until=lambda: "one" in run.statuses)
     bench.outbox.lose()
@@ -163,14 +168,16 @@ def two_on_their_last_chance(bench: Bench) -> Run:
     return run
 
 
-def limited(component: str, asked: float | None = None) -> float:
+def short_time_limit(component: str, requested: float | None = None) -> float:
     return 0.05
 
 
-def patient(begun: threading.Event, free: threading.Event) -> Callable[[NodeContext], Awaitable[Finished]]:
+def work_until_released(
+    begun: threading.Event, may_end: threading.Event
+) -> Callable[[NodeContext], Awaitable[Finished]]:
     async def work(ctx: NodeContext) -> Finished:
         begun.set()
-        while not free.is_set():
+        while not may_end.is_set():
             await asyncio.sleep(0.005)
         return Finished()
 
@@ -178,8 +185,8 @@ def patient(begun: threading.Event, free: threading.Event) -> Callable[[NodeCont
 
 
 @contextmanager
-def a_life(bench: Bench, *, threads: int) -> Generator[Worker]:
-    """A worker process that has been sent everything that is ready."""
+def worker_process(bench: Bench, *, threads: int) -> Generator[Worker]:
+    """Run a worker that executes all ready activations."""
     worker = bench.a_worker()
     with ThreadPoolExecutor(threads) as pool:
         for run_id, activation_id in ready(bench):
@@ -188,10 +195,10 @@ def a_life(bench: Bench, *, threads: int) -> Generator[Worker]:
     worker.close()
 
 
-def dies(bench: Bench, worker: Worker) -> None:
-    """What is seen of a process's death: its leases run out, are swept, and nothing more is heard of it."""
+def crash_worker(bench: Bench, worker: Worker) -> None:
+    """Simulate the crash of a worker: its leases expire and are swept, and it reports nothing more."""
     with bench.database.transaction() as tx:
-        tx.execute(SILENT)
+        tx.execute(EXPIRE_LEASES)
         sweep_queries.expire_leases(tx)
     worker.leases.release_all()
 
@@ -201,6 +208,6 @@ def ready(bench: Bench) -> list[tuple[UUID, UUID]]:
         return [(row.run_id, row.id) for row in tx.rows(READY)]
 
 
-def holds(bench: Bench) -> int:
+def running_count(bench: Bench) -> int:
     with bench.database.transaction() as tx:
-        return tx.scalar(HELD)
+        return tx.scalar(COUNT_RUNNING)

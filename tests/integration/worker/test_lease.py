@@ -1,4 +1,4 @@
-"""A lease is kept while the work goes on; when it is gone, or called off, the work stops."""
+"""A lease is renewed while its attempt works; the attempt stops when the lease is lost or its run is cancelled."""
 
 import threading
 from datetime import timedelta
@@ -14,9 +14,9 @@ from canvas.errors import NotFound
 from canvas.outcome import Finished
 from store.runs import activations, run_rows
 from store.tables.runs import activations as rows
-from tests.builders import says
+from tests.builders import content
 from tests.integration.engine import Bench, Run, at_work, until
-from tests.integration.worker.conftest import Patient
+from tests.integration.worker.conftest import PausedNodes
 from tests.integration.worker.provider import MODEL, hanging_model
 from worker.leases import cancel_listener, leases
 from worker.leases.attempt_handle import Attempt
@@ -26,131 +26,131 @@ QUICK = {"renew_every": timedelta(milliseconds=40), "cancel_poll": timedelta(mil
 NEVER = timedelta(hours=1)
 
 
-# -- keeping ---------------------------------------------------------------------------------------------------------
-def test_lease_is_renewed_while_the_attempt_works(bench: Bench, patient: Patient):
-    run = patient.start("begin -> work")
+# -- renewal ---------------------------------------------------------------------------------------------------------
+def test_lease_is_renewed_while_the_attempt_works(bench: Bench, paused_nodes: PausedNodes):
+    run = paused_nodes.start("begin -> work")
     worker = bench.a_worker(lease=timedelta(milliseconds=300), renew_every=timedelta(milliseconds=50))
 
     with at_work(bench, worker):
-        patient.wait_for("work")
+        paused_nodes.wait_for("work")
         first = run.activation("work").lease_until
         until(lambda: run.activation("work").lease_until > first + timedelta(milliseconds=300))
-        patient.let_go()
+        paused_nodes.release()
         until(lambda: run.status == "succeeded")
 
     assert run.activation("work").attempt == 1
 
 
 def test_leases_are_renewed_while_a_report_of_another_attempt_hangs(
-    bench: Bench, patient: Patient, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, paused_nodes: PausedNodes, monkeypatch: pytest.MonkeyPatch
 ):
     hangs, may_end = threading.Event(), threading.Event()
     report = Reporter.report
 
-    def hanging(self: Reporter, *given: Any) -> None:
+    def report_slowly(self: Reporter, *args: Any) -> None:
         if self.claim.node_id == "compute":
             hangs.set()
             may_end.wait(20)
-        report(self, *given)
+        report(self, *args)
 
-    monkeypatch.setattr(Reporter, "report", hanging)
+    monkeypatch.setattr(Reporter, "report", report_slowly)
     bench.does(compute=lambda ctx: may_end.wait(20) and Finished())
-    stuck, run = bench.start("begin -> compute"), patient.start("begin -> work")
+    stuck, run = bench.start("begin -> compute"), paused_nodes.start("begin -> work")
     limits = {"Compute": 0.05, "Act": 60.0}
     worker = bench.a_worker(time_limit=lambda name, *_: limits.get(name, 60.0), shutdown_grace=timedelta(0), **QUICK)
 
     with at_work(bench, worker):
-        patient.wait_for("work")
+        paused_nodes.wait_for("work")
         assert hangs.wait(10)
         first = run.activation("work").lease_until
         until(lambda: run.activation("work").lease_until > first)
-        patient.let_go()
+        paused_nodes.release()
         may_end.set()
         until(lambda: run.status == "succeeded" and stuck.status == "failed")
 
 
-def test_attempt_with_a_lost_lease_stops_and_reports_nothing(bench: Bench, patient: Patient):
-    run = patient.start("begin -> work")
+def test_attempt_with_a_lost_lease_stops_and_reports_nothing(bench: Bench, paused_nodes: PausedNodes):
+    run = paused_nodes.start("begin -> work")
 
     with at_work(bench, bench.a_worker(**QUICK)):
-        patient.wait_for("work")
+        paused_nodes.wait_for("work")
         change(bench, run, lease_id=uuid4())
-        until(lambda: patient.stopped == ["work"])
+        until(lambda: paused_nodes.stopped == ["work"])
 
     assert run.statuses["work"] == "running"
     assert run.outputs("work") == {}
 
 
-# -- calling off -----------------------------------------------------------------------------------------------------
-def test_cancel_stops_an_attempt_at_once(bench: Bench, patient: Patient):
-    run = patient.start("begin -> work -> say", say=says("never"))
+# -- cancel ----------------------------------------------------------------------------------------------------------
+def test_cancel_stops_an_attempt_at_once(bench: Bench, paused_nodes: PausedNodes):
+    run = paused_nodes.start("begin -> work -> say", say=content("never"))
 
     with at_work(bench, bench.a_worker(renew_every=NEVER, cancel_poll=NEVER)):
-        patient.wait_for("work")
+        paused_nodes.wait_for("work")
         bench.lifecycle.cancel_run(bench.tenant_id, run.id)
         until(lambda: run.status == "cancelled")
 
-    assert patient.stopped == ["work"]
+    assert paused_nodes.stopped == ["work"]
     assert run.events[-1].body == {"outputs": "Task has been canceled"}
 
 
-def test_cancel_with_a_lost_message_is_found_at_the_renewal(bench: Bench, patient: Patient):
-    run = patient.start("begin -> work")
+def test_cancel_with_a_lost_message_is_found_at_the_renewal(bench: Bench, paused_nodes: PausedNodes):
+    run = paused_nodes.start("begin -> work")
 
     with at_work(bench, bench.a_worker(renew_every=timedelta(milliseconds=40), cancel_poll=NEVER)):
-        patient.wait_for("work")
+        paused_nodes.wait_for("work")
         with bench.database.transaction() as tx:
             row = run_rows.lock(tx, run.id)
             assert row is not None
             bench.coordinator.stopper.cancel(tx, row)
-        until(lambda: patient.stopped == ["work"])
+        until(lambda: paused_nodes.stopped == ["work"])
 
 
 @pytest.mark.parametrize("whose", ["run", "session"])
-def test_cancel_key_of_another_program_stops_the_attempt(bench: Bench, patient: Patient, whose: str):
-    run = patient.start("begin -> work")
+def test_cancel_key_of_another_program_stops_the_attempt(bench: Bench, paused_nodes: PausedNodes, whose: str):
+    run = paused_nodes.start("begin -> work")
     named = run.id if whose == "run" else run.conversation_id
 
     with at_work(bench, bench.a_worker(renew_every=NEVER)), redis.Redis.from_url(bench.redis_url) as client:
-        patient.wait_for("work")
+        paused_nodes.wait_for("work")
         began = monotonic()
         client.set(f"{named}-cancel", "any value")
-        until(lambda: patient.stopped == ["work"])
+        until(lambda: paused_nodes.stopped == ["work"])
         noticed = monotonic() - began
         until(lambda: run.status == "cancelled")
 
-        assert noticed < 1  # half a second, and what a busy machine adds
+        assert noticed < 1  # half a second, with time for a busy machine
         until(lambda: client.keys("*-cancel") == [])
 
 
-def test_a_key_of_another_run_stops_nothing(bench: Bench, patient: Patient):
-    run = patient.start("begin -> work")
-    looked = threading.Event()
-    cancelled = bench.coordinator.dispatch.bus.find_cancelled
-    looks = [0]
+def test_cancel_key_of_another_run_stops_no_attempt(bench: Bench, paused_nodes: PausedNodes):
+    run = paused_nodes.start("begin -> work")
+    was_polled = threading.Event()
+    find_cancelled = bench.coordinator.dispatch.bus.find_cancelled
+    polls = [0]
 
-    def counted(known: Any) -> Any:
-        looks[0] += 1
-        if looks[0] > 2:
-            looked.set()
-        return cancelled(known)
+    def find_and_count(known: Any) -> Any:
+        polls[0] += 1
+        if polls[0] > 2:
+            was_polled.set()
+        return find_cancelled(known)
 
-    bench.coordinator.dispatch.bus.find_cancelled = counted  # type: ignore[method-assign]
+    bench.coordinator.dispatch.bus.find_cancelled = find_and_count  # type: ignore[method-assign]
     with at_work(bench, bench.a_worker(**QUICK)), redis.Redis.from_url(bench.redis_url) as client:
-        patient.wait_for("work")
+        paused_nodes.wait_for("work")
         client.set(f"{uuid4()}-cancel", "x")
-        looks[0] = 0
-        assert looked.wait(10)
-        patient.let_go()
+        polls[0] = 0
+        assert was_polled.wait(10)
+        paused_nodes.release()
         until(lambda: run.status == "succeeded")
 
-    assert patient.stopped == []
+    assert paused_nodes.stopped == []
 
 
 def test_cancel_keys_are_polled_after_a_run_that_cannot_be_cancelled(
-    bench: Bench, patient: Patient, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, paused_nodes: PausedNodes, monkeypatch: pytest.MonkeyPatch
 ):
-    first, second = patient.start("begin -> work"), patient.start("begin -> work2")
+    first, second = paused_nodes.start("begin -> work"), paused_nodes.start("begin -> work2")
     refused = threading.Event()
 
     def refuse(self: Any, tenant_id: Any, run_id: Any) -> Any:
@@ -158,7 +158,7 @@ def test_cancel_keys_are_polled_after_a_run_that_cannot_be_cancelled(
         raise NotFound("There is no such run.")
 
     with at_work(bench, bench.a_worker(renew_every=NEVER)), redis.Redis.from_url(bench.redis_url) as client:
-        patient.wait_for("work", "work2")
+        paused_nodes.wait_for("work", "work2")
         with monkeypatch.context() as patch:
             patch.setattr(type(bench.lifecycle), "cancel_run", refuse)
             client.set(f"{first.id}-cancel", "x")
@@ -172,13 +172,13 @@ def test_cancel_keys_are_polled_after_a_run_that_cannot_be_cancelled(
 def test_stopping_a_model_node_closes_the_connection_to_its_provider(bench: Bench, way: str):
     with hanging_model() as provider:
         bench.accounts = [provider.account]
-        run = bench.start("begin -> model -> say", model={"llm_id": MODEL}, say=says("{model@content}"), inputs={})
+        run = bench.start("begin -> model -> say", model={"llm_id": MODEL}, say=content("{model@content}"), inputs={})
         assert openai.__version__
         limit = 1.5 if way == "the time limit" else 60.0
         worker = bench.a_worker(time_limit=lambda name, *_: limit if name == "LLM" else 60.0)
 
         with at_work(bench, worker), redis.Redis.from_url(bench.redis_url) as client:
-            assert provider.asked.wait(10)
+            assert provider.is_hanging.wait(10)
             match way:
                 case "our cancel":
                     bench.lifecycle.cancel_run(bench.tenant_id, run.id)
@@ -188,7 +188,7 @@ def test_stopping_a_model_node_closes_the_connection_to_its_provider(bench: Benc
                     client.set(f"{run.conversation_id}-cancel", "x")
                 case _:
                     pass
-            assert provider.left.wait(5), "the provider still streams into the void"
+            assert provider.client_has_closed.wait(5), "the connection to the provider is still open"
             until(lambda: run.status in ("cancelled", "failed", "succeeded"))
 
     assert run.status == ("failed" if way == "the time limit" else "cancelled")
@@ -198,16 +198,16 @@ def test_stopping_a_model_node_closes_the_connection_to_its_provider(bench: Benc
 def test_a_lost_lease_closes_the_connection_to_the_provider(bench: Bench):
     with hanging_model() as provider:
         bench.accounts = [provider.account]
-        run = bench.start("begin -> model -> say", model={"llm_id": MODEL}, say=says("{model@content}"))
+        run = bench.start("begin -> model -> say", model={"llm_id": MODEL}, say=content("{model@content}"))
 
         with at_work(bench, bench.a_worker(**QUICK)):
-            assert provider.asked.wait(10)
+            assert provider.is_hanging.wait(10)
             change(bench, run, lease_id=uuid4())
-            assert provider.left.wait(5)
+            assert provider.client_has_closed.wait(5)
 
 
 # -- an attempt ------------------------------------------------------------------------------------------------------
-def test_only_the_first_reason_to_stop_counts_and_only_one_reports(bench: Bench):
+def test_attempt_keeps_its_first_stop_reason_and_reports_once(bench: Bench):
     attempt = Attempt(uuid4(), uuid4(), uuid4())
     loop = bench.worker.loop
 
@@ -228,16 +228,16 @@ def test_reported_attempt_is_not_stopped(bench: Bench):
     assert attempt.stopped is None
 
 
-# -- in other words --------------------------------------------------------------------------------------------------
+# -- helpers ---------------------------------------------------------------------------------------------------------
 def change(bench: Bench, run: Run, **values: Any) -> None:
     with bench.database.transaction() as tx:
         tx.execute(rows.update().where(rows.c.run_id == run.id, rows.c.status == "running").values(**values))
 
 
-# -- threads that nobody may miss ------------------------------------------------------------------------------------
+# -- lease threads ---------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("thread", ["easel-leases", "easel-keys", "easel-calls"])
 def test_lease_is_renewed_after_an_unexpected_error_of_a_thread(
-    bench: Bench, patient: Patient, thread: str, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, paused_nodes: PausedNodes, thread: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(cancel_listener, "FAILURE_PAUSE", 0.05)
     failed = threading.Event()
@@ -248,20 +248,21 @@ def test_lease_is_renewed_after_an_unexpected_error_of_a_thread(
         "easel-keys": (bus, "find_cancelled"),
         "easel-calls": (bus, "cancel_requests"),
     }[thread]
-    does = getattr(owner, name)
+    original = getattr(owner, name)
 
-    def once(*given: Any) -> Any:
+    def fail_once(*args: Any) -> Any:
         if not failed.is_set():
             failed.set()
             raise RuntimeError("can't start new thread")
-        return does(*given)
+        return original(*args)
 
-    run = patient.start("begin -> work")
+    run = paused_nodes.start("begin -> work")
     with at_work(bench, worker):
-        patient.wait_for("work")
-        monkeypatch.setattr(owner, name, once)
+        paused_nodes.wait_for("work")
+        monkeypatch.setattr(owner, name, fail_once)
         if thread == "easel-calls":
-            bench.lifecycle.cancel_run(bench.tenant_id, patient.start("begin -> never").id)  # so that it looks again
+            # so that the thread checks again
+            bench.lifecycle.cancel_run(bench.tenant_id, paused_nodes.start("begin -> never").id)
             failed.set()
         assert failed.wait(10)
         first = run.activation("work").lease_until

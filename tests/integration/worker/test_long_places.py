@@ -17,7 +17,7 @@ from tests.integration.engine import Bench
 
 LONGEST_KEY = text("select max(octet_length(place)) from activations where run_id = :run_id")
 INDEXABLE = 2704  # bytes of an index row
-ASIDE = 8  # nodes of a round with a side branch before the way on
+NODES_PER_ROUND = 8  # nodes of a round, each with a side branch
 ROUNDS = 120  # a thousand, which are allowed, take 16,000 steps and minutes
 
 
@@ -30,53 +30,53 @@ REFUSE_OUTPUTS = text("""
     create trigger refuse before insert on node_values for each row
     when (new.node_id = 'work') execute function refuse()
 """)
-LET_PASS = text("drop trigger refuse on node_values"), text("drop function refuse")
+DROP_REFUSAL = text("drop trigger refuse on node_values"), text("drop function refuse")
 
 
 @pytest.fixture
-def refusing(bench: Bench) -> Iterator[Bench]:
-    """No row of values of the node `work` can be stored, whatever is in it."""
+def refusing_bench(bench: Bench) -> Iterator[Bench]:
+    """A database that refuses every row of values of the node `work`."""
     with bench.database.transaction() as tx:
         tx.execute(REFUSE)
         tx.execute(REFUSE_OUTPUTS)
     yield bench
     with bench.database.transaction() as tx:
-        for statement in LET_PASS:
+        for statement in DROP_REFUSAL:
             tx.execute(statement)
 
 
-def test_run_of_a_node_whose_failure_cannot_be_stored_either_fails_at_once(refusing: Bench):
-    run = refusing.start("begin -> work -> say; begin -> aside -> later", say={"content": ["{work@result}"]})
+def test_run_of_a_node_whose_failure_cannot_be_stored_either_fails_at_once(refusing_bench: Bench):
+    run = refusing_bench.start("begin -> work -> say; begin -> aside -> later", say={"content": ["{work@result}"]})
 
-    refusing.play()
+    refusing_bench.play()
 
     assert run.status == "failed"
     assert run.row["error"] == 'Node "work": neither its outputs nor a failure can be stored.'
     assert run.activation("work").attempt == 1
-    assert run.told[-1] == "run_failed"
+    assert run.event_names[-1] == "run_failed"
     assert {row.status for row in run.activations} <= {"done", "closed"}
 
 
-def test_run_goes_on_if_the_attempt_that_cannot_be_stored_has_lost_its_lease(refusing: Bench):
-    run = refusing.start("begin -> work")
-    refusing.play(until=lambda: "work" in run.statuses)
-    claimed = refusing.claim(run, "work")
+def test_run_continues_if_the_attempt_that_cannot_be_stored_has_lost_its_lease(refusing_bench: Bench):
+    run = refusing_bench.start("begin -> work")
+    refusing_bench.play(until=lambda: "work" in run.statuses)
+    claimed = refusing_bench.claim(run, "work")
     lost = replace(claimed, lease_id=uuid4())
 
-    is_ended = refusing.coordinator.stopper.fail_by_force(lost, "no reason", RuntimeError("refused"))
+    is_ended = refusing_bench.coordinator.stopper.fail_by_force(lost, "no reason", RuntimeError("refused"))
 
     assert not is_ended
     assert run.status == "running"
 
 
 @pytest.mark.timeout(900)
-def test_row_of_two_thousand_nodes_with_a_side_branch_each_runs_to_its_end(bench: Bench):
+def test_chain_of_two_thousand_nodes_with_side_branches_succeeds(bench: Bench):
     length = 999
-    bench.does(**{f"n{number}": reading(f"n{number - 1}") for number in range(1, length)})
-    drawn = [f"n{number} -> s{number}, n{number + 1}" for number in range(length - 1)]
+    bench.does(**{f"n{number}": add_one_to(f"n{number - 1}") for number in range(1, length)})
+    edges = [f"n{number} -> s{number}, n{number + 1}" for number in range(length - 1)]
     references = {f"n{number}": {"script": f"{{n{number - 1}@result}}"} for number in range(1, length)}
 
-    run = bench.start("begin -> n0", *drawn, f"n{length - 1} -> say", **references)
+    run = bench.start("begin -> n0", *edges, f"n{length - 1} -> say", **references)
     bench.play()
 
     assert run.status == "succeeded", run.row["error"]
@@ -85,20 +85,20 @@ def test_row_of_two_thousand_nodes_with_a_side_branch_each_runs_to_its_end(bench
 
 
 @pytest.mark.timeout(900)
-def test_circle_with_side_branches_runs_for_hundreds_of_rounds(bench: Bench, monkeypatch: pytest.MonkeyPatch):
-    circle(bench, monkeypatch, ROUNDS)
+def test_cycle_with_side_branches_runs_for_many_rounds(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+    set_cycle_nodes(bench, monkeypatch, ROUNDS)
 
-    run = bench.start(*circle_parts(), **references())
+    run = bench.start(*cycle_parts(), **references())
     bench.play()
 
     assert run.status == "succeeded", run.row["error"]
     assert longest_key(bench, run.id) > 2 * INDEXABLE
     assert run.outputs("n0") == {"result": ROUNDS - 1}
-    assert run.outputs(f"n{ASIDE - 1}") == {"result": ROUNDS + ASIDE - 2}
+    assert run.outputs(f"n{NODES_PER_ROUND - 1}") == {"result": ROUNDS + NODES_PER_ROUND - 2}
 
 
-def circle(bench: Bench, monkeypatch: pytest.MonkeyPatch, rounds: int) -> None:
-    """Nodes that count what they find, and a Switch that leads back until the last round."""
+def set_cycle_nodes(bench: Bench, monkeypatch: pytest.MonkeyPatch, rounds: int) -> None:
+    """Set nodes that count, and a Switch that leads back to the first node until the last round."""
 
     async def switch(params: Params, ctx: NodeContext) -> Outcome:
         return Routed(("n0",) if ctx.visit + 1 < rounds else ("say",))
@@ -106,27 +106,27 @@ def circle(bench: Bench, monkeypatch: pytest.MonkeyPatch, rounds: int) -> None:
     monkeypatch.setattr(registry, "COMPONENTS", {**registry.COMPONENTS, "switch": Component("Switch", Params, switch)})
     bench.does(
         n0=lambda ctx: Finished(outputs={"result": ctx.visit}),
-        **{f"n{number}": reading(f"n{number - 1}") for number in range(1, ASIDE)},
+        **{f"n{number}": add_one_to(f"n{number - 1}") for number in range(1, NODES_PER_ROUND)},
     )
 
 
-def circle_parts() -> list[str]:
-    row = [f"n{number} -> s{number}, n{number + 1}" for number in range(ASIDE - 1)]
-    return ["begin -> n0", *row, f"n{ASIDE - 1} -> s{ASIDE - 1}, pick", "pick -> n0, say"]
+def cycle_parts() -> list[str]:
+    row = [f"n{number} -> s{number}, n{number + 1}" for number in range(NODES_PER_ROUND - 1)]
+    return ["begin -> n0", *row, f"n{NODES_PER_ROUND - 1} -> s{NODES_PER_ROUND - 1}, pick", "pick -> n0, say"]
 
 
 def references() -> dict[str, Any]:
-    return {f"n{number}": {"script": f"{{n{number - 1}@result}}"} for number in range(1, ASIDE)}
+    return {f"n{number}": {"script": f"{{n{number - 1}@result}}"} for number in range(1, NODES_PER_ROUND)}
 
 
-def reading(node: str) -> Any:
+def add_one_to(node: str) -> Any:
     return partial(one_more, node)
 
 
 def one_more(node: str, ctx: NodeContext) -> Outcome:
-    """The number that another node has left, and one."""
-    found = ctx.lookup(f"{node}@result")
-    return Finished(outputs={"result": (found if isinstance(found, int) else 0) + 1})
+    """Return the number that another node has output, plus one."""
+    value = ctx.lookup(f"{node}@result")
+    return Finished(outputs={"result": (value if isinstance(value, int) else 0) + 1})
 
 
 def longest_key(bench: Bench, run_id: UUID) -> int:

@@ -1,4 +1,4 @@
-"""Memories in a run: a Message remembers, a model looks through it in a task of its own, and Retrieval finds it."""
+"""Memories in a run: a Message stores its exchange, a task extracts memories from it, and Retrieval finds them."""
 
 import asyncio
 import json
@@ -16,33 +16,33 @@ from scheduler.sweeper.sweeper import Sweeper
 from store.knowledge.memories import TYPES
 from tests.integration.engine import Bench, Run, at_work
 from tests.integration.knowledge_bases import CHAT, EMBEDDING, vendor
-from tests.integration.memories import Notebook, extracted
+from tests.integration.memories import MemoryTenant, extraction_answer
 from worker.context.node_context import WorkerContext
 
 ALL = sum(TYPES.values())
 
 
-def saying(*memory_ids: str, **params: Any) -> dict[str, Any]:
+def message_params(*memory_ids: str, **params: Any) -> dict[str, Any]:
     return {"component": "Message", "content": ["You said: {sys.query}"], "memory_ids": list(memory_ids), **params}
 
 
-def played(bench: Bench, query: str, message: dict[str, Any], **settings: Any) -> Run:
+def play_message(bench: Bench, query: str, message: dict[str, Any], **settings: Any) -> Run:
     run = bench.start("begin -> say", query=query, say=message)
     bench.play(bench.a_worker(**settings))
     return run
 
 
-def test_what_a_message_says_is_remembered_extracted_and_found_by_a_later_run(
+def test_message_is_stored_in_a_memory_extracted_and_found_by_a_later_run(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ):
-    hints: list[Dispatch] = []
-    monkeypatch.setattr(Dispatch, "extract", lambda dispatch: hints.append(dispatch))
+    extractions: list[Dispatch] = []
+    monkeypatch.setattr(Dispatch, "extract", lambda dispatch: extractions.append(dispatch))
     with vendor() as served:
         bench.accounts = [served.account]
-        book = Notebook(bench.database, bench.tenant_id, bench.accounts)
+        book = MemoryTenant(bench.database, bench.tenant_id, bench.accounts)
         memory = book.memory(types=ALL, model=EMBEDDING, chat=CHAT)
-        served.answers.append(extracted(semantic=["Ann likes green tea."]))
-        run = played(bench, "I like green tea.", saying(memory.id.hex, user_id="ann"))
+        served.answers.append(extraction_answer(semantic=["Ann likes green tea."]))
+        run = play_message(bench, "I like green tea.", message_params(memory.id.hex, user_id="ann"))
         worker = bench.a_worker()
         worker.extract()
         later = bench.start(
@@ -53,45 +53,45 @@ def test_what_a_message_says_is_remembered_extracted_and_found_by_a_later_run(
         )
         bench.play(worker)
 
-    said = "User Input: I like green tea.\nAgent Response: You said: I like green tea."
+    exchange = "User Input: I like green tea.\nAgent Response: You said: I like green tea."
     raw = next(message for message in book.messages(memory) if not message.source)
     assert run.status == "succeeded"
-    assert len(hints) == 1
-    assert (raw.content, raw.user_id, raw.extraction) == (said, "ann", "done")
+    assert len(extractions) == 1
+    assert (raw.content, raw.user_id, raw.extraction) == (exchange, "ann", "done")
     assert (raw.agent_id, raw.session_id) == (run.row["canvas_id"].hex, run.row["conversation_id"].hex)
-    assert later.said == f"Ann likes green tea.\n{said}"
+    assert later.text == f"Ann likes green tea.\n{exchange}"
 
 
-def test_a_memory_that_is_not_there_fails_no_message(bench: Bench):
-    run = played(bench, "Hello", saying("f" * 32))
+def test_unknown_memory_does_not_fail_the_message(bench: Bench):
+    run = play_message(bench, "Hello", message_params("f" * 32))
 
-    assert (run.status, run.said) == ("succeeded", "You said: Hello")
+    assert (run.status, run.text) == ("succeeded", "You said: Hello")
     assert run.outputs("say")["memory_error"] == f"Memory ['{'f' * 32}'] not found."
 
 
-def test_another_tenants_memory_gets_nothing(bench: Bench):
-    theirs = Notebook(bench.database, bench.a_tenant())
+def test_message_is_not_stored_in_a_memory_of_another_tenant(bench: Bench):
+    theirs = MemoryTenant(bench.database, bench.a_tenant())
     memory = theirs.memory(model="")
 
-    run = played(bench, "Hello", saying(memory.id.hex))
+    run = play_message(bench, "Hello", message_params(memory.id.hex))
 
     assert "not found" in run.outputs("say")["memory_error"]
     assert theirs.messages(memory) == []
 
 
-def test_another_attempt_of_a_message_remembers_nothing_twice(bench: Bench, monkeypatch: pytest.MonkeyPatch):
-    book = Notebook(bench.database, bench.tenant_id)
+def test_second_attempt_of_a_message_stores_no_duplicate_in_its_memory(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+    book = MemoryTenant(bench.database, bench.tenant_id)
     memory = book.memory(model="")
     remember, has_remembered = WorkerContext.remember, threading.Event()
 
-    async def and_hang_once(self: WorkerContext, *given: Any) -> None:
-        await remember(self, *given)
+    async def remember_and_hang_once(self: WorkerContext, *args: Any) -> None:
+        await remember(self, *args)
         if not has_remembered.is_set():
             has_remembered.set()
             await asyncio.Event().wait()
 
-    monkeypatch.setattr(WorkerContext, "remember", and_hang_once)
-    run = bench.start("begin -> say", query="Hello", say=saying(memory.id.hex))
+    monkeypatch.setattr(WorkerContext, "remember", remember_and_hang_once)
+    run = bench.start("begin -> say", query="Hello", say=message_params(memory.id.hex))
     leaving, other = bench.a_worker(), bench.a_worker()
     with at_work(bench, leaving):
         assert has_remembered.wait(20)
@@ -102,21 +102,23 @@ def test_another_attempt_of_a_message_remembers_nothing_twice(bench: Bench, monk
     assert len(book.messages(memory)) == 1
 
 
-def test_a_memory_elsewhere_is_written_and_searched_over_ragflows_api(bench: Bench, httpserver: HTTPServer):
-    told: list[Any] = []
+def test_remote_memory_is_written_and_searched_over_the_ragflow_api(bench: Bench, httpserver: HTTPServer):
+    requests: list[Any] = []
 
     def add(request: Request) -> Response:
-        told.append((request.headers["Authorization"], request.headers["Idempotency-Key"], json.loads(request.data)))
+        requests.append(
+            (request.headers["Authorization"], request.headers["Idempotency-Key"], json.loads(request.data))
+        )
         return Response(json.dumps({"code": 0, "message": "All add to task.", "data": None}))
 
-    found = {"code": 0, "data": [{"content": "Likes tea"}, {"content": "Lives in Rome"}]}
+    results = {"code": 0, "data": [{"content": "Likes tea"}, {"content": "Lives in Rome"}]}
     httpserver.expect_request("/api/v1/messages", method="POST").respond_with_handler(add)
-    httpserver.expect_request("/api/v1/messages/search").respond_with_json(found)
+    httpserver.expect_request("/api/v1/messages/search").respond_with_json(results)
     ragflow = {"ragflow_url": httpserver.url_for(""), "ragflow_api_key": SecretStr("their-key")}
-    book = Notebook(bench.database, bench.tenant_id)
+    book = MemoryTenant(bench.database, bench.tenant_id)
     own = book.memory(model="")
 
-    run = played(bench, "I like tea.", saying("f" * 32, own.id.hex), **ragflow)
+    run = play_message(bench, "I like tea.", message_params("f" * 32, own.id.hex), **ragflow)
     search = {
         "component": "Retrieval",
         "query": "tea",
@@ -128,28 +130,30 @@ def test_a_memory_elsewhere_is_written_and_searched_over_ragflows_api(bench: Ben
     )
     bench.play(bench.a_worker(**ragflow))
 
-    ((authorization, key, body),) = told
+    ((authorization, key, body),) = requests
     assert (authorization, key) == ("Bearer their-key", str(run.activation("say").id))
     assert body["memory_id"] == ["f" * 32]
     assert (body["user_input"], body["agent_response"]) == ("I like tea.", "You said: I like tea.")
     assert "memory_error" not in run.outputs("say")
     mine = "User Input: I like tea.\nAgent Response: You said: I like tea."
-    assert later.said == f"{mine}\nLikes tea\nLives in Rome"
-    searched = httpserver.log[-1][0]
-    assert searched.args.getlist("memory_id") == ["f" * 32]
+    assert later.text == f"{mine}\nLikes tea\nLives in Rome"
+    search_request = httpserver.log[-1][0]
+    assert search_request.args.getlist("memory_id") == ["f" * 32]
 
 
-def test_what_a_server_refuses_is_told_by_the_message(bench: Bench, httpserver: HTTPServer):
+def test_refusal_of_the_memory_server_is_an_output_of_the_message(bench: Bench, httpserver: HTTPServer):
     refusal = {"code": 102, "message": "Memory ['x'] not found.", "data": None}
     httpserver.expect_request("/api/v1/messages").respond_with_json(refusal)
 
-    run = played(bench, "Hello", saying("x"), ragflow_url=httpserver.url_for(""), ragflow_api_key=SecretStr("key"))
+    run = play_message(
+        bench, "Hello", message_params("x"), ragflow_url=httpserver.url_for(""), ragflow_api_key=SecretStr("key")
+    )
 
     assert (run.status, run.outputs("say")["memory_error"]) == ("succeeded", "Memory ['x'] not found.")
 
 
-def test_the_sweeper_asks_again_for_what_nobody_looks_through(bench: Bench):
-    book = Notebook(bench.database, bench.tenant_id)
+def test_sweeper_enqueues_the_extraction_of_unprocessed_messages(bench: Bench):
+    book = MemoryTenant(bench.database, bench.tenant_id)
     book.write(book.memory(types=ALL, model=""), "Hello")
 
     Sweeper(bench.coordinator).tick()

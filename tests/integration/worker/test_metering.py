@@ -1,4 +1,4 @@
-"""Requests that are no chat of a component's: their limits, their budgets, and where they are counted."""
+"""Calls to embedding, rerank and other models outside of chat nodes: rate limits, budgets and usage."""
 
 import asyncio
 from collections.abc import Iterator
@@ -12,11 +12,11 @@ from sqlalchemy import text
 
 from canvas.budget import EXCEEDED, parse_limits, usage_json
 from knowledge.models import TenantModels
-from providers.http.address_policy import Guard
+from providers.address_policy import Guard
 from providers.models.chat.catalogue import RequestLimits
 from providers.models.limits.rate_limiter import RateLimiter
 from providers.models.transport.clients import close_connections
-from providers.models.types.rate_limits import RateLimits
+from providers.rate_limits import RateLimits
 from scheduler.coordinator.run_start import RunRequest
 from scheduler.messaging.circuit_breaker import CircuitBreaker
 from scheduler.messaging.redis_bus import async_redis
@@ -24,10 +24,10 @@ from scheduler.metrics import Metrics
 from scheduler.sweeper.sweeper import Sweeper
 from store.tenants import budgets
 from store.tenants.budgets import BudgetLimits
-from tests.builders import says
+from tests.builders import content
 from tests.integration.engine import Bench, Run
-from tests.integration.knowledge_bases import EMBEDDING, RANKS, Shop, Vendor, vendor
-from tests.integration.worker.paces import nothing_has_left_of_late
+from tests.integration.knowledge_bases import EMBEDDING, RANKS, KnowledgeTenant, Vendor, vendor
+from tests.integration.worker.paces import expire_rate_limit_waits
 from worker.services.factory import ServiceConfig
 from worker.worker import Worker
 
@@ -37,14 +37,16 @@ ONE_A_MINUTE = RateLimits(requests_per_minute=1)
 
 @pytest.fixture
 def served() -> Iterator[Vendor]:
-    with vendor() as found:
-        yield found
+    with vendor() as served:
+        yield served
 
 
-def stocked(bench: Bench, served: Vendor, folder: Path, model: str = EMBEDDING, **account: Any) -> Worker:
-    """A worker that searches a base of one document. Its account changes once the document is read."""
+def worker_with_knowledge_base(
+    bench: Bench, served: Vendor, folder: Path, model: str = EMBEDDING, **account: Any
+) -> Worker:
+    """Return a worker and its knowledge base of one document; `account` changes the account after the ingestion."""
     bench.accounts = [served.account]
-    shop = Shop(bench.database, bench.tenant_id, folder, bench.accounts)
+    shop = KnowledgeTenant(bench.database, bench.tenant_id, folder, bench.accounts)
     shop.add(shop.base(model=model), "refunds.txt", ANSWER, year=2024)
     shop.read()
     bench.accounts = [replace(served.account, **account)]
@@ -55,22 +57,22 @@ def today() -> date:
     return datetime.now(UTC).date()
 
 
-def asks(bench: Bench, budget: dict[str, Any] | None = None, **retrieval: Any) -> Run:
+def start_search(bench: Bench, budget: dict[str, Any] | None = None, **retrieval: Any) -> Run:
     params = {"component": "Retrieval", "query": "{sys.query}", "dataset_ids": ["Policies"], **retrieval}
     start = bench.a_start(
-        "begin -> work -> say", query="How long do refunds take?", work=params, say=says("{work@json}")
+        "begin -> work -> say", query="How long do refunds take?", work=params, say=content("{work@json}")
     )
-    return bench.begun(replace(start, budget=parse_limits(budget)) if budget else start)
+    return bench.start_run(replace(start, budget=parse_limits(budget)) if budget else start)
 
 
 def usage_of(run: Run) -> dict[str, Any]:
     return usage_json(run.row["usage"])
 
 
-def test_a_search_is_counted_with_its_vectors_and_ranks(bench: Bench, served: Vendor, tmp_path: Path):
+def test_usage_of_a_search_counts_its_embedding_and_rerank_calls(bench: Bench, served: Vendor, tmp_path: Path):
     prices = {"vectors": {"input": 1, "output": 0}, "ranks": {"input": 0, "output": 0, "requests": 2}}
-    worker = stocked(bench, served, tmp_path, extra={"prices": prices})
-    run = asks(bench, rerank_id=RANKS)
+    worker = worker_with_knowledge_base(bench, served, tmp_path, extra={"prices": prices})
+    run = start_search(bench, rerank_id=RANKS)
     bench.play(worker)
 
     usage = usage_of(run)
@@ -82,11 +84,11 @@ def test_a_search_is_counted_with_its_vectors_and_ranks(bench: Bench, served: Ve
     assert usage["cost"] == {"USD": 0.002007}
 
 
-def test_the_chat_behind_a_search_is_counted_and_paid_for(bench: Bench, served: Vendor, tmp_path: Path):
-    worker = stocked(bench, served, tmp_path, "echo")
+def test_chat_call_of_a_search_counts_in_usage_and_budget(bench: Bench, served: Vendor, tmp_path: Path):
+    worker = worker_with_knowledge_base(bench, served, tmp_path, "echo")
     served.answers += ["Wie lange dauern Erstattungen?"]
-    run = asks(bench, cross_languages=["German"])
-    stopped = asks(bench, {"calls": 0}, cross_languages=["German"])
+    run = start_search(bench, cross_languages=["German"])
+    stopped = start_search(bench, {"calls": 0}, cross_languages=["German"])
     bench.play(worker)
 
     assert len(served.chatted) == 1
@@ -95,10 +97,10 @@ def test_the_chat_behind_a_search_is_counted_and_paid_for(bench: Bench, served: 
     assert (stopped.status, usage_of(stopped).get("calls", 0)) == ("waiting", 0)
 
 
-def test_a_search_that_must_wait_for_vectors_gives_its_place_up(bench: Bench, served: Vendor, tmp_path: Path):
-    worker = stocked(bench, served, tmp_path, rate_limits=ONE_A_MINUTE)
+def test_search_that_waits_for_the_embedding_rate_limit_is_released(bench: Bench, served: Vendor, tmp_path: Path):
+    worker = worker_with_knowledge_base(bench, served, tmp_path, rate_limits=ONE_A_MINUTE)
     embedded = len(served.embedded)
-    first, second = asks(bench), asks(bench)
+    first, second = start_search(bench), start_search(bench)
     bench.play(worker)
 
     done, waiting = sorted((first, second), key=lambda run: run.status != "succeeded")
@@ -106,7 +108,7 @@ def test_a_search_that_must_wait_for_vectors_gives_its_place_up(bench: Bench, se
     assert (waiting.activation("work").status, waiting.activation("work").strikes) == ("ready", 0)
     assert len(served.embedded) == embedded + 1
 
-    nothing_has_left_of_late(bench, waiting)
+    expire_rate_limit_waits(bench, waiting)
     Sweeper(bench.coordinator).tick()
     bench.play(worker)
 
@@ -115,18 +117,18 @@ def test_a_search_that_must_wait_for_vectors_gives_its_place_up(bench: Bench, se
     assert usage_of(waiting)["kinds"]["embedding"]["calls"] == 1
 
 
-def test_a_search_that_its_budget_does_not_allow_waits_and_goes_on_with_more(
+def test_search_that_exceeds_its_budget_waits_and_continues_with_a_higher_budget(
     bench: Bench, served: Vendor, tmp_path: Path
 ):
-    worker = stocked(bench, served, tmp_path)
+    worker = worker_with_knowledge_base(bench, served, tmp_path)
     embedded = len(served.embedded)
-    run = asks(bench, {"tokens": 2})
+    run = start_search(bench, {"tokens": 2})
     bench.play(worker)
 
     assert run.status == "waiting"
     (form,) = run.row["state"]["forms"].values()
-    (asked,) = form[3].values()
-    assert (asked["budget"]["code"], asked["budget"]["model"]) == (EXCEEDED, EMBEDDING)
+    (field,) = form[3].values()
+    assert (field["budget"]["code"], field["budget"]["model"]) == (EXCEEDED, EMBEDDING)
     assert len(served.embedded) == embedded
 
     bench.lifecycle.resume_run(bench.tenant_id, run.id, RunRequest(), budget=parse_limits({"tokens": 1000}))
@@ -134,13 +136,13 @@ def test_a_search_that_its_budget_does_not_allow_waits_and_goes_on_with_more(
 
     assert run.status == "succeeded"
     with bench.database.transaction() as tx:
-        (kept,) = budgets.list_budgets(tx, bench.tenant_id, today(), [run.id])
-    assert (kept.account.spent, kept.account.reserved) == (7, 0)
+        (budget,) = budgets.list_budgets(tx, bench.tenant_id, today(), [run.id])
+    assert (budget.account.spent, budget.account.reserved) == (7, 0)
 
 
-def test_documents_are_paid_from_the_tenants_budgets(bench: Bench, served: Vendor, tmp_path: Path):
+def test_document_ingestion_is_charged_to_the_budgets_of_the_tenant(bench: Bench, served: Vendor, tmp_path: Path):
     bench.accounts = [served.account]
-    shop = Shop(bench.database, bench.tenant_id, tmp_path, bench.accounts)
+    shop = KnowledgeTenant(bench.database, bench.tenant_id, tmp_path, bench.accounts)
     with bench.database.transaction() as tx:
         budgets.put_limits(tx, bench.tenant_id, BudgetLimits("day", bench.tenant_id, parse_limits({"calls": 1})))
         budgets.put_limits(tx, bench.tenant_id, BudgetLimits("tenant", bench.tenant_id, parse_limits({"tokens": 1000})))
@@ -158,23 +160,23 @@ def test_documents_are_paid_from_the_tenants_budgets(bench: Bench, served: Vendo
     assert spent == {"day": 1, "tenant": 7}
 
 
-def test_a_document_that_waits_for_vectors_too_long_is_put_back_without_a_strike(
+def test_document_that_waits_too_long_for_the_rate_limit_is_requeued_and_counts_no_try(
     bench: Bench, served: Vendor, tmp_path: Path
 ):
     accounts = [replace(served.account, rate_limits=ONE_A_MINUTE)]
-    shop = Shop(bench.database, bench.tenant_id, tmp_path, accounts)
+    shop = KnowledgeTenant(bench.database, bench.tenant_id, tmp_path, accounts)
     base = shop.base(model=EMBEDDING)
     documents = [shop.add(base, f"{name}.txt", f"{ANSWER} {name}") for name in ("first", "second")]
 
     async def read() -> None:
-        governor = RateLimiter(async_redis(bench.redis_url), CircuitBreaker(), Metrics())
-        models = TenantModels(bench.database, accounts, RequestLimits(), None, rate_limiter=governor, max_wait=0.0)
+        rate_limiter = RateLimiter(async_redis(bench.redis_url), CircuitBreaker(), Metrics())
+        models = TenantModels(bench.database, accounts, RequestLimits(), None, rate_limiter=rate_limiter, max_wait=0.0)
         try:
             while await shop.ingestion(models=models).next(bench.tenant_id):
                 pass
         finally:
             await close_connections()
-            await governor.close()
+            await rate_limiter.close()
 
     asyncio.run(read())
 

@@ -1,4 +1,4 @@
-"""Items that overlap, on real rows: they run at once, and what is left is what a run in order leaves."""
+"""Parallel items on real rows: they run at the same time and give the events and values of sequential items."""
 
 import asyncio
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from canvas.outcome import Finished
 from components import registry
 from components.context import NodeContext
 from scheduler.views import run_view
-from tests.builders import says
+from tests.builders import content
 from tests.integration.engine import Bench, Run, at_work, until
 
 EACH = {"items_ref": "list@result", "outputs": {"all": {"ref": "b@result"}}}
@@ -21,20 +21,20 @@ PARAMS: Mapping[str, Any] = {
     "each": EACH,
     "a": {"script": "{item@item}"},
     "b": {"script": "{a@result}"},
-    "say": says("{each@all}"),
+    "say": content("{each@all}"),
 }
 
 
 @pytest.fixture(autouse=True)
-def independent_acts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What tests let nodes do counts as what may overlap; three at once."""
+def parallel_test_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the test's nodes run in parallel items, three at the same time."""
     monkeypatch.setattr(parallel_items, "INDEPENDENT", parallel_items.INDEPENDENT | {"act"})
     monkeypatch.setattr(parallel_items, "WRITES_NOTHING", parallel_items.WRITES_NOTHING | {"act"})
     monkeypatch.setattr(parallel_items, "AT_ONCE", 3)
 
 
-def works(bench: Bench, count: int = 5, *, fails: int = -1) -> None:
-    """A list of so many items; `a` fails in one of them."""
+def set_node_functions(bench: Bench, count: int = 5, *, fails: int = -1) -> None:
+    """Set a list of `count` items; node `a` fails in item `fails`."""
 
     async def a(ctx: NodeContext) -> Finished:
         if ctx.lookup("item@item") == fails:
@@ -48,66 +48,66 @@ def works(bench: Bench, count: int = 5, *, fails: int = -1) -> None:
     )
 
 
-def played(bench: Bench, *, in_order: bool) -> Run:
+def play_items(bench: Bench, *, in_order: bool) -> Run:
     params = {**PARAMS, "each": {**EACH, "max_concurrency": 1}} if in_order else PARAMS
     run = bench.start(*MAIN, **params)
     bench.play()
     return run
 
 
-def told(run: Run) -> list[tuple[str, str | None, Any]]:
-    """Its events, with the outputs they show."""
-    return [(event.name, event.node_id, plain(event.outputs)) for event in run.events]
+def events_of(run: Run) -> list[tuple[str, str | None, Any]]:
+    """Return the events of a run, with their outputs."""
+    return [(event.name, event.node_id, without_times(event.outputs)) for event in run.events]
 
 
-def left(bench: Bench, run: Run) -> dict[str, Any]:
-    """The outputs of all nodes when the run has ended."""
+def final_outputs(bench: Bench, run: Run) -> dict[str, Any]:
+    """Return the final outputs of all nodes."""
     with bench.database.transaction() as tx:
         outputs = run_view.outputs_of(tx, bench.coordinator.versions, run.row, registry.default_outputs)
-    return {node: plain(found) for node, found in outputs.items()}
+    return {node: without_times(values) for node, values in outputs.items()}
 
 
-def plain(outputs: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def without_times(outputs: Mapping[str, Any] | None) -> dict[str, Any] | None:
     return {name: value for name, value in (outputs or {}).items() if name not in ("_created_time", "_elapsed_time")}
 
 
 def test_items_run_at_the_same_time_and_their_results_stay_in_order(bench: Bench):
-    works(bench)
+    set_node_functions(bench)
     run = bench.start(*MAIN, **PARAMS)
     bench.play(until=lambda: "item" in run.statuses)
     assert [row.scope for row in run.activations if row.status == "ready"] == ["each#0.0", "each#0.1", "each#0.2"]
 
     bench.play()
 
-    assert (run.status, run.said) == ("succeeded", "[1, 11, 21, 31, 41]")
+    assert (run.status, run.text) == ("succeeded", "[1, 11, 21, 31, 41]")
 
 
 def test_overlapping_items_give_the_events_and_values_of_sequential_ones(bench: Bench):
-    works(bench)
-    in_order, overlapping = played(bench, in_order=True), played(bench, in_order=False)
+    set_node_functions(bench)
+    in_order, overlapping = play_items(bench, in_order=True), play_items(bench, in_order=False)
 
-    assert told(overlapping) == told(in_order)
-    assert left(bench, overlapping) == left(bench, in_order)
+    assert events_of(overlapping) == events_of(in_order)
+    assert final_outputs(bench, overlapping) == final_outputs(bench, in_order)
 
 
 @pytest.mark.parametrize("item", [0, 1, 3])
 def test_failing_overlapping_item_gives_the_events_and_values_of_sequential_ones(bench: Bench, item: int):
-    works(bench, fails=item)
-    in_order, overlapping = played(bench, in_order=True), played(bench, in_order=False)
+    set_node_functions(bench, fails=item)
+    in_order, overlapping = play_items(bench, in_order=True), play_items(bench, in_order=False)
 
     assert (overlapping.status, overlapping.row["error"]) == ("failed", f"Node a (Act): bad {item}")
-    assert told(overlapping) == told(in_order)
-    assert left(bench, overlapping) == left(bench, in_order)
+    assert events_of(overlapping) == events_of(in_order)
+    assert final_outputs(bench, overlapping) == final_outputs(bench, in_order)
     assert len(overlapping.activations) > len(in_order.activations)
 
 
-def test_a_failed_item_ends_the_run_without_waiting_for_those_ahead_of_it(bench: Bench):
-    works(bench)
-    begun: list[int] = []
+def test_failed_item_fails_its_run_without_waiting_for_the_other_items(bench: Bench):
+    set_node_functions(bench)
+    started_items: list[int] = []
 
     async def a(ctx: NodeContext) -> Finished:
-        begun.append(ctx.scope_item)
-        while len(begun) < 3 or ctx.scope_item:  # items behind the first would work for ever
+        started_items.append(ctx.scope_item)
+        while len(started_items) < 3 or ctx.scope_item:  # the items after the first never end
             await asyncio.sleep(0.01)
         raise ValueError("bad")
 
@@ -121,8 +121,8 @@ def test_a_failed_item_ends_the_run_without_waiting_for_those_ahead_of_it(bench:
     assert run.row["error"] == "Node a (Act): bad"
 
 
-def test_cancelled_run_keeps_nothing_of_items_that_came_later(bench: Bench):
-    works(bench)
+def test_cancelled_run_keeps_no_outputs_of_later_items(bench: Bench):
+    set_node_functions(bench)
     run = bench.start(*MAIN, **PARAMS)
     bench.play(until=lambda: "b" in run.statuses)
     late = [row for row in run.activations if row.scope == "each#0.2" and row.status == "done"]
@@ -132,16 +132,16 @@ def test_cancelled_run_keeps_nothing_of_items_that_came_later(bench: Bench):
 
     assert late
     assert run.status == "cancelled"
-    assert left(bench, run)["item"]["index"] == 0
+    assert final_outputs(bench, run)["item"]["index"] == 0
 
 
 def test_failing_parallel_item_stops_the_items_after_it(bench: Bench):
-    works(bench)
-    begun: list[int] = []
+    set_node_functions(bench)
+    started_items: list[int] = []
 
     async def a(ctx: NodeContext) -> Finished:
-        begun.append(ctx.scope_item)
-        while len(begun) < 2 or ctx.scope_item:
+        started_items.append(ctx.scope_item)
+        while len(started_items) < 2 or ctx.scope_item:
             await asyncio.sleep(0.01)
         raise ValueError("bad")
 
@@ -152,21 +152,21 @@ def test_failing_parallel_item_stops_the_items_after_it(bench: Bench):
         until(lambda: run.status == "failed")
 
     assert run.row["error"] == "Node each (Iteration): item 0: bad"
-    assert sorted(begun) == [0, 1]
-    assert left(bench, run)["each"] == {"all": None, "_ERROR": "item 0: bad"}
+    assert sorted(started_items) == [0, 1]
+    assert final_outputs(bench, run)["each"] == {"all": None, "_ERROR": "item 0: bad"}
 
 
 def test_exception_target_can_read_the_failure_of_a_parallel_item(bench: Bench):
-    works(bench, fails=1)
+    set_node_functions(bench, fails=1)
     rescued = {"max_concurrency": 2, "exception_method": "goto", "exception_goto": ["sayno"]}
     parts = ("begin -> list -> each -> say", "each: item -> a -> b", "sayno")
 
-    run = bench.start(*parts, **{**PARAMS, "each": {**EACH, **rescued}, "sayno": says("{each@_ERROR}{each@all}")})
+    run = bench.start(*parts, **{**PARAMS, "each": {**EACH, **rescued}, "sayno": content("{each@_ERROR}{each@all}")})
     bench.play()
 
-    assert (run.status, run.said) == ("succeeded", "item 1: bad 1")
-    (ended,) = [event for event in run.events if event.name == "node_finished" and event.node_id == "each"]
-    assert plain(ended.outputs) == {"all": None, "_ERROR": "item 1: bad 1"}
+    assert (run.status, run.text) == ("succeeded", "item 1: bad 1")
+    (finished,) = [event for event in run.events if event.name == "node_finished" and event.node_id == "each"]
+    assert without_times(finished.outputs) == {"all": None, "_ERROR": "item 1: bad 1"}
 
 
 def test_parallel_items_read_the_state_at_the_containers_entry(bench: Bench):
@@ -180,17 +180,17 @@ def test_parallel_items_read_the_state_at_the_containers_entry(bench: Bench):
     run = bench.start(
         "begin -> list, late; list -> each", "each: item -> a", variables={"n": 0}, each=each, a={"script": "{env.n}"}
     )
-    last_of_all(bench, run, "late", until=lambda: len(seen) == 1)
+    delay_message(bench, run, "late", until=lambda: len(seen) == 1)
 
     bench.play()
 
     assert seen == [0, 0, 0]
 
 
-def last_of_all(bench: Bench, run: Run, node: str, *, until: Any) -> None:
-    """Keep a node's message back for a while."""
+def delay_message(bench: Bench, run: Run, node: str, *, until: Any) -> None:
+    """Deliver the task message of a node only after `until` is true."""
     bench.play(until=lambda: node in run.statuses)
-    (kept,) = [sent for sent in bench.outbox.sent if sent.args[1:] == (str(run.activation(node).id),)]
-    bench.outbox.sent.remove(kept)
+    (message,) = [sent for sent in bench.outbox.sent if sent.args[1:] == (str(run.activation(node).id),)]
+    bench.outbox.sent.remove(message)
     bench.play(until=until)
-    bench.outbox.sent.insert(0, kept)
+    bench.outbox.sent.insert(0, message)

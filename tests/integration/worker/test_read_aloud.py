@@ -1,4 +1,4 @@
-"""An answer that is read aloud: its audio goes by pointer through the turn, and is no part of any stored text."""
+"""An answer with speech: its message stream refers to audio files, and no stored text contains the audio."""
 
 import asyncio
 import re
@@ -21,65 +21,65 @@ from store.tables.tenants import files as rows
 from store.tenants import uploads
 from tests.fakes import FakeHttp, no_network
 from tests.integration.engine import Bench, Run, at_work, until
-from tests.integration.worker.test_voice import sweep_away
+from tests.integration.worker.test_voice import lose_worker
 from worker.worker import Worker
 
-ALOUD = {"content": ["So: {model@content} Bye."], "auto_play": True}
+WITH_SPEECH = {"content": ["So: {model@content} Bye."], "auto_play": True}
 ANSWER = "Forty-two. 😀 你好。"
 IN_MARKERS = re.compile(f"{AUDIO_START}([0-9a-f]{{32}}){AUDIO_END}")
 TEXT = f"So: {ANSWER} Bye."
 
 
 class Memory:
-    """A memory that forgets to answer the first time."""
+    """A memory whose first call hangs."""
 
     def __init__(self) -> None:
-        self.asked = Event()
+        self.is_called = Event()
         self.keys: list[str] = []
 
     async def save(self, memory_ids: Sequence[str], record: Mapping[str, Any], key: str) -> None:
         self.keys.append(key)
         if len(self.keys) == 1:
-            self.asked.set()
+            self.is_called.set()
             await asyncio.Event().wait()
 
 
 class Voice:
-    """Speaks a sentence as its letters."""
+    """Return the text itself as the audio."""
 
     async def synthesize(self, text: str) -> bytes:
         return text.encode()
 
 
-def speaking(bench: Bench, folder: Path, **more: Any) -> Worker:
+def speech_worker(bench: Bench, folder: Path, **more: Any) -> Worker:
     worker = bench.a_worker(blobs=LocalBlobs(folder), renew_every=timedelta(milliseconds=40))
     worker.execution.services = lambda _: Services(FakeHttp(no_network), speech=Voice(), **more)
     return worker
 
 
-def played(bench: Bench, worker: Worker) -> Run:
+def play_message(bench: Bench, worker: Worker) -> Run:
     bench.script = Script([{"reply": ANSWER}])
-    run = bench.start("begin -> model -> say", say=ALOUD)
+    run = bench.start("begin -> model -> say", say=WITH_SPEECH)
     bench.play(worker)
     return run
 
 
-def test_audio_follows_the_text_of_its_turn_and_the_files_are_the_tenants(bench: Bench, tmp_path: Path):
-    run = played(bench, speaking(bench, tmp_path))
+def test_audio_of_a_message_follows_its_text_and_its_files_belong_to_the_tenant(bench: Bench, tmp_path: Path):
+    run = play_message(bench, speech_worker(bench, tmp_path))
 
-    assert run.said.startswith(TEXT)
-    ids = IN_MARKERS.findall(run.said)
-    assert run.said == TEXT + "".join(f"{AUDIO_START}{name}{AUDIO_END}" for name in ids)
+    assert run.text.startswith(TEXT)
+    ids = IN_MARKERS.findall(run.text)
+    assert run.text == TEXT + "".join(f"{AUDIO_START}{name}{AUDIO_END}" for name in ids)
     with bench.database.transaction() as tx:
-        found = [uploads.get(tx, bench.tenant_id, UUID(name)) for name in ids]
-    assert [LocalBlobs(tmp_path).get(file.sha256).decode() for file in found] == ["So: Forty-two.", "你好。", "Bye."]
-    assert {file.mime_type for file in found} == {"audio/mpeg"}
-    assert [turn.epoch for turn in run.turns] == [0]
-    assert "message_reset" not in run.told
+        files = [uploads.get(tx, bench.tenant_id, UUID(name)) for name in ids]
+    assert [LocalBlobs(tmp_path).get(file.sha256).decode() for file in files] == ["So: Forty-two.", "你好。", "Bye."]
+    assert {file.mime_type for file in files} == {"audio/mpeg"}
+    assert [stream.epoch for stream in run.streams] == [0]
+    assert "message_reset" not in run.event_names
 
 
-def test_what_is_stored_of_the_answer_has_no_audio(bench: Bench, tmp_path: Path):
-    run = played(bench, speaking(bench, tmp_path))
+def test_stored_answer_contains_no_audio_markers(bench: Bench, tmp_path: Path):
+    run = play_message(bench, speech_worker(bench, tmp_path))
 
     assert run.status == "succeeded"
     assert run.outputs("say")["content"] == TEXT
@@ -88,21 +88,21 @@ def test_what_is_stored_of_the_answer_has_no_audio(bench: Bench, tmp_path: Path)
     assert AUDIO_START not in str([entry["content"] for entry in entries])
 
 
-def test_a_second_attempt_says_what_the_first_has_said_with_the_same_files(bench: Bench, tmp_path: Path):
+def test_second_attempt_of_a_message_reuses_the_audio_files_of_the_first(bench: Bench, tmp_path: Path):
     memory = Memory()
-    worker = speaking(bench, tmp_path, memories=memory)
+    worker = speech_worker(bench, tmp_path, memories=memory)
     bench.script = Script([{"reply": ANSWER}])
 
-    run = bench.start("begin -> model -> say", say={**ALOUD, "memory_ids": ["m"]})
+    run = bench.start("begin -> model -> say", say={**WITH_SPEECH, "memory_ids": ["m"]})
     with at_work(bench, worker):
-        assert memory.asked.wait(10)
+        assert memory.is_called.wait(10)
         with bench.database.transaction() as tx:
             first = files_of(tx, run)
-        sweep_away(bench, run)
+        lose_worker(bench, run)
         until(lambda: run.status == "succeeded")
 
     assert run.activation("say").attempt == 2
-    assert "".join(IN_MARKERS.findall(run.said)) == "".join(first)
+    assert "".join(IN_MARKERS.findall(run.text)) == "".join(first)
     with bench.database.transaction() as tx:
         assert files_of(tx, run) == first
     assert len(memory.keys) == 2
@@ -110,6 +110,6 @@ def test_a_second_attempt_says_what_the_first_has_said_with_the_same_files(bench
 
 
 def files_of(tx: Transaction, run: Run) -> list[str]:
-    """The ids of a run's files, in the order in which they were made."""
-    wanted = select(rows.c.id).where(rows.c.run_id == run.id).order_by(rows.c.name)
-    return [row.id.hex for row in tx.rows(wanted)]
+    """Return the ids of the files of a run, in the order of their creation."""
+    query = select(rows.c.id).where(rows.c.run_id == run.id).order_by(rows.c.name)
+    return [row.id.hex for row in tx.rows(query)]

@@ -1,4 +1,4 @@
-"""What may have happened is not done again by itself: its row says so before anything leaves."""
+"""An action that may have happened is not repeated by itself: its effect is stored before its first request."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -22,10 +22,10 @@ from scheduler.sweeper import sweeper
 from scheduler.sweeper.sweeper import Sweeper
 from store.runs import activations
 from store.tables.runs import activations as rows
-from tests.builders import goto, reads, says
+from tests.builders import content, goto, reads
 from tests.fakes import FakeHttp
 from tests.integration.engine import Bench, Run, at_work, until
-from tests.integration.worker.conftest import Patient
+from tests.integration.worker.conftest import PausedNodes
 from worker.services.factory import ServiceConfig
 from worker.worker import Worker
 
@@ -43,13 +43,13 @@ NOT_KNOWN = (
 
 
 @pytest.fixture(autouse=True)
-def trusting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sweeper believes what it sees at first sight."""
+def sweeper_without_delay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the sweeper act at its first tick."""
     monkeypatch.setattr(sweeper, "MIN_UNINTERRUPTED", 0.0)
 
 
-# -- before anything leaves -------------------------------------------------------------------------------------------
-def test_before_a_node_acts_its_row_says_what_repeating_it_would_mean(bench: Bench):
+# -- before an action -------------------------------------------------------------------------------------------------
+def test_effect_of_an_activation_is_stored_before_its_node_runs(bench: Bench):
     seen: dict[str, str | None] = {}
 
     def look(ctx: NodeContext) -> Finished:
@@ -64,20 +64,20 @@ def test_before_a_node_acts_its_row_says_what_repeating_it_would_mean(bench: Ben
     assert seen == {"plain": None, "order": "keyed", "send": "unsafe"}
 
 
-def test_nothing_leaves_a_worker_that_has_lost_its_lease(bench: Bench):
+def test_unsafe_node_does_not_run_after_its_lease_is_lost(bench: Bench):
     sent: list[str] = []
     bench.does(send=lambda ctx: sent.append(ctx.node_id) or Finished())
     run = bench.start("begin -> send", send=UNSAFE)
     bench.play(until=lambda: "send" in run.statuses)
-    late = bench.a_worker(time_limit=lambda *_: lose(bench, run) or 60.0)
+    late_worker = bench.a_worker(time_limit=lambda *_: expire_running_leases(bench, run) or 60.0)
 
-    late.execute(run.id, run.activation("send").id)
+    late_worker.execute(run.id, run.activation("send").id)
 
     assert sent == []
     assert (run.statuses["send"], run.activation("send").attempt) == ("ready", 1)
 
 
-def test_nothing_leaves_once_a_run_has_been_cancelled(bench: Bench):
+def test_unsafe_node_does_not_run_after_its_run_is_cancelled(bench: Bench):
     sent: list[str] = []
     bench.does(send=lambda ctx: sent.append(ctx.node_id) or Finished())
     run = bench.start("begin -> send", send=UNSAFE)
@@ -89,8 +89,8 @@ def test_nothing_leaves_once_a_run_has_been_cancelled(bench: Bench):
 
 
 # -- a lost worker ----------------------------------------------------------------------------------------------------
-def test_what_may_have_happened_fails_the_run_and_says_so(bench: Bench):
-    run = lost_while_sending(bench, UNSAFE)
+def test_unsafe_node_of_a_lost_worker_fails_the_run_with_an_unknown_outcome(bench: Bench):
+    run = lose_worker_in_send(bench, UNSAFE)
     bench.play()
 
     assert (run.status, run.row["error"]) == ("failed", NOT_KNOWN)
@@ -98,7 +98,7 @@ def test_what_may_have_happened_fails_the_run_and_says_so(bench: Bench):
     assert run.events[-1].body["code"] == "unknown_outcome"
 
 
-def test_what_may_have_happened_is_not_done_again_when_a_sweeper_of_an_earlier_release_tells_of_it(bench: Bench):
+def test_unsafe_node_is_not_repeated_after_a_report_by_a_sweeper_of_an_earlier_release(bench: Bench):
     run = bench.start("begin -> send", send=UNSAFE)
     bench.play(until=lambda: "send" in run.statuses)
     lose_activation(bench, run, run.activation("send").id)
@@ -114,7 +114,7 @@ def test_what_may_have_happened_is_not_done_again_when_a_sweeper_of_an_earlier_r
     assert (run.status, run.row["error"]) == ("failed", NOT_KNOWN)
 
 
-def test_what_was_lost_before_it_acted_is_done_by_another(bench: Bench):
+def test_unsafe_node_that_was_lost_before_it_ran_is_executed_by_another_attempt(bench: Bench):
     run = bench.start("begin -> send", send=UNSAFE)
     bench.play(until=lambda: "send" in run.statuses)
     bench.claim(run, "send", lease=AT_ONCE)
@@ -126,26 +126,26 @@ def test_what_was_lost_before_it_acted_is_done_by_another(bench: Bench):
     assert (run.status, run.activation("send").attempt) == ("succeeded", 2)
 
 
-def test_an_author_may_have_it_done_twice_rather_than_not_at_all(bench: Bench):
-    run = lost_while_sending(bench, {**UNSAFE, "on_unknown": "retry"})
+def test_unsafe_node_with_on_unknown_retry_is_executed_again(bench: Bench):
+    run = lose_worker_in_send(bench, {**UNSAFE, "on_unknown": "retry"})
     bench.play()
 
     assert (run.status, run.activation("send").attempt) == ("succeeded", 2)
 
 
-def test_the_way_out_of_a_failure_can_read_what_is_not_known(bench: Bench):
-    run = lost_while_sending(bench, {**UNSAFE, **goto("say")}, "say", say=says("{send@_ERROR}"))
+def test_goto_target_of_an_unsafe_node_reads_the_error_of_the_unknown_outcome(bench: Bench):
+    run = lose_worker_in_send(bench, {**UNSAFE, **goto("say")}, "say", say=content("{send@_ERROR}"))
     bench.play()
 
-    assert (run.status, run.said) == ("succeeded", NOT_KNOWN)
+    assert (run.status, run.text) == ("succeeded", NOT_KNOWN)
 
 
-def test_what_a_leaving_worker_was_doing_may_have_happened_too(bench: Bench, patient: Patient):
-    run = patient.start("begin -> work", work=UNSAFE)
+def test_unsafe_node_interrupted_by_a_shutdown_has_an_unknown_outcome(bench: Bench, paused_nodes: PausedNodes):
+    run = paused_nodes.start("begin -> work", work=UNSAFE)
     leaving = bench.a_worker()
 
     with at_work(bench, leaving):
-        patient.wait_for("work")
+        paused_nodes.wait_for("work")
         leaving.close()
 
     until(lambda: run.status == "failed")
@@ -153,23 +153,23 @@ def test_what_a_leaving_worker_was_doing_may_have_happened_too(bench: Bench, pat
     assert run.activation("work").strikes == 0
 
 
-# -- asking -----------------------------------------------------------------------------------------------------------
-def test_a_person_knows_that_it_has_happened_and_what_it_has_brought(bench: Bench):
-    run = lost_while_sending(bench, ASKS, "after", after=reads("send"))
+# -- forms about unknown outcomes -------------------------------------------------------------------------------------
+def test_answer_happened_completes_an_unsafe_node_with_the_entered_outputs(bench: Bench):
+    run = lose_worker_in_send(bench, ASKS, "after", after=reads("send"))
     assert run.status == "waiting"
-    read = bench_reads(bench, "after", "send@id")
+    read = read_reference(bench, "after", "send@id")
 
     answer(bench, run, {"send.outcome": "happened", "send.outputs": {"id": 7}})
     bench.play()
 
     assert (run.status, read) == ("succeeded", [7])
     assert run.activation("send").attempt == 1
-    (told,) = [event.outputs for event in run.events if event.name == "node_finished" and event.node_id == "send"]
-    assert told["id"] == 7
+    (outputs,) = [event.outputs for event in run.events if event.name == "node_finished" and event.node_id == "send"]
+    assert outputs["id"] == 7
 
 
-def test_what_has_not_happened_is_done_by_another_attempt(bench: Bench):
-    run = lost_while_sending(bench, ASKS, "after")
+def test_answer_again_executes_an_unsafe_node_in_another_attempt(bench: Bench):
+    run = lose_worker_in_send(bench, ASKS, "after")
 
     answer(bench, run, {"*.outcome": "again"})
     bench.play()
@@ -177,28 +177,28 @@ def test_what_has_not_happened_is_done_by_another_attempt(bench: Bench):
     assert (run.status, run.activation("send").attempt) == ("succeeded", 2)
 
 
-def test_a_single_question_can_be_answered_in_a_word_of_the_conversation(bench: Bench):
-    run = lost_while_sending(bench, ASKS)
+def test_single_unknown_outcome_is_answered_by_a_query_of_the_conversation(bench: Bench):
+    run = lose_worker_in_send(bench, ASKS)
 
-    bench.begun(bench.a_start(drawn=of(run), conversation_id=run.conversation_id, query="Happened"))
+    bench.start_run(bench.a_start(drawn=version_of(run), conversation_id=run.conversation_id, query="Happened"))
     bench.play()
 
     assert (run.status, run.activation("send").attempt) == ("succeeded", 1)
 
 
-def test_an_answer_that_says_nothing_of_it_shows_the_question_once_more(bench: Bench):
-    run = lost_while_sending(bench, ASKS)
+def test_unrelated_answer_shows_the_form_of_the_unknown_outcome_again(bench: Bench):
+    run = lose_worker_in_send(bench, ASKS)
 
     answer(bench, run, None, query="what?")
 
     assert run.status == "waiting"
-    assert run.told.count("user_inputs") == 2
+    assert run.event_names.count("user_inputs") == 2
 
 
-def test_items_side_by_side_are_answered_together_and_one_by_one(bench: Bench):
+def test_unknown_outcomes_of_parallel_items_are_answered_together_or_one_by_one(bench: Bench):
     each = {"component": "Iteration", "items_ref": "env.list", "max_concurrency": 3}
     parts = ("begin -> each -> say", "each: item -> send")
-    run = bench.start(*parts, each=each, send=ASKS, say=says("done"), variables={"list": [1, 2, 3]})
+    run = bench.start(*parts, each=each, send=ASKS, say=content("done"), variables={"list": [1, 2, 3]})
     bench.play(until=lambda: sum(row.node_id == "send" for row in run.activations) == 3)
     for row in [row for row in run.activations if row.node_id == "send"]:
         lose_activation(bench, run, row.id)
@@ -212,19 +212,19 @@ def test_items_side_by_side_are_answered_together_and_one_by_one(bench: Bench):
     answer(bench, run, {"send.outcome": "happened"})
     bench.play()
 
-    assert (run.status, run.said) == ("succeeded", "done")
+    assert (run.status, run.text) == ("succeeded", "done")
     assert [row.attempt for row in run.activations if row.node_id == "send"] == [1, 2, 1]
 
 
-# -- an Agent's tools -------------------------------------------------------------------------------------------------
+# -- tools of an Agent ------------------------------------------------------------------------------------------------
 SENDS = {"times": 1, "tool_calls": [{"name": "send_0", "arguments": {"to": "Ada"}}]}
 LOOKS = {"times": 1, "last": "sent", "tool_calls": [{"name": "look_1", "arguments": {"to": "Ada"}}]}
 
 
-def test_an_agent_that_is_lost_within_an_unsafe_tool_may_have_used_it(bench: Bench, letters: "Letters"):
+def test_agent_lost_during_an_unsafe_tool_call_has_an_unknown_outcome(bench: Bench, agent_tools: "AgentTools"):
     bench.script = Script([SENDS, {"reply": "Sent."}])
-    run = letters.start(bench, on_unknown="ask")
-    letters.meanwhile["send"] = lambda: lose(bench, run)
+    run = agent_tools.start(bench, on_unknown="ask")
+    agent_tools.during_call["send"] = lambda: expire_running_leases(bench, run)
 
     bench.play()
     assert (run.status, list(run.events[-1].body["forms"])) == ("waiting", ["agent"])
@@ -232,39 +232,41 @@ def test_an_agent_that_is_lost_within_an_unsafe_tool_may_have_used_it(bench: Ben
     bench.play()
 
     assert (run.status, run.outputs("agent")["content"]) == ("succeeded", "Sent.")
-    assert letters.used == [("send", "unsafe"), ("send", "unsafe")]
+    assert agent_tools.calls == [("send", "unsafe"), ("send", "unsafe")]
 
 
-def test_an_agent_that_is_lost_after_an_unsafe_tool_goes_on_from_what_is_recorded(bench: Bench, letters: "Letters"):
+def test_agent_lost_after_an_unsafe_tool_call_continues_from_the_recorded_result(
+    bench: Bench, agent_tools: "AgentTools"
+):
     bench.script = Script([SENDS, LOOKS, {"reply": "Sent."}])
-    run = letters.start(bench)
-    letters.meanwhile["look"] = lambda: lose(bench, run)
+    run = agent_tools.start(bench)
+    agent_tools.during_call["look"] = lambda: expire_running_leases(bench, run)
 
     bench.play()
 
     assert (run.status, run.activation("agent").attempt) == ("succeeded", 2)
-    assert letters.used == [("send", "unsafe"), ("look", "keyed"), ("look", "keyed")]
+    assert agent_tools.calls == [("send", "unsafe"), ("look", "keyed"), ("look", "keyed")]
 
 
 @dataclass
-class Letters:
-    """Tools of an Agent: one that may not be used twice, and one that may."""
+class AgentTools:
+    """Two tools of an Agent: one that must not be called twice, and one that may."""
 
-    used: list[tuple[str, str | None]] = field(default_factory=list)  # and what the Agent's row said meanwhile
-    meanwhile: dict[str, Callable[[], None]] = field(default_factory=dict)  # what happens during the first use
+    calls: list[tuple[str, str | None]] = field(default_factory=list)  # the tool, and the stored effect of the Agent
+    during_call: dict[str, Callable[[], None]] = field(default_factory=dict)  # by tool, for its first call
     run: Run | None = None
 
     def start(self, bench: Bench, **params: Any) -> Run:
         listed = [{"component_name": "Send"}, {"component_name": "Look"}]
-        asked = {"llm_id": "m", "prompts": [{"role": "user", "content": "Write."}]}
-        self.run = bench.start("begin -> agent", agent={"component": "Agent", "tools": listed, **asked, **params})
+        defaults = {"llm_id": "m", "prompts": [{"role": "user", "content": "Write."}]}
+        self.run = bench.start("begin -> agent", agent={"component": "Agent", "tools": listed, **defaults, **params})
         return self.run
 
     def tool(self, name: str) -> Tool[ToolParams]:
         async def use(params: ToolParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
             assert self.run is not None
-            self.used.append((name, self.run.activation("agent").effect))
-            await asyncio.to_thread(self.meanwhile.pop(name, lambda: None))
+            self.calls.append((name, self.run.activation("agent").effect))
+            await asyncio.to_thread(self.during_call.pop(name, lambda: None))
             return ToolResult({"content": "sent"}, "sent")
 
         to = {"to": Argument("string", "To whom.", required=True)}
@@ -273,34 +275,36 @@ class Letters:
 
 
 @pytest.fixture
-def letters(monkeypatch: pytest.MonkeyPatch) -> Letters:
-    letters = Letters()
-    monkeypatch.setattr(tools, "find", lambda name: letters.tool(name.lower()) if name in ("Send", "Look") else None)
-    return letters
+def agent_tools(monkeypatch: pytest.MonkeyPatch) -> AgentTools:
+    agent_tools = AgentTools()
+    monkeypatch.setattr(
+        tools, "find", lambda name: agent_tools.tool(name.lower()) if name in ("Send", "Look") else None
+    )
+    return agent_tools
 
 
-# -- letters ----------------------------------------------------------------------------------------------------------
-class Office:
-    """A mail server that takes letters, and may see a worker vanish over one."""
+# -- e-mails ----------------------------------------------------------------------------------------------------------
+class MailServer:
+    """A mail server that calls `during_call` once, while it receives a message."""
 
     def __init__(self) -> None:
-        self.letters: list[bytes] = []
-        self.meanwhile: Callable[[], None] = lambda: None
+        self.messages: list[bytes] = []
+        self.during_call: Callable[[], None] = lambda: None
 
     @asynccontextmanager
-    async def connect(self, account: MailAccount) -> AsyncGenerator["Office"]:
+    async def connect(self, account: MailAccount) -> AsyncGenerator["MailServer"]:
         yield self
 
     async def set_envelope(self, sender: str, recipients: Sequence[str]) -> Mapping[str, str]:
         return {}
 
     async def deliver(self, message: bytes) -> None:
-        self.letters.append(message)
-        meanwhile, self.meanwhile = self.meanwhile, lambda: None
-        await asyncio.to_thread(meanwhile)
+        self.messages.append(message)
+        during_call, self.during_call = self.during_call, lambda: None
+        await asyncio.to_thread(during_call)
 
 
-LETTER: Mapping[str, Any] = {
+EMAIL_PARAMS: Mapping[str, Any] = {
     "smtp_server": "smtp.example.com",
     "email": "me@example.com",
     "password": "pass-1234",
@@ -309,57 +313,63 @@ LETTER: Mapping[str, Any] = {
 }
 
 
-def mailing(bench: Bench, office: Office, *nodes: str, **params: Any) -> tuple[Run, Worker]:
-    """A run with a letter in it, and a worker who has the mail server."""
+def start_with_mail_server(bench: Bench, mail_server: MailServer, *nodes: str, **params: Any) -> tuple[Run, Worker]:
+    """Return a run that sends an e-mail, and a worker that is lost during the delivery."""
 
     def services(_: Any, common: Services) -> Services:
-        return replace(common, mail=office)
+        return replace(common, mail=mail_server)
 
     run = bench.start(*nodes, **params)
-    office.meanwhile = lambda: lose(bench, run)
+    mail_server.during_call = lambda: expire_running_leases(bench, run)
     return run, bench.a_worker(services=ServiceConfig(of_tenant=services))
 
 
-def test_a_letter_over_which_a_worker_was_lost_is_not_sent_again(bench: Bench):
-    office = Office()
-    letter = {"component": "Email", **LETTER, **goto("say")}
-    run, worker = mailing(bench, office, "begin -> send; say", send=letter, say=says("{send@_ERROR}: {send@success}"))
+def test_email_is_not_sent_again_after_its_worker_is_lost(bench: Bench):
+    mail_server = MailServer()
+    email = {"component": "Email", **EMAIL_PARAMS, **goto("say")}
+    run, worker = start_with_mail_server(
+        bench, mail_server, "begin -> send; say", send=email, say=content("{send@_ERROR}: {send@success}")
+    )
 
     bench.play(worker)
 
-    assert (run.status, run.said) == ("succeeded", "delivery state unknown: false")
-    assert (len(office.letters), run.activation("send").attempt) == (1, 2)
+    assert (run.status, run.text) == ("succeeded", "delivery state unknown: false")
+    assert (len(mail_server.messages), run.activation("send").attempt) == (1, 2)
 
 
-def test_a_person_may_say_that_a_letter_has_arrived(bench: Bench):
-    office = Office()
-    run, worker = mailing(bench, office, "begin -> send", send={"component": "Email", **LETTER, "on_unknown": "ask"})
+def test_answer_happened_completes_an_email_node_without_sending_again(bench: Bench):
+    mail_server = MailServer()
+    run, worker = start_with_mail_server(
+        bench, mail_server, "begin -> send", send={"component": "Email", **EMAIL_PARAMS, "on_unknown": "ask"}
+    )
 
     bench.play(worker)
     assert (run.status, list(run.events[-1].body["forms"])) == ("waiting", ["send"])
     answer(bench, run, {"send.outcome": "happened", "send.outputs": {"success": True}})
     bench.play(worker)
 
-    assert (run.status, run.outputs("send")["success"], len(office.letters)) == ("succeeded", True, 1)
+    assert (run.status, run.outputs("send")["success"], len(mail_server.messages)) == ("succeeded", True, 1)
 
 
-def test_an_agent_whose_worker_was_lost_over_a_letter_goes_on_without_sending_it_again(bench: Bench):
-    office = Office()
+def test_agent_lost_while_sending_an_email_continues_without_sending_it_again(bench: Bench):
+    mail_server = MailServer()
     call = {"times": 1, "tool_calls": [{"name": "email_0", "arguments": {"to_email": "you@example.com"}}]}
     unknown = {"times": 1, "last": "delivery state unknown", "reply": "It may have been sent."}
     bench.script = Script([unknown, call])
-    listed = [{"component_name": "Email", "params": dict(LETTER)}]
-    asked = {"llm_id": "m", "prompts": [{"role": "user", "content": "Write."}]}
-    run, worker = mailing(bench, office, "begin -> agent", agent={"component": "Agent", "tools": listed, **asked})
+    listed = [{"component_name": "Email", "params": dict(EMAIL_PARAMS)}]
+    params = {"llm_id": "m", "prompts": [{"role": "user", "content": "Write."}]}
+    run, worker = start_with_mail_server(
+        bench, mail_server, "begin -> agent", agent={"component": "Agent", "tools": listed, **params}
+    )
 
     bench.play(worker)
 
     assert (run.status, run.outputs("agent")["content"]) == ("succeeded", "It may have been sent.")
-    assert len(office.letters) == 1
+    assert len(mail_server.messages) == 1
 
 
-# -- keys of requests -------------------------------------------------------------------------------------------------
-def test_requests_of_one_activation_have_keys_that_stay_the_same_over_its_attempts(bench: Bench):
+# -- idempotency keys -------------------------------------------------------------------------------------------------
+def test_idempotency_keys_of_an_activation_stay_the_same_over_its_attempts(bench: Bench):
     http = FakeHttp(lambda call: HttpResponse(200, {}, b"", call.url))
     worker = bench.a_worker(services=ServiceConfig(of_tenant=lambda _, services: Services(http)))
 
@@ -368,7 +378,7 @@ def test_requests_of_one_activation_have_keys_that_stay_the_same_over_its_attemp
             await ctx.services.http.send(HttpCall("POST", "http://shop.test/orders", json=body))
         await ctx.services.http.send(HttpCall("GET", "http://shop.test/orders"))
         if run.activation("order").attempt == 1:
-            await asyncio.to_thread(lose, bench, run)
+            await asyncio.to_thread(expire_running_leases, bench, run)
         return Finished()
 
     bench.does(order=order)
@@ -382,9 +392,9 @@ def test_requests_of_one_activation_have_keys_that_stay_the_same_over_its_attemp
     assert keys[3] is None
 
 
-# -- in other words ---------------------------------------------------------------------------------------------------
-def lost_while_sending(bench: Bench, send: Mapping[str, Any], *after: str, **params: Any) -> Run:
-    """A run whose worker was lost within `send`, after the sweeper has seen it."""
+# -- helpers ----------------------------------------------------------------------------------------------------------
+def lose_worker_in_send(bench: Bench, send: Mapping[str, Any], *after: str, **params: Any) -> Run:
+    """Return a run whose worker was lost during `send`, after a tick of the sweeper."""
     follows = "" if "exception_goto" in send else "".join(f" -> {node}" for node in after)
     beside = "".join(f"; {node}" for node in after) if "exception_goto" in send else ""
     run = bench.start(f"begin -> send{follows}{beside}", send=send, **params)
@@ -396,14 +406,14 @@ def lost_while_sending(bench: Bench, send: Mapping[str, Any], *after: str, **par
 
 
 def lose_activation(bench: Bench, run: Run, activation: Any) -> None:
-    """A worker claims an unsafe activation, begins, and is never seen again."""
+    """Claim an unsafe activation, store its effect, and let its lease expire."""
     with bench.database.transaction() as tx:
         claimed = activations.claim(tx, run.id, activation, lease_id=activation, lease=AT_ONCE, worker="by hand")
         assert claimed is not None
         assert activations.record_effect(tx, claimed, AT_ONCE, "unsafe") is False
 
 
-def lose(bench: Bench, run: Run) -> None:
+def expire_running_leases(bench: Bench, run: Run) -> None:
     """Expire the leases of all attempts that work for the run now, also if a renewal comes in between.
 
     Attempts that begin meanwhile keep theirs: another worker may claim the activation at once.
@@ -424,17 +434,17 @@ def answer(bench: Bench, run: Run, inputs: Mapping[str, Any] | None, *, query: s
     bench.lifecycle.resume_run(bench.tenant_id, run.id, RunRequest(query=query, inputs=inputs))
 
 
-def of(run: Run) -> tuple[Any, Any]:
+def version_of(run: Run) -> tuple[Any, Any]:
     return run.row["canvas_id"], run.row["version_id"]
 
 
-def bench_reads(bench: Bench, node: str, expression: str) -> list[Any]:
-    """What a node finds under a reference."""
-    found: list[Any] = []
+def read_reference(bench: Bench, node: str, expression: str) -> list[Any]:
+    """Let a node look up a reference; return the list of the values."""
+    values: list[Any] = []
 
     def look(ctx: NodeContext) -> Finished:
-        found.append(ctx.lookup(expression))
+        values.append(ctx.lookup(expression))
         return Finished()
 
     bench.does(**{node: look})
-    return found
+    return values

@@ -1,4 +1,4 @@
-"""Files and large values while the file storage is slow: nobody waits for it inside of a transaction."""
+"""Files and large values in a slow file storage: no transaction is open during a call to it."""
 
 import asyncio
 from pathlib import Path
@@ -23,7 +23,7 @@ def bucket(database: Database, tmp_path: Path) -> SlowStorage:
     return SlowStorage(LocalBlobs(tmp_path), database.url)
 
 
-def test_a_transaction_that_is_open_during_a_call_is_recorded(database: Database, bucket: SlowStorage):
+def test_slow_storage_records_a_transaction_that_is_open_during_a_call(database: Database, bucket: SlowStorage):
     with database.transaction() as tx:
         tx.scalar(text("select 'held'"))
         bucket.store(b"Hello")
@@ -31,11 +31,11 @@ def test_a_transaction_that_is_open_during_a_call_is_recorded(database: Database
     assert bucket.record.open == ["select 'held'"]
 
 
-def test_an_upload_is_read_while_no_transaction_is_open(bench: Bench, database: Database, bucket: SlowStorage):
+def test_upload_is_read_outside_of_a_transaction(bench: Bench, database: Database, bucket: SlowStorage):
     run = bench.start("begin -> work")
-    kept = uploads.store_content(bucket.inner, "a.txt", "text/plain", b"Hello")
+    stored = uploads.store_content(bucket.inner, "a.txt", "text/plain", b"Hello")
     with database.transaction() as tx:
-        upload = uploads.register(tx, bench.tenant_id, kept)
+        upload = uploads.register(tx, bench.tenant_id, stored)
 
     read = UploadedFiles(database, bucket).read(bench.tenant_id, run.id, {"id": str(upload.id), "name": "a.txt"}, "")
 
@@ -43,22 +43,22 @@ def test_an_upload_is_read_while_no_transaction_is_open(bench: Bench, database: 
     assert (bucket.record.calls, bucket.record.open) == (["get"], [])
 
 
-def test_a_component_saves_and_reads_a_file_while_no_transaction_is_open(
+def test_component_saves_and_reads_a_file_outside_of_a_transaction(
     bench: Bench, database: Database, bucket: SlowStorage
 ):
     run = bench.start("begin -> work")
-    keeping = AttemptStorage(bench.claim(run, "begin"), database, bucket, bench.coordinator.dispatch.bus)
+    storage = AttemptStorage(bench.claim(run, "begin"), database, bucket, bench.coordinator.dispatch.bus)
 
     async def save_and_read() -> bytes:
-        saved = await keeping.save("report.txt", b"made", "text/plain", "0")
-        return await keeping.read(saved)
+        saved = await storage.save("report.txt", b"made", "text/plain", "0")
+        return await storage.read(saved)
 
     assert asyncio.run(save_and_read()) == b"made"
     assert (bucket.record.calls, bucket.record.open) == (["put", "get"], [])
 
 
 @pytest.mark.parametrize("is_queued", [False, True])
-def test_a_turn_takes_large_inputs_of_the_turn_before_while_no_transaction_is_open(
+def test_turn_loads_large_inputs_of_the_previous_turn_outside_of_a_transaction(
     bench: Bench, database: Database, bucket: SlowStorage, monkeypatch: pytest.MonkeyPatch, is_queued: bool
 ):
     monkeypatch.setattr(database, "large", LargeValues(bucket, stores_new=True))
@@ -71,7 +71,7 @@ def test_a_turn_takes_large_inputs_of_the_turn_before_while_no_transaction_is_op
         drawn=(row["canvas_id"], row["version_id"]), conversation_id=first.conversation_id, on_busy="enqueue"
     )
 
-    second = bench.begun(follow)
+    second = bench.start_run(follow)
     bench.play()
 
     assert (first.status, second.status) == ("succeeded", "succeeded")

@@ -1,4 +1,4 @@
-"""Processes that are there and do nothing: they end themselves, and whoever supervises them starts others."""
+"""Processes that make no progress end themselves, so that their supervisor starts new ones."""
 
 import os
 import socket
@@ -26,12 +26,13 @@ from scheduler.messaging.celery_app import make_app
 from scheduler.messaging.dispatch import Dispatch
 from scheduler.messaging.redis_bus import Bus
 from tests.integration.engine import Bench, Run, until
-from worker.fastpath.admission import Admission, ComputingThreads
+from worker.computing_threads import ComputingThreads
+from worker.fastpath.admission import Admission
 from worker.leases import leases
 
 ROOT = Path(__file__).parents[3]
-SOON = 80.0  # seconds for whatever a process should do of itself, on a machine that has other things to do
-QUEUES, TABLES = "alive.*", "_kombu.binding.alive.*"  # keys of processes' own queues
+SOON = 80.0  # seconds to wait for a process, on a busy machine
+QUEUES, TABLES = "alive.*", "_kombu.binding.alive.*"  # Redis keys of the queues of single processes
 FAST = {
     "EASEL_PROBE_INTERVAL": "200ms",
     "EASEL_UNRESPONSIVE_AFTER": "2s",
@@ -42,29 +43,29 @@ FAST = {
 
 @dataclass
 class Program:
-    """A process that may be made to stand still."""
+    """A process that can be made to hang."""
 
     process: "subprocess.Popen[bytes]"
-    still: Path
+    hang_file: Path
     log: Path
 
-    def says(self, event: str) -> int:
-        """How often it has logged an event."""
+    def count_events(self, event: str) -> int:
+        """Return how often the process has logged an event."""
         return self.log.read_text().count(f'"event": "{event}"')
 
-    def canaries_lost(self) -> int:
-        """How many canaries the broker has not taken."""
+    def count_failed_probes(self) -> int:
+        """Return how many queue probes could not be sent to the broker."""
         return self.log.read_text().count('"task": "easel.alive"')
 
-    def stands_still(self) -> None:
-        self.still.touch()
+    def hang(self) -> None:
+        self.hang_file.touch()
 
-    def ends(self) -> int:
-        """Its exit code, once it has ended by itself."""
+    def wait_for_exit(self) -> int:
+        """Wait until the process ends by itself; return its exit code."""
         try:
             return self.process.wait(SOON)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"it does not end:\n{self.log.read_text()[-3000:]}") from None
+            raise AssertionError(f"the process does not end:\n{self.log.read_text()[-3000:]}") from None
 
     def wait_for(self, fact: Callable[[], object]) -> None:
         deadline = time.monotonic() + SOON
@@ -76,7 +77,7 @@ class Program:
 
 @dataclass
 class Programs:
-    """Processes of ours on the bench's database; all are gone when the test ends."""
+    """Easel processes on the database of the bench; all are killed when the test ends."""
 
     bench: Bench
     folder: Path
@@ -84,7 +85,7 @@ class Programs:
 
     def start(self, *arguments: str, redis_url: str = "", **more: str) -> Program:
         at = self.folder / str(len(self.started))
-        given = {name: value for name, value in os.environ.items() if not name.startswith(("EASEL_", "CELERY_"))}
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(("EASEL_", "CELERY_"))}
         own = {
             "DATABASE_URL": self.bench.database.url,
             "REDIS_URL": redis_url or self.bench.redis_url,
@@ -93,14 +94,14 @@ class Programs:
         with at.with_suffix(".log").open("wb") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "tests.integration.worker.standing_still", str(at), *arguments],
-                cwd=ROOT, env={**given, **own, **FAST, **more}, stdout=log, stderr=log,
+                cwd=ROOT, env={**inherited, **own, **FAST, **more}, stdout=log, stderr=log,
             )  # fmt: skip
         program = Program(process, at, at.with_suffix(".log"))
         self.started.append(program)
         return program
 
     def send(self, *parts: str, redis_url: str = "") -> Run:
-        """Start a run whose hints go to the broker."""
+        """Start a run whose task messages are sent to the broker."""
         url = redis_url or self.bench.redis_url
         coordinator = Coordinator(self.bench.database, Dispatch(make_app(url), Bus(url)), VersionCache())
         return Run(self.bench, Lifecycle(coordinator).start_run(self.bench.a_start(*parts)))
@@ -120,22 +121,22 @@ def test_worker_that_receives_no_messages_releases_its_attempts_and_exits(progra
     run = programs.send("begin -> wait_60")
     worker.wait_for(lambda: run.statuses.get("wait_60") == "running")
 
-    worker.stands_still()
-    code = worker.ends()
+    worker.hang()
+    code = worker.wait_for_exit()
 
-    given_back = run.activation("wait_60")
+    released = run.activation("wait_60")
     assert code == EXIT_RESTART
-    assert worker.says("process_exiting_unresponsive") == 1
-    assert (given_back.status, given_back.attempt, given_back.strikes) == ("ready", 1, 0)
+    assert worker.count_events("process_exiting_unresponsive") == 1
+    assert (released.status, released.attempt, released.strikes) == ("ready", 1, 0)
 
 
 def test_scheduler_that_receives_no_messages_exits(programs: Programs, bench: Bench):
     scheduler = programs.start("scheduler", "-c", "2")
     scheduler.wait_for(lambda: keys(bench, TABLES))
 
-    scheduler.stands_still()
+    scheduler.hang()
 
-    assert scheduler.ends() == EXIT_RESTART
+    assert scheduler.wait_for_exit() == EXIT_RESTART
 
 
 def test_worker_with_a_blocked_loop_exits_and_only_the_blocking_attempt_counts_a_crash(programs: Programs):
@@ -144,12 +145,12 @@ def test_worker_with_a_blocked_loop_exits_and_only_the_blocking_attempt_counts_a
     worker.wait_for(lambda: set(run.statuses) == {"begin", "wait_60", "block"})
     worker.wait_for(lambda: run.statuses["wait_60"] == "running" == run.statuses["block"])
 
-    code = worker.ends()
+    code = worker.wait_for_exit()
 
-    given_back, blocking = run.activation("wait_60"), run.activation("block")
+    released, blocking = run.activation("wait_60"), run.activation("block")
     assert code == EXIT_RESTART
-    assert (given_back.status, given_back.strikes) == ("ready", 0)
-    assert blocking.status == "running", "its lease is left to run out, which counts as a death"
+    assert (released.status, released.strikes) == ("ready", 0)
+    assert blocking.status == "running", "its lease must expire, which counts a crash"
 
 
 def test_worker_whose_interpreter_lock_is_held_exits(programs: Programs):
@@ -157,32 +158,32 @@ def test_worker_whose_interpreter_lock_is_held_exits(programs: Programs):
     run = programs.send("begin -> wait_60, compute_c")
     worker.wait_for(lambda: run.statuses.get("compute_c") == "running")
 
-    code = worker.ends()
+    code = worker.wait_for_exit()
 
     held = run.activation("compute_c")
     assert code == LOCK_HELD
     assert "Timeout" in worker.log.read_text()
     assert "re/__init__.py" in worker.log.read_text()
-    assert held.status == "running", "its lease is left to run out, which counts as a death"
+    assert held.status == "running", "its lease must expire, which counts a crash"
 
 
 def test_abandoned_threads_are_counted_until_they_return(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     may_end = threading.Event()
     bench.does(compute=lambda ctx: may_end.wait(SOON) and Finished())
     run = bench.start("begin -> compute")
-    worker = bench.a_worker(time_limit=no_time)
+    worker = bench.a_worker(time_limit=short_time_limit)
     bench.play(until=lambda: "compute" in run.statuses)
-    counted = ComputingThreads()
-    monkeypatch.setattr(leases, "COMPUTING_THREADS", counted)
+    computing_threads = ComputingThreads()
+    monkeypatch.setattr(leases, "COMPUTING_THREADS", computing_threads)
 
-    def carry_out() -> None:
-        counted.task_started()
+    def execute() -> None:
+        computing_threads.task_started()
         worker.execute(run.id, run.activation("compute").id)
 
-    threading.Thread(target=carry_out, daemon=True).start()
+    threading.Thread(target=execute, daemon=True).start()
 
     until(lambda: worker.leases.abandoned_threads() == 1)
-    assert Admission(counted, 2).capacity(lambda: None) == 2  # it takes nobody's place
+    assert Admission(computing_threads, 2).capacity(lambda: None) == 2  # it occupies no place of another task
     held = worker.leases.attempts()
     may_end.set()
 
@@ -192,11 +193,11 @@ def test_abandoned_threads_are_counted_until_they_return(bench: Bench, monkeypat
 
 def test_sweeper_that_hangs_in_a_tick_exits(programs: Programs):
     sweeper = programs.start("sweeper")
-    sweeper.wait_for(lambda: sweeper.says("sweeper_started"))
+    sweeper.wait_for(lambda: sweeper.count_events("sweeper_started"))
 
-    sweeper.stands_still()
+    sweeper.hang()
 
-    assert sweeper.ends() == EXIT_RESTART
+    assert sweeper.wait_for_exit() == EXIT_RESTART
 
 
 def test_worker_that_is_full_or_without_broker_does_not_exit(programs: Programs, bench: Bench):
@@ -205,17 +206,17 @@ def test_worker_that_is_full_or_without_broker_does_not_exit(programs: Programs,
 
         full = programs.send("begin -> wait_5", redis_url=bench.redis_url)
         worker.wait_for(lambda: full.status == "succeeded")
-        broker.go_away()
-        worker.wait_for(lambda: worker.canaries_lost() >= 16)
-        broker.come_back()
+        broker.close_all()
+        worker.wait_for(lambda: worker.count_failed_probes() >= 16)
+        broker.open()
         later = programs.send("begin -> work", redis_url=bench.redis_url)
         worker.wait_for(lambda: later.status == "succeeded")
 
         worker.process.terminate()
-        code = worker.ends()
+        code = worker.wait_for_exit()
 
     assert {row.attempt for row in (*full.activations, *later.activations)} == {1}
-    assert (code, worker.says("process_exiting_unresponsive")) == (0, 0)
+    assert (code, worker.count_events("process_exiting_unresponsive")) == (0, 0)
     assert keys(bench, QUEUES) + keys(bench, TABLES) == []
 
 
@@ -227,14 +228,14 @@ def test_worker_survives_a_redis_that_is_a_replica_for_a_while(programs: Program
 
         with redis.Redis.from_url(servers.redis_url) as client:
             client.replicaof("127.0.0.1", 1)  # pyright: ignore[reportUnknownMemberType]
-            worker.wait_for(lambda: worker.canaries_lost() >= 3)
+            worker.wait_for(lambda: worker.count_failed_probes() >= 3)
             worker.wait_for(lambda: "read only replica" in worker.log.read_text())
             client.replicaof("NO", "ONE")  # pyright: ignore[reportUnknownMemberType]
 
         later = programs.send("begin -> work", redis_url=servers.redis_url)
         worker.wait_for(lambda: later.status == "succeeded")
         worker.process.terminate()
-        assert worker.ends() == 0
+        assert worker.wait_for_exit() == 0
 
 
 def test_redis_keys_of_a_killed_process_expire(programs: Programs, bench: Bench):
@@ -250,21 +251,21 @@ def test_redis_keys_of_a_killed_process_expire(programs: Programs, bench: Bench)
             for table in keys(bench, TABLES)
         ]
         assert all(0 < client.ttl(queue) <= QUEUE_TTL for queue in keys(bench, QUEUES))
-    assert None not in swept_at, "whoever lives on drops what nobody has used for an hour"
+    assert None not in swept_at, "other processes delete the keys after an hour without use"
 
 
-# -- in other words --------------------------------------------------------------------------------------------------
+# -- helpers ---------------------------------------------------------------------------------------------------------
 def keys(bench: Bench, pattern: str) -> list[bytes]:
     with redis.Redis.from_url(bench.redis_url) as client:
         return list(client.scan_iter(pattern))
 
 
-def no_time(component: str, asked: float | None = None) -> float:
+def short_time_limit(component: str, requested: float | None = None) -> float:
     return 0.1
 
 
 class Broker:
-    """A way to Redis that can be closed and opened again."""
+    """A TCP proxy to Redis that can be closed and opened again."""
 
     def __init__(self, redis_url: str) -> None:
         parts = urlsplit(redis_url)
@@ -272,16 +273,16 @@ class Broker:
         self._listener: socket.socket | None = None
         self._connections: list[socket.socket] = []
         self._port = 0
-        self.come_back()
+        self.open()
         login, _, _ = parts.netloc.rpartition("@")
         self.url = parts._replace(netloc=f"{login + '@' if login else ''}127.0.0.1:{self._port}").geturl()
 
-    def come_back(self) -> None:
+    def open(self) -> None:
         listener = socket.create_server(("127.0.0.1", self._port))
         self._listener, self._port = listener, listener.getsockname()[1]
         threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
 
-    def go_away(self) -> None:
+    def close_all(self) -> None:
         if self._listener is not None:
             with suppress(OSError):
                 self._listener.shutdown(socket.SHUT_RDWR)
@@ -296,7 +297,7 @@ class Broker:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.go_away()
+        self.close_all()
 
     def _accept(self, listener: socket.socket) -> None:
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""What a cancelled run was just doing ends: sockets close, processes go, statements are called off, waits are over."""
+"""A cancelled run ends its current work: sockets close, programs end, statements are cancelled, waits end."""
 
 import threading
 from collections.abc import Iterator
@@ -15,17 +15,17 @@ from sqlalchemy import text
 
 from canvas.outcome import Finished, Outcome
 from components.context import NodeContext
-from providers.http.address_policy import Guard
-from tests.builders import says
+from providers.address_policy import Guard
+from tests.builders import content
 from tests.integration.engine import Bench, Run, at_work, until
 from tests.integration.worker import endpoint as endpoints
-from tests.integration.worker.conftest import Patient
-from tests.integration.worker.endpoint import BEGUN_BODY, BUSY, MODEL, STREAM, Endpoint, word
+from tests.integration.worker.conftest import PausedNodes
+from tests.integration.worker.endpoint import BUSY, MODEL, PARTIAL_BODY, STREAM, Endpoint, chat_event
 from worker.attempt import AttemptRunner
 from worker.leases.leases import LeaseKeeper
 from worker.services.factory import ServiceConfig
 
-SOON = 20.0  # seconds that a busy machine may take for what is meant to take a tenth of one
+SOON = 20.0  # seconds, on a busy machine, for what usually takes a tenth of a second
 NEVER = timedelta(hours=1)
 CHAT, TALK, SEARCH, PAGE = "/v1/chat/completions", "/v1/audio/speech", "/search", "/page"
 
@@ -48,8 +48,8 @@ CHOOSING = {
 
 @pytest.fixture
 def endpoint() -> Iterator[Endpoint]:
-    with endpoints.endpoint() as made:
-        yield made
+    with endpoints.endpoint() as server:
+        yield server
 
 
 def cancel(bench: Bench, run: Run) -> None:
@@ -59,70 +59,74 @@ def cancel(bench: Bench, run: Run) -> None:
 # -- sockets ---------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("moment", ["before the answer", "in the middle of it"])
 @pytest.mark.parametrize("doing", ["a model", "a whole answer", "a page", "a tool of an agent", "reading aloud"])
-def test_a_cancelled_run_closes_the_connection_it_waits_on(bench: Bench, endpoint: Endpoint, doing: str, moment: str):
+def test_cancelled_run_closes_the_connection_that_it_waits_for(
+    bench: Bench, endpoint: Endpoint, doing: str, moment: str
+):
     bench.accounts = [endpoint.account]
     call = {"index": 0, "id": "1", "type": "function", "function": {"name": "tavily_search_0", "arguments": SEARCH_FOR}}
-    say, path = says("{model@content}"), CHAT
+    say, path = content("{model@content}"), CHAT
     match doing:
         case "a model":
             run = bench.start("begin -> model -> say", model=ASKING, say=say)
         case "a whole answer":
-            run = bench.start("begin -> route -> say", route={"component": "Categorize", **CHOOSING}, say=says("no"))
+            run = bench.start("begin -> route -> say", route={"component": "Categorize", **CHOOSING}, say=content("no"))
         case "a page":
             path = PAGE
-            run = bench.start("begin -> page -> say", page={**INVOKING, "url": endpoint.url + PAGE}, say=says("no"))
+            run = bench.start("begin -> page -> say", page={**INVOKING, "url": endpoint.url + PAGE}, say=content("no"))
         case "a tool of an agent":
             path = SEARCH
             finish = b'data: {"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}\n\n'
-            endpoint.ready[CHAT] = [STREAM + word({"tool_calls": [call]}) + finish + b"data: [DONE]\n\n"]
+            endpoint.replies[CHAT] = [STREAM + chat_event({"tool_calls": [call]}) + finish + b"data: [DONE]\n\n"]
             run = bench.start("begin -> model -> say", model=SEARCHING, say=say)
         case _:
             path = TALK
             run = bench.start("begin -> say", say={"content": ["Hello there."], "auto_play": True})
     if moment == "in the middle of it":
-        endpoint.begun[path] = STREAM + word({"content": "Once"}) if doing == "a model" else BEGUN_BODY
+        endpoint.partial_replies[path] = (
+            STREAM + chat_event({"content": "Once"}) if doing == "a model" else PARTIAL_BODY
+        )
     services = ServiceConfig(guard=Guard(allow_any=True), base_urls={"TAVILYSEARCH": endpoint.url})
 
     with at_work(bench, bench.a_worker(services=services, tts_model=endpoints.VOICE)):
-        assert endpoint.hangs.wait(20), endpoint.asked
+        assert endpoint.is_hanging.wait(20), endpoint.requested_paths
         cancel(bench, run)
-        assert endpoint.left.wait(SOON), f"{doing} is still waited for"
+        assert endpoint.client_has_closed.wait(SOON), f"the connection is still open: {doing}"
         until(lambda: run.status == "cancelled")
 
-    assert endpoint.asked[-1] == path
+    assert endpoint.requested_paths[-1] == path
 
 
 def test_cancelled_attempt_does_not_retry_its_model(bench: Bench, endpoint: Endpoint):
     bench.accounts = [endpoint.account]
-    endpoint.ready[CHAT] = [BUSY]
+    endpoint.replies[CHAT] = [BUSY]
     waits = {**ASKING, "max_retries": 3, "delay_after_error": 600}
-    run = bench.start("begin -> model -> say", model=waits, say=says("{model@content}"))
+    run = bench.start("begin -> model -> say", model=waits, say=content("{model@content}"))
 
     with at_work(bench):
-        until(lambda: endpoint.asked)
+        until(lambda: endpoint.requested_paths)
         cancel(bench, run)
         until(lambda: run.status == "cancelled")
 
-    assert endpoint.asked == [CHAT]
+    assert endpoint.requested_paths == [CHAT]
 
 
 # -- programs and statements -----------------------------------------------------------------------------------------
-def test_a_program_in_the_sandbox_ends_with_everything_it_has_started(bench: Bench, tmp_path: Path):
+def test_cancelled_sandbox_program_ends_with_all_its_child_processes(bench: Bench, tmp_path: Path):
     script = (
         "import subprocess, time\n"
         f"def main():\n    subprocess.Popen(['sleep', '6{tmp_path.stat().st_ino}'])\n    time.sleep(600)\n"
     )
     run = bench.start("begin -> code", code={"component": "CodeExec", "lang": "python", "script": script})
     with at_work(bench, bench.a_worker(sandbox="local", sandbox_allow_root=True)):
-        until(lambda: sleeping(tmp_path))
+        until(lambda: running_children(tmp_path))
         cancel(bench, run)
         until(lambda: run.status == "cancelled")
 
-    until(lambda: not sleeping(tmp_path), seconds=SOON)
+    until(lambda: not running_children(tmp_path), seconds=SOON)
 
 
-def sleeping(folder: Path) -> list[str]:
-    """The command lines of what the program has started and that still runs."""
+def running_children(folder: Path) -> list[str]:
+    """Return the ids of the running processes that the program has started."""
     mark = f"6{folder.stat().st_ino}".encode()
     found: list[str] = []
     for command in Path("/proc").glob("[0-9]*/cmdline"):
@@ -136,7 +140,7 @@ def sleeping(folder: Path) -> list[str]:
 
 def test_cancelled_attempt_cancels_its_statement_on_the_server(bench: Bench):
     url = urlsplit(bench.database.url)
-    asks = {
+    params = {
         "component": "ExeSQL",
         "db_type": "postgres",
         "host": url.hostname,
@@ -146,42 +150,42 @@ def test_cancelled_attempt_cancels_its_statement_on_the_server(bench: Bench):
         "password": unquote(url.password or ""),
         "sql": "select count(*), 'of a cancelled run' from generate_series(1, 2000000000)",
     }
-    run = bench.start("begin -> ask", ask=asks)
+    run = bench.start("begin -> ask", ask=params)
     at_the_server = text("""
         select count(*) from pg_stat_activity
         where datname = current_database() and state = 'active' and query like 'FETCH %'
     """)
 
-    def asked() -> int:
+    def running_statements() -> int:
         with bench.database.transaction() as tx:
             return tx.scalar(at_the_server)
 
     with at_work(bench, bench.a_worker(services=ServiceConfig(guard=Guard(allow_any=True)))):
-        until(asked)
+        until(running_statements)
         cancel(bench, run)
-        until(lambda: not asked(), seconds=SOON)
+        until(lambda: not running_statements(), seconds=SOON)
         until(lambda: run.status == "cancelled")
 
 
-# -- wherever a run is -----------------------------------------------------------------------------------------------
+# -- other points of a run -------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("node", ["work", "compute"])
 def test_claimed_attempt_of_a_cancelled_run_does_not_begin(bench: Bench, node: str, monkeypatch: pytest.MonkeyPatch):
-    claimed, may_go_on = threading.Event(), threading.Event()
+    claimed, may_continue = threading.Event(), threading.Event()
     began: list[str] = []
-    prepared = AttemptRunner._prepare_context
+    prepare = AttemptRunner._prepare_context
 
-    def slowly(self: AttemptRunner) -> Any:
+    def prepare_slowly(self: AttemptRunner) -> Any:
         if self._claim.node_id == node:
             claimed.set()
-            may_go_on.wait(20)
-        return prepared(self)
+            may_continue.wait(20)
+        return prepare(self)
 
-    def begins(ctx: NodeContext) -> Outcome:
+    def record_start(ctx: NodeContext) -> Outcome:
         began.append(ctx.node_id)
         return Finished()
 
-    monkeypatch.setattr(AttemptRunner, "_prepare_context", slowly)
-    bench.does(**{node: begins})
+    monkeypatch.setattr(AttemptRunner, "_prepare_context", prepare_slowly)
+    bench.does(**{node: record_start})
     run = bench.start(f"begin -> {node}")
     worker = bench.a_worker()
 
@@ -190,14 +194,14 @@ def test_claimed_attempt_of_a_cancelled_run_does_not_begin(bench: Bench, node: s
         until(lambda: worker.leases.is_subscribed)
         cancel(bench, run)
         until(lambda: [a.stopped for a in worker.leases.attempts() if a.run_id == run.id and a.stopped])
-        may_go_on.set()
+        may_continue.set()
         until(lambda: run.status == "cancelled")
 
     assert began == []
 
 
-def test_earlier_cancel_key_is_found_at_the_claim(bench: Bench, patient: Patient):
-    run = patient.start("begin -> work")
+def test_earlier_cancel_key_is_found_at_the_claim(bench: Bench, paused_nodes: PausedNodes):
+    run = paused_nodes.start("begin -> work")
     with redis.Redis.from_url(bench.redis_url) as client:
         client.set(f"{run.id}-cancel", "x")
 
@@ -208,31 +212,31 @@ def test_earlier_cancel_key_is_found_at_the_claim(bench: Bench, patient: Patient
 def test_cancel_key_of_a_run_between_two_nodes_is_found(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     run = bench.start("begin -> work")
     worker = bench.a_worker(renew_every=NEVER, cancel_poll=NEVER)
-    looked = threading.Event()
+    may_poll = threading.Event()
     bus = bench.coordinator.dispatch.bus
-    cancelled = bus.find_cancelled
+    find_cancelled = bus.find_cancelled
 
-    def afterwards(runs: Any) -> Any:
-        looked.wait(20)  # by then nothing of the run is at work
-        return cancelled(runs)
+    def poll_when_allowed(runs: Any) -> Any:
+        may_poll.wait(20)  # by then no attempt of the run is active
+        return find_cancelled(runs)
 
-    monkeypatch.setattr(bus, "find_cancelled", afterwards)
+    monkeypatch.setattr(bus, "find_cancelled", poll_when_allowed)
     bench.play(worker, until=lambda: run.statuses.get("work") == "ready")
     with redis.Redis.from_url(bench.redis_url) as client:
         client.set(f"{run.id}-cancel", "x")
 
-    looked.set()
+    may_poll.set()
 
     until(lambda: run.status == "cancelled", seconds=SOON)
 
 
-def test_cancelled_wide_run_stops_all_attempts_and_begins_no_others(bench: Bench, patient: Patient):
+def test_cancelled_wide_run_stops_all_attempts_and_begins_no_others(bench: Bench, paused_nodes: PausedNodes):
     nodes = [f"n{number}" for number in range(256)]
     begun: set[str] = set()
 
     async def work(ctx: NodeContext) -> Finished:
         begun.add(ctx.node_id)
-        return await patient._work(ctx)
+        return await paused_nodes._work(ctx)
 
     bench.does(**dict.fromkeys(nodes, work))
     run = bench.start(f"begin -> {', '.join(nodes)}")
@@ -241,25 +245,25 @@ def test_cancelled_wide_run_stops_all_attempts_and_begins_no_others(bench: Bench
         until(lambda: len(begun) == 32)
         began = monotonic()
         cancel(bench, run)
-        until(lambda: len(patient.stopped) == 32, seconds=SOON)
-        let_go = monotonic() - began
+        until(lambda: len(paused_nodes.stopped) == 32, seconds=SOON)
+        elapsed = monotonic() - began
         until(lambda: run.status == "cancelled")
 
-    assert let_go < SOON
+    assert elapsed < SOON
     assert len(begun) == 32
     assert sum(row.status == "closed" for row in run.activations) == 256 - 32
 
 
-def test_a_run_is_stopped_inside_an_iteration_and_no_other_item_begins(bench: Bench, patient: Patient):
+def test_cancelled_run_in_an_iteration_begins_no_other_item(bench: Bench, paused_nodes: PausedNodes):
     items: list[int] = []
 
     async def work(ctx: NodeContext) -> Finished:
         items.append(ctx.scope_item)
-        return await patient._work(ctx)
+        return await paused_nodes._work(ctx)
 
     bench.does(list=lambda ctx: Finished(outputs={"result": [1, 2, 3]}), work=work)
     each = {"items_ref": "list@result", "max_concurrency": 1}
-    run = bench.start("begin -> list -> each -> say", "each: item -> work", each=each, say=says("never"))
+    run = bench.start("begin -> list -> each -> say", "each: item -> work", each=each, say=content("never"))
 
     with at_work(bench):
         until(lambda: items)
@@ -273,14 +277,14 @@ def test_a_run_is_stopped_inside_an_iteration_and_no_other_item_begins(bench: Be
 def test_attempt_that_does_not_yield_is_abandoned_and_holds_nothing(bench: Bench):
     begun, may_end, ended = threading.Event(), threading.Event(), threading.Event()
 
-    def stubborn(ctx: NodeContext) -> Finished:
+    def ignore_cancel(ctx: NodeContext) -> Finished:
         begun.set()
         may_end.wait(20)
         ended.set()
         return Finished(outputs={"result": "too late"})
 
-    bench.does(compute=stubborn)
-    run = bench.start("begin -> compute -> say", say=says("never"))
+    bench.does(compute=ignore_cancel)
+    run = bench.start("begin -> compute -> say", say=content("never"))
 
     with at_work(bench):
         assert begun.wait(20)
@@ -296,20 +300,20 @@ def test_attempt_that_does_not_yield_is_abandoned_and_holds_nothing(bench: Bench
     assert run.outputs("compute") == {}
 
 
-# -- leases that were called off -------------------------------------------------------------------------------------
-def test_run_with_a_lost_cancel_message_ends_at_the_next_renewal(bench: Bench, patient: Patient):
-    run = patient.start("begin -> work")
+# -- lost cancel messages --------------------------------------------------------------------------------------------
+def test_run_with_a_lost_cancel_message_ends_at_the_next_renewal(bench: Bench, paused_nodes: PausedNodes):
+    run = paused_nodes.start("begin -> work")
     worker = bench.a_worker(renew_every=timedelta(milliseconds=40), cancel_poll=NEVER)
-    deaf(worker.leases)
+    lose_cancel_messages(worker.leases)
 
     with at_work(bench, worker):
-        patient.wait_for("work")
+        paused_nodes.wait_for("work")
         cancel(bench, run)
         until(lambda: run.status == "cancelled", seconds=SOON)
 
-    assert patient.stopped == ["work"]
+    assert paused_nodes.stopped == ["work"]
 
 
-def deaf(leases: LeaseKeeper) -> None:
-    """Cancel messages are lost."""
+def lose_cancel_messages(leases: LeaseKeeper) -> None:
+    """Lose all cancel messages."""
     leases._listener._stop_run = lambda run_id: None

@@ -1,4 +1,4 @@
-"""To everyone who watches Celery, a node that a thread goes on with is a task like any other."""
+"""A locally continued activation is an ordinary task in the events, signals and inspection of Celery."""
 
 import sys
 import threading
@@ -22,49 +22,49 @@ from components.context import NodeContext
 from scheduler.messaging.celery_app import EXECUTE, make_app
 from scheduler.sweeper import sweeper
 from settings import Settings
-from tests.builders import says
-from tests.integration.engine import PATIENCE, Bench, Run, until
+from tests.builders import content
+from tests.integration.engine import WAIT_TIMEOUT, Bench, Run, until
 from worker.fastpath import inline_tasks
 
 LEASE = timedelta(seconds=1)
 LONG = 1000  # nodes; a thousand frames are more than Python allows
 
-AtWork = Callable[..., AbstractContextManager[local_engine.Engine]]
+CeleryWorker = Callable[..., AbstractContextManager[local_engine.Engine]]
 
 
 @pytest.fixture
-def celery_at_work(bench: Bench, tmp_path: Path) -> AtWork:
-    """A Celery worker with a pool of threads, which carries out what the bench starts."""
+def celery_worker(bench: Bench, tmp_path: Path) -> CeleryWorker:
+    """A Celery worker with a thread pool, which executes the runs of the bench."""
 
     @contextmanager
-    def at_work(**given: Any) -> Generator[local_engine.Engine]:
-        settings = Settings(home=tmp_path, secret_key=SecretStr("a secret that is long"), **given)
+    def run_worker(**more: Any) -> Generator[local_engine.Engine]:
+        settings = Settings(home=tmp_path, secret_key=SecretStr("a secret that is long"), **more)
         with local_engine.run_engine(settings, bench.database.url, bench.redis_url, threads=4) as engine:
             bench.lifecycle = engine.lifecycle
             yield engine
 
-    return at_work
+    return run_worker
 
 
-# -- what watchers see -----------------------------------------------------------------------------------------------
-def test_every_node_of_a_chain_is_received_started_and_done_under_its_name(
-    bench: Bench, celery_at_work: AtWork, monkeypatch: pytest.MonkeyPatch
+# -- events, signals, inspection -------------------------------------------------------------------------------------
+def test_celery_events_report_every_node_of_a_chain_under_its_name(
+    bench: Bench, celery_worker: CeleryWorker, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(local_engine, "make_app", an_app_that_can_tell)
-    with celery_at_work() as engine, watching(engine.app) as watched:
-        run = bench.start("begin -> one -> compute -> say", say=says("done"))
-        ended(run)
-        until(lambda: len(watched.of("task-succeeded")) == 4)
+    monkeypatch.setattr(local_engine, "make_app", make_app_with_events)
+    with celery_worker() as engine, monitor_tasks(engine.app) as monitor:
+        run = bench.start("begin -> one -> compute -> say", say=content("done"))
+        wait_until_succeeded(run)
+        until(lambda: len(monitor.of("task-succeeded")) == 4)
 
     kinds = ("task-received", "task-started", "task-succeeded")
     names = ("node:Begin", "node:Act", "node:Compute", "node:Message")
-    assert [(kind, name) for kind, name, _ in watched.of(*kinds)] == [(kind, name) for name in names for kind in kinds]
-    told = [args for kind, _, args in watched.of("task-received")]
-    assert told == [repr((str(run.id), str(row.id))) for row in run.activations]
-    assert len(watched.tasks) == 4
+    assert [(kind, name) for kind, name, _ in monitor.of(*kinds)] == [(kind, name) for name in names for kind in kinds]
+    arguments = [args for kind, _, args in monitor.of("task-received")]
+    assert arguments == [repr((str(run.id), str(row.id))) for row in run.activations]
+    assert len(monitor.tasks) == 4
 
 
-def test_celerys_signals_fire_for_each_node(bench: Bench, celery_at_work: AtWork):
+def test_celerys_signals_fire_for_each_node(bench: Bench, celery_worker: CeleryWorker):
     fired: list[tuple[str, str]] = []
 
     def before(args: tuple[str, ...], sender: Any, **_: Any) -> None:
@@ -73,153 +73,153 @@ def test_celerys_signals_fire_for_each_node(bench: Bench, celery_at_work: AtWork
     def after(args: tuple[str, ...], sender: Any, state: str, **_: Any) -> None:
         fired.extend([(state, args[1])] if sender.name == EXECUTE else ())
 
-    with celery_at_work(), connected(signals.task_prerun, before), connected(signals.task_postrun, after):
+    with celery_worker(), connected(signals.task_prerun, before), connected(signals.task_postrun, after):
         run = bench.start("begin -> one -> two")
-        ended(run)
+        wait_until_succeeded(run)
         until(lambda: len(fired) == 6)
 
     assert fired == [(what, str(row.id)) for row in run.activations for what in ("begins", "SUCCESS")]
 
 
-def test_inspect_shows_only_the_running_node(bench: Bench, celery_at_work: AtWork):
+def test_inspect_shows_only_the_running_node(bench: Bench, celery_worker: CeleryWorker):
     begun, may_end = threading.Event(), threading.Event()
 
     def works(ctx: NodeContext) -> Finished:
         begun.set()
-        assert may_end.wait(PATIENCE)
+        assert may_end.wait(WAIT_TIMEOUT)
         return Finished()
 
     bench.does(compute=works)
-    with celery_at_work() as engine:
+    with celery_worker() as engine:
         run = bench.start("begin -> one -> compute -> two")
-        assert begun.wait(PATIENCE)
-        shown = at_work_now(engine.app)
+        assert begun.wait(WAIT_TIMEOUT)
+        shown = active_nodes(engine.app)
         may_end.set()
-        ended(run)
-        until(lambda: at_work_now(engine.app) == [])
+        wait_until_succeeded(run)
+        until(lambda: active_nodes(engine.app) == [])
 
     assert shown == [("node:Compute", [str(run.id), str(run.activation("compute").id)])]
 
 
-# -- how it goes on --------------------------------------------------------------------------------------------------
+# -- local continuation ----------------------------------------------------------------------------------------------
 @pytest.mark.timeout(120)
-def test_long_chain_of_inline_tasks_uses_no_deeper_stack(bench: Bench, celery_at_work: AtWork):
+def test_long_chain_of_inline_tasks_uses_no_deeper_stack(bench: Bench, celery_worker: CeleryWorker):
     depths: list[tuple[int, int]] = []
 
     def counts(ctx: NodeContext) -> Finished:
-        depths.append((threading.get_ident(), depth()))
+        depths.append((threading.get_ident(), stack_depth()))
         return Finished()
 
     nodes = [f"compute{number}" for number in range(LONG)]
     bench.does(**dict.fromkeys(nodes, counts))
-    with celery_at_work(continue_locally_for=timedelta(minutes=5)):
+    with celery_worker(continue_locally_for=timedelta(minutes=5)):
         run = bench.start("begin -> " + " -> ".join(nodes))
         until(lambda: run.status == "succeeded", seconds=100)
 
     assert len(depths) == LONG
-    assert len(set(depths)) == 1  # the same thread, as deep as the one before
+    assert len(set(depths)) == 1  # the same thread, at the same stack depth
 
 
-def test_every_node_is_a_message_if_local_continuation_is_off(bench: Bench, celery_at_work: AtWork):
-    with celery_at_work(continue_locally_for=timedelta(0)) as engine, sent(engine) as messages:
+def test_every_node_is_a_message_if_local_continuation_is_off(bench: Bench, celery_worker: CeleryWorker):
+    with celery_worker(continue_locally_for=timedelta(0)) as engine, collect_messages(engine) as messages:
         run = bench.start("begin -> one -> two -> three")
-        ended(run)
+        wait_until_succeeded(run)
 
     assert messages == [str(row.id) for row in run.activations]
 
 
-def test_chain_needs_one_message_if_local_continuation_is_on(bench: Bench, celery_at_work: AtWork):
-    with celery_at_work() as engine, sent(engine) as messages:
+def test_chain_needs_one_message_if_local_continuation_is_on(bench: Bench, celery_worker: CeleryWorker):
+    with celery_worker() as engine, collect_messages(engine) as messages:
         run = bench.start("begin -> one -> two -> three")
-        ended(run)
+        wait_until_succeeded(run)
 
     assert messages == [str(run.activation("begin").id)]
 
 
 @pytest.mark.parametrize("what", ["task_headers", "apply_target"])
 def test_inline_task_that_cannot_begin_is_executed_after_its_lease_expires(
-    bench: Bench, celery_at_work: AtWork, monkeypatch: pytest.MonkeyPatch, what: str
+    bench: Bench, celery_worker: CeleryWorker, monkeypatch: pytest.MonkeyPatch, what: str
 ):
     tries: list[Any] = []
-    whole = getattr(inline_tasks, what)
+    original = getattr(inline_tasks, what)
 
-    def fails_once(*given: Any) -> Any:
-        tries.append(given)
+    def fail_once(*args: Any) -> Any:
+        tries.append(args)
         if len(tries) > 1:
-            return whole(*given)
+            return original(*args)
         if what == "task_headers":
             raise LookupError("no headers")
-        return None  # and nothing was begun
+        return None  # no task was begun
 
-    monkeypatch.setattr(inline_tasks, what, fails_once)
+    monkeypatch.setattr(inline_tasks, what, fail_once)
     monkeypatch.setattr(sweeper, "MIN_UNINTERRUPTED", 1.0)
-    with capture_logs() as logs, celery_at_work(lease=LEASE, renew_every=LEASE / 4):
+    with capture_logs() as logs, celery_worker(lease=LEASE, renew_every=LEASE / 4):
         run = bench.start("begin -> one -> two")
-        ended(run)
+        wait_until_succeeded(run)
 
     assert [line["log_level"] for line in logs if line["event"] == "continuation_failed"] == ["error"]
     assert [(row.node_id, row.attempt) for row in run.activations] == [("begin", 1), ("one", 2), ("two", 1)]
 
 
-# -- in other words --------------------------------------------------------------------------------------------------
-def ended(run: Run) -> None:
+# -- helpers ---------------------------------------------------------------------------------------------------------
+def wait_until_succeeded(run: Run) -> None:
     until(lambda: run.status == "succeeded")
 
 
-def an_app_that_can_tell(*given: Any, **more: Any) -> Celery:
-    """An app whose worker has what it takes to send events, as one from the command line has."""
-    app: Any = make_app(*given, **more)
+def make_app_with_events(*args: Any, **more: Any) -> Celery:
+    """Return an app whose worker can send events, as one that the command line starts."""
+    app: Any = make_app(*args, **more)
     controller = app.WorkController
-    app.WorkController = lambda **given: controller(**{**given, "without_heartbeat": False})
+    app.WorkController = lambda **options: controller(**{**options, "without_heartbeat": False})
     return app
 
 
 @dataclass
-class Watched:
-    """What somebody has heard of tasks."""
+class TaskMonitor:
+    """The task events that a monitor has received."""
 
-    heard: list[Mapping[str, Any]] = field(default_factory=list)
+    events: list[Mapping[str, Any]] = field(default_factory=list)
 
     def of(self, *kinds: str) -> list[tuple[str, str, str]]:
-        """(kind, name, arguments) of what happened to nodes, in the order in which it happened."""
-        told = {event["uuid"]: event for event in self.heard if event["type"] == "task-received"}
-        happened = [event for event in self.heard if event["type"] in kinds and event["uuid"] in self.tasks]
-        of_tasks = [(event["type"], told[event["uuid"]]) for event in sorted(happened, key=itemgetter("clock"))]
+        """Return (kind, name, arguments) of the events of node tasks, in their order."""
+        received = {event["uuid"]: event for event in self.events if event["type"] == "task-received"}
+        events = [event for event in self.events if event["type"] in kinds and event["uuid"] in self.tasks]
+        of_tasks = [(event["type"], received[event["uuid"]]) for event in sorted(events, key=itemgetter("clock"))]
         return [(kind, task["name"], task["args"]) for kind, task in of_tasks]
 
     @property
     def tasks(self) -> set[str]:
-        """The ids of nodes' tasks."""
-        told = [event for event in self.heard if event["type"] == "task-received"]
-        return {event["uuid"] for event in told if event["name"].startswith("node:")}
+        """The ids of the tasks of nodes."""
+        received = [event for event in self.events if event["type"] == "task-received"]
+        return {event["uuid"] for event in received if event["name"].startswith("node:")}
 
 
 @contextmanager
-def watching(app: Celery) -> Generator[Watched]:
-    """Somebody like Flower, who has had the worker tell of its tasks."""
-    watched, ending = Watched(), threading.Event()
+def monitor_tasks(app: Celery) -> Generator[TaskMonitor]:
+    """Receive the task events of the worker until the block ends, as Flower does."""
+    monitor, stop = TaskMonitor(), threading.Event()
 
     def listen() -> None:
         with app.connection_for_read() as connection:
-            receiver: Any = EventReceiver(connection, handlers={"*": watched.heard.append}, app=app)
+            receiver: Any = EventReceiver(connection, handlers={"*": monitor.events.append}, app=app)
             for _ in receiver.itercapture(limit=None, timeout=None, wakeup=False):
-                if ending.is_set():
+                if stop.is_set():
                     return
 
-    def is_heard() -> bool:
+    def has_events() -> bool:
         app.control.disable_events(reply=True, limit=1)
         app.control.enable_events(reply=True, limit=1)
-        return bool(watched.heard)
+        return bool(monitor.events)
 
     thread = threading.Thread(target=listen, daemon=True)
     thread.start()
     try:
-        until(is_heard)
-        yield watched
+        until(has_events)
+        yield monitor
     finally:
-        ending.set()
-        is_heard()  # the listener looks up
-        thread.join(PATIENCE)
+        stop.set()
+        has_events()  # wakes the listener
+        thread.join(WAIT_TIMEOUT)
 
 
 @contextmanager
@@ -230,8 +230,8 @@ def connected(signal: Any, receiver: Callable[..., None]) -> Generator[None]:
 
 
 @contextmanager
-def sent(engine: local_engine.Engine) -> Generator[list[str]]:
-    """The activations that hints were sent for."""
+def collect_messages(engine: local_engine.Engine) -> Generator[list[str]]:
+    """Collect the activations for which the worker received a task message."""
     messages: list[str] = []
 
     def receives(request: Any, **_: Any) -> None:
@@ -241,15 +241,15 @@ def sent(engine: local_engine.Engine) -> Generator[list[str]]:
         yield messages
 
 
-def at_work_now(app: Celery) -> list[tuple[str, list[str]]]:
-    """(name, arguments) of the nodes that the worker says are at work."""
-    answers = app.control.inspect(limit=1, timeout=PATIENCE).active()
-    tasks = [task for told in (answers or {}).values() for task in told]
+def active_nodes(app: Celery) -> list[tuple[str, list[str]]]:
+    """Return (name, arguments) of the node tasks that the worker reports as active."""
+    answers = app.control.inspect(limit=1, timeout=WAIT_TIMEOUT).active()
+    tasks = [task for active in (answers or {}).values() for task in active]
     return [(task["name"], list(task["args"])) for task in tasks if task["name"].startswith("node:")]
 
 
-def depth() -> int:
-    """How many frames this thread is deep in."""
+def stack_depth() -> int:
+    """Return the stack depth of this thread, in frames."""
     frame, frames = sys._getframe(), 0
     while frame is not None:
         frame, frames = frame.f_back, frames + 1

@@ -1,4 +1,4 @@
-"""Tools of vendors as nodes and as functions of an Agent, over real HTTP, by what the vendors' documents show."""
+"""Tools of vendors as nodes and as functions of an Agent, over HTTP, with responses as the vendors document them."""
 
 import gzip
 import json
@@ -21,24 +21,24 @@ from providers.models.limits.idempotency_keys import HEADER
 from scheduler.sweeper import sweeper
 from scheduler.sweeper.sweeper import Sweeper
 from store.tables.runs import activations as rows
-from tests.builders import says
+from tests.builders import content
 from tests.integration.engine import Bench, Run, at_work, until
 from worker.services.factory import ServiceConfig
 
 KEY = "key/12345678+secret"
 KEYED = {"api_key": KEY}
-QUICK = 0.6  # seconds for a minute, so that vendors with a pace of their own hold up no test
+QUICK = 0.6  # seconds per minute, so that rate limits of vendors do not slow the tests
 
 
 @dataclass(frozen=True)
 class Vendor:
-    """A tool as an author sets it up, what a model asks of it, and the answers by the ends of their paths."""
+    """A tool with its params, the arguments of a model, and the responses by the ends of their paths."""
 
     tool: str
     answers: Mapping[str, Any]
-    found: str  # in the main output
+    expected: str  # a part of the main output
     params: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    asked: Mapping[str, Any] = field(default_factory=lambda: {"query": "widgets"})
+    arguments: Mapping[str, Any] = field(default_factory=lambda: {"query": "widgets"})
     main: str = "formalized_content"
 
     @property
@@ -76,7 +76,7 @@ VENDORS: Sequence[Vendor] = (
     Vendor("AkShare", {"/search/jsonp": STOCK_NEWS}, ">Acme up</a>"),
     Vendor("ArXiv", {"/api/query": ATOM}, "We study   small widgets.", {"top_n": "3"}),
     Vendor("BGPT", {"/mcp-search": {"results": [{"title": "Mice", "year": 2024}]}}, "Year: 2024", {"days_back": "7"}),
-    Vendor("Crawler", {"/page": "<h1>Hi</h1>"}, "# Hi", asked={"query": "https://example.com/page"}),
+    Vendor("Crawler", {"/page": "<h1>Hi</h1>"}, "# Hi", arguments={"query": "https://example.com/page"}),
     Vendor(
         "DeepL",
         {"/v2/translate": {"translations": [{"detected_source_language": "ZH", "text": "Hello"}]}},
@@ -95,7 +95,7 @@ VENDORS: Sequence[Vendor] = (
         {"/search.json": {"search_metadata": {}, "organic_results": [{"title": "Acme", "snippet": "Makes widgets."}]}},
         "Makes widgets.",
         KEYED,
-        asked={"q": "widgets", "num": "3"},
+        arguments={"q": "widgets", "num": "3"},
     ),
     Vendor("GoogleScholar", {"/scholar": SCHOLAR}, "author: A Lee\n Abstract: On widgets."),
     Vendor("Jin10", {"/flash": {"status": 200, "data": [{"data": {"content": "Gold up"}}]}}, "Gold up"),
@@ -107,7 +107,7 @@ VENDORS: Sequence[Vendor] = (
         {"/v1/contents": {"results": [{"url": "https://a.test", "content": "c"}], "statuses": []}},
         "'content': 'c'",
         KEYED,
-        asked={"urls": "https://a.test, https://b.test"},
+        arguments={"urls": "https://a.test, https://b.test"},
         main="json",
     ),
     Vendor(
@@ -123,7 +123,7 @@ VENDORS: Sequence[Vendor] = (
         {"/extract": {"results": [{"url": "u", "raw_content": "r", "images": []}], "response_time": "0.02"}},
         "'raw_content': 'r'",
         KEYED,
-        asked={"urls": ["https://a.test"]},
+        arguments={"urls": ["https://a.test"]},
         main="json",
     ),
     Vendor(
@@ -146,7 +146,7 @@ VENDORS: Sequence[Vendor] = (
             "/": "",
         },
         "Acme up",
-        asked={"stock_code": "ACME"},
+        arguments={"stock_code": "ACME"},
         main="report",
     ),
 )
@@ -154,33 +154,33 @@ DONE = {"any_message": "How are widgets?", "reply": "Fine."}
 
 
 @dataclass
-class World:
-    """A server for all vendors, each below its name; what it was asked. Answers are packed in every usual way."""
+class VendorServer:
+    """A server of all vendors, each below its name; it counts requests and varies the encoding of responses."""
 
     server: HTTPServer
-    misbehaves: Callable[[Request, int], Response | None] = lambda request, times: None
-    asked: Counter[str] = field(default_factory=Counter[str])  # how often, by tool
+    override: Callable[[Request, int], Response | None] = lambda request, times: None
+    request_counts: Counter[str] = field(default_factory=Counter[str])  # by tool
 
     @property
-    def reach(self) -> ServiceConfig:
+    def services(self) -> ServiceConfig:
         return ServiceConfig(base_urls={each.tool.upper(): self.server.url_for(f"/{each.tool}") for each in VENDORS})
 
     def answer(self, request: Request) -> Response:
         name, _, rest = request.path.lstrip("/").partition("/")
-        self.asked[name] += 1
-        odd = self.misbehaves(request, self.asked[name])
-        if odd is not None:
-            return odd
+        self.request_counts[name] += 1
+        override = self.override(request, self.request_counts[name])
+        if override is not None:
+            return override
         vendor = next(each for each in VENDORS if each.tool == name)
         body = next((answer for end, answer in vendor.answers.items() if f"/{rest}".endswith(end)), None)
         if body is None:
             return Response("there is no such path", 404)
         text = body if isinstance(body, str) else json.dumps(body, ensure_ascii=False)
-        return packed(text, vendor)
+        return encode_response(text, vendor)
 
 
-def packed(text: str, vendor: Vendor) -> Response:
-    """By turns plain, in gzip, in chunks and behind a mark, all in UTF-8."""
+def encode_response(text: str, vendor: Vendor) -> Response:
+    """Encode a text in UTF-8; by vendor plain, with gzip, in chunks, or with a byte order mark."""
     kind = "text/html; charset=utf-8" if text.startswith("<h") else "text/xml" if text.startswith("<") else "text/plain"
     data = text.encode()
     match VENDORS.index(vendor) % 4:
@@ -195,36 +195,36 @@ def packed(text: str, vendor: Vendor) -> Response:
 
 
 @pytest.fixture
-def world(httpserver: HTTPServer) -> World:
-    world = World(httpserver)
-    httpserver.expect_request(re.compile(".*")).respond_with_handler(world.answer)
-    return world
+def vendors(httpserver: HTTPServer) -> VendorServer:
+    vendors = VendorServer(httpserver)
+    httpserver.expect_request(re.compile(".*")).respond_with_handler(vendors.answer)
+    return vendors
 
 
-def by_nodes(bench: Bench, world: World) -> Run:
-    """All tools side by side, and a Message that tells what they found."""
-    nodes = {each.node: {"component": each.tool, **each.params, **each.asked} for each in VENDORS}
+def run_as_nodes(bench: Bench, vendors: VendorServer) -> Run:
+    """Run all tools as parallel nodes, and a Message with their results."""
+    nodes = {each.node: {"component": each.tool, **each.params, **each.arguments} for each in VENDORS}
     names = ", ".join(nodes)
-    told = " ".join(f"{{{each.node}@{each.main}}}" for each in VENDORS)
-    run = bench.start(f"begin -> {names}; {names} -> say", **nodes, say=says(told))
-    with at_work(bench, bench.a_worker(services=world.reach, rate_window=QUICK)):
+    results = " ".join(f"{{{each.node}@{each.main}}}" for each in VENDORS)
+    run = bench.start(f"begin -> {names}; {names} -> say", **nodes, say=content(results))
+    with at_work(bench, bench.a_worker(services=vendors.services, rate_window=QUICK)):
         until(lambda: run.status in ("succeeded", "failed"))
     return run
 
 
-def by_agent(
+def run_as_agent(
     bench: Bench,
-    world: World,
+    vendors: VendorServer,
     *,
     seconds: float = 60.0,
     then: Sequence[Mapping[str, Any]] = (),
     started: Callable[[Run], None] = lambda run: None,
     **params: Any,
 ) -> Run:
-    """All of them called in one round, and what the script has `then`. `seconds` is what each tool may take."""
+    """Run all tools as calls of one Agent round, then the calls of `then`. `seconds` is the time limit of each tool."""
     tools = [{"component_name": each.tool, "name": each.tool, "params": {**each.params, **params}} for each in VENDORS]
     calls = [
-        {"name": f"{function_of(each)}_{number}", "arguments": {**each.asked, "unknown": 1}}
+        {"name": f"{function_of(each)}_{number}", "arguments": {**each.arguments, "unknown": 1}}
         for number, each in enumerate(VENDORS)
     ]
     bench.script = Script([{"tool_calls": calls, "times": 1}, *then, {"reply": "Fine."}])
@@ -235,14 +235,14 @@ def by_agent(
         "prompts": [{"role": "user", "content": "How are widgets?"}],
         "tools": tools,
     }
-    run = bench.start("begin -> model -> say", model=agent, say=says("{model@content}"))
+    run = bench.start("begin -> model -> say", model=agent, say=content("{model@content}"))
 
     started(run)
 
     def limit(component: str, *_: Any) -> float:
         return seconds if find(component) else 60.0
 
-    with at_work(bench, bench.a_worker(services=world.reach, time_limit=limit, rate_window=QUICK), threads=1):
+    with at_work(bench, bench.a_worker(services=vendors.services, time_limit=limit, rate_window=QUICK), threads=1):
         until(lambda: run.status in ("succeeded", "failed"))
     return run
 
@@ -254,7 +254,7 @@ def function_of(vendor: Vendor) -> str:
 
 
 def results(run: Run) -> dict[str, str]:
-    """What a model has read of each tool."""
+    """Return the result of each tool that the model received."""
     used = run.outputs("model")["use_tools"]
     return {each.tool: str(call["results"]) for each, call in zip(VENDORS, used, strict=True)}
 
@@ -263,39 +263,39 @@ def references(run: Run) -> Mapping[str, Any]:
     return next(event.body["reference"] for event in run.events if event.name == "message_end")
 
 
-def test_every_tool_finds_the_same_by_both_doors(bench: Bench, world: World):
-    nodes = by_nodes(bench, world)
-    agent = by_agent(bench, world)
+def test_every_tool_gives_the_same_result_as_a_node_and_as_an_agent_tool(bench: Bench, vendors: VendorServer):
+    nodes = run_as_nodes(bench, vendors)
+    agent = run_as_agent(bench, vendors)
 
     assert (nodes.status, agent.status) == ("succeeded", "succeeded"), nodes.row["error"]
     used = agent.outputs("model")["use_tools"]
     for each, call in zip(VENDORS, used, strict=True):
         by_node = nodes.outputs(each.node)[each.main]
-        assert each.found in str(by_node), (each.tool, by_node)
+        assert each.expected in str(by_node), (each.tool, by_node)
         assert call["results"] == by_node, each.tool
-    left = f"{nodes.events} {nodes.turns} {used} {agent.events} {[nodes.outputs(each.node) for each in VENDORS]}"
-    assert KEY not in left
+    stored = f"{nodes.events} {nodes.streams} {used} {agent.events} {[nodes.outputs(each.node) for each in VENDORS]}"
+    assert KEY not in stored
 
 
-def test_what_nodes_side_by_side_find_has_the_same_numbers_every_time(bench: Bench, world: World):
-    first, again = by_nodes(bench, world), by_nodes(bench, world)
+def test_references_of_parallel_tool_nodes_have_the_same_numbers_in_every_run(bench: Bench, vendors: VendorServer):
+    first, again = run_as_nodes(bench, vendors), run_as_nodes(bench, vendors)
 
-    assert first.said == again.said
+    assert first.text == again.text
     assert references(first) == references(again)
     assert len(references(first)["chunks"]) >= 10
 
 
-def test_a_crowded_vendor_is_asked_once_more_by_every_tool_but_one(bench: Bench, world: World):
-    world.misbehaves = lambda request, times: Response("slow", 429, {"Retry-After": "0"}) if times == 1 else None
+def test_every_tool_except_google_scholar_retries_a_refused_request(bench: Bench, vendors: VendorServer):
+    vendors.override = lambda request, times: Response("slow", 429, {"Retry-After": "0"}) if times == 1 else None
 
-    told = results(by_agent(bench, world, max_retries="1", delay_after_error=30))
+    texts = results(run_as_agent(bench, vendors, max_retries="1", delay_after_error=30))
 
-    assert told.pop("GoogleScholar") == "GoogleScholar error: Google Scholar refuses programs for now."
-    assert {each.tool for each in VENDORS if each.found not in told.get(each.tool, each.found)} == set()
+    assert texts.pop("GoogleScholar") == "GoogleScholar error: Google Scholar refuses programs for now."
+    assert {each.tool for each in VENDORS if each.expected not in texts.get(each.tool, each.expected)} == set()
 
 
-EMPTY_PAGES = ("Crawler", "DuckDuckGo", "GoogleScholar")  # to them it is a page like any other
-MANNERS: Mapping[str, tuple[Callable[..., Response], str, tuple[str, ...]]] = {
+EMPTY_PAGES = ("Crawler", "DuckDuckGo", "GoogleScholar")  # they read it as an ordinary page
+FAULTS: Mapping[str, tuple[Callable[..., Response], str, tuple[str, ...]]] = {
     "a page": (lambda: Response("<html><p>We are busy</p></html>", content_type="text/html"), "is not ", EMPTY_PAGES),
     "a stump": (lambda: Response('{"results": [{"ti', content_type="application/json"), "is not ", EMPTY_PAGES),
     "a refusal": (lambda: Response(f"not with {KEY}", 403), r"HTTP 403: not with \[REDACTED\]|HTTP 403: not with ", ()),
@@ -312,72 +312,74 @@ MANNERS: Mapping[str, tuple[Callable[..., Response], str, tuple[str, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("manner", MANNERS)
-def test_what_a_vendor_does_wrong_reaches_a_model_in_words(bench: Bench, world: World, manner: str):
-    respond, told, others = MANNERS[manner]
-    world.misbehaves = lambda request, times: respond()
+@pytest.mark.parametrize("fault", FAULTS)
+def test_invalid_response_of_a_vendor_reaches_the_model_as_an_error_text(
+    bench: Bench, vendors: VendorServer, fault: str
+):
+    respond, message, others = FAULTS[fault]
+    vendors.override = lambda request, times: respond()
 
-    run = by_agent(bench, world, delay_after_error=0)
+    run = run_as_agent(bench, vendors, delay_after_error=0)
 
     assert run.status == "succeeded"
     read = {tool: text for tool, text in results(run).items() if tool not in others}
-    assert {tool: text for tool, text in read.items() if not re.search(told, text) or len(text) > 400} == {}
+    assert {tool: text for tool, text in read.items() if not re.search(message, text) or len(text) > 400} == {}
 
 
-def test_a_vendor_that_says_nothing_is_left_when_the_tools_time_is_up(bench: Bench, world: World):
-    may_go = threading.Event()
-    world.misbehaves = lambda request, times: Response("late") if may_go.wait(20) else None
+def test_tool_call_to_an_unresponsive_vendor_ends_at_its_time_limit(bench: Bench, vendors: VendorServer):
+    may_answer = threading.Event()
+    vendors.override = lambda request, times: Response("late") if may_answer.wait(20) else None
 
     try:
-        run = by_agent(bench, world, seconds=0.4, max_retries=1, delay_after_error=0)
+        run = run_as_agent(bench, vendors, seconds=0.4, max_retries=1, delay_after_error=0)
     finally:
-        may_go.set()
+        may_answer.set()
 
-    told = re.compile(r"no complete answer within 0\.\d+ seconds|Operation timed out after 0\.\d+ seconds")
+    message = re.compile(r"no complete answer within 0\.\d+ seconds|Operation timed out after 0\.\d+ seconds")
     assert run.status == "succeeded"
-    assert {tool: text for tool, text in results(run).items() if not told.search(text)} == {}
+    assert {tool: text for tool, text in results(run).items() if not message.search(text)} == {}
 
 
-# -- workers that are lost -------------------------------------------------------------------------------------------
+# -- lost workers ----------------------------------------------------------------------------------------------------
 LOST = [each for each in VENDORS if each.tool in ("ArXiv", "DeepL", "PubMed", "QWeather", "TavilySearch", "TuShare")]
-"""One of each kind: asked by GET, by POST with a form or JSON, once or twice."""
+"""One of each kind: GET, POST with a form or JSON, one or two requests."""
 
 
 @pytest.fixture
-def trusting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sweeper believes what it sees at first sight."""
+def sweeper_without_delay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the sweeper act at its first tick."""
     monkeypatch.setattr(sweeper, "MIN_UNINTERRUPTED", 0.0)
 
 
-@pytest.mark.usefixtures("trusting")
-def test_a_node_whose_worker_was_lost_over_the_answer_asks_again_and_finds_the_same(bench: Bench, world: World):
-    whole = by_nodes(bench, world)
-    needed, world.asked = Counter({each.tool: world.asked[each.tool] for each in LOST}), Counter()
-    nodes = {each.node: {"component": each.tool, **each.params, **each.asked} for each in LOST}
-    told = " ".join(f"{{{each.node}@{each.main}}}" for each in LOST)
-    run = bench.start(f"begin -> {' -> '.join(nodes)} -> say", **nodes, say=says(told))
+@pytest.mark.usefixtures("sweeper_without_delay")
+def test_tool_node_of_a_lost_worker_repeats_its_requests_and_gives_the_same_result(bench: Bench, vendors: VendorServer):
+    expected = run_as_nodes(bench, vendors)
+    needed, vendors.request_counts = Counter({each.tool: vendors.request_counts[each.tool] for each in LOST}), Counter()
+    nodes = {each.node: {"component": each.tool, **each.params, **each.arguments} for each in LOST}
+    results = " ".join(f"{{{each.node}@{each.main}}}" for each in LOST)
+    run = bench.start(f"begin -> {' -> '.join(nodes)} -> say", **nodes, say=content(results))
     keys: dict[str, list[str | None]] = {}
 
-    def vanishes(request: Request, times: int) -> None:
+    def lose_worker(request: Request, times: int) -> None:
         name = request.path.split("/")[1]
-        if times % needed[name] == 0:  # with the last answer that the attempt needs
+        if times % needed[name] == 0:  # the last response that the attempt needs
             keys.setdefault(name, []).append(request.headers.get(HEADER))
         if times == needed[name]:
             lose_first_attempt(bench, run, name.lower())
 
-    world.misbehaves = vanishes
-    with at_work(bench, bench.a_worker(services=world.reach, rate_window=QUICK), threads=1):
+    vendors.override = lose_worker
+    with at_work(bench, bench.a_worker(services=vendors.services, rate_window=QUICK), threads=1):
         until(lambda: run.status in ("succeeded", "failed"))
 
     assert run.status == "succeeded"
-    assert world.asked == Counter({name: 2 * times for name, times in needed.items()})
+    assert vendors.request_counts == Counter({name: 2 * times for name, times in needed.items()})
     assert [run.activation(each.node).attempt for each in LOST] == [2] * len(LOST)
-    assert [run.outputs(each.node) for each in LOST] == [whole.outputs(each.node) for each in LOST]
+    assert [run.outputs(each.node) for each in LOST] == [expected.outputs(each.node) for each in LOST]
     assert {name for name, (first, second) in keys.items() if first != second} == set()
 
 
 def lose_first_attempt(bench: Bench, run: Run, node: str) -> None:
-    """Whoever works on the node is taken for lost, also if a renewal comes in between."""
+    """Expire the lease of the first attempt of a node, even if it is renewed meanwhile."""
 
     def is_lost() -> bool:
         with bench.database.transaction() as tx:
@@ -389,21 +391,21 @@ def lose_first_attempt(bench: Bench, run: Run, node: str) -> None:
     until(is_lost)
 
 
-@pytest.mark.usefixtures("trusting")
-def test_an_agent_whose_worker_was_lost_asks_no_vendor_twice_whose_answer_is_recorded(bench: Bench, world: World):
-    by_agent(bench, world)
-    needed, world.asked = world.asked, Counter()
+@pytest.mark.usefixtures("sweeper_without_delay")
+def test_agent_of_a_lost_worker_does_not_repeat_recorded_tool_calls(bench: Bench, vendors: VendorServer):
+    run_as_agent(bench, vendors)
+    needed, vendors.request_counts = vendors.request_counts, Counter()
     number = [each.tool for each in VENDORS].index("GitHub")
     more = {"name": f"github_search_{number}", "arguments": {"query": "widgets"}}
 
     started: list[Run] = []
 
-    def vanishes(request: Request, times: int) -> None:
+    def lose_worker(request: Request, times: int) -> None:
         if times == 2 and request.path.startswith("/GitHub/"):
             lose_first_attempt(bench, started[0], "model")
 
-    world.misbehaves = vanishes
-    run = by_agent(bench, world, then=[{"tool_calls": [more], "times": 1}], started=started.append)
+    vendors.override = lose_worker
+    run = run_as_agent(bench, vendors, then=[{"tool_calls": [more], "times": 1}], started=started.append)
 
     assert (run.status, run.activation("model").attempt) == ("succeeded", 2)
-    assert world.asked == needed + Counter(GitHub=2)
+    assert vendors.request_counts == needed + Counter(GitHub=2)

@@ -1,4 +1,4 @@
-"""What is at hand of other nodes' outputs is what the statement would give, whatever the canvas."""
+"""Cached outputs of other nodes equal those in the database, for random canvases."""
 
 import random
 from collections.abc import Iterable
@@ -19,33 +19,33 @@ from store.primitives.ids import new_id
 from store.runs import values
 from store.runs.values import ReadView, StoredValue
 from store.tables.runs import activations as rows
-from tests.builders import At
-from tests.canvases_at_random import Story, story_at_random
-from tests.integration.engine import Bench, Run, carried_out
+from tests.builders import NodeAttempt
+from tests.canvases_at_random import CanvasCase, random_case
+from tests.integration.engine import Bench, Run, execute_with_continuations
 from worker.caches.outputs import OutputCache
 from worker.context.node_context import WorkerContext
 from worker.worker import Worker
 
 CANVASES = 5
-KNOWN = OutputCache.get_visible
+GET_VISIBLE = OutputCache.get_visible
 KINDS = (
     "begin", "act", "message", "llm", "switch", "iteration", "iterationitem", "loop", "loopitem", "exitloop",
 )  # fmt: skip
 
 
 @dataclass
-class Compared:
-    """Stands where a reader looks at what is at hand, and holds all of it against the database."""
+class CacheComparison:
+    """Replaces the lookup in the output cache, and compares each result with the database."""
 
     bench: Bench
     hits: int = 0
     misses: int = 0
 
-    def known(self, cache: OutputCache, view: ReadView, nodes: Iterable[str]) -> dict[str, StoredValue]:
-        asked = set(nodes)
-        found = KNOWN(cache, view, asked)
+    def get_visible(self, cache: OutputCache, view: ReadView, nodes: Iterable[str]) -> dict[str, StoredValue]:
+        requested = set(nodes)
+        found = GET_VISIBLE(cache, view, requested)
         with self.bench.database.transaction() as tx:
-            stored = values.query_outputs(tx, view, asked)()
+            stored = values.query_outputs(tx, view, requested)()
         assert found == {node: stored[node] for node in found}
         self.hits += len(found)
         self.misses += len(stored) - len(found)
@@ -53,31 +53,31 @@ class Compared:
 
 
 @pytest.fixture
-def compared(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Compared:
-    compared = Compared(bench)
-    monkeypatch.setattr(OutputCache, "get_visible", lambda *given: compared.known(*given))
-    return compared
+def comparison(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> CacheComparison:
+    comparison = CacheComparison(bench)
+    monkeypatch.setattr(OutputCache, "get_visible", lambda *args: comparison.get_visible(*args))
+    return comparison
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_cached_outputs_are_those_of_the_database(
-    bench: Bench, compared: Compared, monkeypatch: pytest.MonkeyPatch, seed: int
+    bench: Bench, comparison: CacheComparison, monkeypatch: pytest.MonkeyPatch, seed: int
 ):
     rng = random.Random(seed)
     workers = bench.worker, bench.a_worker(inline_advance=False)
 
     for number in range(CANVASES):
-        story = story_at_random(rng, forms=False, circles=number % 2 == 1)
-        monkeypatch.setattr(registry, "COMPONENTS", played_by(bench, story))
-        run = played_in_any_order(bench, workers, drawn(bench, story, rng), rng)
+        story = random_case(rng, forms=False, cycles=number % 2 == 1)
+        monkeypatch.setattr(registry, "COMPONENTS", components_of(bench, story))
+        run = play_in_random_order(bench, workers, create_version(bench, story, rng), rng)
         assert run.status in ("succeeded", "failed"), story
 
-    assert compared.hits > 5 * CANVASES
-    assert compared.misses > 0
+    assert comparison.hits > 5 * CANVASES
+    assert comparison.misses > 0
 
 
 def test_output_of_the_later_level_counts_although_the_other_ended_last(bench: Bench, monkeypatch: pytest.MonkeyPatch):
-    switch = Component("Switch", Params, leads_back_once)
+    switch = Component("Switch", Params, route_back_once)
     monkeypatch.setattr(registry, "COMPONENTS", {**registry.COMPONENTS, "switch": switch})
     bench.does(
         node=lambda ctx: Finished(outputs={"result": f"visit {ctx.visit}"}),
@@ -89,9 +89,9 @@ def test_output_of_the_later_level_counts_although_the_other_ended_last(bench: B
         after={"script": "{node@result}"},
     )
 
-    played_as_told(bench, run, "begin", "first", "t", "node", "u", "after", "pick", "first", "u", "pick", "end")
+    play_nodes_in_order(bench, run, "begin", "first", "t", "node", "u", "after", "pick", "first", "u", "pick", "end")
     visits = {row.ordinal: row for row in run.activations if row.node_id == "node"}
-    carried_out(bench.worker, run.id, visits[1].id)
+    execute_with_continuations(bench.worker, run.id, visits[1].id)
 
     assert [(visits[ordinal].status, visits[ordinal].wave) for ordinal in (0, 1)] == [("done", 6), ("ready", 4)]
     assert [(row.ordinal, row.status) for row in run.activations if row.node_id == "after"] == [
@@ -101,9 +101,9 @@ def test_output_of_the_later_level_counts_although_the_other_ended_last(bench: B
     assert run.outputs("after") == {"result": "visit 0"}
 
 
-# -- in other words --------------------------------------------------------------------------------------------------
-def drawn(bench: Bench, story: Story, rng: random.Random) -> tuple[UUID, UUID]:
-    """A version of a story's canvas, whose nodes refer to many others."""
+# -- helpers ---------------------------------------------------------------------------------------------------------
+def create_version(bench: Bench, story: CanvasCase, rng: random.Random) -> tuple[UUID, UUID]:
+    """Create a version of the canvas of a story, whose nodes refer to several other nodes."""
     canvas = story.canvas
     names = {node.id: "Act" if node.component == "StringTransform" else node.component for node in canvas.nodes}
     components: dict[str, Any] = {}
@@ -122,38 +122,38 @@ def drawn(bench: Bench, story: Story, rng: random.Random) -> tuple[UUID, UUID]:
         return canvas_id, versions.lock_draft_version(tx, bench.tenant_id, canvas_id).id
 
 
-def played_by(bench: Bench, story: Story) -> dict[str, Component[Any]]:
-    """Components that do what a story says, and leave who they were."""
+def components_of(bench: Bench, story: CanvasCase) -> dict[str, Component[Any]]:
+    """Return components that follow a story, and whose outputs identify their activation."""
 
     async def act(params: Params, ctx: WorkerContext) -> Outcome:
         claim = ctx.claim
         count = items_of(bench, claim.run_id, claim.scope) if ctx.node.kind.is_item else None
-        at = At(ctx.compiled.canvas, ctx.node_id, claim.scope, claim.ordinal, claim.attempt, False, count)
+        at = NodeAttempt(ctx.compiled.canvas, ctx.node_id, claim.scope, claim.ordinal, claim.attempt, False, count)
         outcome = story.script(at)
-        left = {"result": [ctx.node_id, scope_text(claim.scope), claim.ordinal], "content": ctx.node_id}
-        return outcome if isinstance(outcome, Failed | WaitingForInput) else replace(outcome, outputs=left)
+        outputs = {"result": [ctx.node_id, scope_text(claim.scope), claim.ordinal], "content": ctx.node_id}
+        return outcome if isinstance(outcome, Failed | WaitingForInput) else replace(outcome, outputs=outputs)
 
     return {name: Component(name, Params, act) for name in KINDS}
 
 
 def items_of(bench: Bench, run_id: UUID, scope: ScopeKey) -> int | None:
-    """How many items the container around has been opened for."""
-    (container, ordinal, _), around = scope[-1], scope[:-1]
-    wanted = select(rows.c.outcome).where(
+    """Return the number of items of the enclosing container."""
+    (container, ordinal, _), outer = scope[-1], scope[:-1]
+    query = select(rows.c.outcome).where(
         rows.c.run_id == run_id,
         rows.c.node_id == container,
         rows.c.ordinal == ordinal,
-        rows.c.scope == scope_text(around),
+        rows.c.scope == scope_text(outer),
     )
     with bench.database.transaction() as tx:
-        return tx.scalar(wanted).get("count")
+        return tx.scalar(query).get("count")
 
 
-def played_in_any_order(
+def play_in_random_order(
     bench: Bench, workers: tuple[Worker, Worker], version: tuple[UUID, UUID], rng: random.Random
 ) -> Run:
-    """Carry out what was sent in any order, by a worker that goes on and by one that leaves its steps to others."""
-    goes_on, leaves = workers
+    """Process the messages in random order, on a worker with local continuation and on one without inline advance."""
+    continuing, other = workers
     run = bench.start(drawn=version)
     while bench.outbox.sent:
         message = bench.outbox.sent.pop(rng.randrange(len(bench.outbox.sent)))
@@ -161,18 +161,18 @@ def played_in_any_order(
         if message.task == ADVANCE:
             bench.coordinator.advance_run(ids[0])
         elif rng.random() < 0.3:
-            leaves.execute(*ids)
+            other.execute(*ids)
         else:
-            carried_out(goes_on, *ids)
+            execute_with_continuations(continuing, *ids)
     return run
 
 
-async def leads_back_once(params: Params, ctx: WorkerContext) -> Outcome:
+async def route_back_once(params: Params, ctx: WorkerContext) -> Outcome:
     return Routed(to=("end" if ctx.claim.ordinal else "first",))
 
 
-def played_as_told(bench: Bench, run: Run, *names: str) -> None:
-    """Carry out what is ready of the nodes that a name begins the names of, one after the other, each as often."""
+def play_nodes_in_order(bench: Bench, run: Run, *names: str) -> None:
+    """For each name in turn, execute the ready activations of nodes whose ids begin with it, until there are none."""
     for name in names:
-        while found := [row for row in run.activations if row.status == "ready" and row.node_id.startswith(name)]:
-            bench.worker.execute(run.id, found[0].id)
+        while ready := [row for row in run.activations if row.status == "ready" and row.node_id.startswith(name)]:
+            bench.worker.execute(run.id, ready[0].id)

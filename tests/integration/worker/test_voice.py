@@ -1,4 +1,4 @@
-"""Speech: at once on the bus, soon in its row, and never twice."""
+"""Message streams: text deltas are published at once, the row is written soon after, and no text is repeated."""
 
 import json
 from collections.abc import Iterator
@@ -24,16 +24,16 @@ from store.primitives.ids import new_id
 from store.runs import activations, message_streams
 from store.tables.runs import activations as rows
 from store.tables.runs import turns as turn_rows
-from tests.builders import says
+from tests.builders import content
 from tests.integration.engine import Bench, Run, at_work, until
-from tests.integration.worker.paces import nothing_has_left_of_late
-from tests.integration.worker.provider import FIRST_WORD, MODEL, WHOLE, hanging_model
+from tests.integration.worker.paces import expire_rate_limit_waits
+from tests.integration.worker.provider import FIRST_WORD, FULL_TEXT, MODEL, hanging_model
 from worker.context import text_stream
 
 ANSWER = "Forty-two, of course. 😀 And \u4f60\u597d besides."
-SAYS = says("So: {model@content} Bye.")
+MESSAGE = content("So: {model@content} Bye.")
 LINE = "begin -> model -> say"
-RUN_OUT = text("""
+EXPIRE_LEASES = text("""
     update activations set lease_until = now() - interval '1 s' where run_id = :run_id and id in (
         select id from activations where run_id = :run_id and status = 'running' for no key update skip locked
     )
@@ -41,168 +41,174 @@ RUN_OUT = text("""
 
 
 @pytest.fixture
-def heard(bench: Bench) -> Iterator["Heard"]:
-    with redis.Redis.from_url(bench.redis_url) as client, client.pubsub(ignore_subscribe_messages=True) as listener:
-        yield Heard(listener)
+def listener(bench: Bench) -> Iterator["StreamListener"]:
+    with redis.Redis.from_url(bench.redis_url) as client, client.pubsub(ignore_subscribe_messages=True) as pubsub:
+        yield StreamListener(pubsub)
 
 
-# -- on the bus ------------------------------------------------------------------------------------------------------
-def test_pieces_are_on_the_bus_before_the_node_has_reported(bench: Bench, heard: "Heard"):
-    run = answering(bench, heard)
+# -- text deltas -----------------------------------------------------------------------------------------------------
+def test_text_deltas_are_published_before_the_node_has_reported(bench: Bench, listener: "StreamListener"):
+    run = play_answer(bench, listener)
 
     finished = next(event.number for event in run.events if event.name == "message_end")
-    before_the_end = heard.before(finished)
-    assert pasted(before_the_end) == f"So: {ANSWER} Bye."
-    assert before_the_end[0]["x"].startswith("So: ")
+    deltas = listener.text_deltas_before(finished)
+    assert joined_text(deltas) == f"So: {ANSWER} Bye."
+    assert deltas[0]["x"].startswith("So: ")
 
 
-def test_offsets_count_code_points_and_leave_no_gap(bench: Bench, heard: "Heard"):
-    run = answering(bench, heard)
+def test_offsets_of_text_deltas_count_code_points_without_a_gap(bench: Bench, listener: "StreamListener"):
+    run = play_answer(bench, listener)
 
     end = 0
-    for piece in heard.pieces():
-        assert (piece["t"], piece["ep"]) == (str(run.turns[0].id), 0)
-        assert piece["o"] <= end < piece["o"] + len(piece["x"])
-        end = piece["o"] + len(piece["x"])
-    assert end == len(run.said)
+    for delta in listener.text_deltas():
+        assert (delta["t"], delta["ep"]) == (str(run.streams[0].id), 0)
+        assert delta["o"] <= end < delta["o"] + len(delta["x"])
+        end = delta["o"] + len(delta["x"])
+    assert end == len(run.text)
 
 
-def test_a_piece_carries_what_the_turns_row_does_not_have(
-    bench: Bench, heard: "Heard", monkeypatch: pytest.MonkeyPatch
+def test_text_delta_contains_the_text_that_its_stream_row_lacks(
+    bench: Bench, listener: "StreamListener", monkeypatch: pytest.MonkeyPatch
 ):
-    """So whoever comes in mid-speech need not wait for the row to be written."""
+    """So a reader that joins in the middle does not wait for the row."""
     monkeypatch.setattr(text_stream, "WRITE_INTERVAL", 600.0)
     with hanging_model() as provider:
         bench.accounts = [provider.account]
-        run = heard.start(bench, LINE, model={"llm_id": MODEL}, say=SAYS)
+        run = listener.start(bench, LINE, model={"llm_id": MODEL}, say=MESSAGE)
 
         with at_work(bench):
-            until(lambda: heard.pieces() and heard.pieces()[-1]["x"].endswith(FIRST_WORD))
-            assert (text_of(bench, run), heard.pieces()[-1]["o"]) == ("", 0)
-            assert heard.pieces()[-1]["x"] == f"So: {FIRST_WORD}"
+            until(lambda: listener.text_deltas() and listener.text_deltas()[-1]["x"].endswith(FIRST_WORD))
+            assert (text_of(bench, run), listener.text_deltas()[-1]["o"]) == ("", 0)
+            assert listener.text_deltas()[-1]["x"] == f"So: {FIRST_WORD}"
             bench.lifecycle.cancel_run(bench.tenant_id, run.id)
             until(lambda: run.status == "cancelled")
 
 
-def test_a_text_that_outgrows_its_piece_goes_on_in_pieces_of_its_own(
-    bench: Bench, heard: "Heard", monkeypatch: pytest.MonkeyPatch
+def test_text_longer_than_the_repeat_limit_continues_in_further_text_deltas(
+    bench: Bench, listener: "StreamListener", monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(text_stream, "MAX_REPEATED", 10)
 
-    run = answering(bench, heard)
+    run = play_answer(bench, listener)
 
-    assert pasted(heard.pieces()) == run.said
-    assert heard.pieces()[-1]["o"] > 0
+    assert joined_text(listener.text_deltas()) == run.text
+    assert listener.text_deltas()[-1]["o"] > 0
 
 
-def test_a_message_goes_on_where_the_model_ended_and_repeats_nothing(bench: Bench, heard: "Heard"):
-    run = answering(bench, heard)
+def test_message_continues_the_stream_of_its_model_and_repeats_nothing(bench: Bench, listener: "StreamListener"):
+    run = play_answer(bench, listener)
 
-    assert run.said == f"So: {ANSWER} Bye."
-    assert [turn.epoch for turn in run.turns] == [0]
-    assert run.outputs("say")["content"] == run.said
+    assert run.text == f"So: {ANSWER} Bye."
+    assert [stream.epoch for stream in run.streams] == [0]
+    assert run.outputs("say")["content"] == run.text
     assert run.outputs("model")["content"] == ANSWER
-    assert "message_reset" not in run.told
+    assert "message_reset" not in run.event_names
 
 
-def test_what_is_said_before_the_model_is_said_by_it_and_counts_as_the_messages(bench: Bench, heard: "Heard"):
+def test_text_before_a_model_reference_is_streamed_but_is_no_output_of_the_model(
+    bench: Bench, listener: "StreamListener"
+):
     bench.script = Script([{"reply": ANSWER}])
-    run = heard.start(bench, LINE, say=says("Hello {sys.query}! {model@content}"), query="Ann")
+    run = listener.start(bench, LINE, say=content("Hello {sys.query}! {model@content}"), query="Ann")
     bench.play()
 
-    assert run.said == f"Hello Ann! {ANSWER}"
+    assert run.text == f"Hello Ann! {ANSWER}"
     assert run.outputs("model")["content"] == ANSWER
-    assert pasted(heard.pieces()) == run.said
+    assert joined_text(listener.text_deltas()) == run.text
 
 
-def test_nobody_hears_a_model_that_no_message_shows(bench: Bench, heard: "Heard"):
+def test_model_without_a_message_publishes_no_text_deltas(bench: Bench, listener: "StreamListener"):
     bench.script = Script([{"reply": ANSWER}])
-    run = heard.start(bench, "begin -> model -> work", work={"script": "{model@content}"})
+    run = listener.start(bench, "begin -> model -> work", work={"script": "{model@content}"})
     bench.play()
 
     assert run.status == "succeeded"
-    assert heard.pieces() == []
-    assert run.said == ""
+    assert listener.text_deltas() == []
+    assert run.text == ""
 
 
-# -- before the claim is on disk -------------------------------------------------------------------------------------
-def test_nothing_leaves_a_worker_before_its_claim_is_on_disk(
-    bench: Bench, heard: "Heard", monkeypatch: pytest.MonkeyPatch
+# -- claims, leases and outages --------------------------------------------------------------------------------------
+def test_no_text_delta_is_sent_before_the_claim_is_durable(
+    bench: Bench, listener: "StreamListener", monkeypatch: pytest.MonkeyPatch
 ):
     order: list[str] = []
-    firm, send = activations.make_claim_durable, text_stream.MessageStreamWriter._send
+    make_durable, send = activations.make_claim_durable, text_stream.MessageStreamWriter._send
 
-    def firmly(*given: Any) -> bool:
-        order.append("firm")
-        return firm(*given)
+    def record_durable_claim(*args: Any) -> bool:
+        order.append("durable")
+        return make_durable(*args)
 
-    def sent(self: Any, turn: Any) -> None:
-        order.append("piece")
-        send(self, turn)
+    def record_delta(self: Any, stream: Any) -> None:
+        order.append("delta")
+        send(self, stream)
 
-    monkeypatch.setattr(activations, "make_claim_durable", firmly)
-    monkeypatch.setattr(text_stream.MessageStreamWriter, "_send", sent)
-    run = answering(bench, heard)
+    monkeypatch.setattr(activations, "make_claim_durable", record_durable_claim)
+    monkeypatch.setattr(text_stream.MessageStreamWriter, "_send", record_delta)
+    run = play_answer(bench, listener)
 
     assert run.status == "succeeded"
-    assert order[0] == "firm"
-    assert order.count("firm") == 2  # the model's and the Message's
+    assert order[0] == "durable"
+    assert order.count("durable") == 2  # of the model and of the Message
 
 
-def test_a_worker_whose_lease_is_gone_says_not_a_word(bench: Bench, heard: "Heard", monkeypatch: pytest.MonkeyPatch):
+def test_worker_with_a_lost_lease_sends_no_text_deltas(
+    bench: Bench, listener: "StreamListener", monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(activations, "make_claim_durable", lambda *_: False)
 
-    run = answering(bench, heard)
+    run = play_answer(bench, listener)
 
-    assert heard.pieces() == []
-    assert run.said == f"So: {ANSWER} Bye."  # it came with the report, which its lease guards
+    assert listener.text_deltas() == []
+    assert run.text == f"So: {ANSWER} Bye."  # stored with the report, which the lease guards
 
 
-def test_nobody_takes_the_lease_of_a_speaker_who_is_about_to_take_a_turn(
-    bench: Bench, heard: "Heard", monkeypatch: pytest.MonkeyPatch
+def test_lease_is_not_expired_while_its_attempt_claims_a_message_stream(
+    bench: Bench, listener: "StreamListener", monkeypatch: pytest.MonkeyPatch
 ):
-    take = message_streams.claim_stream
+    claim_stream = message_streams.claim_stream
     swept: list[Any] = []
 
-    def slowly(tx: Transaction, run_id: UUID, *given: Any) -> message_streams.StreamLease:
-        with bench.database.transaction() as other:  # it stands still here, for longer than its lease
-            other.execute(RUN_OUT, run_id=run_id)
+    def claim_slowly(tx: Transaction, run_id: UUID, *args: Any) -> message_streams.StreamLease:
+        with bench.database.transaction() as other:  # it waits here for longer than its lease
+            other.execute(EXPIRE_LEASES, run_id=run_id)
             swept.extend(sweep_queries.expire_leases(other))
-        return take(tx, run_id, *given)
+        return claim_stream(tx, run_id, *args)
 
-    monkeypatch.setattr(message_streams, "claim_stream", slowly)
-    run = answering(bench, heard)
+    monkeypatch.setattr(message_streams, "claim_stream", claim_slowly)
+    run = play_answer(bench, listener)
 
     assert (run.status, swept) == ("succeeded", [])
 
 
-def test_an_outage_silences_a_speaker_and_does_not_fail_it(
-    bench: Bench, heard: "Heard", monkeypatch: pytest.MonkeyPatch
+def test_database_outage_at_the_stream_claim_stops_text_deltas_and_fails_no_node(
+    bench: Bench, listener: "StreamListener", monkeypatch: pytest.MonkeyPatch
 ):
-    def away(*_: Any) -> Any:
+    def fail(*_: Any) -> Any:
         raise OperationalError("select", {}, Exception("the database is away"))
 
-    monkeypatch.setattr(message_streams, "claim_stream", away)
-    run = answering(bench, heard)
+    monkeypatch.setattr(message_streams, "claim_stream", fail)
+    run = play_answer(bench, listener)
 
-    assert (run.status, heard.pieces()) == ("succeeded", [])
-    assert run.said == f"So: {ANSWER} Bye."
+    assert (run.status, listener.text_deltas()) == ("succeeded", [])
+    assert run.text == f"So: {ANSWER} Bye."
 
 
-def test_a_speaker_goes_on_while_redis_is_away(bench: Bench, heard: "Heard", monkeypatch: pytest.MonkeyPatch):
-    async def away(*_: Any) -> Any:
+def test_message_stream_is_stored_whole_while_redis_is_unavailable(
+    bench: Bench, listener: "StreamListener", monkeypatch: pytest.MonkeyPatch
+):
+    async def fail(*_: Any) -> Any:
         raise redis.ConnectionError("away")
 
-    monkeypatch.setattr(bench.worker.execution.text_deltas._connection, "send_packed_command", away)
-    run = answering(bench, heard)
+    monkeypatch.setattr(bench.worker.execution.text_deltas._connection, "send_packed_command", fail)
+    run = play_answer(bench, listener)
 
-    assert (run.status, run.said) == ("succeeded", f"So: {ANSWER} Bye.")
+    assert (run.status, run.text) == ("succeeded", f"So: {ANSWER} Bye.")
 
 
-def test_postponed_node_takes_back_what_it_has_said_before_it_says_it_again(
-    bench: Bench, heard: "Heard", monkeypatch: pytest.MonkeyPatch
+def test_postponed_node_resets_its_message_stream_before_it_writes_again(
+    bench: Bench, listener: "StreamListener", monkeypatch: pytest.MonkeyPatch
 ):
-    async def speak_and_wait(params: Any, ctx: Any) -> Finished:
+    async def write_and_wait(params: Any, ctx: Any) -> Finished:
         await ctx.write("One ")
         if run.activation("model").attempt == 1:
             await ctx.rate_limit_wait.wait(60, "Vendor")
@@ -211,26 +217,26 @@ def test_postponed_node_takes_back_what_it_has_said_before_it_says_it_again(
 
     model = registry.find("LLM")
     assert model is not None
-    monkeypatch.setitem(registry.COMPONENTS, "llm", replace(model, run=speak_and_wait))
-    run = heard.start(bench, LINE, say=SAYS)
+    monkeypatch.setitem(registry.COMPONENTS, "llm", replace(model, run=write_and_wait))
+    run = listener.start(bench, LINE, say=MESSAGE)
     bench.play()
     assert (run.activation("model").status, run.activation("model").attempt) == ("ready", 1)
 
-    nothing_has_left_of_late(bench, run)
+    expire_rate_limit_waits(bench, run)
     Sweeper(bench.coordinator).tick()
     bench.play()
 
-    assert (run.status, run.said) == ("succeeded", "So: One two. Bye.")
-    assert run.told.count("message_reset") == 1
-    assert pasted([piece for piece in heard.pieces() if piece["ep"] == 1]) == "So: One two. Bye."
+    assert (run.status, run.text) == ("succeeded", "So: One two. Bye.")
+    assert run.event_names.count("message_reset") == 1
+    assert joined_text([delta for delta in listener.text_deltas() if delta["ep"] == 1]) == "So: One two. Bye."
 
 
-# -- in its row ------------------------------------------------------------------------------------------------------
-def test_who_comes_late_finds_the_text_so_far_in_its_row(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+# -- the row of a stream ---------------------------------------------------------------------------------------------
+def test_message_stream_row_contains_the_text_written_so_far(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(text_stream, "WRITE_INTERVAL", 0.0)
     with hanging_model() as provider:
         bench.accounts = [provider.account]
-        run = bench.start(LINE, model={"llm_id": MODEL}, say=SAYS)
+        run = bench.start(LINE, model={"llm_id": MODEL}, say=MESSAGE)
 
         with at_work(bench):
             until(lambda: text_of(bench, run) == f"So: {FIRST_WORD}")
@@ -238,29 +244,29 @@ def test_who_comes_late_finds_the_text_so_far_in_its_row(bench: Bench, monkeypat
             until(lambda: run.status == "cancelled")
 
 
-def test_a_second_attempt_takes_back_what_the_first_has_said(bench: Bench, heard: "Heard"):
+def test_second_attempt_resets_the_message_stream_of_the_first(bench: Bench, listener: "StreamListener"):
     with hanging_model() as provider:
         bench.accounts = [provider.account]
-        run = heard.start(bench, LINE, model={"llm_id": MODEL}, say=SAYS)
+        run = listener.start(bench, LINE, model={"llm_id": MODEL}, say=MESSAGE)
         worker = bench.a_worker(renew_every=timedelta(milliseconds=40))
 
         with at_work(bench, worker):
-            assert provider.asked.wait(10)
-            until(lambda: heard.pieces())
-            sweep_away(bench, run)
+            assert provider.is_hanging.wait(10)
+            until(lambda: listener.text_deltas())
+            lose_worker(bench, run)
             until(lambda: run.status == "succeeded")
-            assert provider.left.wait(5)
+            assert provider.client_has_closed.wait(5)
 
     assert run.status == "succeeded"
-    assert run.said == f"So: {WHOLE} Bye."
+    assert run.text == f"So: {FULL_TEXT} Bye."
     assert run.activation("model").attempt == 2
-    assert run.told.count("message_reset") == 1
-    (turn,) = run.turns
-    assert turn.epoch == 1
-    assert pasted([piece for piece in heard.pieces() if piece["ep"] == 1]) == run.said
+    assert run.event_names.count("message_reset") == 1
+    (stream,) = run.streams
+    assert stream.epoch == 1
+    assert joined_text([delta for delta in listener.text_deltas() if delta["ep"] == 1]) == run.text
 
 
-def test_a_message_that_fails_before_its_first_word_unsays_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+def test_message_that_fails_before_it_writes_does_not_reset_its_stream(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     async def fails(params: Any, ctx: Any) -> Any:
         raise NodeFailure("out of words")
 
@@ -268,69 +274,69 @@ def test_a_message_that_fails_before_its_first_word_unsays_nothing(bench: Bench,
     assert message is not None
     monkeypatch.setitem(registry.COMPONENTS, "message", replace(message, run=fails))
     bench.script = Script([{"reply": ANSWER}])
-    run = bench.start(LINE, say=SAYS)
+    run = bench.start(LINE, say=MESSAGE)
     bench.play()
 
     assert run.status == "failed"
-    assert (run.said, [turn.epoch for turn in run.turns]) == (f"So: {ANSWER}", [0])
+    assert (run.text, [stream.epoch for stream in run.streams]) == (f"So: {ANSWER}", [0])
 
 
-def test_what_an_earlier_attempt_still_says_is_of_another_epoch(bench: Bench):
-    """A reader ignores it, and its row is not touched."""
-    run_id, turn, first, second = new_id(), new_id(), new_id(), new_id()
+def test_stream_write_of_an_earlier_attempt_is_refused(bench: Bench):
+    """Its epoch is over, and the row does not change."""
+    run_id, stream, first, second = new_id(), new_id(), new_id(), new_id()
     with bench.database.transaction() as tx:
-        message_streams.claim_stream(tx, run_id, turn, "say", first)
-        tx.execute(message_streams.TRUNCATE, run_id=run_id, turn=turn, number=4)
-        message_streams.claim_stream(tx, run_id, turn, "say", second)
+        message_streams.claim_stream(tx, run_id, stream, "say", first)
+        tx.execute(message_streams.TRUNCATE, run_id=run_id, turn=stream, number=4)
+        message_streams.claim_stream(tx, run_id, stream, "say", second)
 
-        assert not message_streams.write(tx, run_id, turn, first, 0, "late")
-        assert message_streams.write(tx, run_id, turn, second, 1, "new")
+        assert not message_streams.write(tx, run_id, stream, first, 0, "late")
+        assert message_streams.write(tx, run_id, stream, second, 1, "new")
 
 
-# -- in other words --------------------------------------------------------------------------------------------------
+# -- helpers ---------------------------------------------------------------------------------------------------------
 @dataclass
-class Heard:
-    """Everything a listener of one run gets, in order."""
+class StreamListener:
+    """A subscriber to the notifications of one run, and everything it receives, in order."""
 
-    listener: Any
+    pubsub: Any
     messages: list[dict[str, Any]] = field(default_factory=list)
 
     def start(self, bench: Bench, *parts: str, **options: Any) -> Run:
-        """Start a run that is listened to from before its beginning."""
+        """Start a run after subscribing to its notifications."""
         start = bench.a_start(*parts, run_id=new_id(), **options)
-        self.listener.subscribe(channel(start.run_id))
-        until(lambda: self.listener.get_message(timeout=0.01) is None)
-        return bench.begun(start)
+        self.pubsub.subscribe(channel(start.run_id))
+        until(lambda: self.pubsub.get_message(timeout=0.01) is None)
+        return bench.start_run(start)
 
     def _gather(self) -> list[dict[str, Any]]:
-        while (message := self.listener.get_message(timeout=0.02)) is not None:
+        while (message := self.pubsub.get_message(timeout=0.02)) is not None:
             self.messages.append(json.loads(message["data"]))
         return self.messages
 
-    def pieces(self) -> list[dict[str, Any]]:
-        """What was said."""
+    def text_deltas(self) -> list[dict[str, Any]]:
+        """Return all text deltas."""
         return [message for message in self._gather() if "x" in message]
 
-    def before(self, event: int) -> list[dict[str, Any]]:
-        """What was said before this event was told."""
-        told = next(at for at, message in enumerate(self._gather()) if message.get("n", 0) >= event)
-        return [message for message in self.messages[:told] if "x" in message]
+    def text_deltas_before(self, event: int) -> list[dict[str, Any]]:
+        """Return the text deltas before the notification of an event."""
+        end = next(at for at, message in enumerate(self._gather()) if message.get("n", 0) >= event)
+        return [message for message in self.messages[:end] if "x" in message]
 
 
-def answering(bench: Bench, heard: Heard) -> Run:
-    """A model's answer inside a Message."""
+def play_answer(bench: Bench, listener: StreamListener) -> Run:
+    """Play a run whose Message contains the answer of a model."""
     bench.script = Script([{"reply": ANSWER}])
-    run = heard.start(bench, LINE, say=SAYS)
+    run = listener.start(bench, LINE, say=MESSAGE)
     bench.play()
     assert run.status == "succeeded"
     return run
 
 
-def pasted(pieces: list[dict[str, Any]]) -> str:
-    """Pieces put together by their offsets."""
+def joined_text(text_deltas: list[dict[str, Any]]) -> str:
+    """Join text deltas by their offsets."""
     text = ""
-    for piece in pieces:
-        text = text[: piece["o"]] + piece["x"]
+    for delta in text_deltas:
+        text = text[: delta["o"]] + delta["x"]
     return text
 
 
@@ -339,8 +345,8 @@ def text_of(bench: Bench, run: Run) -> str:
         return tx.scalar(select(turn_rows.c.text).where(turn_rows.c.run_id == run.id)) or ""
 
 
-def sweep_away(bench: Bench, run: Run) -> None:
-    """The worker of whatever runs was silent for too long."""
+def lose_worker(bench: Bench, run: Run) -> None:
+    """Expire the leases of the running activations of a run, and advance it."""
     past = datetime.now(UTC) - timedelta(seconds=1)
     with bench.database.transaction() as tx:
         tx.execute(rows.update().where(rows.c.run_id == run.id, rows.c.status == "running").values(lease_until=past))

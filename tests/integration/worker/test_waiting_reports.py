@@ -1,4 +1,4 @@
-"""A report that the database does not take at once is kept, and so is its lease."""
+"""A report that the database refuses at first is retained and sent again, and its lease is renewed."""
 
 import threading
 from collections.abc import Callable
@@ -16,19 +16,19 @@ from tests.integration.engine import Bench, Run, until
 LEASE = timedelta(milliseconds=900)
 
 
-def test_waiting_report_keeps_its_lease(bench: Bench, monkeypatch: pytest.MonkeyPatch):
-    is_full, tried = threading.Event(), threading.Event()
-    is_full.set()
-    for way in ("report", "report_inline"):
-        store = getattr(reports, way)
+def test_lease_of_an_unstored_report_is_renewed(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+    is_refusing, tried = threading.Event(), threading.Event()
+    is_refusing.set()
+    for function in ("report", "report_inline"):
+        store = getattr(reports, function)
 
-        def refuse(*given: Any, store: Callable[..., Any] = store) -> Any:
-            if is_full.is_set():
+        def refuse(*args: Any, store: Callable[..., Any] = store) -> Any:
+            if is_refusing.is_set():
                 tried.set()
                 raise OperationalError("update", {}, Exception("could not extend file"))
-            return store(*given)
+            return store(*args)
 
-        monkeypatch.setattr(reports, way, refuse)
+        monkeypatch.setattr(reports, function, refuse)
     run = bench.start("begin -> work")
     worker = bench.a_worker(lease=LEASE, renew_every=LEASE / 4)
     thread = threading.Thread(target=worker.execute, args=(run.id, run.activation("begin").id))
@@ -37,15 +37,15 @@ def test_waiting_report_keeps_its_lease(bench: Bench, monkeypatch: pytest.Monkey
     first = lease_of(run)
 
     until(lambda: lease_of(run) > first + LEASE)
-    is_full.clear()
+    is_refusing.clear()
     thread.join()
 
     assert (run.statuses["begin"], run.activation("begin").attempt) == ("reported", 1)
-    bench.coordinator.advance_run(run.id)  # as the scheduler does, whom the worker has told
+    bench.coordinator.advance_run(run.id)  # as the scheduler does after the message of the worker
     assert run.statuses == {"begin": "done", "work": "ready"}
 
 
 def lease_of(run: Run) -> datetime:
-    """Until when the lease on the run's first node holds."""
+    """Return the expiry of the lease on the first node of a run."""
     with run.bench.database.transaction() as tx:
         return tx.scalar(select(rows.c.lease_until).where(rows.c.run_id == run.id, rows.c.node_id == "begin"))

@@ -1,4 +1,4 @@
-"""Probes of a server that hangs: each is answered in time, and no thread is left behind for it."""
+"""Readiness checks of a server that hangs: every request is answered in time and starts no further thread."""
 
 import threading
 from collections.abc import Iterator
@@ -6,10 +6,10 @@ from typing import Any, cast
 
 import pytest
 
-from api.dependencies import ApiContext
 from api.health import ReadinessChecks
+from api.requests.dependencies import ApiContext
 
-EDGE = cast("ApiContext", None)  # the looks of these tests look at nothing
+CONTEXT = cast("ApiContext", None)  # the checks of these tests do not use it
 
 
 @pytest.fixture
@@ -21,26 +21,26 @@ def hanging() -> Iterator[threading.Event]:
 
 
 def test_hanging_check_is_shared_with_the_next_request(hanging: threading.Event) -> None:
-    looks: list[str] = []
+    calls: list[str] = []
 
     def database(_: Any) -> str:
-        looks.append("database")
+        calls.append("database")
         assert hanging.wait(30)
         return "ok"
 
     readiness = ReadinessChecks({"database": database, "broker": lambda _: "ok"})
     before = threading.active_count()
 
-    found = [readiness.run(EDGE, 0.01) for _ in range(20)]
+    results = [readiness.run(CONTEXT, 0.01) for _ in range(20)]
     threads = threading.active_count() - before
     hanging.set()
-    after = readiness.run(EDGE, 30)
+    after = readiness.run(CONTEXT, 30)
     readiness.close()
 
-    assert all(each["database"] != "ok" for each in found)
+    assert all(each["database"] != "ok" for each in results)
     assert threads <= 2
     assert after == {"database": "ok", "broker": "ok"}
-    assert looks == ["database"]
+    assert calls == ["database"]
 
 
 def test_failing_check_is_reported_and_repeated() -> None:
@@ -53,7 +53,7 @@ def test_failing_check_is_reported_and_repeated() -> None:
         return "ok"
 
     readiness = ReadinessChecks({"broker": broker})
-    first, second = readiness.run(EDGE, 30), readiness.run(EDGE, 30)
+    first, second = readiness.run(CONTEXT, 30), readiness.run(CONTEXT, 30)
     readiness.close()
 
     assert first["broker"] != "ok"

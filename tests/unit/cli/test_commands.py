@@ -1,4 +1,4 @@
-"""Which commands there are, and how they end."""
+"""Which commands there are, and their exit codes."""
 
 import subprocess
 import sys
@@ -20,7 +20,7 @@ def test_help_lists_every_command_with_what_it_does(capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[str]):
+def test_every_command_has_a_help_text(name: str, capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit) as ended:
         main([name, "--help"])
 
@@ -28,7 +28,7 @@ def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[
     assert f"{name} " in capsys.readouterr().out
 
 
-def test_a_command_that_is_mistyped_is_bad_input_and_a_similar_one_is_named(capsys: pytest.CaptureFixture[str]):
+def test_mistyped_command_is_bad_input_and_a_similar_one_is_suggested(capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit) as ended:
         main(["validat"])
 
@@ -46,7 +46,7 @@ def test_a_command_that_is_mistyped_is_bad_input_and_a_similar_one_is_named(caps
         (StateError("a bug"), Exit.FAILED),
     ],
 )
-def test_what_the_caller_can_mend_is_bad_input_and_the_rest_a_failure(error: Exception, code: Exit):
+def test_exit_code_is_bad_input_for_errors_of_the_caller_and_failed_for_others(error: Exception, code: Exit):
     assert exit_code_of(error) is code  # type: ignore[arg-type] (each is an ExecutorError)
 
 

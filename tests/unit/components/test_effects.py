@@ -1,4 +1,4 @@
-"""What repeating a node means: declared by every component, for what its parameters make it do, and told to authors."""
+"""Effect classes: every component declares its own, by its parameters, and docs/dsl.md lists them."""
 
 import re
 from pathlib import Path
@@ -14,14 +14,14 @@ DSL = (Path(__file__).parents[3] / "docs" / "dsl.md").read_text(encoding="utf-8"
 NOT_IDEMPOTENT_TOOLS = {"Bing": "pure", "CodeExec": "keyed", "Email": "keyed", "WenCai": "pure"}
 
 
-def of(component: str, params: dict[str, Any]) -> str:
+def effect_of(component: str, params: dict[str, Any]) -> str:
     found = registry.find(component)
     assert found is not None
     return found.effect_of(found.params.model_validate(params))
 
 
 @pytest.mark.parametrize("component", sorted({found.name for found in registry.COMPONENTS.values()} - {"WenCai"}))
-def test_authors_are_told_what_repeating_a_component_means(component: str):
+def test_effect_class_of_every_component_is_documented(component: str):
     found = registry.find(component)
     assert found is not None
     if tools.find(component) is not None:
@@ -33,7 +33,7 @@ def test_authors_are_told_what_repeating_a_component_means(component: str):
     assert found.effect in [effect for effect, named in rows if re.search(rf"\b{component}\b", named)]
 
 
-def test_every_tool_says_what_repeating_a_call_means_and_none_is_unsafe_by_chance():
+def test_every_tool_is_idempotent_except_the_listed_ones():
     effects = {tool.name: tool.effect for tool in tools.TOOLS.values()}
 
     assert {name: effect for name, effect in effects.items() if effect != "idempotent"} == NOT_IDEMPOTENT_TOOLS
@@ -54,12 +54,10 @@ def test_every_tool_says_what_repeating_a_call_means_and_none_is_unsafe_by_chanc
         ("CodeExec", {}, "keyed"),
     ],
 )
-def test_the_effect_follows_from_what_the_parameters_make_a_node_do(
-    component: str, params: dict[str, Any], effect: str
-):
-    assert of(component, params) == effect
+def test_effect_class_of_a_node_depends_on_its_parameters(component: str, params: dict[str, Any], effect: str):
+    assert effect_of(component, params) == effect
 
 
-def test_a_tool_that_does_not_say_it_cannot_be_made():
+def test_tool_without_an_effect_class_cannot_be_created():
     with pytest.raises(TypeError, match="effect"):
         tools.Tool("Send", "send", ToolParams, "Sends.", {}, tools.TAVILY_SEARCH.call)  # type: ignore[call-arg]  # the point

@@ -1,4 +1,4 @@
-"""Plugins: what other packages offer becomes a node and an Agent's tool, if it is allowed and whole."""
+"""Plugins of other packages become components and tools of Agents, if they are allowed and valid."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from tests.unit.components.nodes.agent.agents import Log, ask, calls
 
 
 class BadCalculator:
-    """RAGFlow's own sample, in our words: adds two numbers, and a hundred too much."""
+    """RAGFlow's sample plugin: adds two numbers and 100."""
 
     effects = "none"
 
@@ -37,7 +37,7 @@ class BadCalculator:
 
 
 class Waiting:
-    """A plugin that waits, and acts outside."""
+    """An asynchronous plugin with external effects."""
 
     effects = "external"
     metadata: Mapping[str, Any] = {"name": "Waiting", "description": "Waits.", "parameters": {}}
@@ -55,7 +55,7 @@ class Broken:
         raise RuntimeError("no licence")
 
 
-class Taken(Waiting):
+class NameInUse(Waiting):
     metadata: Mapping[str, Any] = {"name": "retrieval", "parameters": {}}
 
 
@@ -67,42 +67,42 @@ FULL = Tool("FullTool", "full_tool", ToolParams, "Full.", {"q": Argument("string
 
 
 @dataclass
-class Logged(Log):
-    """Remembers why plugins were left out."""
+class PluginLog(Log):
+    """Records why plugins were skipped."""
 
     errors: list[str] = field(default_factory=list)
 
-    def warning(self, event: str, **told: Any) -> None:
+    def warning(self, event: str, **fields: Any) -> None:
         super().warning(event)
-        self.errors.append(told["error"])
+        self.errors.append(fields["error"])
 
     def info(self, event: str, **_: Any) -> None:
         pass
 
 
 @pytest.fixture(autouse=True)
-def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[Logged]:
-    """What is logged. Nothing of what a test loads stays."""
-    known: list[dict[str, Any]] = [tools._by_name, registry._by_name, plugins._loaded]  # pyright: ignore[reportPrivateUsage] (no product ever unloads a plugin)
-    before = [dict(each) for each in known]
-    monkeypatch.setattr(plugins, "log", logged := Logged())
+def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[PluginLog]:
+    """Record what is logged, and unload the plugins after the test."""
+    registries: list[dict[str, Any]] = [tools._by_name, registry._by_name, plugins._loaded]  # pyright: ignore[reportPrivateUsage] (no product ever unloads a plugin)
+    before = [dict(each) for each in registries]
+    monkeypatch.setattr(plugins, "log", logged := PluginLog())
     yield logged
-    for each, was in zip(known, before, strict=True):
+    for each, contents in zip(registries, before, strict=True):
         each.clear()
-        each.update(was)
+        each.update(contents)
 
 
 def no_agent(_: Any) -> Any:
-    raise AssertionError("nobody has a sub-agent here")
+    raise AssertionError("no test here has a sub-agent")
 
 
-def offered(*names: str) -> list[EntryPoint]:
-    """Entry points that lead to what stands here under these names."""
+def entry_points(*names: str) -> list[EntryPoint]:
+    """Return entry points for these names of this module."""
     return [EntryPoint(name.lower(), f"{__name__}:{name}", plugins.GROUP) for name in names]
 
 
-def test_a_plain_plugin_is_a_node_of_its_name():
-    plugins.load({"badcalculator"}, offered("BadCalculator"))
+def test_plugin_class_becomes_a_component_of_its_name():
+    plugins.load({"badcalculator"}, entry_points("BadCalculator"))
     component = registry.find("Bad_Calculator")
 
     assert component is not None
@@ -112,8 +112,8 @@ def test_a_plain_plugin_is_a_node_of_its_name():
     assert component.effect == "pure"
 
 
-def test_an_agent_is_offered_what_a_plugin_describes():
-    plugins.load({"*"}, offered("BadCalculator"))
+def test_metadata_of_a_plugin_becomes_the_schema_of_an_agents_tool():
+    plugins.load({"*"}, entry_points("BadCalculator"))
     script = Script([{"last_role": "user", **calls(("bad_calculator_0", {"a": 1, "b": 2}))}, {"reply": "It is 103."}])
 
     outcome, _ = ask(script, tools=["bad_calculator"])
@@ -127,8 +127,8 @@ def test_an_agent_is_offered_what_a_plugin_describes():
     assert function["parameters"]["required"] == ["a", "b"]
 
 
-def test_what_a_plugin_raises_is_its_nodes_error():
-    plugins.load({"waiting"}, offered("Waiting"))
+def test_exception_of_a_plugin_is_the_error_of_its_node():
+    plugins.load({"waiting"}, entry_points("Waiting"))
     component = registry.find("Waiting")
 
     assert component is not None
@@ -139,8 +139,8 @@ def test_what_a_plugin_raises_is_its_nodes_error():
     assert tool_function(parse_entry("waiting", no_agent), 0).effect == "unsafe"
 
 
-def test_a_full_tool_is_taken_as_it_is():
-    plugins.load({"*"}, offered("FULL"))
+def test_plugin_that_is_a_tool_is_loaded_unchanged():
+    plugins.load({"*"}, entry_points("FULL"))
     component = registry.find("fulltool")
 
     assert component is not None
@@ -153,20 +153,20 @@ def test_a_full_tool_is_taken_as_it_is():
 
 
 @pytest.mark.parametrize("allowed", [set[str](), {"waiting"}])
-def test_what_is_not_allowed_is_not_even_imported(allowed: set[str], log: Logged):
+def test_plugin_that_is_not_allowed_is_not_imported(allowed: set[str], log: PluginLog):
     nowhere = [EntryPoint("nowhere", "no_such_package:Thing", plugins.GROUP)]
 
-    plugins.load(allowed, [*offered("BadCalculator"), *nowhere])
+    plugins.load(allowed, [*entry_points("BadCalculator"), *nowhere])
 
     assert registry.find("bad_calculator") is None
     assert log.warnings == []
 
 
-def test_what_is_broken_is_left_out_and_the_others_are_loaded(log: Logged):
+def test_broken_plugins_are_skipped_and_the_others_are_loaded(log: PluginLog):
     nowhere = [EntryPoint("nowhere", "no_such_package:Thing", plugins.GROUP)]
 
-    plugins.load({"*"}, [*nowhere, *offered("Undeclared", "Broken", "Taken", "BadCalculator")])
-    plugins.load({"*"}, offered("BadCalculator"))
+    plugins.load({"*"}, [*nowhere, *entry_points("Undeclared", "Broken", "NameInUse", "BadCalculator")])
+    plugins.load({"*"}, entry_points("BadCalculator"))
 
     assert [plugin.tool.name for plugin in plugins.list_loaded()] == ["bad_calculator"]
     assert log.errors == [
@@ -177,9 +177,9 @@ def test_what_is_broken_is_left_out_and_the_others_are_loaded(log: Logged):
     ]
 
 
-def test_of_two_plugins_with_one_name_the_first_counts(log: Logged):
+def test_second_plugin_of_the_same_name_is_refused(log: PluginLog):
     again = EntryPoint("again", f"{__name__}:BadCalculator", plugins.GROUP)
 
-    plugins.load({"*"}, [*offered("BadCalculator"), again])
+    plugins.load({"*"}, [*entry_points("BadCalculator"), again])
 
     assert log.errors == ["ValueError: the name bad_calculator is already in use. Choose another one."]

@@ -23,7 +23,7 @@ def test_a_component_is_found_in_any_case(name: str):
     assert registry.find(name) is message
 
 
-def test_older_names_are_understood():
+def test_component_is_found_by_an_older_name():
     assert registry.find("Fillup") is user_fill_up
     assert registry.find("Generate") is registry.find("LLM")
     assert registry.find("Parallel") is registry.find("Iteration")
@@ -40,7 +40,7 @@ def test_a_bad_parameter_is_a_finding_with_the_display_name_and_the_field():
     ]
 
 
-def test_bad_parameter_of_a_node_without_a_drawing_is_reported_with_the_node_id():
+def test_bad_parameter_of_a_node_without_a_name_is_reported_with_the_node_id():
     document = Document(entries={"DeepL:0": Entry("DeepL:0", "DeepL", {"source_lang": "XX"})}, raw={})
 
     assert [message.split(":")[:2] for _, _, message in registry.check(document)] == [["DeepL", "0"]]
@@ -52,7 +52,7 @@ def test_every_bad_parameter_is_found():
     assert sorted(map(str, fields)) == ["content", "stream"]
 
 
-def test_unknown_parameters_are_kept_without_a_finding():
+def test_unknown_parameters_cause_no_finding():
     assert findings("Message", {"content": ["x"], "temperatureEnabled": True, "schema": {}, "copy": 1}) == []
 
 

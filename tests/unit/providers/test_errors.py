@@ -25,7 +25,7 @@ NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
         ("boom", ErrorCode.GENERIC_ERROR),
     ],
 )
-def test_a_failure_without_a_status_is_named_by_its_words(message: str, code: ErrorCode):
+def test_failure_without_a_status_is_classified_by_its_message(message: str, code: ErrorCode):
     assert classify(message) is code
 
 
@@ -43,12 +43,12 @@ def test_a_failure_without_a_status_is_named_by_its_words(message: str, code: Er
         (429, "You exceeded your current quota", ErrorCode.RATE_LIMIT_EXCEEDED),
     ],
 )
-def test_the_status_counts_for_more_than_the_words(status: int, message: str, code: ErrorCode):
+def test_status_takes_precedence_over_the_message(status: int, message: str, code: ErrorCode):
     assert classify(message, status) is code
 
 
 @pytest.mark.parametrize("message", ["500 missing key", "Error code: 503 - invalid", "HTTP/1.1 502 bad gateway key"])
-def test_a_status_at_the_beginning_of_the_message_counts_as_one(message: str):
+def test_status_at_the_start_of_a_message_is_used(message: str):
     assert classify(message) is ErrorCode.SERVER_ERROR
 
 
@@ -56,23 +56,23 @@ def test_number_inside_a_sentence_is_not_a_status():
     assert classify("room for 512 tokens only, invalid request") is ErrorCode.INVALID_REQUEST
 
 
-def test_an_exact_code_of_the_provider_counts_for_more_than_the_status():
+def test_specific_provider_code_takes_precedence_over_the_status():
     assert classify("slow down", 429, ["insufficient_quota", None]) is ErrorCode.QUOTA_EXCEEDED
     assert classify("no", 400, ["content_filter"]) is ErrorCode.CONTENT_FILTERED
 
 
-def test_a_broad_type_of_the_provider_counts_only_without_a_status():
+def test_generic_provider_type_is_used_only_without_a_status():
     assert classify("no such key", 401, ["invalid_api_key", "invalid_request_error"]) is ErrorCode.AUTH_ERROR
     assert classify("key servers are busy", None, [None, "overloaded_error"]) is ErrorCode.SERVER_ERROR
 
 
-def test_a_number_as_the_providers_code_is_a_status():
+def test_number_as_the_provider_code_is_used_as_a_status():
     assert classify("key", None, [502]) is ErrorCode.SERVER_ERROR
     assert classify("key", None, ["429"]) is ErrorCode.RATE_LIMIT_EXCEEDED
 
 
 @pytest.mark.parametrize(
-    ("code", "repeated"),
+    ("code", "is_retryable"),
     [
         (ErrorCode.RATE_LIMIT_EXCEEDED, True),
         (ErrorCode.SERVER_ERROR, True),
@@ -85,15 +85,15 @@ def test_a_number_as_the_providers_code_is_a_status():
         (ErrorCode.GENERIC_ERROR, False),
     ],
 )
-def test_only_temporary_failures_are_repeated(code: ErrorCode, repeated: bool):
+def test_only_temporary_failures_are_retryable(code: ErrorCode, is_retryable: bool):
     message = {ErrorCode.RATE_LIMIT_EXCEEDED: "429", ErrorCode.QUOTA_EXCEEDED: "quota"}.get(code, "")
     failed = provider_error(message)
     failed.code = code
 
-    assert failed.is_retryable is repeated
+    assert failed.is_retryable is is_retryable
 
 
-def test_a_proxys_page_of_html_is_cut():
+def test_html_page_of_a_proxy_is_truncated():
     failed = provider_error("<html>\n" + "x" * 10_000, status=502)
 
     assert len(failed.detail) == 2000
@@ -113,16 +113,16 @@ def test_a_proxys_page_of_html_is_cut():
         ({}, None),
     ],
 )
-def test_the_wait_a_provider_asks_for_is_read_in_all_its_forms(headers: dict[str, str], seconds: float | None):
+def test_retry_after_is_parsed_in_every_header_form(headers: dict[str, str], seconds: float | None):
     assert retry_after(headers, NOON) == seconds
 
 
 @given(st.text(), st.text(alphabet="abcdef0123456789", min_size=8), st.text())
-def test_no_message_keeps_a_key(before: str, key: str, after: str):
+def test_key_is_redacted_from_every_message(before: str, key: str, after: str):
     assert key not in redact(f"{before}{key}{after}", key)
 
 
-def test_a_key_that_is_an_ordinary_word_is_hidden_only_where_it_stands_alone():
+def test_key_that_is_an_ordinary_word_is_redacted_only_as_a_whole_word():
     assert redact("none of the keys is none", "none") == "*** of the keys is ***"
     assert redact("nonesuch", "none") == "nonesuch"
 
@@ -138,7 +138,7 @@ def test_a_key_that_is_an_ordinary_word_is_hidden_only_where_it_stands_alone():
         "'tools' is not supported with this model.",
     ],
 )
-def test_refusal_of_tools_is_known_by_the_words_of_common_servers(words: str):
+def test_refusal_of_tools_is_recognised_from_common_server_messages(words: str):
     assert is_tools_refusal(words)
 
 
@@ -152,5 +152,5 @@ def test_refusal_of_tools_is_known_by_the_words_of_common_servers(words: str):
         "n" * 100_000 + "not support",
     ],
 )
-def test_other_failures_of_a_request_with_tools_are_no_refusal_of_tools(words: str):
+def test_other_errors_about_tools_are_not_a_refusal_of_tools(words: str):
     assert not is_tools_refusal(words)

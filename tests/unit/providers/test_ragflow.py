@@ -1,4 +1,4 @@
-"""A RAGFlow server by recorded shapes of its API: that a server still answers so is not shown here."""
+"""The client of a RAGFlow server, with recorded responses. No real server is called."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ from providers.ragflow import RagflowClient
 from tests.fakes import FakeHttp
 
 OPTIONS = {"top_n": 8, "top_k": 1024, "similarity_threshold": 0.2, "keywords_similarity_weight": 0.3}
-FOUND = {
+RESPONSE = {
     "code": 0,
     "data": {
         "chunks": [
@@ -35,41 +35,41 @@ def reply(body: Any, status: int = 200) -> HttpResponse:
 
 
 def server(*answers: HttpResponse | Exception) -> tuple[RagflowClient, FakeHttp]:
-    """Gives its answers one after the other, the last one for ever."""
-    left = list(answers)
+    """Return a client whose server gives `answers` in order and repeats the last one."""
+    remaining = list(answers)
 
     def answer(call: HttpCall) -> HttpResponse:
-        told = left.pop(0) if len(left) > 1 else left[0]
-        if isinstance(told, Exception):
-            raise told
-        return told
+        response = remaining.pop(0) if len(remaining) > 1 else remaining[0]
+        if isinstance(response, Exception):
+            raise response
+        return response
 
     http = FakeHttp(answer)
     return RagflowClient(http, "http://rag.test/", "ragflow-key", retry_delay=0), http
 
 
-def search(given: RagflowClient, question: str = "refunds", **options: Any) -> Mapping[str, Any]:
+def search(client: RagflowClient, question: str = "refunds", **options: Any) -> Mapping[str, Any]:
     ids = options.pop("ids", ("k1",))
-    return asyncio.run(given.search(RetrievalQuery(question, dataset_ids=ids, options={**OPTIONS, **options})))
+    return asyncio.run(client.search(RetrievalQuery(question, dataset_ids=ids, options={**OPTIONS, **options})))
 
 
-def test_chunks_come_by_the_names_that_canvases_know():
-    rag, _ = server(reply(FOUND))
+def test_chunk_fields_have_the_names_that_canvases_use():
+    rag, _ = server(reply(RESPONSE))
 
-    found = search(rag)
+    result = search(rag)
 
-    assert found["chunks"] == [
+    assert result["chunks"] == [
         {
             "chunk_id": "c1", "content_with_weight": "Refunds take 5 days.", "doc_id": "d1", "docnm_kwd": "policy.md",
             "kb_id": "k1", "similarity": 0.8, "vector_similarity": 0.7, "term_similarity": 0.9, "positions": [],
             "important_kwd": ["refund"],
         }
     ]  # fmt: skip
-    assert found["doc_aggs"] == FOUND["data"]["doc_aggs"]
+    assert result["doc_aggs"] == RESPONSE["data"]["doc_aggs"]
 
 
-def test_the_server_is_asked_in_its_own_words():
-    rag, http = server(reply(FOUND))
+def test_search_request_has_the_fields_of_the_server_api():
+    rag, http = server(reply(RESPONSE))
 
     search(rag, top_n=4, top_k=64, rerank_id="r", cross_languages=["French"], use_kg=True)
 
@@ -93,8 +93,8 @@ def test_the_server_is_asked_in_its_own_words():
     }
 
 
-def test_a_filter_that_its_author_wrote_is_sent_as_the_server_spells_it():
-    rag, http = server(reply(FOUND))
+def test_manual_metadata_filter_is_sent_in_the_form_of_the_server():
+    rag, http = server(reply(RESPONSE))
     manual = [{"key": "year", "op": "≥", "value": "2020"}, {"key": "kind", "op": "contains", "value": "a"}, {"op": "="}]
 
     search(rag, meta_data_filter={"method": "manual", "logic": "or", "manual": manual})
@@ -112,22 +112,22 @@ def test_a_filter_that_its_author_wrote_is_sent_as_the_server_spells_it():
     "stored",
     [{}, {"method": "manual", "manual": []}, {"method": "auto"}, {"method": "semi_auto", "semi_auto": ["year"]}],
 )
-def test_a_filter_without_conditions_of_its_author_is_not_sent(stored: Mapping[str, Any]):
-    rag, http = server(reply(FOUND))
+def test_metadata_filter_without_manual_conditions_is_not_sent(stored: Mapping[str, Any]):
+    rag, http = server(reply(RESPONSE))
 
     search(rag, meta_data_filter=stored)
 
     assert "metadata_condition" not in http.calls[0].json
 
 
-def test_a_search_without_hits_may_have_an_object_where_a_list_is_due():
+def test_search_without_hits_accepts_an_object_in_place_of_a_list():
     rag, _ = server(reply({"code": 0, "data": {"total": 0, "chunks": [], "doc_aggs": {}}}))
 
     assert search(rag) == {"chunks": [], "doc_aggs": []}
 
 
-def test_a_dataset_may_be_given_by_its_name():
-    rag, http = server(reply({"code": 0, "data": [{"id": "k7", "name": "Manuals"}]}), reply(FOUND))
+def test_dataset_name_is_resolved_to_its_id():
+    rag, http = server(reply({"code": 0, "data": [{"id": "k7", "name": "Manuals"}]}), reply(RESPONSE))
     plain = "0" * 32
 
     search(rag, ids=("k1", "Manuals", plain), may_be_names=["Manuals", plain])
@@ -176,8 +176,8 @@ def test_refusal_has_the_servers_message(answer: HttpResponse | Exception, text:
 
 
 @pytest.mark.parametrize("failure", [reply(b"", 503), HttpFailed("broken", retryable=True)])
-def test_a_server_that_is_busy_is_asked_three_times(failure: HttpResponse | Exception):
-    rag, _ = server(failure, failure, reply(FOUND))
+def test_busy_server_is_tried_three_times(failure: HttpResponse | Exception):
+    rag, _ = server(failure, failure, reply(RESPONSE))
     assert len(search(rag)["chunks"]) == 1
 
     rag, http = server(failure)
@@ -186,14 +186,14 @@ def test_a_server_that_is_busy_is_asked_three_times(failure: HttpResponse | Exce
     assert len(http.calls) == 3
 
 
-def test_memories_are_chunks_with_content():
+def test_memories_are_returned_as_chunks():
     rag, http = server(reply({"code": 0, "data": [{"content": "Likes tea"}, {"content": "Lives in Rome"}]}))
 
-    found = asyncio.run(
+    result = asyncio.run(
         rag.search(RetrievalQuery("tea", memory_ids=("m1", "m2"), options={**OPTIONS, "top_n": 3, "user_id": "ann"}))
     )
 
-    assert found == {"chunks": [{"content": "Likes tea"}, {"content": "Lives in Rome"}], "doc_aggs": []}
+    assert result == {"chunks": [{"content": "Likes tea"}, {"content": "Lives in Rome"}], "doc_aggs": []}
     [call] = http.calls
     assert (call.method, call.url) == ("GET", "http://rag.test/api/v1/messages/search")
     assert call.params == {

@@ -1,4 +1,4 @@
-"""One event loop a process, in a thread of its own."""
+"""The event loop of a worker process, in a thread of its own."""
 
 import asyncio
 import threading
@@ -17,12 +17,12 @@ def loop() -> Iterator[WorkerLoop]:
     loop.stop()
 
 
-def test_coroutines_of_all_callers_run_on_one_thread_that_is_not_the_callers(loop: WorkerLoop):
-    async def where() -> int:
+def test_coroutines_of_all_callers_run_on_one_thread_of_the_loop(loop: WorkerLoop):
+    async def thread_of_the_loop() -> int:
         await asyncio.sleep(0)
         return threading.get_ident()
 
-    threads = {loop.submit(where()).result(5) for _ in range(2)}
+    threads = {loop.submit(thread_of_the_loop()).result(5) for _ in range(2)}
 
     assert len(threads) == 1
     assert threads != {threading.get_ident()}
@@ -48,19 +48,19 @@ def test_coroutines_of_several_threads_run_concurrently(loop: WorkerLoop):
     assert [future.result(5) for future in met] == ["met", "met"]
 
 
-def test_a_task_that_is_cancelled_from_another_thread_ends_there_too(loop: WorkerLoop):
+def test_task_cancelled_from_another_thread_is_cancelled_for_its_caller(loop: WorkerLoop):
     tasks: list[asyncio.Task[None]] = []
-    begun = threading.Event()
+    has_begun = threading.Event()
 
     async def wait() -> None:
         task = asyncio.current_task()
         assert task is not None
         tasks.append(task)
-        begun.set()
+        has_begun.set()
         await asyncio.sleep(60)
 
     future = loop.submit(wait())
-    assert begun.wait(5)
+    assert has_begun.wait(5)
     loop.call(tasks[0].cancel)
 
     with pytest.raises(CancelledError):
@@ -70,7 +70,7 @@ def test_a_task_that_is_cancelled_from_another_thread_ends_there_too(loop: Worke
 def test_stopping_loop_runs_the_closing_coroutine_first():
     closed: list[int] = []
 
-    async def where() -> int:
+    async def thread_of_the_loop() -> int:
         return threading.get_ident()
 
     async def close() -> None:
@@ -78,28 +78,28 @@ def test_stopping_loop_runs_the_closing_coroutine_first():
         closed.append(threading.get_ident())
 
     loop = WorkerLoop()
-    its_thread = loop.submit(where()).result(5)
+    its_thread = loop.submit(thread_of_the_loop()).result(5)
     loop.stop(close())
 
     assert closed == [its_thread]
 
 
 def test_loop_reports_its_first_and_its_last_coroutine() -> None:
-    loop, told = WorkerLoop(), list[bool]()
-    loop.on_busy_change = told.append
+    loop, changes = WorkerLoop(), list[bool]()
+    loop.on_busy_change = changes.append
 
-    async def until(event: asyncio.Event) -> None:
+    async def wait_for(event: asyncio.Event) -> None:
         await event.wait()
 
     first, second = asyncio.Event(), asyncio.Event()
 
-    waiting = [loop.submit(until(first)), loop.submit(until(second))]
+    waiting = [loop.submit(wait_for(first)), loop.submit(wait_for(second))]
     loop.call(first.set)
     waiting[0].result(timeout=5)
-    assert told == [True]
+    assert changes == [True]
 
     waiting[1].cancel()
-    assert told == [True, False]
+    assert changes == [True, False]
     loop.call(second.set)
-    loop.submit(asyncio.sleep(0)).result(timeout=5)  # it has seen that
+    loop.submit(asyncio.sleep(0)).result(timeout=5)  # the loop has handled the event
     loop.stop()

@@ -1,4 +1,4 @@
-"""Work that outlives its request, and a shutdown that comes meanwhile."""
+"""Background tasks that outlive their request, and a shutdown that happens meanwhile."""
 
 import asyncio
 
@@ -7,7 +7,7 @@ from structlog.testing import capture_logs
 from api.http.background import BackgroundTasks
 
 
-async def _a_shutdown() -> tuple[list[str], list[str]]:
+async def _shut_down_during_a_task() -> tuple[list[str], list[str]]:
     background, may_end, done = BackgroundTasks(), asyncio.Event(), list[str]()
 
     async def cancel() -> None:
@@ -25,7 +25,7 @@ async def _a_shutdown() -> tuple[list[str], list[str]]:
 
 
 def test_shutdown_waits_for_background_work() -> None:
-    assert asyncio.run(_a_shutdown()) == ([], ["cancelled"])
+    assert asyncio.run(_shut_down_during_a_task()) == ([], ["cancelled"])
 
 
 def test_background_work_that_takes_too_long_is_cancelled_and_logged() -> None:

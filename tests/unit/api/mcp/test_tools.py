@@ -17,8 +17,8 @@ def agent(**fields: Any) -> ExposedAgent:
     return ExposedAgent(*ids, "tool", "Title", "", datetime.now(UTC), {"components": {"begin": begin}})
 
 
-def told(name: str, data: Any, said: str = "") -> TurnResult:
-    return TurnResult({"data": data, "message": "It broke."}, name, {"turn": [(0, said)]})
+def turn_result(name: str, data: Any, text: str = "") -> TurnResult:
+    return TurnResult({"data": data, "message": "It broke."}, name, {"turn": [(0, text)]})
 
 
 def test_an_agent_without_a_form_takes_a_query():
@@ -46,7 +46,7 @@ def test_a_file_is_an_object_that_names_an_upload():
     assert build_schema(agent(x={"type": "file"}))["properties"]["x"]["required"] == ["id"]
 
 
-def test_fields_become_inputs_with_their_types_and_the_rest_is_the_turn():
+def test_fields_become_typed_inputs_and_other_arguments_become_options():
     one = agent(f={"type": "file", "optional": True}, session_id={"type": "line"})
 
     options = build_options(one, {"query": "Hi", "f": {"id": "1"}, "session_id": "a value"})
@@ -59,9 +59,9 @@ def test_fields_become_inputs_with_their_types_and_the_rest_is_the_turn():
 
 
 def test_a_turn_becomes_a_result():
-    finished = make_answer(told("workflow_finished", {"outputs": {"content": "said"}}), "s", "r")
-    failed = make_answer(told("run_failed", False), "s", "r")
-    asks = make_answer(told("user_inputs", {"inputs": {"name": {}}, "tips": "Who?"}, "Hello."), "s", "r")
+    finished = make_answer(turn_result("workflow_finished", {"outputs": {"content": "said"}}), "s", "r")
+    failed = make_answer(turn_result("run_failed", False), "s", "r")
+    asks = make_answer(turn_result("user_inputs", {"inputs": {"name": {}}, "tips": "Who?"}, "Hello."), "s", "r")
 
     assert (finished.text, finished.structured) == ("said", {"session_id": "s", "run_id": "r", "answer": "said"})
     assert (failed.text, failed.is_error) == ("It broke.", True)

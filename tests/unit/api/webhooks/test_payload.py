@@ -1,4 +1,4 @@
-"""What a webhook's caller sends becomes the payload of a run, or a sentence about what is wrong with it."""
+"""How the request of a webhook's caller becomes the payload of a run or is refused."""
 
 import asyncio
 import json
@@ -23,8 +23,10 @@ def schema(section: str, required: Any = (), **types: Any) -> dict[str, Any]:
     return {section: {"type": "object", "properties": properties, "required": list(required)}}
 
 
-def payload(schema: Any, *, query: Any = None, headers: Any = None, body: Any = None, **given: Any) -> dict[str, Any]:
-    return build_payload(schema, WebhookRequest(query or {}, headers or {}, {} if body is None else body, ""), **given)
+def payload(schema: Any, *, query: Any = None, headers: Any = None, body: Any = None, **options: Any) -> dict[str, Any]:
+    return build_payload(
+        schema, WebhookRequest(query or {}, headers or {}, {} if body is None else body, ""), **options
+    )
 
 
 def refusal(schema: Any, **sent: Any) -> str:
@@ -47,7 +49,7 @@ def part(name: str, data: bytes, filename: str | None = None, kind: str = "") ->
 
 
 @pytest.mark.parametrize(
-    ("header", "wanted"),
+    ("header", "accepted"),
     [
         ("application/json", "application/json"),
         ("Application/JSON; charset=utf-8", "application/json"),
@@ -56,8 +58,8 @@ def part(name: str, data: bytes, filename: str | None = None, kind: str = "") ->
         ("text/plain", ["application/json", "text/plain"]),
     ],
 )
-def test_body_of_the_expected_type_is_accepted(header: str, wanted: Any) -> None:
-    assert check_content_type(header, wanted) == header.partition(";")[0].lower()
+def test_body_of_the_expected_type_is_accepted(header: str, accepted: Any) -> None:
+    assert check_content_type(header, accepted) == header.partition(";")[0].lower()
 
 
 @pytest.mark.parametrize(("header", "got"), [("text/plain; a=b", "text/plain"), ("", ""), (";", "")])
@@ -86,16 +88,16 @@ def test_a_body_of_another_type_or_of_none_is_refused(header: str, got: str) -> 
         ("", b'{"a": 1}', {"a": 1}),
     ],
 )
-def test_bodies_are_json_or_forms_and_nothing_else(content_type: str, data: bytes, expected: Any) -> None:
+def test_body_is_parsed_as_json_or_form_or_is_empty(content_type: str, data: bytes, expected: Any) -> None:
     assert body(content_type, data) == expected
 
 
 def test_files_that_take_too_long_to_read_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def forever(self: UnparsedFile) -> str:
+    async def hang(self: UnparsedFile) -> str:
         await asyncio.sleep(3600)
         return ""
 
-    monkeypatch.setattr(UnparsedFile, "text", forever)
+    monkeypatch.setattr(UnparsedFile, "text", hang)
     monkeypatch.setattr(webhook_payload, "MAX_FILE_SECONDS", 0.05)
 
     with pytest.raises(InvalidRequest, match=r"take longer than 0.05 s to read"):
@@ -110,12 +112,12 @@ def test_files_of_a_multipart_body_are_lists_of_their_texts() -> None:
         + b"--x--\r\n"
     )
 
-    found = body(BOUNDARY, sent)
+    fields = body(BOUNDARY, sent)
 
-    assert found["note"] == "grüß"
-    assert [("File: a.txt" in found["doc"][0], "one" in found["doc"][0])] == [(True, True)]
-    assert "two" in found["doc"][1]
-    assert "<p>" not in found["doc"][1]
+    assert fields["note"] == "grüß"
+    assert [("File: a.txt" in fields["doc"][0], "one" in fields["doc"][0])] == [(True, True)]
+    assert "two" in fields["doc"][1]
+    assert "<p>" not in fields["doc"][1]
 
 
 def test_more_files_than_ten_are_refused() -> None:
@@ -127,7 +129,7 @@ def test_more_files_than_ten_are_refused() -> None:
     assert "Maximum number of files is 10" in caught.value.message
 
 
-def test_a_file_that_cannot_be_read_is_named() -> None:
+def test_unreadable_file_is_refused_with_its_name() -> None:
     sent = part("f", b"PK\x03\x04 broken", "a.docx") + b"--x--\r\n"
 
     with pytest.raises(InvalidRequest) as caught:
@@ -138,16 +140,16 @@ def test_a_file_that_cannot_be_read_is_named() -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(
-    pieces=st.lists(
+    parts=st.lists(
         st.binary(max_size=20)
         | st.sampled_from([b"--x\r\n", b"--x--", b'Content-Disposition: form-data; name="a"\r\n\r\n', b"\r\n"]),
         max_size=8,
     ),
     charset=st.sampled_from(["", "; charset=utf-16", "; charset=idna", "; charset=\x00", "; charset=hex"]),
 )
-def test_any_bytes_become_fields_or_are_refused(pieces: list[bytes], charset: str) -> None:
-    with suppress(InvalidRequest):  # anything else is an accident
-        assert isinstance(body(BOUNDARY + charset, b"".join(pieces)), dict)
+def test_any_bytes_become_fields_or_are_refused(parts: list[bytes], charset: str) -> None:
+    with suppress(InvalidRequest):  # any other exception fails the test
+        assert isinstance(body(BOUNDARY + charset, b"".join(parts)), dict)
 
 
 # -- the schema -------------------------------------------------------------------------------------------------------
@@ -188,7 +190,7 @@ def test_headers_with_credentials_pass_only_where_they_are_declared() -> None:
 
 
 @pytest.mark.parametrize("section", ["query", "headers", "body"])
-def test_a_required_field_that_is_missing_is_named(section: str) -> None:
+def test_missing_required_field_is_refused_with_its_name(section: str) -> None:
     assert refusal(schema(section, ["k"], k="string")) == f"{section} missing required field: k"
     assert refusal(schema(section, ["k"])) == f"{section} missing required field: k"
 
@@ -233,7 +235,7 @@ def test_an_optional_field_that_is_missing_has_the_empty_value_of_its_type(kind:
         ("date", "12", "12"),
     ],
 )
-def test_texts_are_cast_to_their_type(kind: str, text: str, expected: Any) -> None:
+def test_texts_are_cast_to_the_declared_type(kind: str, text: str, expected: Any) -> None:
     for section in ("query", "headers", "body"):
         made = payload(schema(section, k=kind), **{section: {"k": text}})[section]["k"]
 
@@ -293,7 +295,7 @@ def test_a_value_of_another_type_is_refused(kind: str, value: Any, got: str) -> 
     ("kind", "value"),
     [("number", True), ("file", ["text"]), ("array<array<string>>", [["a"], []]), ("array", [1, {}]), ("date", {})],
 )
-def test_values_of_their_type_pass_as_they_are(kind: str, value: Any) -> None:
+def test_values_of_the_declared_type_pass_unchanged(kind: str, value: Any) -> None:
     assert payload(schema("body", k=kind), body={"k": value})["body"] == {"k": value}
 
 
@@ -306,7 +308,7 @@ def test_body_that_is_not_an_object_has_no_fields(value: Any) -> None:
 
 
 @pytest.mark.parametrize("value", ["a\x00b", "\ud800", 2**70, float("inf")])
-def test_what_cannot_be_stored_is_refused_where_it_stands(value: Any) -> None:
+def test_value_that_cannot_be_stored_is_refused_with_its_path(value: Any) -> None:
     assert refusal({}, body={"a": [value]}).startswith("The request cannot be stored. Field body.a.0: ")
 
 
@@ -344,7 +346,7 @@ TEXTS: st.SearchStrategy[Mapping[str, str]] = st.dictionaries(st.sampled_from("a
 def test_any_schema_and_request_is_a_payload_or_refused(
     schema: Any, query: Mapping[str, str], headers: Mapping[str, str], body: Any
 ) -> None:
-    with suppress(InvalidRequest):  # anything else is an accident
+    with suppress(InvalidRequest):  # any other exception fails the test
         made = build_payload(schema, WebhookRequest(query, headers, body, "application/json"))
         assert list(made) == ["query", "headers", "body", "input"]
         json.dumps(made, allow_nan=False, ensure_ascii=False).encode()

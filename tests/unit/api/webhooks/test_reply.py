@@ -1,4 +1,4 @@
-"""What a webhook's caller gets back."""
+"""The HTTP reply to the caller of a webhook."""
 
 import json
 from typing import Any
@@ -16,13 +16,13 @@ STARTED = Started(UUID(int=1), UUID(int=2), UUID(int=3), 0)
 IDS = {"run_id": STARTED.run_id.hex, "session_id": STARTED.conversation_id.hex}
 
 
-def at_once(**response: Any) -> Any:
+def immediate_reply(**response: Any) -> Any:
     template = parse_template({"response": response})
     assert template is not None
     return template.reply(STARTED)
 
 
-def told(text: str = "", name: str = "workflow_finished", **last: Any) -> TurnResult:
+def turn_result(text: str = "", name: str = "workflow_finished", **last: Any) -> TurnResult:
     return TurnResult(last={"data": {}, **last}, name=name, texts={"t": [(0, text)]})
 
 
@@ -42,8 +42,8 @@ def told(text: str = "", name: str = "workflow_finished", **last: Any) -> TurnRe
         ("[" * 100_000, "text/plain; charset=utf-8", "[" * 100_000),
     ],
 )
-def test_an_immediate_reply_is_what_the_author_wrote(written: Any, content_type: str, body: Any) -> None:
-    reply = at_once(body_template=written)
+def test_immediate_reply_has_the_body_template_of_the_author(written: Any, content_type: str, body: Any) -> None:
+    reply = immediate_reply(body_template=written)
 
     assert reply.status_code == 200
     assert reply.headers["content-type"] == content_type
@@ -53,43 +53,43 @@ def test_an_immediate_reply_is_what_the_author_wrote(written: Any, content_type:
 
 @pytest.mark.parametrize(("status", "expected"), [(202, 202), ("302", 302), (None, 200), ("", 200), (399, 399)])
 def test_an_immediate_reply_has_the_authors_status(status: Any, expected: int) -> None:
-    assert at_once(status=status).status_code == expected
+    assert immediate_reply(status=status).status_code == expected
 
 
 @pytest.mark.parametrize("status", [204, 304])
 def test_status_without_body_has_no_body(status: int) -> None:
-    assert at_once(status=status, body_template="text").body == b""
+    assert immediate_reply(status=status, body_template="text").body == b""
 
 
 @pytest.mark.parametrize("status", [199, 400, 500, 0, -1, "ok", True, [], float("nan")])
 def test_a_status_that_is_neither_success_nor_redirection_is_refused(status: Any) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        at_once(status=status)
+        immediate_reply(status=status)
 
     assert caught.value.message == f"Invalid response status code: {status}"
 
 
 @pytest.mark.parametrize("settings", [None, [], "text", 5])
-def test_a_webhook_without_a_reply_answers_null(settings: Any) -> None:
+def test_webhook_without_a_response_template_replies_null(settings: Any) -> None:
     template = parse_template({"response": settings, "execution_mode": None})
 
     assert template is not None
     assert template.reply(STARTED).body == b"null"
 
 
-def test_in_other_modes_the_caller_waits() -> None:
+def test_caller_waits_in_other_execution_modes() -> None:
     assert parse_template({"execution_mode": "Streaming", "response": {"status": 500}}) is None
 
 
 def test_waiting_caller_gets_the_answer() -> None:
-    reply = turn_reply(told("<think>so</think>Hello"), STARTED, [])
+    reply = turn_reply(turn_result("<think>so</think>Hello"), STARTED, [])
 
     assert reply.status_code == 200
     assert json.loads(bytes(reply.body)) == {"message": "<think>so</think>Hello", "success": True, "code": 200, **IDS}
 
 
 def test_run_that_waits_for_input_replies_with_its_text() -> None:
-    reply = turn_reply(told("Who are you?", "user_inputs", data={"inputs": {}}), STARTED, [])
+    reply = turn_reply(turn_result("Who are you?", "user_inputs", data={"inputs": {}}), STARTED, [])
 
     assert json.loads(bytes(reply.body)) == {"message": "Who are you?", "success": True, "code": 200, **IDS}
 
@@ -99,7 +99,7 @@ def test_run_that_waits_for_input_replies_with_its_text() -> None:
     [([201, 418], 418), ([201, None], 201), (["503"], 503), (["often", 99, 600, True], 200), ([404, "x"], 404)],
 )
 def test_last_status_of_messages_is_that_of_the_reply(statuses: list[Any], expected: int) -> None:
-    reply = turn_reply(told("Hello"), STARTED, statuses)
+    reply = turn_reply(turn_result("Hello"), STARTED, statuses)
 
     assert (reply.status_code, json.loads(bytes(reply.body))["code"]) == (expected, expected)
 
@@ -107,8 +107,8 @@ def test_last_status_of_messages_is_that_of_the_reply(statuses: list[Any], expec
 @pytest.mark.parametrize(
     ("ended", "message"),
     [
-        (told("half", "run_failed", message="It broke.", data=False), "It broke."),
-        (told("half", data={"outputs": CANCELLED_TEXT}), CANCELLED_TEXT),
+        (turn_result("half", "run_failed", message="It broke.", data=False), "It broke."),
+        (turn_result("half", data={"outputs": CANCELLED_TEXT}), CANCELLED_TEXT),
     ],
 )
 def test_a_run_that_did_not_succeed_is_a_bad_request(ended: TurnResult, message: str) -> None:

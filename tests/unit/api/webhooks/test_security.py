@@ -26,19 +26,19 @@ OPEN = {"auth_type": "none", "allow_anonymous": True}
 
 @dataclass
 class Buckets:
-    """Answers as it is told, and notes what it was asked."""
+    """Return the configured answer and record the calls."""
 
     answer: bool | Exception = True
-    asked: list[tuple[UUID, int, int]] = field(default_factory=list[tuple[UUID, int, int]])
+    calls: list[tuple[UUID, int, int]] = field(default_factory=list[tuple[UUID, int, int]])
 
     def take(self, agent_id: UUID, capacity: int, seconds: int) -> bool:
-        self.asked.append((agent_id, capacity, seconds))
+        self.calls.append((agent_id, capacity, seconds))
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer
 
 
-def let_in(
+def admit_call(
     security: Any,
     headers: Mapping[str, str] | None = None,
     *,
@@ -49,9 +49,9 @@ def let_in(
     return admit(security, WebhookCall(AGENT, address, headers or {}, is_owner), buckets or Buckets())
 
 
-def refusal(security: Any, headers: Mapping[str, str] | None = None, **given: Any) -> str:
+def refusal(security: Any, headers: Mapping[str, str] | None = None, **call: Any) -> str:
     with pytest.raises(InvalidRequest) as caught:
-        let_in(security, headers, **given)
+        admit_call(security, headers, **call)
     return caught.value.message
 
 
@@ -71,14 +71,14 @@ def test_webhook_without_security_block_refuses_calls(security: Any) -> None:
     assert refusal(security) == REQUIRED
 
 
-@pytest.mark.parametrize("said", [True, 1, 2.5, "1", "true", "Yes", " on "])
-def test_anonymous_calls_are_admitted_if_the_author_allows_them(said: Any) -> None:
-    assert let_in({"auth_type": "none", "allow_anonymous": said}) == MAX_BODY_BYTES
+@pytest.mark.parametrize("allowed", [True, 1, 2.5, "1", "true", "Yes", " on "])
+def test_anonymous_calls_are_admitted_if_the_author_allows_them(allowed: Any) -> None:
+    assert admit_call({"auth_type": "none", "allow_anonymous": allowed}) == MAX_BODY_BYTES
 
 
-@pytest.mark.parametrize("said", [False, 0, "", "0", "false", "no", "perhaps", None, [1], {"a": 1}])
-def test_anonymous_callers_are_refused_unless_the_author_says_so(said: Any) -> None:
-    assert refusal({"auth_type": "none", "allow_anonymous": said}) == REQUIRED
+@pytest.mark.parametrize("allowed", [False, 0, "", "0", "false", "no", "perhaps", None, [1], {"a": 1}])
+def test_anonymous_callers_are_refused_unless_the_author_allows_them(allowed: Any) -> None:
+    assert refusal({"auth_type": "none", "allow_anonymous": allowed}) == REQUIRED
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_anonymous_callers_are_refused_unless_the_author_says_so(said: Any) -> N
     [(None, MAX_BODY_BYTES), ("", MAX_BODY_BYTES), ("10MB", MAX_BODY_BYTES), ("2kb", 2048), (" 1mb ", 1048576)],
 )
 def test_sizes_are_counted_in_units_of_1024(setting: Any, expected: int) -> None:
-    assert let_in({**OPEN, "max_body_size": setting}) == expected
+    assert admit_call({**OPEN, "max_body_size": setting}) == expected
 
 
 @pytest.mark.parametrize("setting", ["10", "1gb", "mb", "-1kb", "1.5mb", "1 mb", "٣kb", 5, ["1mb"]])
@@ -105,7 +105,7 @@ def test_body_declared_too_large_is_refused_unread() -> None:
 
     assert refusal(security, {"content-length": "1025"}) == "Request body too large: 1025 > 1024"
     assert refusal(security, {"content-length": "9" * 5000}) == f"Request body too large: {'9' * 15} > 1024"
-    assert let_in(security, {"content-length": "1024"}) == 1024
+    assert admit_call(security, {"content-length": "1024"}) == 1024
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_body_declared_too_large_is_refused_unread() -> None:
     ],
 )
 def test_addresses_of_the_whitelist_are_admitted(allowed: Any, address: str) -> None:
-    assert let_in({**OPEN, "ip_whitelist": allowed}, address=address)
+    assert admit_call({**OPEN, "ip_whitelist": allowed}, address=address)
 
 
 @pytest.mark.parametrize("allowed", [["203.0.113.8"], ["10.0.0.0/8"], ["nonsense"], [""], {"a": 1}, [1, None]])
@@ -145,20 +145,20 @@ def test_caller_without_address_is_refused_by_a_whitelist() -> None:
 def test_a_call_takes_one_token_of_the_agents_bucket(limits: Any, expected: tuple[int, int]) -> None:
     buckets = Buckets()
 
-    let_in({**OPEN, "rate_limit": limits}, buckets=buckets)
+    admit_call({**OPEN, "rate_limit": limits}, buckets=buckets)
 
-    assert buckets.asked == [(AGENT, *expected)]
+    assert buckets.calls == [(AGENT, *expected)]
 
 
 @pytest.mark.parametrize("limits", [None, {}])
 def test_calls_are_not_counted_without_a_rate_limit(limits: Any) -> None:
     buckets = Buckets(BucketsUnavailable())
 
-    assert let_in({**OPEN, "rate_limit": limits}, buckets=buckets)
+    assert admit_call({**OPEN, "rate_limit": limits}, buckets=buckets)
 
 
 @pytest.mark.parametrize("limit", [0, -1, "0", "many", None, True, [], float("nan"), float("inf")])
-def test_a_limit_has_to_be_positive(limit: Any) -> None:
+def test_rate_limit_that_is_not_positive_is_refused(limit: Any) -> None:
     assert refusal({**OPEN, "rate_limit": {"limit": limit}}) == "rate_limit.limit must be > 0"
 
 
@@ -191,7 +191,7 @@ def test_first_failed_check_is_reported() -> None:
 
     assert refusal(security, {"content-length": "2000"}, buckets=buckets).startswith("Request body too large")
     assert refusal(security, buckets=buckets).startswith("IP ")
-    assert buckets.asked == []
+    assert buckets.calls == []
     assert refusal(security, address="10.0.0.1", buckets=buckets).startswith("Rate limit error")
     assert refusal(security, address="10.0.0.1") == "Invalid token authentication"
 
@@ -202,7 +202,7 @@ TOKEN = {"auth_type": "token", "token": {"token_header": "X-Token", "token_value
 
 
 def test_token_is_compared_as_bytes() -> None:
-    assert let_in(TOKEN, {"x-token": "käse".encode().decode("latin-1")})
+    assert admit_call(TOKEN, {"x-token": "käse".encode().decode("latin-1")})
     for wrong in ({}, {"x-token": ""}, {"x-token": "kase"}, {"x-other": "käse"}):
         assert refusal(TOKEN, wrong) == "Invalid token authentication"
 
@@ -229,7 +229,7 @@ BASIC = {"auth_type": "basic", "basic_auth": {"username": "ann", "password": "a:
 
 
 def test_basic_credentials_are_name_and_password() -> None:
-    assert let_in(BASIC, basic("ann", "a:b"))
+    assert admit_call(BASIC, basic("ann", "a:b"))
     written = basic("ann", "a:b")["authorization"].removeprefix("Basic ")
     for wrong in (
         {},
@@ -268,24 +268,24 @@ def jwt_security(**block: Any) -> dict[str, Any]:
 def test_valid_jwt_is_admitted() -> None:
     later = int(time.time()) + 60
 
-    assert let_in(jwt_security(), bearer({"exp": later}))
-    assert let_in(jwt_security(algorithm="hs512"), bearer({}, algorithm="HS512"))
-    assert let_in(jwt_security(), bearer({"aud": "anybody", "iss": "anybody"}))
-    assert let_in(
+    assert admit_call(jwt_security(), bearer({"exp": later}))
+    assert admit_call(jwt_security(algorithm="hs512"), bearer({}, algorithm="HS512"))
+    assert admit_call(jwt_security(), bearer({"aud": "anybody", "iss": "anybody"}))
+    assert admit_call(
         jwt_security(audience="us", issuer="them", required_claims=["role"]),
         bearer({"aud": ["us", "you"], "iss": "them", "role": None}),
     )
 
 
-def test_a_public_key_is_the_secret_of_asymmetric_tokens() -> None:
+def test_asymmetric_jwt_is_verified_with_the_configured_public_key() -> None:
     key = ec.generate_private_key(ec.SECP256R1())
     public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
     security = jwt_security(secret=public, algorithm="ES256")
 
-    assert let_in(security, bearer({"a": 1}, key, "ES256"))
+    assert admit_call(security, bearer({"a": 1}, key, "ES256"))
     other = ec.generate_private_key(ec.SECP256R1())
     assert refusal(security, bearer({"a": 1}, other, "ES256")).startswith("Invalid JWT: ")
-    assert refusal(security, bearer({"a": 1}, "x" * 32)).startswith("Invalid JWT: ")  # signed with what is public
+    assert refusal(security, bearer({"a": 1}, "x" * 32)).startswith("Invalid JWT: ")  # signed with a shared secret
 
 
 @pytest.mark.parametrize(
@@ -338,16 +338,16 @@ def test_malformed_jwt_is_refused() -> None:
     assert refusal(jwt_security(), {"authorization": f"Bearer {deep}.x.x"}).startswith("Invalid JWT: ")
 
 
-# -- tests by the owner, and anything at all --------------------------------------------------------------------------
+# -- tests by the owner, and arbitrary input --------------------------------------------------------------------------
 
 
 def test_owner_test_skips_credentials_in_the_authorization_header() -> None:
     own = {"authorization": "Bearer easel_owner"}
 
-    assert let_in(BASIC, own, is_owner=True)
-    assert let_in(jwt_security(required_claims=["role"]), own, is_owner=True)
+    assert admit_call(BASIC, own, is_owner=True)
+    assert admit_call(jwt_security(required_claims=["role"]), own, is_owner=True)
     authorization = {"token_header": "Authorization", "token_value": "x"}
-    assert let_in({"auth_type": "token", "token": authorization}, own, is_owner=True)
+    assert admit_call({"auth_type": "token", "token": authorization}, own, is_owner=True)
 
 
 def test_owner_test_reports_a_block_that_admits_no_call() -> None:
@@ -413,7 +413,7 @@ BLOCK = st.dictionaries(
     headers=st.dictionaries(st.sampled_from(("authorization", "content-length", "x")), LATIN),
 )
 def test_any_configuration_and_call_is_admitted_or_refused(security: Any, headers: dict[str, str]) -> None:
-    with suppress(InvalidRequest):  # anything else is an accident
-        most_bytes = let_in(security, headers)
+    with suppress(InvalidRequest):  # any other exception fails the test
+        most_bytes = admit_call(security, headers)
         assert 0 <= most_bytes <= MAX_BODY_BYTES
         assert security.get("allow_anonymous") or security.get("auth_type") in ("token", "basic", "jwt")

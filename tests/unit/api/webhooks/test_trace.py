@@ -1,9 +1,9 @@
-"""The trace of a test, and what a poller gets of it."""
+"""The trace of a webhook test, and the pages that a poller reads."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from api.runs.event_stream import Envelope
+from api.events.event_stream import Envelope
 from api.webhooks.trace import build_trace, find_start_after, find_test, start_of, trace_page, webhook_id
 from canvas.events.stream_sequencer import Position
 from store.agents.webhook_runs import WebhookTest
@@ -13,19 +13,19 @@ NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
 START = NOON.timestamp()
 
 
-def wired(number: int, name: str, **data: Any) -> Envelope:
+def envelope_of(number: int, name: str, **data: Any) -> Envelope:
     body = (
         {"event": name, "data": data} if name != "run_failed" else {"code": 500, "message": "It broke.", "data": False}
     )
     return Envelope(Position(number), body, name)
 
 
-def said(number: int, text: str) -> Envelope:
-    return wired(number, "message", content=text)
+def message_envelope(number: int, text: str) -> Envelope:
+    return envelope_of(number, "message", content=text)
 
 
 def at(*seconds: float) -> list[tuple[int, datetime]]:
-    """The times of the events 1, 2, ..., in seconds after noon."""
+    """Return the times of the events 1, 2, ..., given in seconds after noon."""
     return [(number, NOON + timedelta(seconds=after)) for number, after in enumerate(seconds, start=1)]
 
 
@@ -34,12 +34,12 @@ def names(events: Any) -> list[str]:
 
 
 ALL = [
-    wired(1, "workflow_started"),
-    wired(2, "node_started"),
-    said(2, "Hel"),
-    said(2, "lo"),
-    wired(3, "message_end"),
-    wired(4, "workflow_finished", outputs={}),
+    envelope_of(1, "workflow_started"),
+    envelope_of(2, "node_started"),
+    message_envelope(2, "Hel"),
+    message_envelope(2, "lo"),
+    envelope_of(3, "message_end"),
+    envelope_of(4, "workflow_finished", outputs={}),
 ]
 
 
@@ -52,8 +52,8 @@ def test_trace_of_an_ended_run_ends_with_its_result() -> None:
 
 
 def test_failed_and_cancelled_runs_are_not_successful_in_the_trace() -> None:
-    failed = build_trace([wired(1, "workflow_started"), wired(2, "run_failed")], at(0, 1), START)
-    cancelled = build_trace([wired(1, "workflow_finished", outputs="Task has been canceled")], at(1), START)
+    failed = build_trace([envelope_of(1, "workflow_started"), envelope_of(2, "run_failed")], at(0, 1), START)
+    cancelled = build_trace([envelope_of(1, "workflow_finished", outputs="Task has been canceled")], at(1), START)
 
     assert names(failed.events) == ["workflow_started", "error", "finished"]
     assert failed.events[1]["message"] == "It broke."
@@ -61,17 +61,17 @@ def test_failed_and_cancelled_runs_are_not_successful_in_the_trace() -> None:
 
 
 def test_text_is_shown_once_its_stream_is_closed() -> None:
-    open_turn = build_trace(ALL[:4], at(0, 1), START)
+    open_stream = build_trace(ALL[:4], at(0, 1), START)
     closed = build_trace(ALL[:5], at(0, 1, 2), START)
 
-    assert names(open_turn.events) == ["workflow_started", "node_started"]
+    assert names(open_stream.events) == ["workflow_started", "node_started"]
     assert names(closed.events[2:]) == ["message", "message", "message_end"]
     assert {event["ts"] for event in closed.events[2:]} == {START + 2}
     assert not closed.is_finished
 
 
 def test_successive_polls_return_every_event_once() -> None:
-    times = at(0, 0, 2, 1)  # stored together; and a later fold whose transaction began earlier
+    times = at(0, 0, 2, 1)  # two stored together, and a later advance whose transaction began earlier
     since, seen = START - 1, list[Any]()
 
     for stored in range(1, len(ALL) + 1):
@@ -105,6 +105,6 @@ def test_id_with_a_wrong_signature_finds_no_test() -> None:
     trials = [WebhookTest(new_id(), NOON), WebhookTest(new_id(), NOON + timedelta(microseconds=1))]
     ids = [webhook_id("secret", start_of(trial)) for trial in trials]
 
-    assert [find_test(trials, "secret", given) for given in ids] == trials
+    assert [find_test(trials, "secret", each) for each in ids] == trials
     for wrong in ("", "x", "ä\ud800", str(START), webhook_id("another", START), ids[0][:-2]):
         assert find_test(trials, "secret", wrong) is None

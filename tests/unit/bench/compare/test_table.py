@@ -1,4 +1,4 @@
-"""What `easel bench` tells of figures."""
+"""The report of `easel bench`."""
 
 import json
 
@@ -11,7 +11,7 @@ from bench.compare.workloads import QUICK, FigureTarget, WorkloadResult, build_w
 COSTS = {"cpu_ms": 2.0, "transactions": 1.0, "wal": 1000.0, "commands": 10.0}
 
 
-def played(
+def result_of(
     name: str, control: list[dict[str, float]], easel: list[dict[str, float]], problem: str = ""
 ) -> WorkloadResult:
     return WorkloadResult(
@@ -28,7 +28,7 @@ def row(table: str, beginning: str) -> list[str]:
 
 def test_ratio_is_the_median_of_the_repetitions_ratios():
     hops = [(2.0, 2.2), (4.0, 4.4), (8.0, 8.8)]
-    one = played(
+    one = result_of(
         "W1",
         [{"hop_ms": control, "hop_ms_p99": 9} for control, _ in hops],
         [{"hop_ms": easel, "hop_ms_p99": 9} for _, easel in hops],
@@ -41,14 +41,14 @@ def test_ratio_is_the_median_of_the_repetitions_ratios():
 
 @pytest.mark.parametrize(("nodes_per_s", "verdict"), [(85.0, "met"), (84.0, "missed")])
 def test_a_target_is_met_up_to_its_limit(nodes_per_s: float, verdict: str):
-    one = played("W2", [{"nodes_per_s": 100.0}], [{"nodes_per_s": nodes_per_s}])
+    one = result_of("W2", [{"nodes_per_s": 100.0}], [{"nodes_per_s": nodes_per_s}])
 
     assert row(results_markdown([one]), "W2")[-1] == verdict
 
 
 def test_target_for_an_absolute_figure_ignores_the_control():
     crash = {"stall_s": 1.0, "after_kill_s": 1.0}
-    one = played("W6", [{**crash, "lost": 3, "twice": 5}], [{**crash, "lost": 0, "twice": 1}])
+    one = result_of("W6", [{**crash, "lost": 3, "twice": 5}], [{**crash, "lost": 0, "twice": 1}])
 
     facts = {each["figure"]: each for each in json.loads(results_json([one]))["workloads"][0]["rows"]}
 
@@ -58,7 +58,7 @@ def test_target_for_an_absolute_figure_ignores_the_control():
 
 
 def test_incomplete_workload_shows_its_problem_and_no_figures():
-    one = played("W3", [{"nodes_per_s": 100.0}], [], problem="easel has done 3 of 22 nodes.")
+    one = result_of("W3", [{"nodes_per_s": 100.0}], [], problem="easel has done 3 of 22 nodes.")
 
     table, facts = results_markdown([one]), json.loads(results_json([one]))["workloads"][0]
 
@@ -66,6 +66,6 @@ def test_incomplete_workload_shows_its_problem_and_no_figures():
     assert (facts["problem"], facts["rows"]) == ("easel has done 3 of 22 nodes.", [])
 
 
-def test_a_limit_says_what_it_limits():
+def test_target_is_printed_with_its_direction_and_unit():
     assert str(FigureTarget(0.85, is_minimum=True)) == "≥ 0.85 ×"
     assert str(FigureTarget(2560, is_ratio=False)) == "≤ 2560"

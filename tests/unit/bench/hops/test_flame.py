@@ -1,4 +1,4 @@
-"""Samples become shares and a picture."""
+"""Shares and flame graphs from samples."""
 
 from pathlib import Path
 from xml.etree import ElementTree
@@ -14,7 +14,7 @@ LINES = (
 )
 
 
-def test_files_are_named_from_our_root_or_from_their_package_on():
+def test_files_are_named_relative_to_the_root_or_their_package():
     stacks = flame.parse_stacks(LINES, ROOT)
 
     assert {stack[-1] for stack in stacks} == {
@@ -48,14 +48,18 @@ def test_a_function_that_calls_itself_is_counted_once():
     assert flame.shares_by_function(stacks) == [("walk (canvas/graph/canvas.py)", 1.0)]
 
 
-def test_the_picture_is_wellformed_and_leaves_out_what_is_too_narrow_to_see():
+def test_flame_graph_is_well_formed_and_omits_frames_that_are_too_narrow():
     stacks = flame.parse_stacks([*LINES, "run (threading.py);<lambda> (/srv/easel/worker/event_loop.py) 9990"], ROOT)
 
-    drawn = ElementTree.fromstring(flame.flame_graph(stacks, "a <worker>"))
+    picture = ElementTree.fromstring(flame.flame_graph(stacks, "a <worker>"))
 
-    told = [title.text or "" for title in drawn.iter("{http://www.w3.org/2000/svg}title")]
-    assert [text.partition(":")[0] for text in told] == ["all", "run (threading.py)", "<lambda> (worker/event_loop.py)"]
+    titles = [title.text or "" for title in picture.iter("{http://www.w3.org/2000/svg}title")]
+    assert [text.partition(":")[0] for text in titles] == [
+        "all",
+        "run (threading.py)",
+        "<lambda> (worker/event_loop.py)",
+    ]
 
 
-def test_no_samples_give_an_empty_picture():
+def test_flame_graph_without_samples_is_well_formed():
     ElementTree.fromstring(flame.flame_graph(flame.parse_stacks([], ROOT), "nothing"))

@@ -1,4 +1,4 @@
-"""PostgreSQL's protocol is understood however it is cut, statement by statement and in a pipeline."""
+"""Observation of PostgreSQL's protocol: split at any byte, statement by statement and in a pipeline."""
 
 import struct
 from collections import Counter
@@ -15,11 +15,11 @@ def message(kind: bytes, body: bytes = b"") -> bytes:
     return kind + struct.pack("!i", len(body) + 4) + body
 
 
-def first(code: int) -> bytes:
+def startup(code: int) -> bytes:
     return struct.pack("!ii", 8, code)
 
 
-START = first(196608)
+START = startup(196608)
 READY, BUSY = message(b"Z", b"I"), message(b"Z", b"T")
 
 
@@ -27,35 +27,35 @@ def done(tag: str) -> bytes:
     return message(b"C", tag.encode() + b"\0")
 
 
-def asks(sql: str, name: bytes = b"") -> bytes:
-    """A statement that is prepared, bound and carried out."""
+def execute(sql: str, name: bytes = b"") -> bytes:
+    """Return the messages that prepare, bind and execute a statement."""
     prepared = message(b"P", name + b"\0" + sql.encode() + b"\0\0\0")
-    return prepared + repeats(name)
+    return prepared + execute_prepared(name)
 
 
-def repeats(name: bytes) -> bytes:
+def execute_prepared(name: bytes) -> bytes:
     return message(b"B", b"\0" + name + b"\0rest") + message(b"D", b"P\0") + message(b"E", b"\0\0\0\0\0")
 
 
-def heard(*turns: tuple[str, bytes]) -> Tally:
-    """What a connection's talk adds up to: (who, what) in order, after it has been opened."""
+def observe(*exchanges: tuple[str, bytes]) -> Tally:
+    """Return the counts of exchanges, given as (sender, data), on an open connection."""
     tally = Tally()
-    talk = PostgresObserver(tally)
-    talk.on_request(START)
-    talk.on_response(READY)
+    observer = PostgresObserver(tally)
+    observer.on_request(START)
+    observer.on_response(READY)
     before = tally.copy()
-    for who, data in turns:
-        (talk.on_request if who == "client" else talk.on_response)(data)
+    for sender, data in exchanges:
+        (observer.on_request if sender == "client" else observer.on_response)(data)
     return tally - before
 
 
 def test_statements_one_by_one_are_a_round_trip_each():
-    tally = heard(
-        ("client", asks("BEGIN") + message(b"S")),
+    tally = observe(
+        ("client", execute("BEGIN") + message(b"S")),
         ("server", done("BEGIN") + BUSY),
-        ("client", asks("UPDATE activations SET status = 'x'") + message(b"S")),
+        ("client", execute("UPDATE activations SET status = 'x'") + message(b"S")),
         ("server", done("UPDATE 1") + BUSY),
-        ("client", asks("COMMIT") + message(b"S")),
+        ("client", execute("COMMIT") + message(b"S")),
         ("server", done("COMMIT") + READY),
     )
 
@@ -65,9 +65,9 @@ def test_statements_one_by_one_are_a_round_trip_each():
 
 
 def test_a_pipeline_is_one_round_trip_and_one_transaction():
-    pipeline = asks("BEGIN") + asks("INSERT INTO runs VALUES ($1)") + asks("COMMIT") + message(b"S")
+    pipeline = execute("BEGIN") + execute("INSERT INTO runs VALUES ($1)") + execute("COMMIT") + message(b"S")
 
-    tally = heard(("client", pipeline), ("server", done("BEGIN") + done("INSERT 0 1") + done("COMMIT") + READY))
+    tally = observe(("client", pipeline), ("server", done("BEGIN") + done("INSERT 0 1") + done("COMMIT") + READY))
 
     assert tally.round_trips == 1
     assert tally.transactions == 1
@@ -75,24 +75,24 @@ def test_a_pipeline_is_one_round_trip_and_one_transaction():
 
 
 def test_a_statement_without_begin_is_a_transaction():
-    tally = heard(("client", message(b"Q", b"select 1\0")), ("server", done("SELECT 1") + READY))
+    tally = observe(("client", message(b"Q", b"select 1\0")), ("server", done("SELECT 1") + READY))
 
     assert tally.transactions == 1
 
 
-def test_a_prepared_statement_is_known_by_its_name_later():
-    tally = heard(
-        ("client", asks("SELECT * FROM scopes", b"s1") + message(b"S")),
+def test_prepared_statement_is_recognised_by_its_name_later():
+    tally = observe(
+        ("client", execute("SELECT * FROM scopes", b"s1") + message(b"S")),
         ("server", done("SELECT 1") + READY),
-        ("client", repeats(b"s1") + message(b"S")),
+        ("client", execute_prepared(b"s1") + message(b"S")),
         ("server", done("SELECT 1") + READY),
     )
 
     assert tally.statements == Counter({"select scopes": 2})
 
 
-def test_an_answer_in_several_pieces_is_one_round_trip():
-    tally = heard(
+def test_response_in_several_parts_is_one_round_trip():
+    tally = observe(
         ("client", message(b"Q", b"select 1\0")),
         ("server", done("SELECT 1")[:3]),
         ("server", done("SELECT 1")[3:] + READY),
@@ -104,12 +104,12 @@ def test_an_answer_in_several_pieces_is_one_round_trip():
 
 def test_refused_tls_request_is_not_counted_as_a_message():
     tally = Tally()
-    talk = PostgresObserver(tally)
+    observer = PostgresObserver(tally)
 
-    talk.on_request(first(TLS_REQUEST))
-    talk.on_response(b"N")
-    talk.on_request(START + message(b"Q", b"select 1\0"))
-    talk.on_response(done("SELECT 1") + READY)
+    observer.on_request(startup(TLS_REQUEST))
+    observer.on_response(b"N")
+    observer.on_request(START + message(b"Q", b"select 1\0"))
+    observer.on_response(done("SELECT 1") + READY)
 
     assert tally.statements == Counter({"select": 1})
     assert tally.transactions == 1
@@ -117,12 +117,12 @@ def test_refused_tls_request_is_not_counted_as_a_message():
 
 def test_tls_traffic_is_counted_in_bytes_and_round_trips_only():
     tally = Tally()
-    talk = PostgresObserver(tally)
+    observer = PostgresObserver(tally)
 
-    talk.on_request(first(TLS_REQUEST))
-    talk.on_response(b"S")
-    talk.on_request(b"secret")
-    talk.on_response(b"secrets")
+    observer.on_request(startup(TLS_REQUEST))
+    observer.on_response(b"S")
+    observer.on_request(b"secret")
+    observer.on_response(b"secrets")
 
     assert (tally.round_trips, tally.bytes_sent, tally.bytes_received) == (2, 14, 8)
     assert tally.statements == Counter()
@@ -131,25 +131,25 @@ def test_tls_traffic_is_counted_in_bytes_and_round_trips_only():
 @settings(max_examples=30)
 @given(st.lists(st.integers(1, 40), max_size=30))
 def test_counts_do_not_depend_on_how_data_are_split(sizes: list[int]):
-    asked = START + asks("BEGIN") + asks("DELETE FROM scopes") + asks("COMMIT") + message(b"S")
-    answered = READY + done("BEGIN") + done("DELETE 3") + done("COMMIT") + READY
+    requests = START + execute("BEGIN") + execute("DELETE FROM scopes") + execute("COMMIT") + message(b"S")
+    responses = READY + done("BEGIN") + done("DELETE 3") + done("COMMIT") + READY
     tally = Tally()
-    talk = PostgresObserver(tally)
+    observer = PostgresObserver(tally)
 
-    for data, hear in ((asked, talk.on_request), (answered, talk.on_response)):
+    for data, receive in ((requests, observer.on_request), (responses, observer.on_response)):
         rest = data
         for size in sizes:
-            hear(rest[:size])
+            receive(rest[:size])
             rest = rest[size:]
-        hear(rest)
+        receive(rest)
 
     assert tally.statements == Counter({"begin": 1, "delete scopes": 1, "commit": 1})
     assert tally.transactions == 1
-    assert tally.bytes_sent == len(asked)
+    assert tally.bytes_sent == len(requests)
 
 
 @pytest.mark.parametrize(
-    ("sql", "told"),
+    ("sql", "label"),
     [
         ("SELECT runs.id FROM runs WHERE id = $1 FOR NO KEY UPDATE SKIP LOCKED", "select runs, locked"),
         (
@@ -169,5 +169,5 @@ def test_counts_do_not_depend_on_how_data_are_split(sizes: list[int]):
         ("", "nothing"),
     ],
 )
-def test_statement_label_is_short(sql: str, told: str):
-    assert statement_label(sql) == told
+def test_statement_label_is_short(sql: str, label: str):
+    assert statement_label(sql) == label

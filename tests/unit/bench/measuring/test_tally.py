@@ -1,4 +1,4 @@
-"""What passed in between is the difference of two tallies."""
+"""Arithmetic of tallies."""
 
 from collections import Counter
 
@@ -16,15 +16,15 @@ def test_difference_of_tallies_is_the_traffic_in_between():
 
 
 def test_idle_traffic_may_make_a_difference_negative():
-    found = Tally(statements=Counter(ping=1)) - Tally(statements=Counter(ping=4)) * 0.5
+    difference = Tally(statements=Counter(ping=1)) - Tally(statements=Counter(ping=4)) * 0.5
 
-    assert found.statements["ping"] == -1
+    assert difference.statements["ping"] == -1
 
 
-def test_a_copy_stays_as_it_is():
+def test_copy_does_not_change_with_its_tally():
     tally = Tally(statements=Counter(select=1))
 
-    kept = tally.copy()
+    copy = tally.copy()
     tally.statements["select"] += 1
 
-    assert kept.statements == Counter(select=1)
+    assert copy.statements == Counter(select=1)

@@ -1,4 +1,4 @@
-"""What the measurement of waiting calls needs before it begins."""
+"""The resources that the measurement of waiting calls needs."""
 
 import pytest
 
@@ -11,15 +11,15 @@ def test_worker_with_enough_threads_and_files_lacks_nothing():
 
 @pytest.mark.parametrize("threads", [64, 1000])
 def test_too_few_threads_are_refused_with_a_remedy(threads: int):
-    told = missing_resource(calls=1000, threads=threads, files=100_000)
+    problem = missing_resource(calls=1000, threads=threads, files=100_000)
 
-    assert told is not None
-    assert f"it has {threads}" in told
-    assert "--threads 1024" in told
+    assert problem is not None
+    assert f"it has {threads}" in problem
+    assert "--threads 1024" in problem
 
 
 def test_too_few_files_are_refused_with_a_remedy():
-    told = missing_resource(calls=1000, threads=1024, files=1024)
+    problem = missing_resource(calls=1000, threads=1024, files=1024)
 
-    assert told is not None
-    assert "may have 1024. Run: ulimit -n 2256" in told
+    assert problem is not None
+    assert "may have 1024. Run: ulimit -n 2256" in problem

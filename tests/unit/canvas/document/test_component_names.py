@@ -1,4 +1,4 @@
-"""Old component names: renamed everywhere they matter, nowhere else, and only once."""
+"""Old component names: ids, names and references are renamed, and nothing else."""
 
 import copy
 from typing import Any
@@ -71,14 +71,14 @@ def test_references_are_renamed_with_and_without_braces_but_words_and_unknown_id
     assert params["ref"] == "TokenChunker:a@y"
 
 
-def test_keys_and_globals_are_left_alone():
+def test_keys_and_globals_are_not_renamed():
     renamed = component_names.rename_components(OLD)
 
     assert renamed["components"]["TokenChunker:a"]["obj"]["params"] == {"Splitter:a": "TokenChunker:a", "n": 1}
     assert renamed["globals"] == OLD["globals"]
 
 
-def test_the_drawing_is_renamed_and_keeps_the_names_that_its_author_gave():
+def test_drawing_is_renamed_without_changing_display_names():
     graph = component_names.rename_components(OLD)["graph"]
 
     chunker, message = graph["nodes"]
@@ -90,14 +90,14 @@ def test_the_drawing_is_renamed_and_keeps_the_names_that_its_author_gave():
     ]
 
 
-def test_what_the_old_name_implied_is_written_out():
+def test_parameters_implied_by_an_old_component_name_are_added():
     renamed = component_names.rename_components({"components": {"Fillup:a": {"name": "Fillup"}, **OLD["components"]}})
 
     assert renamed["components"]["Iteration:p"]["obj"]["params"] == {"max_concurrency": 4}
     assert renamed["components"]["UserFillUp:a"] == {"name": "UserFillUp", "params": {"enable_tips": False}}
 
 
-def test_an_id_keeps_its_old_name_when_the_new_one_is_taken():
+def test_id_is_not_renamed_when_the_new_id_exists():
     renamed = component_names.rename_components(
         {"components": {"Generate:0": {}, "LLM:0": {"downstream": ["Generate:0"]}}}
     )
@@ -106,11 +106,11 @@ def test_an_id_keeps_its_old_name_when_the_new_one_is_taken():
 
 
 @pytest.mark.parametrize("source", [None, [], "text", 3])
-def test_anything_but_an_object_comes_back_unchanged(source: object):
+def test_value_that_is_not_an_object_is_returned_unchanged(source: object):
     assert component_names.rename_components(source) is source
 
 
-def test_nothing_is_changed_in_place():
+def test_rename_components_does_not_modify_its_argument():
     before = copy.deepcopy(OLD)
 
     component_names.rename_components(OLD)
@@ -132,7 +132,7 @@ ENTRIES = st.builds(
 
 
 @given(st.dictionaries(IDS, ENTRIES, max_size=6))
-def test_renaming_twice_is_renaming_once(components: dict[str, Any]):
+def test_rename_components_is_idempotent(components: dict[str, Any]):
     once = component_names.rename_components({"components": components, "path": list(components)})
 
     assert component_names.rename_components(once) == once

@@ -1,4 +1,4 @@
-"""What a new conversation starts with."""
+"""The globals with which a new conversation starts."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from canvas.document import defaults, parsing
     ("stored", "expected"),
     [("text", ""), (5, 0), (1.5, 0), (True, 0), ([1], []), ({"a": 1}, {}), (None, None)],
 )
-def test_sys_globals_are_emptied_by_the_type_of_what_they_hold(stored: Any, expected: Any):
+def test_sys_globals_start_with_the_empty_value_of_their_type(stored: Any, expected: Any):
     document = parsing.parse({"components": {}, "globals": {"sys.custom": stored}})
 
     fresh = defaults.initial_globals(document)["sys.custom"]
@@ -47,7 +47,7 @@ def test_undeclared_variables_become_empty_text_and_other_names_stay():
     assert (fresh["env.old"], fresh["other"]) == ("", "kept")
 
 
-def test_all_six_sys_globals_are_there_even_if_the_document_had_none():
+def test_initial_globals_of_an_empty_document_contain_all_six_sys_globals():
     fresh = defaults.initial_globals(parsing.parse({}))
 
     assert fresh == {
@@ -60,7 +60,7 @@ def test_all_six_sys_globals_are_there_even_if_the_document_had_none():
     }
 
 
-def test_a_full_reset_clears_values_and_what_was_said_but_keeps_the_canvas():
+def test_reset_by_type_clears_values_and_history_but_not_the_canvas():
     params = {
         "inputs": {"name": {"type": "line", "value": "Bob"}},
         "outputs": {"o": {"type": "string", "value": "x"}, "r": {"ref": "a@b"}},

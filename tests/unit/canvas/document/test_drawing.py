@@ -1,4 +1,4 @@
-"""Canvases of which only the drawing is stored, and drawings of canvases that have none."""
+"""Derive components from a drawing, and a drawing from components."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ from canvas.errors import InvalidCanvas
 CANVASES = Path(__file__).parents[3] / "recordings" / "ragflow" / "dsl_testdata"
 
 
-def drawn(node_id: str, label: str, parent: str | None = None, **form: Any) -> dict[str, Any]:
+def drawn_node(node_id: str, label: str, parent: str | None = None, **form: Any) -> dict[str, Any]:
     node = {"id": node_id, "data": {"label": label, "name": f"{label} node", "form": form}}
     return {**node, "parentId": parent} if parent else node
 
@@ -21,13 +21,17 @@ def edge(source: str, target: str, source_handle: str = "start", target_handle: 
     return {"source": source, "target": target, "sourceHandle": source_handle, "targetHandle": target_handle}
 
 
-def derived(nodes: list[dict[str, Any]], *edges: dict[str, Any]) -> dict[str, Any]:
+def derive_components(nodes: list[dict[str, Any]], *edges: dict[str, Any]) -> dict[str, Any]:
     return drawing.components_of({"nodes": nodes, "edges": list(edges)})
 
 
-def test_entries_follow_from_nodes_and_edges():
-    components = derived(
-        [drawn("begin", "Begin"), drawn("Message:0", "Message", "Loop:0", content=["hi"]), drawn("Note:0", "Note")],
+def test_components_are_derived_from_drawn_nodes_and_edges():
+    components = derive_components(
+        [
+            drawn_node("begin", "Begin"),
+            drawn_node("Message:0", "Message", "Loop:0", content=["hi"]),
+            drawn_node("Note:0", "Note"),
+        ],
         edge("begin", "Message:0"),
         edge("begin", "Note:0"),
     )
@@ -44,14 +48,14 @@ def test_entries_follow_from_nodes_and_edges():
 
 
 def test_an_agents_sub_agents_become_tools_and_its_exception_edge_a_goto():
-    components = derived(
+    components = derive_components(
         [
-            drawn("Agent:top", "Agent", tools=[{"component_name": "ArXiv"}]),
-            drawn("Agent:sub", "Agent", x=1),
-            drawn("Agent:deep", "Agent"),
-            drawn("Tool:0", "Tool"),
-            drawn("Message:0", "Message"),
-            drawn("Message:error", "Message"),
+            drawn_node("Agent:top", "Agent", tools=[{"component_name": "ArXiv"}]),
+            drawn_node("Agent:sub", "Agent", x=1),
+            drawn_node("Agent:deep", "Agent"),
+            drawn_node("Tool:0", "Tool"),
+            drawn_node("Message:0", "Message"),
+            drawn_node("Message:error", "Message"),
         ],
         edge("Agent:top", "Agent:sub", "agentBottom", "agentTop"),
         edge("Agent:sub", "Agent:deep", "agentBottom", "agentTop"),
@@ -60,13 +64,13 @@ def test_an_agents_sub_agents_become_tools_and_its_exception_edge_a_goto():
         edge("Agent:top", "Message:error", "agentException"),
     )
 
-    deep = {
+    nested_agent = {
         "component_name": "Agent",
         "id": "Agent:deep",
         "name": "Agent node",
         "params": {"exception_goto": [], "tools": []},
     }
-    sub_params = {"x": 1, "exception_goto": [], "tools": [deep]}
+    sub_params = {"x": 1, "exception_goto": [], "tools": [nested_agent]}
     assert list(components) == ["Agent:top", "Message:0", "Message:error"]
     assert components["Agent:top"]["downstream"] == ["Message:0"]
     assert components["Message:error"]["upstream"] == ["Agent:top"]
@@ -79,10 +83,10 @@ def test_an_agents_sub_agents_become_tools_and_its_exception_edge_a_goto():
     }
 
 
-def test_categories_lead_where_their_handles_are_drawn():
-    components = derived(
+def test_category_targets_are_derived_from_edge_handles():
+    components = derive_components(
         [
-            drawn(
+            drawn_node(
                 "Categorize:0",
                 "Categorize",
                 items=[
@@ -122,7 +126,7 @@ def test_rows_of_data_operations_become_lists():
         "updates": [{"key": "k"}],
     }
 
-    components = derived([drawn("DataOperations:0", "DataOperations", **form)])
+    components = derive_components([drawn_node("DataOperations:0", "DataOperations", **form)])
 
     assert components["DataOperations:0"]["obj"]["params"] == {
         "query": ["a@b"],
@@ -147,7 +151,7 @@ def test_a_webhooks_rows_become_schemas_and_plain_lists():
         },
     }
 
-    params = derived([drawn("begin", "Begin", **form)])["begin"]["obj"]["params"]
+    params = derive_components([drawn_node("begin", "Begin", **form)])["begin"]["obj"]["params"]
 
     assert params["schema"] == {
         "query": {
@@ -164,10 +168,10 @@ def test_a_webhooks_rows_become_schemas_and_plain_lists():
     }
 
 
-def test_anonymous_webhooks_stay_so_only_without_authentication():
+def test_webhook_allows_anonymous_access_only_without_authentication():
     form = {"mode": "Webhook", "security": {"auth_type": "none", "allow_anonymous": True}}
 
-    params = derived([drawn("begin", "Begin", **form)])["begin"]["obj"]["params"]
+    params = derive_components([drawn_node("begin", "Begin", **form)])["begin"]["obj"]["params"]
 
     assert params["security"] == {"auth_type": "none", "allow_anonymous": True}
 
@@ -180,27 +184,27 @@ def test_anonymous_webhooks_stay_so_only_without_authentication():
         ({"nodes": [], "edges": [{"source": "a"}]}, "graph.edges[0]"),
     ],
 )
-def test_a_drawing_that_cannot_be_read_is_refused_naming_the_place(graph: dict[str, Any], field: str):
+def test_invalid_drawing_is_refused_with_the_name_of_the_field(graph: dict[str, Any], field: str):
     with pytest.raises(InvalidCanvas) as caught:
         drawing.components_of(graph)
 
     assert caught.value.field == field
 
 
-def test_a_sub_agent_belongs_to_one_agent():
-    nodes = [drawn("Agent:a", "Agent"), drawn("Agent:b", "Agent"), drawn("Agent:s", "Agent")]
+def test_sub_agent_of_two_agents_is_refused():
+    nodes = [drawn_node("Agent:a", "Agent"), drawn_node("Agent:b", "Agent"), drawn_node("Agent:s", "Agent")]
     edges = [edge(top, "Agent:s", "agentBottom", "agentTop") for top in ("Agent:a", "Agent:b")]
 
     with pytest.raises(InvalidCanvas, match="Agent:s"):
-        derived(nodes, *edges)
+        derive_components(nodes, *edges)
 
 
-def test_sub_agents_are_not_nested_without_end():
-    nodes = [drawn(f"Agent:{depth}", "Agent") for depth in range(20)]
+def test_sub_agents_that_are_nested_too_deeply_are_refused():
+    nodes = [drawn_node(f"Agent:{depth}", "Agent") for depth in range(20)]
     edges = [edge(f"Agent:{depth}", f"Agent:{depth + 1}", "agentBottom", "agentTop") for depth in range(19)]
 
     with pytest.raises(InvalidCanvas, match="deeper than 8"):
-        derived(nodes, *edges)
+        derive_components(nodes, *edges)
 
 
 def test_the_upstream_fixture_with_sub_agents_is_derived():
@@ -215,14 +219,14 @@ def test_the_upstream_fixture_with_sub_agents_is_derived():
 def test_the_upstream_fixture_with_categories_is_derived():
     document = parsing.parse((CANVASES / "questions_category.json").read_text())
 
-    described = document.entries["Categorize:TamePartsLook"].params["category_description"]
-    assert [category["to"] for category in described.values()] == [
+    categories = document.entries["Categorize:TamePartsLook"].params["category_description"]
+    assert [category["to"] for category in categories.values()] == [
         ["Message:AngryTeamsKnock"],
         ["Message:PunyPetsFollow"],
     ]
 
 
-def test_a_canvas_without_drawing_is_drawn_in_a_row():
+def test_canvas_without_a_drawing_gets_its_nodes_in_a_row():
     document = parsing.parse(
         {
             "components": {
@@ -242,7 +246,7 @@ def test_a_canvas_without_drawing_is_drawn_in_a_row():
     assert graph["edges"] == [{"id": "xy-edge__begin-Message:0", **edge("begin", "Message:0")}]
 
 
-def test_plain_handles_follow_the_convention_and_others_keep_their_meaning():
+def test_plain_edge_handles_are_normalized_and_others_are_unchanged():
     graph = {
         "nodes": [],
         "edges": [
@@ -252,12 +256,12 @@ def test_plain_handles_follow_the_convention_and_others_keep_their_meaning():
         ],
     }
 
-    normal = drawing.with_drawing({"components": {}, "graph": graph})
+    with_drawing = drawing.with_drawing({"components": {}, "graph": graph})
 
-    assert normal["graph"]["edges"] == [edge("a", "b"), edge("a", "c", "Case 1"), edge("a", "d", "u", "agentTop")]
+    assert with_drawing["graph"]["edges"] == [edge("a", "b"), edge("a", "c", "Case 1"), edge("a", "d", "u", "agentTop")]
 
 
-def test_drawing_a_canvas_that_is_drawn_changes_nothing():
+def test_with_drawing_does_not_change_a_canvas_that_has_a_drawing():
     source = json.loads((CANVASES / "all.json").read_text())
 
     assert drawing.with_drawing(source) == source

@@ -1,4 +1,4 @@
-"""What the Agents of a document offer of MCP servers, and whether it is what somebody has seen."""
+"""The MCP tools that the Agents of a document offer, and the digests by which changed tools are recognised."""
 
 import json
 from typing import Any
@@ -22,7 +22,7 @@ def agent(*mcp: Any, tools: list[Any] | None = None) -> dict[str, Any]:
     return {"component_name": "Agent", "params": {"mcp": list(mcp), "tools": tools or []}}
 
 
-def test_agents_and_their_sub_agents_offer_what_has_a_schema():
+def test_tools_with_a_schema_are_offered_by_agents_and_sub_agents():
     inner = agent({"mcp_id": "s2", "tools": {"b": {"inputSchema": {"type": "object"}}}})
     outer = agent(
         {
@@ -39,7 +39,7 @@ def test_agents_and_their_sub_agents_offer_what_has_a_schema():
 
 
 @pytest.mark.parametrize(
-    ("told", "schema"),
+    ("tool", "schema"),
     [
         ({"inputSchema": {"type": "object"}, "parameters": {"x": "string"}}, {"type": "object"}),
         ({"parameters": CITY}, CITY),
@@ -58,23 +58,23 @@ def test_agents_and_their_sub_agents_offer_what_has_a_schema():
         ({}, None),
     ],
 )
-def test_the_schema_of_a_tool_may_be_written_as_parameters(told: dict[str, Any], schema: dict[str, Any] | None):
-    assert schema_in(told) == schema
+def test_the_schema_of_a_tool_may_be_written_as_parameters(tool: dict[str, Any], schema: dict[str, Any] | None):
+    assert schema_in(tool) == schema
 
 
 @given(VALUES)
-def test_any_document_can_be_looked_through(value: Any):
+def test_offered_tools_accepts_any_document(value: Any):
     assert list(offered_tools({"mcp": value, "components": [value]})) is not None
 
 
 @given(st.text(max_size=8), SCHEMAS)
-def test_the_order_of_keys_does_not_change_a_tool(description: str, schema: dict[str, Any]):
-    turned = dict(reversed(schema.items()))
+def test_digest_of_a_tool_does_not_depend_on_the_order_of_keys(description: str, schema: dict[str, Any]):
+    reversed_schema = dict(reversed(schema.items()))
 
-    assert digest_of(description, schema) == digest_of(description, json.loads(json.dumps(turned)))
+    assert digest_of(description, schema) == digest_of(description, json.loads(json.dumps(reversed_schema)))
 
 
 @given(st.text(max_size=8), SCHEMAS, st.text(min_size=1, max_size=5))
-def test_every_further_word_changes_a_tool(description: str, schema: dict[str, Any], word: str):
+def test_digest_of_a_tool_changes_with_every_added_word(description: str, schema: dict[str, Any], word: str):
     assert digest_of(description + word, schema) != digest_of(description, schema)
     assert digest_of(description, {**schema, "title": word}) != digest_of(description, {**schema, "title": word + "."})

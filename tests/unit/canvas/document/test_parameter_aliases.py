@@ -1,4 +1,4 @@
-"""Parameters in other shapes than the main ones mean the same."""
+"""Parameters in other shapes than the main ones are converted to them."""
 
 from typing import Any
 
@@ -10,12 +10,12 @@ from canvas.document import conditions, parsing
 from canvas.errors import InvalidCanvas
 
 
-def unfolded(component: str, **params: Any) -> dict[str, Any]:
+def parsed_params(component: str, **params: Any) -> dict[str, Any]:
     document = parsing.parse({"components": {"x": {"obj": {"component_name": component, "params": params}}}})
     return dict(document.entries["x"].params)
 
 
-def test_the_stored_document_keeps_the_shape_its_author_wrote():
+def test_dumped_document_has_the_parameters_as_they_were_written():
     document = parsing.parse({"components": {"x": {"obj": {"component_name": "Message", "params": {"text": "hi"}}}}})
 
     assert document.entries["x"].params == {"content": ["hi"]}
@@ -24,38 +24,38 @@ def test_the_stored_document_keeps_the_shape_its_author_wrote():
 
 @pytest.mark.parametrize("component", ["LLM", "Agent", "Categorize", "Browser"])
 def test_models_may_be_named_by_model_id(component: str):
-    assert unfolded(component, model_id="m@F")["llm_id"] == "m@F"
-    assert unfolded(component, model_id="m@F", llm_id="other")["llm_id"] == "other"
+    assert parsed_params(component, model_id="m@F")["llm_id"] == "m@F"
+    assert parsed_params(component, model_id="m@F", llm_id="other")["llm_id"] == "other"
 
 
 def test_prompts_as_text_become_messages():
-    assert unfolded("LLM", system_prompt="S", user_prompt="U") == {
+    assert parsed_params("LLM", system_prompt="S", user_prompt="U") == {
         "sys_prompt": "S",
         "prompts": [{"role": "user", "content": "U"}],
     }
-    assert unfolded("LLM", prompts="U")["prompts"] == [{"role": "user", "content": "U"}]
+    assert parsed_params("LLM", prompts="U")["prompts"] == [{"role": "user", "content": "U"}]
 
 
 def test_empty_prompts_stay_empty_so_that_their_check_refuses_them():
-    assert unfolded("LLM", prompts="") == {"prompts": ""}
-    assert unfolded("Message", content="") == {"content": []}
+    assert parsed_params("LLM", prompts="") == {"prompts": ""}
+    assert parsed_params("Message", content="") == {"content": []}
 
 
 def test_prompts_of_the_role_system_join_the_system_prompt():
     prompts = [{"role": "system", "content": "B"}, {"role": "user", "content": "U"}]
 
-    params = unfolded("LLM", sys_prompt="A", prompts=prompts)
+    params = parsed_params("LLM", sys_prompt="A", prompts=prompts)
 
     assert params == {"sys_prompt": "A\nB", "prompts": [{"role": "user", "content": "U"}]}
 
 
 def test_an_agent_keeps_the_prompt_that_is_the_default_of_its_argument():
-    params = unfolded("Agent", user_prompt="do X", prompts=[{"role": "user", "content": "U"}])
+    params = parsed_params("Agent", user_prompt="do X", prompts=[{"role": "user", "content": "U"}])
 
     assert params == {"user_prompt": "do X", "prompts": [{"role": "user", "content": "U"}]}
 
 
-def test_generate_puts_the_texts_of_its_upstream_nodes_where_input_stands():
+def test_input_in_a_generate_prompt_becomes_references_to_upstream_nodes():
     document = parsing.parse(
         {
             "components": {
@@ -69,10 +69,10 @@ def test_generate_puts_the_texts_of_its_upstream_nodes_where_input_stands():
     assert document.entries["LLM:g"].params["sys_prompt"] == "Use {Retrieval:r@formalized_content}."
 
 
-def test_an_agents_tools_may_be_names_and_their_own_params_are_unfolded():
+def test_agent_tools_may_be_names_and_their_parameters_are_converted():
     sub = {"component_name": "agent", "name": "Sub", "params": {"model_id": "m"}}
 
-    params = unfolded("Agent", tools=["tavily_search", sub], outputs={"structured_output": {"a": 1}})
+    params = parsed_params("Agent", tools=["tavily_search", sub], outputs={"structured_output": {"a": 1}})
 
     assert params["tools"] == [
         {"component_name": "TavilySearch", "name": "TavilySearch", "params": {}},
@@ -81,22 +81,24 @@ def test_an_agents_tools_may_be_names_and_their_own_params_are_unfolded():
     assert params["outputs"] == {"structured": {"a": 1}}
 
 
-def test_enabled_tools_are_an_agents_tools_where_they_are_named_and_nothing_where_they_are_described():
+def test_llm_enabled_tools_become_agent_tools_only_if_they_are_names():
     described = [{"component_name": "TavilySearch", "params": {}}]
 
-    assert unfolded("Agent", llm_enabled_tools=["tavily_search"])["tools"][0]["component_name"] == "TavilySearch"
-    assert unfolded("Agent", llm_enabled_tools=described) == {"llm_enabled_tools": described}
+    assert parsed_params("Agent", llm_enabled_tools=["tavily_search"])["tools"][0]["component_name"] == "TavilySearch"
+    assert parsed_params("Agent", llm_enabled_tools=described) == {"llm_enabled_tools": described}
 
 
 @pytest.mark.parametrize("params", [{"messages": ["a"]}, {"text": "a"}, {"content": "a"}, {"content": ["a"]}])
-def test_a_message_takes_its_alternatives_from_any_of_its_fields(params: dict[str, Any]):
-    assert unfolded("Message", **params) == {"content": ["a"]}
+def test_content_of_a_message_may_be_in_any_of_its_fields(params: dict[str, Any]):
+    assert parsed_params("Message", **params) == {"content": ["a"]}
 
 
-def test_categories_come_as_rows_as_a_list_or_with_single_values():
-    rows = unfolded("Categorize", items=[{"name": "a", "uuid": "u", "examples": [{"value": "x"}], "to": "M"}])
-    listed = unfolded("Categorize", categories=[{"name": "a", "examples": "x\ny", "to": ["M"]}], default_category="a")
-    main = unfolded("Categorize", category_description={"a": {"to": "M", "examples": "x"}})
+def test_categories_may_be_rows_a_list_or_single_values():
+    rows = parsed_params("Categorize", items=[{"name": "a", "uuid": "u", "examples": [{"value": "x"}], "to": "M"}])
+    listed = parsed_params(
+        "Categorize", categories=[{"name": "a", "examples": "x\ny", "to": ["M"]}], default_category="a"
+    )
+    main = parsed_params("Categorize", category_description={"a": {"to": "M", "examples": "x"}})
 
     assert rows["category_description"] == {"a": {"examples": ["x"], "to": ["M"]}}
     assert listed["category_description"] == {"a": {"examples": ["x", "y"], "to": ["M"]}}
@@ -111,7 +113,7 @@ def test_switch_cases_as_text_become_groups():
         {"condition": "{{ sys.q }} == some words", "to": "D"},
     ]
 
-    params = unfolded("Switch", cases=cases, default=["E"])
+    params = parsed_params("Switch", cases=cases, default=["E"])
 
     assert [(group["logical_operator"], group["to"]) for group in params["conditions"]] == [
         ("and", ["A"]),
@@ -138,7 +140,7 @@ def test_switch_groups_of_clauses_become_groups_of_items():
         {"logical_operator": "and", "items": [{"var": "{{sys.q}}", "op": "eq", "value": "v"}], "to": ["B"]},
     ]
 
-    params = unfolded("Switch", conditions=groups, default="C")
+    params = parsed_params("Switch", conditions=groups, default="C")
 
     first, second = params["conditions"]
     assert (first["logical_operator"], first["to"]) == ("or", ["A"])
@@ -147,7 +149,7 @@ def test_switch_groups_of_clauses_become_groups_of_items():
     assert params["end_cpn_ids"] == ["C"]
 
 
-def test_a_switch_in_the_main_shape_is_not_touched():
+def test_switch_in_the_main_shape_is_not_changed():
     params = {
         "conditions": [
             {"logical_operator": "and", "items": [{"cpn_id": "a@b", "operator": "=", "value": "v"}], "to": ["A"]}
@@ -155,21 +157,21 @@ def test_a_switch_in_the_main_shape_is_not_touched():
         "end_cpn_ids": ["B"],
     }
 
-    assert unfolded("Switch", **params) == params
+    assert parsed_params("Switch", **params) == params
 
 
 @pytest.mark.parametrize(
     "text", ["{a@b} > 1 and {c@d} > 2 or {e@f} > 3", "{a@b}", "", "> 3", "{a@b} ==", "{a@b} > null", "__import__('os')"]
 )
-def test_a_condition_that_cannot_be_read_is_refused_naming_the_node(text: str):
+def test_invalid_condition_is_refused_with_the_name_of_the_node(text: str):
     with pytest.raises(InvalidCanvas) as caught:
-        unfolded("Switch", cases=[{"condition": text, "to": "A"}])
+        parsed_params("Switch", cases=[{"condition": text, "to": "A"}])
 
     assert (caught.value.node, caught.value.field) == ("x", "cases[0].condition")
 
 
 @given(st.text(alphabet="{}ab@. <>=!andor'\"\\containsnull0", max_size=60))
-def test_any_text_is_a_condition_or_a_bad_one(text: str):
+def test_any_text_is_parsed_as_a_condition_or_refused(text: str):
     try:
         condition = conditions.parse_condition(text)
     except conditions.BadCondition:
@@ -178,8 +180,8 @@ def test_any_text_is_a_condition_or_a_bad_one(text: str):
     assert condition.negate().negate() == condition
 
 
-def test_a_condition_to_go_on_with_becomes_the_opposite_one_to_end_with():
-    params = unfolded(
+def test_continue_condition_of_a_loop_is_negated_into_a_termination_condition():
+    params = parsed_params(
         "Loop",
         condition="{n} < 3 and {word} == 'go'",
         max_iterations=10,
@@ -193,9 +195,9 @@ def test_a_condition_to_go_on_with_becomes_the_opposite_one_to_end_with():
     assert (params["logical_operator"], params["maximum_loop_count"]) == ("or", 10)
 
 
-def test_a_loop_may_compare_with_a_reference_and_with_condition_objects():
-    compared = unfolded("Loop", condition="{begin@i} != {begin@end}")
-    objects = unfolded("Loop", loop_termination_condition=[{"var": "{{begin@s}}", "op": "eq", "value": "done"}])
+def test_loop_conditions_may_compare_references_or_be_objects():
+    compared = parsed_params("Loop", condition="{begin@i} != {begin@end}")
+    objects = parsed_params("Loop", loop_termination_condition=[{"var": "{{begin@s}}", "op": "eq", "value": "done"}])
 
     assert compared["loop_termination_condition"] == [
         {"variable": "begin@i", "operator": "=", "input_mode": "variable", "value": "begin@end"}
@@ -203,7 +205,7 @@ def test_a_loop_may_compare_with_a_reference_and_with_condition_objects():
     assert objects["loop_termination_condition"] == [{"variable": "begin@s", "operator": "is", "value": "done"}]
 
 
-def test_an_iterations_own_name_for_its_item_is_understood_in_its_whole_body():
+def test_item_var_of_an_iteration_is_replaced_in_its_whole_body():
     document = parsing.parse(
         {
             "components": {
@@ -232,7 +234,7 @@ def test_an_iterations_own_name_for_its_item_is_understood_in_its_whole_body():
     assert document.entries["Message:outside"].params == {"content": ["{cur}"]}
 
 
-def test_a_child_id_used_as_an_output_collects_what_the_child_said():
+def test_child_id_used_as_an_output_collects_the_content_of_the_child():
     document = parsing.parse(
         {
             "components": {
@@ -253,7 +255,7 @@ def test_a_child_id_used_as_an_output_collects_what_the_child_said():
 
 
 def test_assignments_overwrite_with_references_and_set_texts():
-    params = unfolded(
+    params = parsed_params(
         "VariableAssigner",
         assignments=[{"target": "env.a", "source": "{begin@x}"}, {"target": "env.b", "source": "Hi {env.a}"}],
     )
@@ -285,5 +287,5 @@ def test_assignments_overwrite_with_references_and_set_texts():
         ("Browser", {"prompt": "P"}, {"prompts": "P"}),
     ],
 )
-def test_other_names_of_fields_are_understood(component: str, params: dict[str, Any], main: dict[str, Any]):
-    assert main.items() <= unfolded(component, **params).items()
+def test_field_aliases_are_converted_to_their_main_names(component: str, params: dict[str, Any], main: dict[str, Any]):
+    assert main.items() <= parsed_params(component, **params).items()

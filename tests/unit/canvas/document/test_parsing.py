@@ -1,4 +1,4 @@
-"""Reading stored canvases in every shape they come in, and giving them back."""
+"""Parse stored canvases of every shape, and dump them unchanged."""
 
 import json
 from pathlib import Path
@@ -19,14 +19,14 @@ def node(component: str, *downstream: str, **params: Any) -> dict[str, Any]:
     return {"obj": {"component_name": component, "params": params}, "downstream": list(downstream), "upstream": []}
 
 
-def refused(source: Any, **options: Any) -> InvalidCanvas:
+def parse_error(source: Any, **options: Any) -> InvalidCanvas:
     with pytest.raises(InvalidCanvas) as caught:
         parsing.parse(source, **options)
     return caught.value
 
 
 @pytest.mark.parametrize("path", CANVASES, ids=lambda path: path.stem)
-def test_upstream_canvases_are_read_have_no_errors_and_survive_the_round_trip(path: Path):
+def test_upstream_canvases_parse_without_errors_and_survive_a_round_trip(path: Path):
     document = parsing.parse(path.read_bytes())
 
     assert check.check(document)[0] == []
@@ -110,13 +110,13 @@ def test_flat_entries_and_edges_inside_obj_are_accepted():
         ("NoSuchThing", "NoSuchThing"),
     ],
 )
-def test_components_are_known_by_every_spelling_and_unknown_ones_stay_as_written(written: str, component: str):
+def test_component_names_are_matched_in_every_spelling_and_unknown_names_stay(written: str, component: str):
     document = parsing.parse({"components": {"x": node(written)}})
 
     assert document.entries["x"].component == component
 
 
-def test_nodes_that_are_only_drawn_are_no_entries():
+def test_nodes_that_belong_only_to_the_drawing_are_not_entries():
     document = parsing.parse({"components": {"begin": node("Begin", "Note:1", "Message:1"), "Note:1": node("Note")}})
 
     assert list(document.entries) == ["begin"]
@@ -156,28 +156,28 @@ def test_a_file_that_wraps_its_document_is_unwrapped():
     assert parsing.parse(wrapped) == parsing.parse(wrapped["dsl"])
 
 
-def test_of_two_equal_keys_the_last_one_counts():
+def test_last_of_two_equal_json_keys_is_used():
     document = parsing.parse('{"components": {}, "globals": {"env.x": 1, "env.x": 2}}')
 
     assert document.globals["env.x"] == 2
 
 
 @pytest.mark.parametrize("source", ["", "{", "{'a': 1}", b"\xff\xfe\x00", '{"a": 01}'])
-def test_text_that_is_no_json_is_refused(source: str | bytes):
-    assert refused(source).message == "Invalid DSL JSON string."
+def test_text_that_is_not_json_is_refused(source: str | bytes):
+    assert parse_error(source).message == "Invalid DSL JSON string."
 
 
 @pytest.mark.parametrize("source", ["[]", "3", '"text"', "null", b"[]"])
-def test_json_that_is_no_object_is_refused(source: str | bytes):
-    assert refused(source).message == "DSL must be a JSON object."
+def test_json_that_is_not_an_object_is_refused(source: str | bytes):
+    assert parse_error(source).message == "DSL must be a JSON object."
 
 
-def test_a_byte_order_mark_is_no_defect():
+def test_byte_order_mark_is_ignored():
     assert parsing.parse('\ufeff{"components": {}}') == parsing.parse('{"components": {}}'.encode("utf-8-sig"))
 
 
 def test_a_canvas_that_is_too_large_is_refused_before_it_is_read():
-    error = refused('{"components": ' + " " * 100, max_bytes=64)
+    error = parse_error('{"components": ' + " " * 100, max_bytes=64)
 
     assert "115 bytes" in error.message
     assert "64" in error.message
@@ -199,7 +199,7 @@ def test_a_canvas_that_is_too_large_is_refused_before_it_is_read():
 def test_values_that_cannot_be_stored_are_refused_naming_node_and_field(value: str, reason: str):
     text = '{"components": {"LLM:0": {"obj": {"component_name": "LLM", "params": {"x": [1, %s]}}}}}'
 
-    error = refused(text % value)
+    error = parse_error(text % value)
 
     assert error.message.startswith("DSL is not JSON-serializable.")
     assert reason in error.message
@@ -219,20 +219,20 @@ def test_values_that_cannot_be_stored_are_refused_naming_node_and_field(value: s
 def test_a_value_that_cannot_be_stored_outside_of_a_node_is_refused_naming_its_field(
     document: dict[str, Any], node: str | None, field: str | None
 ):
-    error = refused(document)
+    error = parse_error(document)
 
     assert (error.node, error.field) == (node, field)
     assert (f"Node {node}" if node else f"Field {field}") in error.message
 
 
-def test_nesting_without_end_is_refused():
-    assert "nested deeper" in refused("[" * 200_000).message
-    assert "nested deeper" in refused('{"a":' * 50_000 + "1" + "}" * 50_000).message
+def test_document_that_is_nested_too_deeply_is_refused():
+    assert "nested deeper" in parse_error("[" * 200_000).message
+    assert "nested deeper" in parse_error('{"a":' * 50_000 + "1" + "}" * 50_000).message
 
 
-def test_an_object_with_values_of_python_is_refused():
-    assert refused({"components": {"x": node("LLM", y={1, 2})}}).node == "x"
-    assert refused({"components": {}, 3: 4}).message.startswith("DSL is not JSON-serializable.")
+def test_python_object_that_is_not_json_is_refused():
+    assert parse_error({"components": {"x": node("LLM", y={1, 2})}}).node == "x"
+    assert parse_error({"components": {}, 3: 4}).message.startswith("DSL is not JSON-serializable.")
 
 
 @pytest.mark.parametrize(
@@ -260,16 +260,16 @@ def test_an_object_with_values_of_python_is_refused():
     ],
 )
 def test_parts_of_the_wrong_type_are_refused_naming_node_and_field(source: Any, node_id: str | None, field: str):
-    error = refused(source)
+    error = parse_error(source)
 
     assert (error.node, error.field) == (node_id, field)
     assert field in error.message
 
 
-def test_an_error_shows_the_name_that_the_author_gave():
+def test_parse_error_contains_the_display_name_of_the_node():
     graph = {"nodes": [{"id": "a", "data": {"name": "Search"}}]}
 
-    error = refused({"components": {"a": {"obj": {"component_name": "LLM", "params": 1}}}, "graph": graph})
+    error = parse_error({"components": {"a": {"obj": {"component_name": "LLM", "params": 1}}}, "graph": graph})
 
     assert error.message == 'Node "Search" (a): `params` must be an object.'
 
@@ -297,7 +297,7 @@ def test_a_container_without_item_node_gets_one_that_starts_the_body():
     assert parsing.parse(parsing.dump(document)) == document
 
 
-def test_a_made_up_item_node_takes_the_id_that_the_body_speaks_of():
+def test_added_item_node_gets_the_id_that_the_body_refers_to():
     document = parsing.parse(
         {
             "components": {
@@ -310,7 +310,7 @@ def test_a_made_up_item_node_takes_the_id_that_the_body_speaks_of():
     assert document.entries["LoopItem:Old"].downstream == ("Message:m",)
 
 
-def test_an_item_node_that_is_there_is_left_alone():
+def test_existing_item_node_is_not_changed():
     document = parsing.parse(
         {
             "components": {
@@ -324,10 +324,10 @@ def test_an_item_node_that_is_there_is_left_alone():
     assert document.entries["IterationItem:x"].downstream == ()
 
 
-def test_containers_that_stand_in_themselves_are_refused():
+def test_containers_that_contain_each_other_are_refused():
     entries = {"Loop:a": {**node("Loop"), "parent_id": "Loop:b"}, "Loop:b": {**node("Loop"), "parent_id": "Loop:a"}}
 
-    assert refused({"components": entries}).field == "parent_id"
+    assert parse_error({"components": entries}).field == "parent_id"
 
 
 IDS = [
@@ -382,7 +382,7 @@ DOCUMENTS = st.fixed_dictionaries(
 
 
 @given(DOCUMENTS)
-def test_what_was_read_once_is_read_the_same_again(source: dict[str, Any]):
+def test_dump_of_a_document_parses_to_the_same_document(source: dict[str, Any]):
     document = parsing.parse(source)
 
     assert parsing.parse(parsing.dump(document)) == document
@@ -390,7 +390,7 @@ def test_what_was_read_once_is_read_the_same_again(source: dict[str, Any]):
 
 
 @given(st.text() | st.binary() | VALUES.map(json.dumps))
-def test_whatever_is_uploaded_is_read_or_refused(source: str | bytes):
+def test_any_upload_is_parsed_or_refused(source: str | bytes):
     try:
         document = parsing.parse(source)
     except InvalidCanvas:

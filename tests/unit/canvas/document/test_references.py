@@ -1,4 +1,4 @@
-"""References: how they are written in texts, how paths go through values, and what an assignment leaves behind."""
+"""References: their syntax in texts, paths into values, and assignments to paths."""
 
 import time
 
@@ -18,14 +18,14 @@ JSON = st.recursive(
 )
 
 
-def rendered(text: str, *, with_aliases: bool = False) -> str:
-    """The text with every reference replaced by `Q`."""
-    pieces: list[str] = []
+def with_references_replaced(text: str, *, with_aliases: bool = False) -> str:
+    """Return the text with every reference replaced by `Q`."""
+    parts: list[str] = []
     end = 0
     for found in references.find(text, with_aliases=with_aliases):
-        pieces += [text[end : found.start], "Q"]
+        parts += [text[end : found.start], "Q"]
         end = found.end
-    return "".join((*pieces, text[end:]))
+    return "".join((*parts, text[end:]))
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def rendered(text: str, *, with_aliases: bool = False) -> str:
     ],
 )
 def test_balanced_braces_belong_to_the_reference_and_everything_else_stays_text(text: str, expected: str):
-    assert rendered(text) == expected
+    assert with_references_replaced(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -56,35 +56,35 @@ def test_balanced_braces_belong_to_the_reference_and_everything_else_stays_text(
         *("{{ sys_query | upper }}", "{{ sys.query | upper }}", "{% for i in range(3) %}{{ i }}{% endfor %}"),
     ],
 )
-def test_what_is_not_exactly_a_reference_is_left_to_jinja_or_stays_text(text: str):
+def test_find_returns_nothing_for_text_that_is_not_exactly_a_reference(text: str):
     assert references.find(text) == []
 
 
-def test_a_found_reference_tells_its_node_its_output_and_the_path_into_it():
+def test_reference_has_a_node_an_output_and_a_path():
     [found] = references.find("see {{ Agent:0@structured.items.0 }}")
 
     assert found.ref == Ref("Agent:0", "structured", ("items", "0"))
     assert found.expression == "Agent:0@structured.items.0" == found.ref.expression
 
 
-def test_globals_have_no_paths():
+def test_reference_to_a_global_has_no_path():
     [found] = references.find("{env.user.name}")
 
     assert found.ref == Ref(None, "env.user.name")
 
 
-def test_aliases_are_found_in_any_case_and_only_when_asked_for():
+def test_aliases_are_found_in_any_case_and_only_on_request():
     text = "{item} of {{ INDEX }}: {result} {sys.query}"
 
-    every = references.find(text, with_aliases=True)
+    with_all_aliases = references.find(text, with_aliases=True)
 
-    assert [found.ref.root for found in every] == ["item", "index", "result", "sys.query"]
+    assert [found.ref.root for found in with_all_aliases] == ["item", "index", "result", "sys.query"]
     assert [found.ref.root for found in references.find(text)] == ["sys.query"]
-    assert rendered(text, with_aliases=True) == "Q of Q: Q Q"
+    assert with_references_replaced(text, with_aliases=True) == "Q of Q: Q Q"
 
 
 @given(TEXTS, st.booleans())
-def test_finding_never_raises_and_what_is_found_never_overlaps(text: str, with_aliases: bool):
+def test_find_never_raises_and_its_matches_never_overlap(text: str, with_aliases: bool):
     end = 0
     for found in references.find(text, with_aliases=with_aliases):
         assert end <= found.start < found.end
@@ -112,11 +112,11 @@ def test_finding_never_raises_and_what_is_found_never_overlaps(text: str, with_a
         ("", None),
     ],
 )
-def test_a_whole_text_is_a_reference_with_or_without_braces(text: str, ref: Ref | None):
+def test_parse_accepts_a_reference_with_or_without_braces(text: str, ref: Ref | None):
     assert references.parse(text) == ref
 
 
-def test_a_lookup_takes_any_text_and_splits_at_the_first_at_sign():
+def test_parse_reference_accepts_any_text_and_splits_at_the_first_at_sign():
     assert references.parse_reference("{ StringTransform:0@a@b.c }") == Ref("StringTransform:0", "a@b", ("c",))
     assert references.parse_reference("anything") == Ref(None, "anything")
 
@@ -139,16 +139,18 @@ def test_a_lookup_takes_any_text_and_splits_at_the_first_at_sign():
         ({"0": "zero"}, "0", "zero"),
     ],
 )
-def test_a_path_goes_by_key_and_index_and_leads_nowhere_rather_than_raising(value: object, path: str, expected: object):
+def test_get_path_follows_keys_and_indexes_and_returns_none_for_missing_ones(
+    value: object, path: str, expected: object
+):
     assert references.get_path(value, path.split(".")) == expected
 
 
 @given(JSON, st.lists(st.sampled_from(["a", "b", "0", "-1", "99", "", "x y"]), max_size=5))
-def test_walking_never_raises(value: object, path: list[str]):
+def test_get_path_never_raises(value: object, path: list[str]):
     references.get_path(value, path)
 
 
-def test_an_assignment_makes_missing_levels_and_replaces_those_that_are_no_objects():
+def test_assign_path_creates_missing_levels_and_replaces_values_that_are_not_objects():
     current = {"a": 5, "keep": [1]}
 
     assigned = references.assign_path(current, ("a", "b", "c"), "q")
@@ -162,18 +164,20 @@ def test_an_assignment_makes_missing_levels_and_replaces_those_that_are_no_objec
     st.lists(st.sampled_from("abc"), min_size=1, max_size=4),
     st.integers() | st.booleans() | st.none(),
 )
-def test_what_was_assigned_at_a_path_is_found_there(current: dict[str, object], path: list[str], value: object):
+def test_get_path_returns_the_value_that_was_assigned_at_the_path(
+    current: dict[str, object], path: list[str], value: object
+):
     assert references.get_path(references.assign_path(current, path, value), path) == value
 
 
 @pytest.mark.parametrize("root", ["text", [1], 3, True])
-def test_a_path_cannot_be_assigned_inside_a_value_that_is_no_object(root: object):
+def test_assign_path_fails_inside_a_value_that_is_not_an_object(root: object):
     with pytest.raises(NodeFailure):
         references.assign_path(root, ("a",), 1)
 
 
 @pytest.mark.parametrize("root", [None, "", [], 0, {}])
-def test_a_path_into_an_empty_value_begins_a_new_object(root: object):
+def test_assign_path_into_an_empty_value_creates_an_object(root: object):
     assert references.assign_path(root, ("a",), 1) == {"a": 1}
 
 
@@ -210,7 +214,7 @@ MANY = 1_000_000
     ],
     ids=["open", "close", "blanks", "balanced", "balanced blanks", "long output", "long blank", "long node", "items"],
 )
-def test_hostile_texts_of_a_megabyte_take_no_time(text: str):
+def test_names_in_reads_hostile_texts_of_a_megabyte_within_five_seconds(text: str):
     began = time.process_time()
 
     references.names_in([text])
@@ -237,5 +241,5 @@ def test_an_index_in_brackets_is_a_step_of_a_path(text: str, ref: Ref):
 
 
 @pytest.mark.parametrize("text", ["{a@x[y]}", "{a@x[]}", "{a@x[0}", "{a@[0]}", "{a@x[1.5]}", "{item[0]}"])
-def test_other_brackets_are_no_reference(text: str):
+def test_text_with_other_brackets_is_not_a_reference(text: str):
     assert references.find(text, with_aliases=True) == []

@@ -1,4 +1,4 @@
-"""Why a run does not move, in one sentence."""
+"""Explain: what a run waits for, in one sentence."""
 
 from collections import Counter
 from dataclasses import replace
@@ -32,25 +32,25 @@ def ago(seconds: float) -> datetime:
     return NOON - timedelta(seconds=seconds)
 
 
-def one(status: ActivationStatus, node: str = "search", **more: Any) -> OpenActivation:
-    """An activation that was decided a minute ago."""
-    given: dict[str, Any] = {
+def activation_of(status: ActivationStatus, node: str = "search", **more: Any) -> OpenActivation:
+    """Return an activation that was created a minute ago."""
+    fields: dict[str, Any] = {
         "component": "Retrieval", "scope": "", "attempt": 1, "strikes": 0, "worker": "host:12",
         "lease_until": NOON + timedelta(seconds=7), "not_before": ago(60), "hinted_at": ago(60), "created_at": ago(60),
         "started_at": ago(50), "finished_at": ago(5),
     }  # fmt: skip
-    return OpenActivation(id=UUID(int=1), node_id=node, status=status, **{**given, **more})
+    return OpenActivation(id=UUID(int=1), node_id=node, status=status, **{**fields, **more})
 
 
-def run(*alive: OpenActivation, status: RunStatus = RunStatus.RUNNING, **more: Any) -> WaitFacts:
-    """A run in a deployment that is well: sweeper and workers are there."""
-    given: dict[str, Any] = {
+def run_facts(*open_activations: OpenActivation, status: RunStatus = RunStatus.RUNNING, **more: Any) -> WaitFacts:
+    """Return the facts of a run in a healthy deployment, with sweeper and workers."""
+    fields: dict[str, Any] = {
         "rules_version": RULES_VERSION, "cancel_request": None, "error": "", "created_at": ago(120),
         "finished_at": None,
         "expires_at": None, "last_probe_at": ago(1), "swept_since": ago(900), "swept_at": ago(0.5),
     }  # fmt: skip
-    given["counts"] = Counter(activation.status for activation in alive)
-    return WaitFacts(RUN_ID, status, now=NOON, open_activations=alive, **{**given, **more})
+    fields["counts"] = Counter(activation.status for activation in open_activations)
+    return WaitFacts(RUN_ID, status, now=NOON, open_activations=open_activations, **{**fields, **more})
 
 
 def explained(facts: WaitFacts, limit: float = 600) -> Explanation:
@@ -60,96 +60,96 @@ def explained(facts: WaitFacts, limit: float = 600) -> Explanation:
 @pytest.mark.parametrize(
     ("facts", "kind", "sentence"),
     [
-        (run(status=RunStatus.SUCCEEDED), "over", "The run has succeeded."),
-        (run(status=RunStatus.CANCELLED), "over", "The run was cancelled."),
-        (run(status=RunStatus.FAILED, error="No\nway."), "over", "The run has failed: No way."),
+        (run_facts(status=RunStatus.SUCCEEDED), "over", "The run has succeeded."),
+        (run_facts(status=RunStatus.CANCELLED), "over", "The run was cancelled."),
+        (run_facts(status=RunStatus.FAILED, error="No\nway."), "over", "The run has failed: No way."),
         (
-            run(status=RunStatus.QUEUED, blocking_run=BlockingRun(OTHER, RunStatus.WAITING)),
+            run_facts(status=RunStatus.QUEUED, blocking_run=BlockingRun(OTHER, RunStatus.WAITING)),
             "session",
             f"It is queued behind run {OTHER.hex} of its session, which is waiting.",
         ),
         (
-            run(status=RunStatus.QUEUED, blocking_run=BlockingRun(RUN_ID, RunStatus.QUEUED)),
+            run_facts(status=RunStatus.QUEUED, blocking_run=BlockingRun(RUN_ID, RunStatus.QUEUED)),
             "session",
             "It is the next run of its session, and the sweeper starts it within 10 s.",
         ),
         (
-            run(one(ActivationStatus.RUNNING, attempt=2)),
+            run_facts(activation_of(ActivationStatus.RUNNING, attempt=2)),
             "work",
             "search has been running for 50 s, of the 600 s that it may take: attempt 2, worker host:12.",
         ),
         (
-            run(one(ActivationStatus.RUNNING), status=RunStatus.STOPPING, cancel_request="cancel"),
+            run_facts(activation_of(ActivationStatus.RUNNING), status=RunStatus.STOPPING, cancel_request="cancel"),
             "letting_go",
             "The run is being cancelled, and search has not stopped yet in worker host:12.",
         ),
         (
-            run(one(ActivationStatus.RUNNING, lease_until=ago(3))),
+            run_facts(activation_of(ActivationStatus.RUNNING, lease_until=ago(3))),
             "silent_lease",
             "The lease of worker host:12 on search expired 3 s ago; "
             "the sweeper gives the work to another worker within 1 s.",
         ),
         (
-            run(one(ActivationStatus.RUNNING, lease_until=ago(3)), swept_since=ago(2)),
+            run_facts(activation_of(ActivationStatus.RUNNING, lease_until=ago(3)), swept_since=ago(2)),
             "silent_lease",
             "The lease of worker host:12 on search expired 3 s ago; "
             "the sweeper gives the work to another worker within 5 s.",
         ),
         (
-            run(one(ActivationStatus.REPORTED)),
+            run_facts(activation_of(ActivationStatus.REPORTED)),
             "report",
             "search has reported, and the sweeper advances the run within 2 s if no other process does.",
         ),
         (
-            run(one(ActivationStatus.REPORTED), swept_at=ago(300)),
+            run_facts(activation_of(ActivationStatus.REPORTED), swept_at=ago(300)),
             "report",
             "search has reported, and no sweeper has run for 5 min. Start one with `easel sweeper`: it advances "
             "the run.",
         ),
         (
-            run(one(ActivationStatus.READY, hinted_at=ago(1))),
+            run_facts(activation_of(ActivationStatus.READY, hinted_at=ago(1))),
             "worker",
             "search is ready, and waits in the queue for a free worker.",
         ),
         (
-            run(one(ActivationStatus.READY)),
+            run_facts(activation_of(ActivationStatus.READY)),
             "worker",
             "search is ready, and its task message was lost: the sweeper sends it again within a second.",
         ),
         (
-            run(one(ActivationStatus.READY, hinted_at=None)),
+            run_facts(activation_of(ActivationStatus.READY, hinted_at=None)),
             "worker",
             "search is ready, and the sweeper sends its task message within a second.",
         ),
         (
-            run(one(ActivationStatus.READY), last_probe_at=ago(80)),
+            run_facts(activation_of(ActivationStatus.READY), last_probe_at=ago(80)),
             "worker",
             "search is ready, and no worker has received anything from the queue for 80 s.",
         ),
         (
-            run(one(ActivationStatus.READY), last_probe_at=None),
+            run_facts(activation_of(ActivationStatus.READY), last_probe_at=None),
             "worker",
             "search is ready, and no worker has ever received a task message: start one.",
         ),
         (
-            run(one(ActivationStatus.READY, hinted_at=ago(1), strikes=2)),
+            run_facts(activation_of(ActivationStatus.READY, hinted_at=ago(1), strikes=2)),
             "worker",
             "search is ready, and waits in the queue for a free worker; its workers were lost 2 times, and it "
             "fails after one more.",
         ),
         (
-            run(one(ActivationStatus.READY, not_before=NOON + timedelta(seconds=8))),
+            run_facts(activation_of(ActivationStatus.READY, not_before=NOON + timedelta(seconds=8))),
             "time",
             "search is due in 8 s.",
         ),
         (
-            run(one(ActivationStatus.QUEUED), max_running=4),
+            run_facts(activation_of(ActivationStatus.QUEUED), max_running=4),
             "place",
             "search waits for one of the 4 slots of the run, which are all in use.",
         ),
         (
-            run(
-                one(ActivationStatus.WAITING, "form", finished_at=ago(7300)),
+            run_facts(
+                activation_of(ActivationStatus.WAITING, "form", finished_at=ago(7300)),
                 status=RunStatus.WAITING,
                 forms={UUID(int=1): ({"name": {}, "age": {}}, "Who?")},
                 expires_at=NOON + timedelta(days=1),
@@ -159,14 +159,14 @@ def explained(facts: WaitFacts, limit: float = 600) -> Explanation:
             "without an answer the run fails on 2026-11-21 at 12:00:00 UTC.",
         ),
         (
-            run(one(ActivationStatus.READY), rules_version=RULES_VERSION + 1),
+            run_facts(activation_of(ActivationStatus.READY), rules_version=RULES_VERSION + 1),
             "newer_rules",
             f"It was started under newer routing rules ({RULES_VERSION + 1}) than this release knows "
             f"({RULES_VERSION}): "
             "a scheduler or worker of the newer release must continue it.",
         ),
         (
-            run(counts={ActivationStatus.OPEN: 1}),
+            run_facts(counts={ActivationStatus.OPEN: 1}),
             "nobody",
             "Nothing will continue it, which is a bug in Easel: the run is running, and its open activations "
             "are: 1 open. "
@@ -174,18 +174,18 @@ def explained(facts: WaitFacts, limit: float = 600) -> Explanation:
         ),
     ],
 )  # fmt: skip
-def test_each_thing_that_a_run_may_wait_for_has_its_sentence(facts: WaitFacts, kind: str, sentence: str):
+def test_explanation_states_in_one_sentence_what_the_run_waits_for(facts: WaitFacts, kind: str, sentence: str):
     found = explained(facts)
 
     assert (found.wait.kind.value, found.wait.sentence) == (kind, sentence)
 
 
-def test_what_works_comes_before_what_waits_and_the_rest_is_told_besides():
-    facts = run(
-        one(ActivationStatus.WAITING, "form"),
-        one(ActivationStatus.QUEUED),
-        one(ActivationStatus.READY, hinted_at=ago(1)),
-        one(ActivationStatus.RUNNING),
+def test_explanation_names_running_activations_first_and_lists_the_others():
+    facts = run_facts(
+        activation_of(ActivationStatus.WAITING, "form"),
+        activation_of(ActivationStatus.QUEUED),
+        activation_of(ActivationStatus.READY, hinted_at=ago(1)),
+        activation_of(ActivationStatus.RUNNING),
     )
 
     found = explained(facts)
@@ -194,35 +194,37 @@ def test_what_works_comes_before_what_waits_and_the_rest_is_told_besides():
     assert [wait.kind for wait in found.also] == [WaitsFor.WORKER, WaitsFor.RUN_SLOT, WaitsFor.PERSON]
 
 
-def test_of_two_at_work_the_one_that_works_longest_is_named():
-    facts = run(
-        one(ActivationStatus.RUNNING, started_at=ago(5)), one(ActivationStatus.RUNNING, "say", started_at=ago(40))
+def test_explanation_names_the_longest_running_activation():
+    facts = run_facts(
+        activation_of(ActivationStatus.RUNNING, started_at=ago(5)),
+        activation_of(ActivationStatus.RUNNING, "say", started_at=ago(40)),
     )
 
     assert explained(facts).wait.sentence.startswith("say has been running for 40 s")
 
 
-def test_a_node_is_named_as_its_author_named_it_with_its_scope():
+def test_explanation_names_a_node_by_its_display_name_and_scope():
     canvas = canvas_of("begin -> search", search={"component": "Retrieval"})
     named = replace(canvas, nodes=tuple(replace(node, name=f"My {node.id}") for node in canvas.nodes))
 
-    found = explain(run(one(ActivationStatus.RUNNING, scope="Iteration:A#0.3")), named, lambda _: inf)
+    found = explain(run_facts(activation_of(ActivationStatus.RUNNING, scope="Iteration:A#0.3")), named, lambda _: inf)
 
     assert found.wait.sentence == (
         '"My search" (search) in Iteration:A#0.3 has been running for 50 s: attempt 1, worker host:12.'
     )
 
 
-def test_a_run_that_waits_while_no_form_is_open_is_a_bug():
-    found = explained(run(status=RunStatus.WAITING))
+def test_waiting_run_without_an_open_form_is_explained_as_a_bug():
+    found = explained(run_facts(status=RunStatus.WAITING))
 
     assert found.wait.kind is WaitsFor.NOTHING
     assert "its open activations are: none" in found.wait.sentence
 
 
-def test_machines_get_the_same_with_ids_and_times():
+def test_explanation_json_contains_ids_and_times():
     found = explanation_json(
-        explained(run(one(ActivationStatus.RUNNING), one(ActivationStatus.REPORTED, "say"))), CANVAS
+        explained(run_facts(activation_of(ActivationStatus.RUNNING), activation_of(ActivationStatus.REPORTED, "say"))),
+        CANVAS,
     )
 
     assert {name: value for name, value in found.items() if name not in ("sentence", "also")} == {
@@ -288,7 +290,7 @@ states = st.builds(
 
 @settings(max_examples=30)
 @given(states, st.sampled_from([3.0, inf]))
-def test_every_state_of_a_run_gives_one_sentence_and_leaves_nothing_out(facts: WaitFacts, limit: float):
+def test_explanation_of_any_run_is_one_sentence_and_covers_every_activation(facts: WaitFacts, limit: float):
     found = explained(facts, limit)
 
     sentence = found.wait.sentence

@@ -1,9 +1,9 @@
-"""Events as they look on the wire."""
+"""Texts of events as clients receive them."""
 
 from canvas.events import run_events
 
 
-def test_thoughts_say_what_a_node_does_and_models_quote_the_question():
+def test_thoughts_describe_the_node_and_quote_the_query_for_models():
     assert run_events.thoughts_of("Begin", "hi") == ""
     assert run_events.thoughts_of("Switch", "hi") == "Choosing the way on."
     assert run_events.thoughts_of("TavilySearch", "hi") == "Running TavilySearch."

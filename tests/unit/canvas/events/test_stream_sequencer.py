@@ -1,4 +1,4 @@
-"""A listener gets the same story whatever the bus loses, doubles or delays, and wherever it comes in."""
+"""A listener gets the same events and texts whatever Redis loses, repeats or delays, and wherever it reconnects."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -40,8 +40,8 @@ class Row:
 
 
 @dataclass(frozen=True)
-class TurnState:
-    """A turn's row."""
+class StreamState:
+    """The row of a message stream."""
 
     id: UUID
     epoch: int = 0
@@ -52,8 +52,8 @@ class TurnState:
 
 
 @dataclass
-class Piece:
-    turn: UUID
+class Delta:
+    stream_id: UUID
     epoch: int
     offset: int
     text: str
@@ -61,100 +61,101 @@ class Piece:
 
 @dataclass
 class Run:
-    """A run being told: rows as folds and speakers write them, and the pieces that left on the bus."""
+    """A run while it is streamed: the stored rows, and the text deltas that were published."""
 
     events: list[Row] = field(default_factory=list)
-    turns: dict[UUID, TurnState] = field(default_factory=dict)
-    spoken: dict[UUID, str] = field(default_factory=dict)  # what the speaker has said, ahead of the row
-    pieces: list[Piece] = field(default_factory=list)
-    heard: dict[UUID, list[str]] = field(default_factory=dict)  # turn -> what a listener has read when it ends
+    streams: dict[UUID, StreamState] = field(default_factory=dict)
+    written: dict[UUID, str] = field(default_factory=dict)  # what the writer has written, ahead of the row
+    deltas: list[Delta] = field(default_factory=list)
 
-    def emit(self, name: str, turn: UUID | None = None, **body: Any) -> int:
-        self.events.append(Row(len(self.events) + 1, name, turn, body))
+    def emit(self, name: str, stream_id: UUID | None = None, **body: Any) -> int:
+        self.events.append(Row(len(self.events) + 1, name, stream_id, body))
         return len(self.events)
 
     @property
-    def open(self) -> TurnState | None:
-        return next((turn for turn in self.turns.values() if turn.opened_at and turn.closed_at is None), None)
+    def open(self) -> StreamState | None:
+        return next((stream for stream in self.streams.values() if stream.opened_at and stream.closed_at is None), None)
 
-    def begin_turn(self) -> UUID:
-        turn = uuid5(NAMES, str(len(self.turns)))
-        self.turns[turn] = TurnState(turn)
-        self.spoken[turn] = ""
-        return turn
+    def add_stream(self) -> UUID:
+        stream_id = uuid5(NAMES, str(len(self.streams)))
+        self.streams[stream_id] = StreamState(stream_id)
+        self.written[stream_id] = ""
+        return stream_id
 
-    def open_turn(self, turn: UUID, *, is_default: bool = False) -> None:
-        number = len(self.events) if is_default else self.emit("node_started", turn)
-        self.turns[turn] = replace(self.turns[turn], opened_at=number, epoch_at=number)
+    def open_stream(self, stream_id: UUID, *, is_default: bool = False) -> None:
+        number = len(self.events) if is_default else self.emit("node_started", stream_id)
+        self.streams[stream_id] = replace(self.streams[stream_id], opened_at=number, epoch_at=number)
 
-    def speak(self, turn: UUID, text: str) -> None:
-        state = self.turns[turn]
-        self.pieces.append(Piece(turn, state.epoch, len(self.spoken[turn]), text))
-        self.spoken[turn] += text
+    def append_text(self, stream_id: UUID, text: str) -> None:
+        state = self.streams[stream_id]
+        self.deltas.append(Delta(stream_id, state.epoch, len(self.written[stream_id]), text))
+        self.written[stream_id] += text
 
-    def write(self, turn: UUID) -> None:
-        self.turns[turn] = replace(self.turns[turn], text=self.spoken[turn])
+    def store_text(self, stream_id: UUID) -> None:
+        self.streams[stream_id] = replace(self.streams[stream_id], text=self.written[stream_id])
 
-    def take_back(self, turn: UUID, keep: int, *, is_told: bool) -> None:
-        state = self.turns[turn]
+    def truncate(self, stream_id: UUID, length: int, *, names_length: bool) -> None:
+        state = self.streams[stream_id]
         number = state.epoch_at
         if state.opened_at:
-            number = self.emit("message_reset", turn, **({"keep": keep, "epoch": state.epoch + 1} if is_told else {}))
-        kept = self.spoken[turn][:keep]
-        self.spoken[turn] = kept
-        self.turns[turn] = replace(state, epoch=state.epoch + 1, text=kept, epoch_at=number)
+            number = self.emit(
+                "message_reset", stream_id, **({"keep": length, "epoch": state.epoch + 1} if names_length else {})
+            )
+        retained = self.written[stream_id][:length]
+        self.written[stream_id] = retained
+        self.streams[stream_id] = replace(state, epoch=state.epoch + 1, text=retained, epoch_at=number)
 
-    def end_turn(self, turn: UUID, *, held: int = 0, silently: bool = False) -> None:
-        self.write(turn)
-        if not silently:
-            self.emit("message_end", turn)
-        for _ in range(held):
+    def close_stream(self, stream_id: UUID, *, deferred: int = 0, without_event: bool = False) -> None:
+        self.store_text(stream_id)
+        if not without_event:
+            self.emit("message_end", stream_id)
+        for _ in range(deferred):
             self.emit("node_finished")
-        self.turns[turn] = replace(self.turns[turn], closed_at=len(self.events))
-        self.emit("node_finished", turn)
+        self.streams[stream_id] = replace(self.streams[stream_id], closed_at=len(self.events))
+        self.emit("node_finished", stream_id)
 
-    def rows(self, after: int, most: int = 500) -> tuple[list[Row], list[TurnState]]:
-        events = [event for event in self.events if event.number > after][:most]
-        turns = [t for t in self.turns.values() if t.opened_at and (t.closed_at is None or t.closed_at >= after)]
-        return events, turns
+    def rows(self, after: int, limit: int = 500) -> tuple[list[Row], list[StreamState]]:
+        events = [event for event in self.events if event.number > after][:limit]
+        streams = [t for t in self.streams.values() if t.opened_at and (t.closed_at is None or t.closed_at >= after)]
+        return events, streams
 
     def texts(self) -> dict[UUID, str]:
-        return {turn.id: turn.text for turn in self.turns.values() if turn.text and turn.opened_at}
+        return {stream.id: stream.text for stream in self.streams.values() if stream.text and stream.opened_at}
 
 
 @dataclass
 class Listener:
-    """A client: what it has on its screen, and the checks that the order is right."""
+    """A client: the events and texts that it has received, and checks of their order."""
 
-    transcript: StreamSequencer[Row] = field(default_factory=StreamSequencer)
+    sequencer: StreamSequencer[Row] = field(default_factory=StreamSequencer)
     numbers: list[int] = field(default_factory=list)
-    screen: dict[UUID, str] = field(default_factory=dict)
+    texts: dict[UUID, str] = field(default_factory=dict)
     ended: set[UUID] = field(default_factory=set)
 
     def show(self, frames: list[Any]) -> None:
         for frame in frames:
             match frame:
-                case TextDelta(stream_id=turn, text=text):
-                    assert turn not in self.ended
-                    self.screen[turn] = self.screen.get(turn, "") + text
+                case TextDelta(stream_id=stream_id, text=text):
+                    assert stream_id not in self.ended
+                    self.texts[stream_id] = self.texts.get(stream_id, "") + text
                 case SequencedEvent(stored=stored):
                     assert stored.number == len(self.numbers) + 1
                     self.numbers.append(stored.number)
-                    if stored.name == "message_reset" and stored.activation in self.screen:
-                        self.screen[stored.activation] = self.screen[stored.activation][: frame.retained_length]
+                    if stored.name == "message_reset" and stored.activation in self.texts:
+                        self.texts[stored.activation] = self.texts[stored.activation][: frame.retained_length]
                     if stored.name == "message_end" and stored.activation is not None:
                         self.ended.add(stored.activation)
                 case _:
                     raise AssertionError(frame)
 
-    def read(self, run: Run, most: int = 500) -> None:
-        self.show(self.transcript.on_rows(*run.rows(self.transcript.after, most)))
+    def read_rows(self, run: Run, limit: int = 500) -> None:
+        self.show(self.sequencer.on_rows(*run.rows(self.sequencer.after, limit)))
 
-    def hear(self, piece: Piece) -> None:
-        self.show(self.transcript.on_text_delta(piece.turn, piece.epoch, piece.offset, piece.text))
+    def receive(self, delta: Delta) -> None:
+        self.show(self.sequencer.on_text_delta(delta.stream_id, delta.epoch, delta.offset, delta.text))
 
-    def leave_and_return(self) -> None:
-        self.transcript = StreamSequencer(Position.parse(str(self.transcript.position)))
+    def reconnect(self) -> None:
+        self.sequencer = StreamSequencer(Position.parse(str(self.sequencer.position)))
 
 
 TEXTS = st.lists(st.sampled_from([*"abc", THINK_START, THINK_END, SOUND]), min_size=1, max_size=5).map("".join)
@@ -162,8 +163,9 @@ STEPS = st.lists(
     st.tuples(
         st.sampled_from(
             [
-                *("node", "turn", "open", "default", "speak", "speak", "speak", "write", "take_back", "end", "silent"),
-                *("hear", "hear", "hear", "old", "echo", "read", "read", "page", "return"),
+                *("node", "stream", "open", "default", "append", "append", "append", "store", "truncate"),
+                *("close", "close without event"),
+                *("receive", "receive", "receive", "receive old", "notify", "read", "read", "page", "reconnect"),
             ]
         ),
         st.integers(0, 3),
@@ -174,131 +176,133 @@ STEPS = st.lists(
 )
 
 
-def tell(run: Run, step: str, number: int, text: str, flag: bool) -> None:
-    """One step of the run, if it can be taken now."""
-    speaking = [turn.id for turn in run.turns.values() if turn.closed_at is None]
-    unopened = [turn for turn in speaking if not run.turns[turn].opened_at]
-    chosen = speaking[number % len(speaking)] if speaking else None
+def apply_run_step(run: Run, step: str, number: int, text: str, flag: bool) -> None:
+    """Apply one step to the run, if it is possible now."""
+    unclosed = [stream.id for stream in run.streams.values() if stream.closed_at is None]
+    unopened = [stream_id for stream_id in unclosed if not run.streams[stream_id].opened_at]
+    chosen = unclosed[number % len(unclosed)] if unclosed else None
     match step:
         case "node":
             run.emit("node_started")
-        case "turn":
-            run.begin_turn()
+        case "stream":
+            run.add_stream()
         case "open" if unopened and run.open is None:
-            run.open_turn(unopened[0])
+            run.open_stream(unopened[0])
         case "default" if run.open is None and run.events:
-            turn = run.begin_turn()
-            run.spoken[turn] = text
-            run.open_turn(turn, is_default=True)
-            run.end_turn(turn)
-        case "speak" if chosen:
-            run.speak(chosen, text)
-        case "write" if chosen:
-            run.write(chosen)
-        case "take_back" if chosen:
-            run.take_back(chosen, number, is_told=flag)
-        case "end" if run.open is not None:
-            run.end_turn(run.open.id, held=number)
-        case "silent" if run.open is not None:
-            run.end_turn(run.open.id, held=number % 2, silently=True)
+            stream_id = run.add_stream()
+            run.written[stream_id] = text
+            run.open_stream(stream_id, is_default=True)
+            run.close_stream(stream_id)
+        case "append" if chosen:
+            run.append_text(chosen, text)
+        case "store" if chosen:
+            run.store_text(chosen)
+        case "truncate" if chosen:
+            run.truncate(chosen, number, names_length=flag)
+        case "close" if run.open is not None:
+            run.close_stream(run.open.id, deferred=number)
+        case "close without event" if run.open is not None:
+            run.close_stream(run.open.id, deferred=number % 2, without_event=True)
         case _:
             pass
 
 
-def listen(listener: Listener, run: Run, step: str, number: int) -> None:
-    """One step of the bus or of the listener."""
+def apply_listener_step(listener: Listener, run: Run, step: str, number: int) -> None:
+    """Apply one step of Redis or of the listener."""
     match step:
-        case "hear" if run.pieces:
-            listener.hear(run.pieces[max(0, len(run.pieces) - 1 - number)])
-        case "old" if run.pieces:
-            listener.hear(run.pieces[number % len(run.pieces)])
-        case "echo":
-            listener.transcript.on_event_notification(len(run.events))
+        case "receive" if run.deltas:
+            listener.receive(run.deltas[max(0, len(run.deltas) - 1 - number)])
+        case "receive old" if run.deltas:
+            listener.receive(run.deltas[number % len(run.deltas)])
+        case "notify":
+            listener.sequencer.on_event_notification(len(run.events))
         case "read":
-            listener.read(run)
+            listener.read_rows(run)
         case "page":
-            listener.read(run, most=number + 1)
+            listener.read_rows(run, limit=number + 1)
         case _:
             pass
 
 
-def told(run: Run) -> Listener:
-    """Somebody who comes in the end and reads the rows."""
+def listener_of_rows(run: Run) -> Listener:
+    """Return a listener that reads the rows at the end."""
     listener = Listener()
-    listener.read(run)
+    listener.read_rows(run)
     return listener
 
 
 @given(STEPS)
-def test_whatever_the_bus_does_a_listener_gets_what_the_rows_tell_in_the_end(
+def test_listener_ends_with_the_stored_events_and_texts_whatever_redis_delivers(
     steps: list[tuple[str, int, str, bool]],
 ) -> None:
     run, listener = Run(), Listener()
 
     for step, number, text, flag in steps:
-        tell(run, step, number, text, flag)
-        listen(listener, run, step, number)
+        apply_run_step(run, step, number, text, flag)
+        apply_listener_step(listener, run, step, number)
     if run.open is not None:
-        run.end_turn(run.open.id)
-    listener.read(run)
+        run.close_stream(run.open.id)
+    listener.read_rows(run)
 
-    assert listener.numbers == told(run).numbers == [event.number for event in run.events]
-    assert {turn: text for turn, text in listener.screen.items() if text} == run.texts()
-    assert not listener.transcript.needs_rows
+    assert listener.numbers == listener_of_rows(run).numbers == [event.number for event in run.events]
+    assert {stream_id: text for stream_id, text in listener.texts.items() if text} == run.texts()
+    assert not listener.sequencer.needs_rows
 
 
 @given(STEPS)
-def test_a_listener_that_leaves_and_returns_anywhere_goes_on_exactly_there(
+def test_listener_that_reconnects_at_any_point_continues_at_its_position(
     steps: list[tuple[str, int, str, bool]],
 ) -> None:
     run, listener = Run(), Listener()
 
     for step, number, text, flag in steps:
-        tell(run, step, number, text, flag)
-        listen(listener, run, step, number)
-        if step == "return":
-            listener.leave_and_return()
+        apply_run_step(run, step, number, text, flag)
+        apply_listener_step(listener, run, step, number)
+        if step == "reconnect":
+            listener.reconnect()
     if run.open is not None:
-        run.end_turn(run.open.id)
-    listener.leave_and_return()
-    listener.read(run)
+        run.close_stream(run.open.id)
+    listener.reconnect()
+    listener.read_rows(run)
 
     assert listener.numbers == [event.number for event in run.events]
-    assert {turn: text for turn, text in listener.screen.items() if text} == run.texts()
+    assert {stream_id: text for stream_id, text in listener.texts.items() if text} == run.texts()
 
 
 @given(STEPS)
-def test_a_listener_that_hears_everything_needs_no_rows_for_text(steps: list[tuple[str, int, str, bool]]) -> None:
+def test_listener_that_receives_every_text_delta_needs_no_rows_for_text(
+    steps: list[tuple[str, int, str, bool]],
+) -> None:
     run, listener = Run(), Listener()
-    spoken = [step for step in steps if step[0] in ("turn", "open", "speak", "node", "end")]
+    run_steps = [step for step in steps if step[0] in ("stream", "open", "append", "node", "close")]
 
-    for step, number, text, flag in spoken:
-        events, pieces = len(run.events), len(run.pieces)
-        tell(run, step, number, text, flag)
-        for piece in run.pieces[pieces:]:
-            listener.hear(piece)
+    for step, number, text, flag in run_steps:
+        events, deltas = len(run.events), len(run.deltas)
+        apply_run_step(run, step, number, text, flag)
+        for delta in run.deltas[deltas:]:
+            listener.receive(delta)
         if len(run.events) > events:
-            listener.read(run)
+            listener.read_rows(run)
 
     if run.open is not None:
-        assert listener.screen.get(run.open.id, "") == run.spoken[run.open.id]
+        assert listener.texts.get(run.open.id, "") == run.written[run.open.id]
 
 
-def speaking(text: str = "") -> tuple[Run, UUID]:
+def run_with_open_stream(text: str = "") -> tuple[Run, UUID]:
     run = Run()
-    turn = run.begin_turn()
-    run.open_turn(turn)
+    stream_id = run.add_stream()
+    run.open_stream(stream_id)
     if text:
-        run.speak(turn, text)
-    return run, turn
+        run.append_text(stream_id, text)
+    return run, stream_id
 
 
-def test_text_is_said_between_the_events_that_open_and_end_its_turn() -> None:
-    run, turn = speaking("Hello")
-    run.end_turn(turn)
-    transcript = StreamSequencer[Row]()
+def test_text_is_sent_between_the_events_that_open_and_close_its_stream() -> None:
+    run, stream_id = run_with_open_stream("Hello")
+    run.close_stream(stream_id)
+    sequencer = StreamSequencer[Row]()
 
-    frames = transcript.on_rows(*run.rows(0))
+    frames = sequencer.on_rows(*run.rows(0))
 
     assert [frame.text if isinstance(frame, TextDelta) else frame.stored.name for frame in frames] == [
         "node_started",
@@ -308,50 +312,50 @@ def test_text_is_said_between_the_events_that_open_and_end_its_turn() -> None:
     ]
 
 
-def test_a_position_inside_a_turn_names_event_and_offset() -> None:
-    run, turn = speaking("Hello")
-    run.write(turn)
-    transcript = StreamSequencer[Row]()
+def test_position_inside_a_stream_has_event_and_offset() -> None:
+    run, stream_id = run_with_open_stream("Hello")
+    run.store_text(stream_id)
+    sequencer = StreamSequencer[Row]()
 
-    frames = transcript.on_rows(*run.rows(0))
+    frames = sequencer.on_rows(*run.rows(0))
 
     assert [str(frame.position) for frame in frames] == ["1.0", "1.5"]
     assert str(StreamSequencer[Row](Position(3)).position) == "3"
 
 
-def test_an_event_beside_an_open_turn_carries_the_offset_so_that_nothing_is_said_twice() -> None:
-    run, turn = speaking("Hello")
-    run.write(turn)
+def test_position_of_an_event_during_an_open_stream_contains_the_offset() -> None:
+    run, stream_id = run_with_open_stream("Hello")
+    run.store_text(stream_id)
     run.emit("node_finished")
     listener = Listener()
-    listener.read(run)
+    listener.read_rows(run)
 
-    listener.leave_and_return()
-    run.speak(turn, " world")
-    run.end_turn(turn)
-    listener.read(run)
+    listener.reconnect()
+    run.append_text(stream_id, " world")
+    run.close_stream(stream_id)
+    listener.read_rows(run)
 
-    assert listener.screen[turn] == "Hello world"
+    assert listener.texts[stream_id] == "Hello world"
 
 
-def test_a_piece_that_comes_before_its_turn_opens_is_kept_for_it() -> None:
+def test_text_delta_received_before_its_stream_opens_is_sent_once_it_is_open() -> None:
     run = Run()
-    turn = run.begin_turn()
+    stream_id = run.add_stream()
     listener = Listener()
-    listener.read(run)
-    run.speak(turn, "early")
-    listener.hear(run.pieces[0])
+    listener.read_rows(run)
+    run.append_text(stream_id, "early")
+    listener.receive(run.deltas[0])
 
-    run.open_turn(turn)
-    listener.read(run)
+    run.open_stream(stream_id)
+    listener.read_rows(run)
 
-    assert listener.screen[turn] == "early"
-    assert not listener.transcript.needs_rows
+    assert listener.texts[stream_id] == "early"
+    assert not listener.sequencer.needs_rows
 
 
 def test_a_late_delta_of_a_stream_that_closed_without_an_event_is_ignored() -> None:
     sequencer: StreamSequencer[Row] = StreamSequencer(Position(5, 3))
-    stream = TurnState(UUID(int=1), text="Hello", opened_at=3, epoch_at=3, closed_at=5)
+    stream = StreamState(UUID(int=1), text="Hello", opened_at=3, epoch_at=3, closed_at=5)
 
     frames = sequencer.on_rows([], [stream])
     late = sequencer.on_text_delta(stream.id, 0, 3, "lo")
@@ -361,63 +365,63 @@ def test_a_late_delta_of_a_stream_that_closed_without_an_event_is_ignored() -> N
     assert not sequencer.needs_rows
 
 
-def test_a_gap_between_pieces_asks_for_rows() -> None:
-    run, turn = speaking()
+def test_gap_between_text_deltas_makes_the_sequencer_need_rows() -> None:
+    run, stream_id = run_with_open_stream()
     listener = Listener()
-    listener.read(run)
-    run.speak(turn, "lost ")
-    run.speak(turn, "heard")
+    listener.read_rows(run)
+    run.append_text(stream_id, "lost ")
+    run.append_text(stream_id, "received")
 
-    listener.hear(run.pieces[1])
+    listener.receive(run.deltas[1])
 
-    assert listener.transcript.needs_rows
-    assert turn not in listener.screen
+    assert listener.sequencer.needs_rows
+    assert stream_id not in listener.texts
 
 
-def test_an_echo_of_a_later_event_asks_for_rows() -> None:
-    run, _ = speaking()
+def test_event_notification_of_a_later_event_makes_the_sequencer_need_rows() -> None:
+    run, _ = run_with_open_stream()
     listener = Listener()
-    listener.read(run)
-    assert not listener.transcript.needs_rows
+    listener.read_rows(run)
+    assert not listener.sequencer.needs_rows
 
-    listener.transcript.on_event_notification(2)
+    listener.sequencer.on_event_notification(2)
 
-    assert listener.transcript.needs_rows
+    assert listener.sequencer.needs_rows
 
 
-def test_knowing_how_long_a_text_is_by_now_asks_for_rows_where_it_is_longer() -> None:
-    run, turn = speaking("Hello")
-    run.write(turn)
+def test_empty_text_delta_at_a_later_offset_makes_the_sequencer_need_rows() -> None:
+    run, stream_id = run_with_open_stream("Hello")
+    run.store_text(stream_id)
     listener = Listener()
-    listener.read(run)
+    listener.read_rows(run)
 
-    listener.hear(Piece(turn, 0, 5, ""))
-    assert not listener.transcript.needs_rows
-    listener.hear(Piece(turn, 0, 6, ""))
+    listener.receive(Delta(stream_id, 0, 5, ""))
+    assert not listener.sequencer.needs_rows
+    listener.receive(Delta(stream_id, 0, 6, ""))
 
-    assert listener.transcript.needs_rows
+    assert listener.sequencer.needs_rows
 
 
-def test_a_piece_of_a_taken_back_epoch_is_ignored() -> None:
-    run, turn = speaking("wrong")
+def test_text_delta_of_an_earlier_epoch_is_ignored() -> None:
+    run, stream_id = run_with_open_stream("wrong")
     listener = Listener()
-    listener.read(run)
-    run.take_back(turn, 0, is_told=True)
-    listener.read(run)
+    listener.read_rows(run)
+    run.truncate(stream_id, 0, names_length=True)
+    listener.read_rows(run)
 
-    listener.hear(run.pieces[0])
+    listener.receive(run.deltas[0])
 
-    assert listener.screen.get(turn, "") == ""
+    assert listener.texts.get(stream_id, "") == ""
 
 
-def test_a_default_that_is_spoken_without_a_start_of_its_own_comes_before_its_end() -> None:
+def test_default_without_a_node_started_event_is_sent_before_its_message_end() -> None:
     run = Run()
     run.emit("node_started")
     listener = Listener()
-    listener.read(run)
+    listener.read_rows(run)
 
-    tell(run, "default", 0, "sorry", False)
-    frames = listener.transcript.on_rows(*run.rows(1))
+    apply_run_step(run, "default", 0, "sorry", False)
+    frames = listener.sequencer.on_rows(*run.rows(1))
 
     assert [frame.text if isinstance(frame, TextDelta) else frame.stored.name for frame in frames] == [
         "sorry",
@@ -426,36 +430,38 @@ def test_a_default_that_is_spoken_without_a_start_of_its_own_comes_before_its_en
     ]
 
 
-def test_a_turn_that_is_opened_anew_begins_with_another_text() -> None:
-    run, turn = speaking("half of")
-    run.write(turn)
+def test_stream_that_is_opened_again_sends_its_new_text_from_the_start() -> None:
+    run, stream_id = run_with_open_stream("half of")
+    run.store_text(stream_id)
     listener = Listener()
-    listener.read(run)
+    listener.read_rows(run)
 
     number = run.emit("node_finished")
-    run.turns[turn] = replace(run.turns[turn], text="default", opened_at=number, epoch_at=number, closed_at=3)
-    run.emit("message_end", turn)
-    listener.read(run)
+    run.streams[stream_id] = replace(
+        run.streams[stream_id], text="default", opened_at=number, epoch_at=number, closed_at=3
+    )
+    run.emit("message_end", stream_id)
+    listener.read_rows(run)
 
-    assert listener.screen[turn] == "half ofdefault"
+    assert listener.texts[stream_id] == "half ofdefault"
 
 
 @pytest.mark.parametrize("text", ["", "x", "-1", "1.", ".5", "1.2.3", "99999999999", "１"])
-def test_what_is_no_position_is_refused(text: str) -> None:
+def test_invalid_position_is_refused(text: str) -> None:
     with pytest.raises(InvalidRequest):
         Position.parse(text)
 
 
 @given(st.integers(0, 10**8), st.none() | st.integers(0, 10**8))
-def test_positions_survive_the_wire(event: int, offset: int | None) -> None:
+def test_position_survives_formatting_and_parsing(event: int, offset: int | None) -> None:
     assert Position.parse(str(Position(event, offset))) == Position(event, offset)
 
 
-def test_think_markers_become_events_of_their_own_with_positions_between() -> None:
+def test_think_markers_become_separate_events_with_their_own_positions() -> None:
     text = f"a{THINK_START}hm{THINK_END}b"
-    said = TextDelta(Position(4, 10), UUID(int=1), text)
+    delta = TextDelta(Position(4, 10), UUID(int=1), text)
 
-    parts = [(str(position), data) for position, data in message_data(said)]
+    parts = [(str(position), data) for position, data in message_data(delta)]
 
     assert parts == [
         ("4.5", {"content": "a"}),
@@ -466,11 +472,11 @@ def test_think_markers_become_events_of_their_own_with_positions_between() -> No
     ]
 
 
-def test_audio_becomes_an_event_of_its_own_that_names_its_file() -> None:
+def test_audio_marker_becomes_a_separate_event_with_its_file_id() -> None:
     text = f"a.{SOUND}{SOUND}b"
-    said = TextDelta(Position(4, 71), UUID(int=1), text)
+    delta = TextDelta(Position(4, 71), UUID(int=1), text)
 
-    parts = [(str(position), data) for position, data in message_data(said)]
+    parts = [(str(position), data) for position, data in message_data(delta)]
 
     assert parts == [
         ("4.2", {"content": "a."}),
@@ -481,49 +487,49 @@ def test_audio_becomes_an_event_of_its_own_that_names_its_file() -> None:
 
 
 @pytest.mark.parametrize("text", [f"x{AUDIO_START}y", f"x{AUDIO_END}y", f"x{AUDIO_START}{FILE[:9]}{AUDIO_END}y"])
-def test_what_only_resembles_audio_is_never_shown(text: str) -> None:
+def test_incomplete_audio_marker_is_never_shown(text: str) -> None:
     (part,) = message_data(TextDelta(Position(4, len(text)), UUID(int=1), text))
 
     assert part == (Position(4, len(text)), {"content": "xy"})
 
 
 @pytest.mark.parametrize("cut", range(1, len(SOUND)))
-def test_audio_is_passed_on_whole_however_its_pieces_are_cut(cut: int) -> None:
+def test_audio_marker_split_over_two_text_deltas_is_sent_whole(cut: int) -> None:
     run, listener = Run(), Listener()
-    turn = run.begin_turn()
-    run.open_turn(turn)
-    listener.read(run)
+    stream_id = run.add_stream()
+    run.open_stream(stream_id)
+    listener.read_rows(run)
 
     for part in ("one", SOUND[:cut], SOUND[cut:], "two"):
-        run.speak(turn, part)
+        run.append_text(stream_id, part)
     shown = [
-        [frame.text for frame in listener.transcript.on_text_delta(p.turn, p.epoch, p.offset, p.text)]
-        for p in run.pieces
+        [frame.text for frame in listener.sequencer.on_text_delta(p.stream_id, p.epoch, p.offset, p.text)]
+        for p in run.deltas
     ]
 
     assert shown == [["one"], [], [SOUND], ["two"]]
 
 
-def test_a_beginning_without_an_end_holds_nothing_back_for_long() -> None:
+def test_audio_start_without_an_end_does_not_delay_the_text() -> None:
     run, listener = Run(), Listener()
-    turn = run.begin_turn()
-    run.open_turn(turn)
-    listener.read(run)
+    stream_id = run.add_stream()
+    run.open_stream(stream_id)
+    listener.read_rows(run)
 
-    run.speak(turn, AUDIO_START + "x" * 40)
-    listener.hear(run.pieces[-1])
+    run.append_text(stream_id, AUDIO_START + "x" * 40)
+    listener.receive(run.deltas[-1])
 
-    assert listener.screen[turn] == run.spoken[turn]
+    assert listener.texts[stream_id] == run.written[stream_id]
 
 
 @pytest.mark.parametrize(
-    ("say", "expected"),
+    ("convert", "expected"),
     [
         (markers_to_tags, "a<think>hm</think>b"),
         (without_audio, f"a{THINK_START}hm{THINK_END}b"),
     ],
 )
-def test_a_whole_text_shows_its_thinking_as_tags_where_asked_and_never_its_audio(
-    say: Callable[[str], str], expected: str
+def test_whole_text_contains_think_tags_if_requested_and_never_audio(
+    convert: Callable[[str], str], expected: str
 ) -> None:
-    assert say(f"a{THINK_START}hm{THINK_END}b{SOUND}") == expected
+    assert convert(f"a{THINK_START}hm{THINK_END}b{SOUND}") == expected

@@ -1,4 +1,4 @@
-"""Compiling a document: kinds, edges, bodies, and who speaks where."""
+"""Compile a document: kinds, edges, bodies and stream targets."""
 
 from typing import Any
 
@@ -7,14 +7,14 @@ import pytest
 from canvas.document.document import Document, Entry
 from canvas.errors import InvalidCanvas
 from canvas.graph.canvas import Canvas, NodeKind, compile_canvas
-from tests.builders import canvas_of, default, document_of, goto, says
+from tests.builders import canvas_of, content, default, document_of, goto
 
 
-def turns(canvas: Canvas) -> dict[str, str]:
-    return {canvas.nodes[model].id: canvas.nodes[turn.message].id for model, turn in canvas.stream_targets.items()}
+def stream_targets(canvas: Canvas) -> dict[str, str]:
+    return {canvas.nodes[model].id: canvas.nodes[target.message].id for model, target in canvas.stream_targets.items()}
 
 
-def test_an_edge_drawn_twice_or_to_nowhere_counts_once_or_not():
+def test_duplicate_edges_count_once_and_edges_to_unknown_nodes_are_ignored():
     entries = {
         "begin": Entry("begin", "Begin", {}, ("a", "a", "nowhere")),
         "a": Entry("a", "switch", {"end_cpn_ids": "begin", "conditions": [{"to": ["gone"]}, "broken"]}),
@@ -35,7 +35,7 @@ def test_an_edge_drawn_twice_or_to_nowhere_counts_once_or_not():
         ("LLM", {"exception_method": "goto", "exception_goto": ["a", "b"]}),
     ],
 )
-def test_targets_that_only_the_parameters_name_are_targets(component: str, params: dict[str, Any]):
+def test_nodes_named_only_in_the_parameters_are_targets(component: str, params: dict[str, Any]):
     entries = {
         "begin": Entry("begin", "Begin", {}, ("choice",)),
         "choice": Entry("choice", component, params),
@@ -51,7 +51,7 @@ def test_targets_that_only_the_parameters_name_are_targets(component: str, param
 @pytest.mark.parametrize(
     ("component", "kind"), [("GENERATE", NodeKind.MODEL), ("fillup", NodeKind.FORM), ("Whatever", NodeKind.PLAIN)]
 )
-def test_components_are_known_in_any_case_and_by_their_old_names(component: str, kind: NodeKind):
+def test_component_names_are_matched_in_any_case_and_by_old_names(component: str, kind: NodeKind):
     canvas = compile_canvas(Document({"begin": Entry("begin", "Begin", {}), "x": Entry("x", component, {})}, raw={}))
 
     assert canvas.node("x").kind is kind
@@ -82,47 +82,47 @@ def test_a_node_that_lies_inside_of_itself_is_refused():
     assert refused.value.field == "parent_id"
 
 
-def test_a_parent_that_is_no_container_is_no_parent():
+def test_parent_that_is_not_a_container_is_ignored():
     canvas = canvas_of("begin -> a", "a: b")
 
     assert canvas.node("b").parent is None
 
 
-def test_a_model_speaks_in_the_first_message_below_it_that_mentions_it():
-    canvas = canvas_of("begin -> model -> saya, sayb, sayc", saya=says("nothing"))
+def test_model_streams_into_the_first_downstream_message_that_mentions_it():
+    canvas = canvas_of("begin -> model -> saya, sayb, sayc", saya=content("nothing"))
 
-    assert turns(canvas) == {"model": "sayb"}
+    assert stream_targets(canvas) == {"model": "sayb"}
 
 
-def test_what_a_message_mentions_first_is_known():
-    canvas = canvas_of("begin -> modela, modelb -> say", say=says("{modelb@content} {modela@content}"))
+def test_stream_target_records_the_models_mentioned_before():
+    canvas = canvas_of("begin -> modela, modelb -> say", say=content("{modelb@content} {modela@content}"))
 
     assert canvas.stream_targets[canvas.numbers["modela"]].mentioned_before == canvas.node("modelb").bit
     assert canvas.stream_targets[canvas.numbers["modelb"]].mentioned_before == 0
 
 
-def test_a_model_with_a_goto_or_structured_output_does_not_speak():
+def test_model_with_a_goto_or_structured_output_does_not_stream():
     schema = {"outputs": {"structured": {"properties": {"a": {"type": "string"}}}}}
     canvas = canvas_of("begin -> modela, modelb -> say", "rescue", modela=goto("rescue"), modelb=schema)
 
-    assert turns(canvas) == {}
+    assert stream_targets(canvas) == {}
     assert canvas.streaming_models == 0
 
 
-def test_a_goto_that_no_method_switches_on_does_not_silence_a_model():
+def test_model_with_goto_targets_but_no_goto_method_still_streams():
     canvas = canvas_of("begin -> model -> say", model={"exception_goto": ["say"]})
 
-    assert turns(canvas) == {"model": "say"}
+    assert stream_targets(canvas) == {"model": "say"}
 
 
-def test_a_model_that_streams_into_a_message_that_ignores_it_is_unheard():
-    canvas = canvas_of("begin -> model -> say", say=says("nothing"))
+def test_model_before_a_message_that_does_not_mention_it_is_not_called():
+    canvas = canvas_of("begin -> model -> say", say=content("nothing"))
 
     assert canvas.uncalled_models == canvas.node("model").bit
-    assert turns(canvas) == {}
+    assert stream_targets(canvas) == {}
 
 
-def test_order_of_speech_matters_where_two_texts_can_meet():
+def test_stream_order_is_needed_where_two_texts_can_be_streamed_at_once():
     assert not canvas_of("begin -> model -> say").needs_stream_order
     assert canvas_of("begin -> saya, sayb").needs_stream_order
     assert canvas_of("begin -> each", "each: item -> say").needs_stream_order
@@ -130,25 +130,25 @@ def test_order_of_speech_matters_where_two_texts_can_meet():
     assert not canvas_of("begin -> a -> say", "b", a={**default("sorry"), **goto("b")}).needs_stream_order
 
 
-def test_voices_are_known_by_level():
+def test_streaming_nodes_are_grouped_by_container():
     canvas = canvas_of("begin -> each, a -> say", "each: item -> loop", "loop: visit -> sayb", a=default("sorry"))
 
-    found = {
-        canvas.nodes[level].id if level is not None else "": sorted(
-            node.id for node in canvas.nodes if node.bit & voices
+    streaming_by_container = {
+        canvas.nodes[container].id if container is not None else "": sorted(
+            node.id for node in canvas.nodes if node.bit & streaming
         )
-        for level, voices in canvas.streaming_nodes.items()
+        for container, streaming in canvas.streaming_nodes.items()
     }
-    assert found == {"": ["a", "each", "say"], "each": ["loop"], "loop": ["sayb"]}
+    assert streaming_by_container == {"": ["a", "each", "say"], "each": ["loop"], "loop": ["sayb"]}
 
 
-def test_a_container_whose_body_has_an_edge_out_is_known():
+def test_container_with_an_edge_out_of_its_body_is_recorded():
     canvas = canvas_of("begin -> each, loop -> end", "each: item -> a -> end", "loop: visit -> b")
 
     assert canvas.containers_with_escaping_edges == canvas.node("each").bit
 
 
-def test_the_builder_draws_what_it_is_told():
+def test_document_builder_creates_the_described_edges_and_conditions():
     document = document_of("begin -> pick -> a, b; a, b -> end")
 
     assert document.entries["pick"].params["conditions"] == [{"items": [], "to": ["a"]}, {"items": [], "to": ["b"]}]

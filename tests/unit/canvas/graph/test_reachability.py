@@ -1,4 +1,4 @@
-"""What can still reach a node: over edges, out of containers, back along circles, and by reference."""
+"""Reachability: which nodes are above a node, over edges, containers, cycles and references."""
 
 import time
 
@@ -15,13 +15,13 @@ def above(canvas: Canvas, node: str, *, forward: bool = False) -> set[str]:
     return {canvas.nodes[number].id for number in bits(reach[canvas.numbers[node]])}
 
 
-def test_every_branch_of_a_router_and_every_way_out_of_a_failure_counts():
+def test_router_branches_and_goto_targets_are_above_the_nodes_they_lead_to():
     canvas = canvas_of("begin -> pick -> left, right; rescue -> end", left=goto("rescue"))
 
     assert above(canvas, "end") == {"begin", "pick", "left", "rescue"}
 
 
-def test_a_container_stands_for_its_body():
+def test_container_is_above_the_nodes_that_its_body_leads_to():
     canvas = canvas_of("begin -> each -> end", "each: item -> a", "rescue", a=goto("rescue"))
 
     assert above(canvas, "a") == {"item"}
@@ -29,14 +29,14 @@ def test_a_container_stands_for_its_body():
     assert above(canvas, "end") == {"begin", "each"}
 
 
-def test_an_edge_to_the_item_node_ends_a_pass_and_makes_no_circle():
+def test_edge_to_the_item_node_does_not_create_a_cycle():
     canvas = canvas_of("begin -> loop", "loop: visit -> a -> visit")
 
     assert above(canvas, "visit") == set()
     assert above(canvas, "a") == {"visit"}
 
 
-def test_an_edge_back_is_left_out_of_the_forward_order():
+def test_back_edge_is_left_out_of_the_forward_order():
     canvas = canvas_of("begin -> a -> b -> pick -> a, end")
 
     assert above(canvas, "a") == {"begin", "a", "b", "pick"}
@@ -44,26 +44,26 @@ def test_an_edge_back_is_left_out_of_the_forward_order():
     assert above(canvas, "end", forward=True) == {"begin", "a", "b", "pick"}
 
 
-def test_a_node_on_two_circles_is_above_itself_once_and_never_forward():
+def test_node_on_two_cycles_is_above_itself_but_not_in_forward_order():
     canvas = canvas_of("begin -> a -> b -> a; b -> c -> a; a -> a")
 
     assert "a" in above(canvas, "a")
     assert all(node.id not in above(canvas, node.id, forward=True) for node in canvas.nodes)
 
 
-def test_a_node_beside_a_circle_is_entangled_with_its_head_where_both_lead_to_one_end():
+def test_node_beside_a_cycle_shares_descendants_with_the_cycle_head():
     canvas = canvas_of("begin -> a -> pick -> a; begin -> apart; pick -> end; begin -> side -> end")
 
-    entangled = canvas.reachability.descendant_sharers
+    sharers = canvas.reachability.descendant_sharers
 
-    assert {canvas.nodes[number].id for number in bits(entangled[canvas.numbers["a"]])} == {
+    assert {canvas.nodes[number].id for number in bits(sharers[canvas.numbers["a"]])} == {
         "begin",
         "a",
         "pick",
         "side",
         "end",
     }
-    assert not entangled[canvas.numbers["end"]]
+    assert not sharers[canvas.numbers["end"]]
 
 
 def test_a_reference_to_a_sibling_is_a_soft_dependency():
@@ -73,44 +73,44 @@ def test_a_reference_to_a_sibling_is_a_soft_dependency():
     assert above(canvas, "a", forward=True) == {"begin", "b"}
 
 
-def test_what_follows_a_soft_dependency_waits_for_it_too():
+def test_successors_inherit_the_soft_dependencies_of_a_node():
     canvas = canvas_of("begin -> a, slow; slow -> b; a -> end", a=reads("b"))
 
     assert above(canvas, "end") == {"begin", "a", "slow", "b"}
 
 
-def test_a_reference_to_what_comes_later_is_no_dependency():
+def test_reference_to_a_later_node_is_not_a_dependency():
     canvas = canvas_of("begin -> a -> b", a=reads("b", "a"))
 
     assert above(canvas, "a") == {"begin"}
 
 
-def test_of_two_that_refer_to_each_other_only_one_waits():
+def test_only_one_of_two_nodes_that_refer_to_each_other_depends_on_the_other():
     canvas = canvas_of("begin -> a, b", a=reads("b"), b=reads("a"))
 
-    waits = [node for node, other in (("a", "b"), ("b", "a")) if other in above(canvas, node)]
-    assert len(waits) == 1
+    depends = [node for node, other in (("a", "b"), ("b", "a")) if other in above(canvas, node)]
+    assert len(depends) == 1
 
 
-def test_three_that_refer_to_each_other_in_a_circle_leave_one_free():
+def test_one_of_three_nodes_that_refer_to_each_other_in_a_cycle_has_no_dependency():
     canvas = canvas_of("begin -> a, b, c", a=reads("b"), b=reads("c"), c=reads("a"))
 
     assert [node for node in "abc" if above(canvas, node) == {"begin"}] == ["c"]
 
 
-def test_a_reference_into_a_body_waits_for_the_container():
+def test_reference_into_a_body_is_a_dependency_on_the_container():
     canvas = canvas_of("begin -> each, reader", "each: item -> a", reader=reads("a"))
 
     assert above(canvas, "reader") == {"begin", "each"}
 
 
-def test_a_reference_out_of_a_body_makes_the_container_wait():
+def test_reference_out_of_a_body_is_a_dependency_of_the_container():
     canvas = canvas_of("begin -> each, other", "each: item -> a", a=reads("other", "item", "each"))
 
     assert above(canvas, "each") == {"begin", "other"}
 
 
-def test_a_canvas_of_two_thousand_nodes_compiles_in_a_blink():
+def test_canvas_of_two_thousand_nodes_compiles():
     chain = " -> ".join(f"n{number}" for number in range(1000))
     fan = ", ".join(f"m{number}" for number in range(1000))
 
@@ -119,23 +119,24 @@ def test_a_canvas_of_two_thousand_nodes_compiles_in_a_blink():
     assert len(above(canvas, "end")) == 2001
 
 
-def test_a_canvas_of_thousands_of_circles_compiles_in_a_time_that_grows_as_its_sets_do():
-    def circles(count: int) -> float:
-        ways = [*([number + 1, max(0, number - 1)] for number in range(count - 1)), [count - 2]]
+def test_compile_time_of_thousands_of_cycles_grows_less_than_cubically():
+    def compile_cycles(count: int) -> float:
+        edges_and_references = [*([number + 1, max(0, number - 1)] for number in range(count - 1)), [count - 2]]
         began = time.process_time()
         reach = compute_reachability(
-            parents=[None] * count, targets=ways, roots=[0], items=frozenset(), mentions=[()] * count
+            parents=[None] * count, targets=edges_and_references, roots=[0], items=frozenset(), mentions=[()] * count
         )
         took = time.process_time() - began
         assert reach.above[0] == reach.descendant_sharers[0] == 2**count - 1
         return took
 
-    small, large = (min(circles(count) for _ in range(3)) for count in (1500, 6000))
+    small, large = (min(compile_cycles(count) for _ in range(3)) for count in (1500, 6000))
 
-    assert large < 16 * small * 2  # sets of four times the members, four times as many; a cubic way would take 64 times
+    # Four times as many sets with four times the members each; a cubic algorithm would take 64 times as long.
+    assert large < 16 * small * 2
 
 
-def test_tens_of_thousands_of_references_between_siblings_compile_in_a_moment():
+def test_reachability_of_25000_sibling_references_is_computed_within_seconds():
     siblings = 1000
     mentions = [[(node * 7 + step * 13) % siblings for step in range(25)] for node in range(siblings)]
     began = time.process_time()
@@ -144,7 +145,7 @@ def test_tens_of_thousands_of_references_between_siblings_compile_in_a_moment():
         parents=[None] * siblings, targets=[()] * siblings, roots=[0], items=frozenset(), mentions=mentions
     )
 
-    assert sum(1 for waits in reach.soft_dependencies if waits) > siblings // 2
+    assert sum(1 for depends in reach.soft_dependencies if depends) > siblings // 2
     assert time.process_time() - began < 1.5
 
 
@@ -152,24 +153,27 @@ def test_tens_of_thousands_of_references_between_siblings_compile_in_a_moment():
     edges=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=14),
     mentions=st.lists(st.lists(st.integers(0, 9), max_size=4), min_size=10, max_size=10),
 )
-def test_a_node_is_above_another_just_if_edges_and_references_lead_to_it(
+def test_node_is_above_another_only_if_edges_and_references_lead_to_it(
     edges: list[tuple[int, int]], mentions: list[list[int]]
 ):
     targets = [[end for source, end in edges if source == node] for node in range(10)]
 
     reach = compute_reachability(parents=[None] * 10, targets=targets, roots=[0], items=frozenset(), mentions=mentions)
 
-    ways = [*edges, *((writer, reader) for reader in range(10) for writer in bits(reach.soft_dependencies[reader]))]
+    edges_and_references = [
+        *edges,
+        *((writer, reader) for reader in range(10) for writer in bits(reach.soft_dependencies[reader])),
+    ]
     for node in range(10):
-        assert set(bits(reach.above[node])) == _leading_to(node, ways)
+        assert set(bits(reach.above[node])) == _ancestors(node, edges_and_references)
         assert not reach.above_forward[node] >> node & 1
 
 
-def _leading_to(node: int, ways: list[tuple[int, int]]) -> set[int]:
-    """From where the ways lead to a node, step by step."""
+def _ancestors(node: int, edges: list[tuple[int, int]]) -> set[int]:
+    """Return the nodes from which edges lead to a node, found step by step."""
     found: set[int] = set()
     new = {node}
     while new:
-        new = {source for source, end in ways if end in new} - found
+        new = {source for source, end in edges if end in new} - found
         found |= new
     return found

@@ -12,14 +12,25 @@ from canvas.graph.canvas import Canvas, NodeKind, compile_canvas
 from canvas.outcome import ContainerExited, ContainerOpened, Failed, Finished, NextIteration, Outcome, Routed
 from canvas.routing.decide import begin, decide, finish_stopping
 from canvas.state.run_state import ActivationStatus, RunState, RunStatus
-from tests.builders import RUN_ID, TOP, At, Script, canvas_of, failed, report, running, script_of, seeded
+from tests.builders import (
+    RUN_ID,
+    TOP,
+    NodeAttempt,
+    Script,
+    canvas_of,
+    failed,
+    report,
+    running,
+    script_of,
+    seeded_random,
+)
 from tests.listener import check_events
 from tests.player import Player
 
 CASES = Path(__file__).parents[3] / "recordings" / "cases"
 
 
-def test_a_run_begins_with_begin_and_what_a_listener_sees_at_once():
+def test_begin_activates_the_begin_node_and_emits_the_first_events():
     canvas = canvas_of("begin -> a")
 
     decision = begin(canvas, RunState(RUN_ID, RunStatus.RUNNING), {"query": "hi"})
@@ -34,25 +45,30 @@ def test_a_run_begins_with_begin_and_what_a_listener_sees_at_once():
 
 
 def test_a_chain_is_activated_step_by_step():
-    player = Player(canvas_of("begin -> a -> b"), watched=True).begin()
+    player = Player(canvas_of("begin -> a -> b"), check_determinism=True).begin()
 
-    assert player.live == ["begin"]
-    assert player.report("begin").live == ["a"]
-    assert player.report("a").live == ["b"]
+    assert player.busy_nodes == ["begin"]
+    assert player.report("begin").busy_nodes == ["a"]
+    assert player.report("a").busy_nodes == ["b"]
     assert player.report("b").status is RunStatus.SUCCEEDED
-    assert player.last == "b"
+    assert player.last_node == "b"
     check_events(player)
 
 
-def test_a_lone_begin_is_a_whole_run():
-    assert Player(canvas_of("begin")).play().story == ["workflow_started", "+begin", "-begin", "workflow_finished"]
+def test_run_of_a_canvas_with_only_a_begin_node_finishes():
+    assert Player(canvas_of("begin")).play().short_events == [
+        "workflow_started",
+        "+begin",
+        "-begin",
+        "workflow_finished",
+    ]
 
 
 def test_the_same_facts_give_the_same_decision_ids_included():
     canvas = canvas_of("begin -> a, b -> end")
 
     one, other = (
-        decide(canvas, running(canvas, live=["a", "b"]), [report("a", Finished()), report("b", Finished())])
+        decide(canvas, running(canvas, active=["a", "b"]), [report("a", Finished()), report("b", Finished())])
         for _ in range(2)
     )
 
@@ -60,14 +76,14 @@ def test_the_same_facts_give_the_same_decision_ids_included():
     assert one.activated[0].id == other.activated[0].id
 
 
-def test_five_reports_at_once_are_one_decision():
+def test_five_reports_are_applied_in_one_decision():
     player = Player(canvas_of("begin -> a, b, c, d, e -> end")).begin().report("begin")
     revision = player.revision
 
     player.report("a", "b", "c", "d", "e")
 
     assert player.revision == revision + 1
-    assert player.live == ["end"]
+    assert player.busy_nodes == ["end"]
 
 
 def test_new_activations_come_in_canonical_order():
@@ -87,23 +103,23 @@ def test_report_from_a_scope_that_is_not_open_is_a_state_error():
 
 def test_an_idle_run_without_an_open_form_is_a_state_error():
     canvas = canvas_of("begin -> a, form -> end")
-    state = running(canvas, live=["form", "a"])
+    state = running(canvas, active=["form", "a"])
     state.scopes[TOP].idle = canvas.node("form").bit
 
     with pytest.raises(StateError, match="no active work and no open form"):
         decide(canvas, state, [report("a", Finished())])
 
 
-def test_the_last_node_in_canonical_order_is_the_runs_answer_whoever_was_last():
+def test_last_node_in_canonical_order_gives_the_answer_in_any_report_order():
     player = Player(canvas_of("begin -> a -> b -> c; begin -> d"), script_of()).begin()
 
     player.report("begin").report("a").report("b").report("c").report("d")
 
-    assert player.last == "c"
+    assert player.last_node == "c"
     assert player.events[-1].node_id == "c"
 
 
-def test_a_cancel_closes_what_has_not_begun_and_waits_for_what_runs():
+def test_cancel_closes_unclaimed_activations_and_waits_for_running_ones():
     player = Player(canvas_of("begin -> a, b; a -> c"), max_running=2).begin().report("begin")
     player.claim("a")
 
@@ -117,7 +133,7 @@ def test_a_cancel_closes_what_has_not_begun_and_waits_for_what_runs():
     assert player.events[-1].body == {"outputs": "Task has been canceled"}
 
 
-def test_a_cancel_ends_a_run_at_once_in_which_nothing_runs():
+def test_cancel_ends_a_run_without_running_activations_at_once():
     player = Player(canvas_of("begin -> form -> end")).play()
 
     player.cancel()
@@ -136,7 +152,7 @@ def test_a_join_that_only_waited_for_a_cancelled_branch_does_not_start():
     assert "end" not in player.path
 
 
-def test_a_cancelled_run_does_not_try_again():
+def test_cancelled_run_does_not_retry_a_lost_activation():
     player = Player(canvas_of("begin -> a"), script_of(a=failed("lease lost", retryable=True))).begin().report("begin")
     player.claim("a")
 
@@ -145,44 +161,44 @@ def test_a_cancelled_run_does_not_try_again():
     assert player.status is RunStatus.CANCELLED
 
 
-def test_a_stopping_run_does_not_end_while_something_works_for_it():
+def test_stopping_run_does_not_end_while_an_activation_is_busy():
     canvas = canvas_of("begin -> a")
-    state = running(canvas, live=["a"])
+    state = running(canvas, active=["a"])
     state.status, state.is_cancel_requested = RunStatus.STOPPING, True
 
     assert not finish_stopping(canvas, state, busy=1).is_over
     assert finish_stopping(canvas, state, busy=0).is_over
 
 
-def test_a_run_that_goes_on_is_not_concluded():
+def test_finish_stopping_does_not_end_a_run_that_is_not_stopping():
     canvas = canvas_of("begin -> a")
 
-    decision = finish_stopping(canvas, running(canvas, live=["a"]), busy=0)
+    decision = finish_stopping(canvas, running(canvas, active=["a"]), busy=0)
 
     assert not decision.is_over
     assert decision.events == []
 
 
 # -- recorded runs ---------------------------------------------------------------------------------------------------
-def recorded() -> list[Any]:
-    """Runs of the reference that went well, with one path that ours must equal."""
-    found: list[Any] = []
+def successful_recordings() -> list[Any]:
+    """Return the successful runs of the reference, each with the path that ours must equal."""
+    parameters: list[Any] = []
     for file in sorted(CASES.glob("*.json")):
         case = json.loads(file.read_text())
         run = case["expect"]["runs"][0] if len(case["expect"]["runs"]) == 1 else None
         if run and "dsl" in case and not case["deviations"] and not (run["error"] or run["raised"] or run["waiting"]):
-            found.append(pytest.param(case["dsl"], run, id=file.stem))
-    return found
+            parameters.append(pytest.param(case["dsl"], run, id=file.stem))
+    return parameters
 
 
-def as_recorded(canvas: Canvas, run: Any) -> Script:
-    """What each node did, visit by visit, in a recorded run."""
+def recorded_script(canvas: Canvas, run: Any) -> Script:
+    """Return a script of what each node did, visit by visit, in a recorded run."""
     finished: dict[str, list[Any]] = {}
     for event in run["events"]:
         if event["event"] == "node_finished":
             finished.setdefault(event["data"]["component_id"], []).append(event["data"])
 
-    def script(at: At) -> Outcome:
+    def script(at: NodeAttempt) -> Outcome:
         node = canvas.node(at.node)
         if node.kind.is_container:
             return ContainerOpened()
@@ -196,12 +212,12 @@ def as_recorded(canvas: Canvas, run: Any) -> Script:
     return script
 
 
-@pytest.mark.parametrize(("document", "run"), recorded())
+@pytest.mark.parametrize(("document", "run"), successful_recordings())
 def test_a_recorded_run_takes_the_same_path(document: Any, run: Any):
     canvas = compile_canvas(parsing.parse(document))
 
     for seed in range(2):
-        player = Player(canvas, as_recorded(canvas, run), seeded(seed)).play()
+        player = Player(canvas, recorded_script(canvas, run), seeded_random(seed)).play()
 
         assert player.path == run["path"]
         check_events(player)

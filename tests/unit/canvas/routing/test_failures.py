@@ -1,4 +1,4 @@
-"""What a failure leads to: another attempt, a goto, a default that is heard, or the end of the run (engine 4.5)."""
+"""What a failure leads to: another attempt, a goto, a streamed default, or the end of the run (engine 4.5)."""
 
 from dataclasses import replace
 
@@ -7,21 +7,32 @@ import pytest
 from canvas.outcome import POSTPONED, UNKNOWN_OUTCOME, Failed
 from canvas.routing.failure_routing import MAX_CRASHES
 from canvas.state.run_state import ActivationStatus, RunStatus
-from tests.builders import canvas_of, default, failed, goto, items, lost_once, rounds, script_of, seeded, usual
+from tests.builders import (
+    canvas_of,
+    default,
+    default_outcome,
+    failed,
+    goto,
+    items,
+    lost_once,
+    rounds,
+    script_of,
+    seeded_random,
+)
 from tests.listener import check_events
 from tests.player import Player
 
 
 # -- another attempt -------------------------------------------------------------------------------------------------
-def test_a_node_whose_worker_died_is_tried_again_as_the_same_activation():
+def test_node_of_a_lost_worker_is_retried_as_the_same_activation():
     player = Player(canvas_of("begin -> a -> end"), script_of(a=lost_once)).play()
 
     assert player.status is RunStatus.SUCCEEDED
     assert player.row("a").attempt == 2
-    assert player.story.count("+a") == player.story.count("-a") == 1
+    assert player.short_events.count("+a") == player.short_events.count("-a") == 1
 
 
-def test_a_node_that_kills_its_workers_is_given_up_after_three():
+def test_node_fails_after_three_lost_workers():
     player = Player(canvas_of("begin -> a -> end"), script_of(a=failed("lease lost", retryable=True))).play()
 
     assert player.status is RunStatus.FAILED
@@ -34,13 +45,13 @@ def test_a_join_waits_for_a_retry():
 
     player.report("a").report("b")
 
-    assert player.live == ["a"]
+    assert player.busy_nodes == ["a"]
 
 
-def test_an_attempt_that_was_put_off_comes_again_later_and_takes_nothing_back():
+def test_postponed_attempt_is_retried_without_a_message_reset():
     canvas = canvas_of("begin -> model -> say")
-    put_off = Failed("waits for its turn", POSTPONED, retryable=True, retry_in=7.0)
-    player = Player(canvas, lambda at: put_off if at.node == "model" and at.attempt == 1 else usual(at))
+    postponed = Failed("waits for the rate limit", POSTPONED, retryable=True, retry_in=7.0)
+    player = Player(canvas, lambda at: postponed if at.node == "model" and at.attempt == 1 else default_outcome(at))
 
     player.play()
 
@@ -49,7 +60,7 @@ def test_an_attempt_that_was_put_off_comes_again_later_and_takes_nothing_back():
     assert "message_reset" not in [event.name for event in player.events]
 
 
-# -- elsewhere -------------------------------------------------------------------------------------------------------
+# -- goto ------------------------------------------------------------------------------------------------------------
 def test_a_goto_replaces_the_edges_of_the_failed_node():
     canvas = canvas_of("begin -> a -> b; rescue -> end", a=goto("rescue"))
     player = Player(canvas, script_of(a=failed("no"))).play()
@@ -67,7 +78,7 @@ def test_a_goto_may_name_several_nodes_in_order():
 
 def test_a_goto_inside_of_a_body_stays_in_the_pass():
     canvas = canvas_of("begin -> each -> end", "each: item -> a -> b; rescue -> c", a=goto("rescue"))
-    script = script_of(each=items(2), a=lambda at: failed() if at.item == 0 else usual(at))
+    script = script_of(each=items(2), a=lambda at: failed() if at.item == 0 else default_outcome(at))
 
     assert Player(canvas, script).play().path == [
         *("begin", "each", "item", "a", "rescue", "c"),
@@ -75,9 +86,9 @@ def test_a_goto_inside_of_a_body_stays_in_the_pass():
     ]
 
 
-def test_a_goto_out_of_a_body_leaves_the_container_and_what_follows_it():
+def test_goto_out_of_a_body_exits_the_container_and_skips_its_downstream():
     canvas = canvas_of("begin -> each -> end; rescue -> bye", "each: item -> a, b", a=goto("rescue"))
-    script = script_of(each=items(5), a=lambda at: failed() if at.item == 1 else usual(at))
+    script = script_of(each=items(5), a=lambda at: failed() if at.item == 1 else default_outcome(at))
 
     player = Player(canvas, script).play()
 
@@ -95,20 +106,22 @@ def test_a_goto_out_of_two_bodies_leaves_both_containers():
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_goto_out_of_side_by_side_items_lets_the_items_end(seed: int):
+def test_goto_out_of_a_parallel_item_lets_the_other_items_finish(seed: int):
     canvas = canvas_of("begin -> each -> end; rescue", "each: item -> a", a=goto("rescue"))
-    script = script_of(each=items(3, at_once=3), a=lambda at: failed() if at.item == 1 else usual(at))
+    script = script_of(each=items(3, at_once=3), a=lambda at: failed() if at.item == 1 else default_outcome(at))
 
-    player = Player(canvas, script, seeded(seed)).play()
+    player = Player(canvas, script, seeded_random(seed)).play()
 
     assert player.status is RunStatus.SUCCEEDED
     assert player.path.count("a") == 3
     assert {"rescue", "end"} <= set(player.path)
 
 
-def test_a_goto_back_over_its_container_enters_it_again():
+def test_goto_to_a_node_before_its_container_enters_the_container_again():
     canvas = canvas_of("begin -> a -> loop -> end", "loop: visit -> b", b=goto("a"))
-    player = Player(canvas, script_of(visit=rounds(1), b=lambda at: failed() if at.scope[0][1] == 0 else usual(at)))
+    player = Player(
+        canvas, script_of(visit=rounds(1), b=lambda at: failed() if at.scope[0][1] == 0 else default_outcome(at))
+    )
 
     assert player.play().path == ["begin", *["a", "loop", "visit", "b"] * 2, "visit", "end"]
 
@@ -118,16 +131,16 @@ def test_failed_message_with_a_goto_closes_its_stream():
     player = Player(canvas, script_of(say=failed("no"))).play()
 
     assert player.path == ["begin", "say", "rescue"]
-    assert player.story[3:6] == ["+say", "!say", "-say"]
+    assert player.short_events[3:6] == ["+say", "!say", "-say"]
     check_events(player)
 
 
-# -- a default that is heard -----------------------------------------------------------------------------------------
+# -- default ---------------------------------------------------------------------------------------------------------
 def test_default_is_streamed_before_node_finished_and_the_run_continues():
     canvas = canvas_of("begin -> a -> end", a=default("sorry"))
     player = Player(canvas, script_of(a=failed("no"))).play()
 
-    assert player.story[3:] == ["+a", "!a", "-a", "+end", "-end", "workflow_finished"]
+    assert player.short_events[3:] == ["+a", "!a", "-a", "+end", "-end", "workflow_finished"]
     assert player.texts == {player.row("a").id: "sorry"}
     assert next(event.body for event in player.events if event.node_id == "a" and event.body) == {"error": "no"}
 
@@ -147,12 +160,12 @@ def test_default_that_is_not_a_text_is_streamed_as_text():
     assert list(Player(canvas, script_of(a=failed())).play().texts.values()) == ["7"]
 
 
-def test_a_goto_wins_over_a_default():
+def test_goto_takes_precedence_over_a_default():
     canvas = canvas_of("begin -> a; rescue", a={**default("sorry"), **goto("rescue")})
     player = Player(canvas, script_of(a=failed())).play()
 
     assert player.path == ["begin", "a", "rescue"]
-    assert player.spoken == []
+    assert player.streamed_nodes == []
 
 
 def test_defaults_and_messages_are_streamed_in_canonical_order():
@@ -160,24 +173,24 @@ def test_defaults_and_messages_are_streamed_in_canonical_order():
     player = Player(canvas, script_of(a=failed(), b=failed())).begin().report("begin")
 
     player.report("b").report("say")
-    assert player.spoken == []
+    assert player.streamed_nodes == []
     player.report("a")
 
-    assert player.spoken == ["a", "say", "b"]
+    assert player.streamed_nodes == ["a", "say", "b"]
     check_events(player)
 
 
-@pytest.mark.parametrize("spoke", [False, True])
-def test_default_of_a_failed_writer_is_streamed_before_its_message(spoke: bool):
+@pytest.mark.parametrize("has_written", [False, True])
+def test_default_of_a_failed_writer_is_streamed_before_its_message(has_written: bool):
     canvas = canvas_of("begin -> model -> say", model=default("sorry"))
-    outcome = Failed("no", outputs={"spoke": True} if spoke else {})
+    outcome = Failed("no", outputs={"has_written": True} if has_written else {})
     player = Player(canvas, script_of(model=outcome)).begin().report("begin")
-    assert player.story[-1] == "+say"  # its turn is open for the model
+    assert player.short_events[-1] == "+say"  # the stream is open for the model
 
     player.play()
 
-    assert player.spoken == ["model", "say"]
-    assert player.story.count("message_reset") == spoke
+    assert player.streamed_nodes == ["model", "say"]
+    assert player.short_events.count("message_reset") == has_written
     assert player.status is RunStatus.SUCCEEDED
     check_events(player)
 
@@ -186,8 +199,12 @@ def test_default_of_a_failed_message_is_streamed_in_its_own_stream():
     canvas = canvas_of("begin -> model -> say -> end", say=default("sorry"))
     player = Player(canvas, script_of(say=failed("no"))).play()
 
-    assert player.spoken == ["say"]
-    assert player.story[3:] == [*("+model", "+say", "!say", "-model", "-say"), "+end", "-end", "workflow_finished"]
+    assert player.streamed_nodes == ["say"]
+    assert player.short_events[3:] == [
+        *("+model", "+say", "!say", "-model", "-say", "+end"),
+        "-end",
+        "workflow_finished",
+    ]
     check_events(player)
 
 
@@ -197,7 +214,7 @@ def test_uncaught_failure_ends_the_run():
 
     assert player.status is RunStatus.FAILED
     assert player.error == "Node a (StringTransform): no"
-    assert player.story[3:] == ["+a", "-a", "run_failed"]
+    assert player.short_events[3:] == ["+a", "-a", "run_failed"]
     assert player.events[-1].body == {"error": "no", "code": "node_failure"}
     check_events(player)
 
@@ -212,10 +229,10 @@ def test_failing_level_is_completed_and_later_ones_are_dropped():
     player.report("b")
 
     assert player.status is RunStatus.FAILED
-    assert player.ran == ["begin", "a", "b", "c"]
+    assert player.reported_nodes == ["begin", "a", "b", "c"]
 
 
-def test_a_join_whose_last_branch_is_cut_off_by_a_failure_does_not_begin():
+def test_join_does_not_start_when_a_failure_drops_its_last_branch():
     canvas = canvas_of("begin -> a, b, join; b -> c -> join; join -> end")
     player = Player(canvas, script_of(a=failed("broken"))).begin().report("begin")
 
@@ -231,17 +248,17 @@ def test_nodes_before_the_failing_level_are_completed():
 
     player.play()
 
-    assert player.ran == ["begin", "a", "b", "c", "d"]
+    assert player.reported_nodes == ["begin", "a", "b", "c", "d"]
 
 
-def test_nodes_of_a_later_level_end_without_consequence():
+def test_reports_of_a_later_level_activate_nothing_after_a_failure():
     player = Player(canvas_of("begin -> a, b; b -> c -> d"), script_of(a=failed())).begin().report("begin").report("b")
     player.claim("c")
 
     player.report("a").report("c")
 
     assert player.status is RunStatus.FAILED
-    assert player.ran == ["begin", "a", "b", "c"]
+    assert player.reported_nodes == ["begin", "a", "b", "c"]
 
 
 @pytest.mark.parametrize("order", [("a", "b"), ("b", "a")])
@@ -269,7 +286,7 @@ def test_default_does_not_save_a_run_after_an_earlier_failure():
 
     player.report("a").report("c")
 
-    assert player.spoken == []
+    assert player.streamed_nodes == []
     assert player.error == "Node a (StringTransform): early"
 
 
@@ -278,11 +295,11 @@ def test_texts_of_the_failing_level_are_streamed_and_later_ones_are_not():
     player = Player(canvas, script_of(a=failed())).begin().report("begin").report("b", "say").report("a")
 
     assert player.status is RunStatus.FAILED
-    assert player.spoken == ["say"]
+    assert player.streamed_nodes == ["say"]
     check_events(player)
 
 
-def test_an_open_form_does_not_keep_a_failed_run():
+def test_open_form_is_closed_when_the_run_fails():
     canvas = canvas_of("begin -> form, a")
     player = Player(canvas, script_of(a=failed())).begin().report("begin").report("form").report("a")
 

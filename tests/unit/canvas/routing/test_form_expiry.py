@@ -1,4 +1,4 @@
-"""How long a form waits, where its canvas says so."""
+"""The time after which a form expires, as its canvas sets it."""
 
 from datetime import timedelta
 from typing import Any
@@ -9,11 +9,11 @@ from canvas.routing.form_expiry import expires_after, expiry_error, format_time
 from tests.builders import canvas_of
 from tests.player import Player
 
-USUAL = timedelta(days=30)
+DEFAULT_EXPIRY = timedelta(days=30)
 
 
 @pytest.mark.parametrize(
-    ("written", "time"),
+    ("written", "expiry"),
     [
         (90, timedelta(seconds=90)),
         (0.5, timedelta(seconds=0.5)),
@@ -28,18 +28,18 @@ USUAL = timedelta(days=30)
         ("", None),
     ],
 )
-def test_a_time_is_seconds_or_a_text_with_a_unit(written: Any, time: timedelta | None):
-    assert expires_after({"expires_after": written}) == time
+def test_form_expiry_is_a_number_of_seconds_or_a_text_with_a_unit(written: Any, expiry: timedelta | None):
+    assert expires_after({"expires_after": written}) == expiry
 
 
 @pytest.mark.parametrize("written", ["soon", "d", "7 days", "-1", -1, 0, "0s", True, [], 1e300, float("nan"), "60w"])
-def test_everything_else_is_refused(written: Any):
+def test_invalid_form_expiry_is_refused(written: Any):
     with pytest.raises(ValueError, match="is not a valid time"):
         expires_after({"expires_after": written})
 
 
 @pytest.mark.parametrize(
-    ("time", "words"),
+    ("expiry", "formatted"),
     [
         (timedelta(days=7), "7 days"),
         (timedelta(hours=24), "1 day"),
@@ -50,26 +50,26 @@ def test_everything_else_is_refused(written: Any):
         (timedelta(seconds=0.5), "0.5 seconds"),
     ],
 )
-def test_a_time_in_words(time: timedelta, words: str):
-    assert format_time(time) == words
+def test_form_expiry_is_formatted_in_its_largest_whole_unit(expiry: timedelta, formatted: str):
+    assert format_time(expiry) == formatted
 
 
-def test_the_form_whose_time_is_over_first_is_the_reason():
+def test_expiry_error_names_the_form_that_expires_first():
     canvas = canvas_of("begin -> form, formb, formc", formb={"expires_after": "2d"}, formc={"expires_after": "1d"})
 
-    assert expiry_error(canvas, ["form", "formb"], USUAL) == (
+    assert expiry_error(canvas, ["form", "formb"], DEFAULT_EXPIRY) == (
         'The form "formb" (formb) was not answered within 2 days.'
     )
-    assert expiry_error(canvas, ["form", "formb", "formc"], USUAL) == (
+    assert expiry_error(canvas, ["form", "formb", "formc"], DEFAULT_EXPIRY) == (
         'The form "formc" (formc) was not answered within 1 day.'
     )
     assert expiry_error(canvas, ["form", "formb"], timedelta(hours=1)) is None
-    assert expiry_error(canvas, ["form"], USUAL) is None
+    assert expiry_error(canvas, ["form"], DEFAULT_EXPIRY) is None
 
 
-def test_a_question_says_how_long_each_of_its_forms_waits():
+def test_decision_that_shows_forms_contains_their_expiries():
     canvas = canvas_of(
         "begin -> form, formb, formc", formb={"expires_after": "2d"}, formc={"expires_after": "when it suits you"}
     )
 
-    assert Player(canvas).play().expiries == [None, timedelta(days=2), None]
+    assert Player(canvas).play().form_expiries == [None, timedelta(days=2), None]

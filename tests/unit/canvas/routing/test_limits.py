@@ -1,4 +1,4 @@
-"""A run that has no end meets a limit, which says what would go beyond it."""
+"""Limits of a run and of a canvas, and the errors that name what exceeds them."""
 
 import pytest
 from hypothesis import given
@@ -10,14 +10,14 @@ from canvas.routing import decide
 from canvas.routing.decision_builder import TOO_MANY
 from canvas.state.checkpoint import fill_run, run_to_json
 from canvas.state.run_state import RunState, RunStatus
-from tests.builders import RUN_ID, canvas_of, chose, default, goto, items, rounds, script_of, seeded
-from tests.canvases_at_random import Story, stories
+from tests.builders import RUN_ID, canvas_of, default, goto, items, rounds, routed_to, script_of, seeded_random
+from tests.canvases_at_random import CanvasCase, random_cases
 from tests.player import Player
 
 BODY = "loop: visit -> work"
 
 
-def test_a_loop_without_end_fails_at_its_limit_and_names_what_would_go_beyond_it():
+def test_endless_loop_fails_at_the_activation_limit_and_names_the_next_node():
     canvas = canvas_of("begin -> loop -> say", BODY)
 
     player = Player(canvas, script_of(visit=rounds(10**9)), max_activations=21).play()
@@ -30,30 +30,30 @@ def test_a_loop_without_end_fails_at_its_limit_and_names_what_would_go_beyond_it
     )
 
 
-def test_a_list_that_is_too_long_fails_before_its_first_item():
+def test_iteration_over_too_long_a_list_fails_before_its_first_item():
     canvas = canvas_of("begin -> each -> say", "each: item -> work")
 
     player = Player(canvas, script_of(each=items(10**7)), max_activations=100_000).play()
 
     assert player.error.startswith('Node "item" (item) would be activation 20000003 of this run, and 100000 are')
-    assert player.ran == ["begin", "each"]
+    assert player.reported_nodes == ["begin", "each"]
 
 
-@pytest.mark.parametrize(("number", "most"), [(400, 500), (125, 500), (124, 500)])
-def test_a_list_whose_items_cannot_all_fit_fails_before_its_first_item(number: int, most: int):
-    """Each item is a visit and three nodes; what may be chosen or not is not counted."""
+@pytest.mark.parametrize(("number", "limit"), [(400, 500), (125, 500), (124, 500)])
+def test_iteration_whose_items_exceed_the_limit_fails_before_its_first_item(number: int, limit: int):
+    """Each item is a visit and three nodes; nodes that a router may skip are not counted."""
     canvas = canvas_of("begin -> each -> say", "each: item -> work, aside; work, aside -> pick; pick -> more, other")
-    script = script_of(each=items(number), pick=chose("more"))
+    script = script_of(each=items(number), pick=routed_to("more"))
 
-    player = Player(canvas, script, max_activations=most).play()
+    player = Player(canvas, script, max_activations=limit).play()
 
-    fits = 4 * number + 3 <= most
-    assert ("each" in player.ran, "work" in player.ran) == (True, fits)
+    fits = 4 * number + 3 <= limit
+    assert ("each" in player.reported_nodes, "work" in player.reported_nodes) == (True, fits)
     assert "would be activation" in player.error
 
 
 @pytest.mark.parametrize("at_once", [1, 4])
-def test_loops_inside_loops_meet_the_limit_of_the_run_together(at_once: int):
+def test_nested_loops_share_the_activation_limit_of_the_run(at_once: int):
     canvas = canvas_of("begin -> each -> say", "each: item -> loop", BODY)
     script = script_of(each=items(100, at_once=at_once), visit=rounds(1000))
 
@@ -64,16 +64,16 @@ def test_loops_inside_loops_meet_the_limit_of_the_run_together(at_once: int):
     assert len(player.rows) == 300
 
 
-def test_what_catches_failures_of_a_node_does_not_catch_the_limit():
+def test_goto_and_default_do_not_catch_the_activation_limit():
     canvas = canvas_of("begin -> loop -> say", "begin -> after", BODY, work=goto("after"), loop=default("never mind"))
 
     player = Player(canvas, script_of(visit=rounds(10**9)), max_activations=9).play()
 
     assert (player.status, player.texts) == (RunStatus.FAILED, {})
-    assert player.failing == (-1, player.error.split('"')[1])
+    assert player.failure == (-1, player.error.split('"')[1])
 
 
-def test_a_run_that_needs_just_what_it_may_succeeds():
+def test_run_that_needs_exactly_the_activation_limit_succeeds():
     canvas = canvas_of("begin -> loop -> say", BODY)
     script = script_of(visit=rounds(3))
     needed = len(Player(canvas, script).play().rows)
@@ -82,10 +82,10 @@ def test_a_run_that_needs_just_what_it_may_succeeds():
     assert Player(canvas, script, max_activations=needed - 1).play().status is RunStatus.FAILED
 
 
-def test_a_run_that_was_begun_before_there_was_a_limit_has_none():
+def test_run_stored_without_an_activation_limit_is_not_limited():
     canvas = canvas_of("begin -> say")
-    begun = decide.begin(canvas, RunState(RUN_ID, RunStatus.RUNNING, max_activations=1), None).run
-    stored = run_to_json(begun)
+    state = decide.begin(canvas, RunState(RUN_ID, RunStatus.RUNNING, max_activations=1), None).run
+    stored = run_to_json(state)
     assert (stored.pop("max_activations"), stored.pop("activated")) == (1, 1)
 
     old = fill_run(RunState(RUN_ID, RunStatus.RUNNING), stored)
@@ -93,17 +93,17 @@ def test_a_run_that_was_begun_before_there_was_a_limit_has_none():
     assert (old.max_activations, old.activation_count) == (0, 0)
 
 
-@given(stories(), st.integers(1, 25), st.integers(0, 9999))
-def test_whatever_is_drawn_no_run_goes_beyond_its_limit_and_every_run_ends(story: Story, most: int, seed: int):
-    player = Player(story.canvas, story.script, seeded(seed), max_activations=most).play_out()
+@given(random_cases(), st.integers(1, 25), st.integers(0, 9999))
+def test_every_run_of_a_random_canvas_ends_within_its_activation_limit(story: CanvasCase, limit: int, seed: int):
+    player = Player(story.canvas, story.script, seeded_random(seed), max_activations=limit).play_and_answer()
 
-    assert len(player.rows) <= most
+    assert len(player.rows) <= limit
     assert player.status is RunStatus.FAILED or TOO_MANY not in player.run_json
 
 
 # -- canvases --------------------------------------------------------------------------------------------------------
-def drawn(nodes: int, *, edges: int = 0) -> dict[str, object]:
-    """A document of so many nodes, the first of which lead to all others as long as there are edges left."""
+def document_of_size(nodes: int, *, edges: int = 0) -> dict[str, object]:
+    """Return a document with this many nodes and edges."""
     names = ["begin", *(f"n{number}" for number in range(1, nodes))]
     components: dict[str, object] = {}
     for name in names:
@@ -113,13 +113,13 @@ def drawn(nodes: int, *, edges: int = 0) -> dict[str, object]:
     return {"components": components}
 
 
-def test_a_canvas_of_too_many_nodes_is_refused_before_anybody_works_out_what_it_does():
+def test_canvas_with_too_many_nodes_is_refused_when_it_is_parsed():
     with pytest.raises(InvalidCanvas, match="has 5001 nodes, and 5000 are allowed"):
-        parsing.parse(drawn(5001))
+        parsing.parse(document_of_size(5001))
 
-    assert len(parsing.parse(drawn(5000)).entries) == 5000
+    assert len(parsing.parse(document_of_size(5000)).entries) == 5000
 
 
-def test_a_canvas_of_too_many_edges_is_refused():
+def test_canvas_with_too_many_edges_is_refused_when_it_is_parsed():
     with pytest.raises(InvalidCanvas, match="has 50001 edges, and 50000 are allowed"):
-        parsing.parse(drawn(300, edges=50_001))
+        parsing.parse(document_of_size(300, edges=50_001))

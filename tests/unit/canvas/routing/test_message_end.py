@@ -1,4 +1,4 @@
-"""What a Message leaves beside its text is told when its turn ends."""
+"""The data of a `message_end` event: what a Message returns in addition to its text."""
 
 from canvas.events.run_events import message_end_data
 from canvas.outcome import Finished, MessageEnd
@@ -9,7 +9,7 @@ ATTACHMENT = {"doc_id": "d", "format": "pdf", "file_name": "d.pdf"}
 REFERENCE = {"chunks": {"7": {"id": "c"}}, "doc_aggs": {"a.pdf": {"doc_name": "a.pdf", "count": 1}}}
 
 
-def test_a_message_end_carries_attachment_and_evidence():
+def test_message_end_contains_attachment_and_reference():
     end = MessageEnd(attachment=ATTACHMENT, reference=REFERENCE)
     player = Player(canvas_of("begin -> say"), script_of(say=Finished(end=end))).play()
 
@@ -23,4 +23,4 @@ def test_message_end_data_is_stored_until_its_stream_opens():
 
     player.begin().report("begin").report("b").report("sayb")
 
-    assert [speech.end for speech in player.load().streams if speech.is_complete] == [{"reference": REFERENCE}]
+    assert [stream.end for stream in player.load().streams if stream.is_complete] == [{"reference": REFERENCE}]

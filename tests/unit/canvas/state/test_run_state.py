@@ -1,4 +1,4 @@
-"""Statuses, their legal moves as documented, and state on its way through rows."""
+"""Statuses, their legal moves as documented, and the storage of scopes and runs as JSON."""
 
 import json
 import re
@@ -35,15 +35,15 @@ DOCUMENT = Path(__file__).parents[4] / "docs" / "state-machine.md"
 
 keys = st.lists(st.tuples(st.text("aZ:%/#.2F", min_size=1), st.integers(0, 9), st.integers(0, 99)), max_size=3)
 numbers = st.integers(0, 1 << 70)
-places = st.builds(OrderKey, st.integers(0, 99), st.just(((-3, 1), (-7, 2))), st.sampled_from((b"", b"\x00\xff")))
-by_number = st.dictionaries(st.integers(0, 200), places, max_size=3)
+order_keys = st.builds(OrderKey, st.integers(0, 99), st.just(((-3, 1), (-7, 2))), st.sampled_from((b"", b"\x00\xff")))
+by_number = st.dictionaries(st.integers(0, 200), order_keys, max_size=3)
 ids = st.uuids()
 
 containers = st.builds(
     Container,
     ids,
     st.integers(0, 9),
-    places,
+    order_keys,
     st.none() | st.integers(0, 9),
     st.integers(1, 4),
     next_item=st.integers(0, 9),
@@ -57,7 +57,7 @@ scopes = st.builds(
     key=keys.map(tuple),
     region=st.binary(max_size=6),
     limits=st.lists(st.tuples(st.text("0f"), st.integers(0, 9)), max_size=2).map(tuple),
-    container_key=places,
+    container_key=order_keys,
     last_level=st.integers(0, 9),
     active=numbers,
     idle=numbers,
@@ -65,17 +65,17 @@ scopes = st.builds(
     order_keys=by_number,
     ordinals=st.dictionaries(st.integers(0, 200), st.integers(0, 1000), max_size=3),
     containers=st.dictionaries(st.integers(0, 200), containers, max_size=2),
-    exit_key=st.none() | places,
+    exit_key=st.none() | order_keys,
     exited_by=st.none() | ids,
     has_escaped=st.booleans(),
     is_counted_idle=st.booleans(),
 )
-speeches = st.builds(
+streams = st.builds(
     MessageStreamState,
     ids,
     st.integers(0, 99),
     keys.map(tuple),
-    order_key=st.none() | places,
+    order_key=st.none() | order_keys,
     has_started=st.booleans(),
     is_open=st.booleans(),
     is_complete=st.booleans(),
@@ -93,22 +93,22 @@ runs = st.builds(
     in_flight=st.integers(0, 9),
     queued=st.integers(0, 9),
     max_running=st.integers(1, 9),
-    streams=st.lists(speeches, max_size=2),
+    streams=st.lists(streams, max_size=2),
     forms=st.dictionaries(ids, forms, max_size=2),
     failure=st.none() | st.builds(RunFailure, st.integers(0, 9), st.text("0f"), st.text(), st.text(), st.text()),
     last_node=st.none() | st.tuples(st.text("0f"), ids, st.text()),
 )
 
 
-def documented(title: str) -> dict[str, set[str]]:
-    """The table under a heading of the document: status -> statuses it may move to."""
+def documented_moves(title: str) -> dict[str, set[str]]:
+    """Read the table under a heading of the document: status -> statuses it may move to."""
     section = DOCUMENT.read_text().split(f"## {title}", 1)[1].split("\n## ", 1)[0]
     rows = re.findall(r"^\| `(\w+)` \|([^|]*)\|", section, re.MULTILINE)
     return {status: set(re.findall(r"`(\w+)`", moves)) for status, moves in rows}
 
 
-def drawn(title: str) -> dict[str, set[str]]:
-    """The diagram under a heading of the document."""
+def drawn_moves(title: str) -> dict[str, set[str]]:
+    """Read the diagram under a heading of the document."""
     section = DOCUMENT.read_text().split(f"## {title}", 1)[1].split("\n## ", 1)[0]
     found: dict[str, set[str]] = {}
     for source, target in re.findall(r"^\s*(\w+) --> (\w+)", section, re.MULTILINE):
@@ -117,14 +117,14 @@ def drawn(title: str) -> dict[str, set[str]]:
 
 
 @pytest.mark.parametrize(("title", "moves"), [("A run", RUN_MOVES), ("An activation", ACTIVATION_MOVES)])
-def test_the_moves_that_are_documented_and_drawn_are_those_that_are_legal(title: str, moves: dict[str, frozenset[str]]):
+def test_documented_and_drawn_moves_equal_the_legal_moves(title: str, moves: dict[str, frozenset[str]]):
     legal = {str(status): {str(next_) for next_ in following} for status, following in moves.items()}
 
-    assert documented(title) == legal
-    assert drawn(title) == {status: following for status, following in legal.items() if following}
+    assert documented_moves(title) == legal
+    assert drawn_moves(title) == {status: following for status, following in legal.items() if following}
 
 
-def test_a_status_that_is_final_leads_nowhere_and_every_other_leads_to_one():
+def test_only_final_statuses_have_no_further_moves():
     assert {status for status, following in RUN_MOVES.items() if not following} == {s for s in RunStatus if s.is_over}
     assert {status for status, following in ACTIVATION_MOVES.items() if not following} == {
         ActivationStatus.DONE,
@@ -133,11 +133,11 @@ def test_a_status_that_is_final_leads_nowhere_and_every_other_leads_to_one():
 
 
 @given(keys)
-def test_a_scope_is_read_as_it_was_spelled(steps: list[tuple[str, int, int]]):
+def test_scope_text_is_parsed_back_into_the_same_scope_key(steps: list[tuple[str, int, int]]):
     assert scope_key(scope_text(tuple(steps))) == tuple(steps)
 
 
-def test_scopes_are_spelled_for_people():
+def test_scope_text_is_readable():
     key: ScopeKey = (("Loop:B", 1, 0), ("Iteration:A", 0, 3))
 
     assert scope_text(()) == ""
@@ -156,21 +156,21 @@ def test_different_activations_have_different_ids(
     assert ids_are_same == same or "\n" in a + b
 
 
-def test_another_run_has_other_activations():
+def test_activation_ids_differ_between_runs():
     assert activation_id(RUN_ID, "a", (), 0) != activation_id(UUID(int=1), "a", (), 0)
 
 
 @given(scopes)
-def test_a_scope_survives_its_row(scope: Scope):
+def test_scope_survives_storage_as_json(scope: Scope):
     assert scope_from_json(scope.key, json.loads(json.dumps(scope_to_json(scope)))) == scope
 
 
 @given(runs)
-def test_a_run_survives_its_row(run: RunState):
+def test_run_state_survives_storage_as_json(run: RunState):
     data = json.loads(json.dumps(run_to_json(run)))
 
     assert fill_run(RunState(run.run_id, run.status), data) == run
 
 
-def test_the_row_of_a_quiet_scope_is_small():
+def test_json_of_an_empty_scope_is_small():
     assert scope_to_json(Scope(key=())) == {"trail": [0, [], ""], "alive": "0"}

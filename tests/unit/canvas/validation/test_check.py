@@ -1,4 +1,4 @@
-"""What is wrong with a canvas is said before it runs, by node and field."""
+"""Errors and warnings about a canvas before it runs, by node and field."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from canvas.validation import check as validation
 from canvas.validation.findings import Finding
 
 Node = dict[str, Any]
-_FIRST = "loop_variables[0].value"
+_FIRST_VARIABLE = "loop_variables[0].value"
 
 
 def node(component: str, *downstream: str, inside: str | None = None, **params: Any) -> Node:
@@ -18,15 +18,15 @@ def node(component: str, *downstream: str, inside: str | None = None, **params: 
 
 
 def goto(*nodes: str) -> dict[str, Any]:
-    """A failure leads to these nodes."""
+    """Return the parameters of a node whose failure leads to these nodes."""
     return {"exception_method": "goto", "exception_goto": list(nodes)}
 
 
 def check(**nodes: Node) -> list[Finding]:
-    """Every finding about a canvas of these nodes; `__` in a name stands for the colon of an id."""
+    """Return every finding about a canvas of these nodes; `__` in a name stands for the colon of an id."""
     document = parsing.parse({"components": {name.replace("__", ":"): entry for name, entry in nodes.items()}})
-    errors, suspicions = validation.check(document)
-    return [*errors, *suspicions]
+    errors, warnings = validation.check(document)
+    return [*errors, *warnings]
 
 
 def findings(**nodes: Node) -> list[tuple[str, str | None, str | None]]:
@@ -37,7 +37,7 @@ def codes(**nodes: Node) -> list[tuple[str, str | None, str | None]]:
     return [(found.code, found.node, found.field) for found in check(**nodes)]
 
 
-def test_a_sound_canvas_has_no_findings():
+def test_valid_canvas_has_no_findings():
     assert (
         findings(
             begin=node("Begin", "Switch:s"),
@@ -56,7 +56,7 @@ def test_a_canvas_without_begin_cannot_run():
     assert findings(Message__m=node("Message")) == [("error", None, "components")]
 
 
-def test_an_edge_to_nowhere_is_an_error_but_a_branch_to_nowhere_only_a_warning():
+def test_edge_to_an_unknown_node_is_an_error_and_a_branch_to_one_is_a_warning():
     assert findings(begin=node("Begin", "Message:x")) == [("error", "begin", "downstream")]
     assert findings(
         begin=node("Begin", "Switch:s", "Categorize:c"),
@@ -84,18 +84,18 @@ def test_a_cycle_is_a_warning_at_its_first_node():
     ) == [("warning", "Message:a", "downstream")]
 
 
-def test_a_cycle_through_an_answer_is_how_old_canvases_talk():
+def test_cycle_through_an_answer_has_no_findings():
     assert (
         findings(begin=node("Begin", "Answer:a"), Answer__a=node("Answer", "LLM:b"), LLM__b=node("LLM", "Answer:a"))
         == []
     )
 
 
-def test_a_node_that_no_way_leads_to_is_a_warning():
+def test_unreachable_node_is_a_warning():
     assert findings(begin=node("Begin"), Message__m=node("Message")) == [("warning", "Message:m", None)]
 
 
-def test_a_body_is_entered_through_its_container_only():
+def test_edge_into_a_body_from_outside_is_an_error():
     assert findings(
         begin=node("Begin", "Loop:l", "Message:m"),
         Loop__l=node("Loop"),
@@ -104,7 +104,7 @@ def test_a_body_is_entered_through_its_container_only():
     ) == [("error", "begin", "downstream")]
 
 
-def test_leaving_a_body_by_an_edge_is_a_warning():
+def test_edge_out_of_a_body_is_a_warning():
     assert findings(
         begin=node("Begin", "Loop:l"),
         Loop__l=node("Loop"),
@@ -124,7 +124,7 @@ def test_leaving_a_body_by_an_edge_is_a_warning():
         ("ExitLoop", "Iteration:i"),
     ],
 )
-def test_item_nodes_and_exits_stand_inside_of_their_container(component: str, inside: str | None):
+def test_item_node_or_exit_outside_of_its_container_is_an_error(component: str, inside: str | None):
     found = findings(
         begin=node("Begin", "Loop:l", "Iteration:i", *([] if inside else ["x"])),
         Loop__l=node("Loop"),
@@ -139,7 +139,7 @@ def test_item_nodes_and_exits_stand_inside_of_their_container(component: str, in
     assert found == [("error", "x", "parent_id")]
 
 
-def test_a_second_item_node_never_starts_anything():
+def test_second_item_node_of_a_container_is_a_warning():
     assert findings(
         begin=node("Begin", "Loop:l"),
         Loop__l=node("Loop"),
@@ -149,7 +149,7 @@ def test_a_second_item_node_never_starts_anything():
     ) == [("warning", "LoopItem:b", "parent_id")]
 
 
-def test_a_parent_must_be_a_container_that_exists():
+def test_parent_that_is_not_an_existing_container_is_an_error():
     found = findings(
         begin=node("Begin", "Message:a", "Message:b"),
         Message__a=node("Message", inside="Loop:none"),
@@ -187,10 +187,10 @@ def test_form_in_parallel_items_is_an_error(concurrency: object, count: int, for
         ("Iteration", {"items_ref": "the list"}, "items_ref"),
         ("ListOperations", {"query": "none@x"}, "query"),
         ("LLM", {"visual_files_var": "env.none"}, "visual_files_var"),
-        ("Loop", {"loop_variables": [{"variable": "n", "input_mode": "variable", "value": "env.no"}]}, _FIRST),
+        ("Loop", {"loop_variables": [{"variable": "n", "input_mode": "variable", "value": "env.no"}]}, _FIRST_VARIABLE),
     ],
 )
-def test_a_reference_to_something_unknown_is_a_warning_at_its_field(component: str, params: Node, field: str):
+def test_unknown_reference_is_a_warning_at_its_field(component: str, params: Node, field: str):
     found = codes(begin=node("Begin", "x"), x=node(component, **params))
 
     assert ("unknown_reference", "x", field) in found
@@ -207,11 +207,11 @@ def test_a_reference_to_something_unknown_is_a_warning_at_its_field(component: s
         ("Begin", {"prologue": "Ask me about {env.none}"}),
     ],
 )
-def test_what_is_not_read_is_no_reference(component: str, params: Node):
+def test_text_that_is_not_evaluated_contains_no_references(component: str, params: Node):
     assert codes(begin=node("Begin", "x"), x=node(component, **params)) == []
 
 
-def test_a_loop_knows_its_variables_by_their_bare_names():
+def test_loop_variables_may_be_referred_to_by_their_bare_names():
     assert (
         codes(
             begin=node("Begin", "Loop:l"),
@@ -234,7 +234,7 @@ def test_a_loop_knows_its_variables_by_their_bare_names():
 
 
 @pytest.mark.parametrize("text", ["{item}", "say {{ index }}", "{Result}"])
-def test_an_alias_means_nothing_outside_of_an_iteration(text: str):
+def test_alias_outside_of_an_iteration_is_a_warning(text: str):
     loop = {"Loop__l": node("Loop"), "LoopItem__l": node("LoopItem", "Message:b", inside="Loop:l")}
 
     found = codes(
@@ -252,13 +252,13 @@ def test_an_alias_means_nothing_outside_of_an_iteration(text: str):
     assert found == [("alias_outside", "Message:a", "content[0]"), ("alias_outside", "Message:b", "content[0]")]
 
 
-def test_a_template_may_have_an_item_of_its_own():
+def test_template_variable_named_item_is_not_an_alias():
     text = "{% for item in [1, 2] %}{{ item }}{% endfor %}"
 
     assert codes(begin=node("Begin", "Message:m"), Message__m=node("Message", content=[text])) == []
 
 
-def test_an_output_that_the_node_lacks_is_a_warning_that_says_what_there_is():
+def test_warning_about_an_unknown_output_lists_the_existing_outputs():
     document = parsing.parse(
         {
             "components": {
@@ -277,7 +277,7 @@ def test_an_output_that_the_node_lacks_is_a_warning_that_says_what_there_is():
     ]
 
 
-def test_an_edge_behind_a_router_that_no_branch_names_is_never_taken():
+def test_edge_of_a_router_that_no_branch_names_is_a_warning():
     assert codes(
         begin=node("Begin", "Switch:s"),
         Switch__s=node("Switch", "Message:a", "Message:b", conditions=[{"to": ["Message:a"]}], end_cpn_ids="Message:a"),
@@ -286,7 +286,7 @@ def test_an_edge_behind_a_router_that_no_branch_names_is_never_taken():
     ) == [("edge_never_taken", "Switch:s", "downstream"), ("unreached", "Message:b", None)]
 
 
-def test_a_cycle_without_a_way_out_is_told_apart_from_one_with_a_branch():
+def test_endless_cycle_has_another_code_than_a_cycle_with_an_exit():
     branch: Node = {"conditions": [{"to": ["Message:a"]}], "end_cpn_ids": ["Message:out"]}
 
     endless = check(
@@ -315,7 +315,7 @@ def test_a_body_without_nodes_is_a_warning_at_its_container():
     ) == [("empty_body", "Loop:l", None), ("empty_body", "Iteration:i", None)]
 
 
-def test_an_iteration_collects_from_its_own_body_only():
+def test_iteration_output_from_outside_of_its_body_is_a_warning():
     outputs = {"good": {"ref": "Message:in@content"}, "bad": {"ref": "Message:out@content"}}
 
     assert codes(
@@ -340,7 +340,7 @@ def test_an_iteration_collects_from_its_own_body_only():
         ({"exception_method": None, "exception_goto": None, "exception_default_value": "sorry"}, None),
     ],
 )
-def test_a_way_to_handle_failures_that_leads_nowhere_is_a_warning(params: Node, code: str | None):
+def test_incomplete_failure_handling_is_a_warning(params: Node, code: str | None):
     found = codes(begin=node("Begin", "LLM:l"), LLM__l=node("LLM", "Message:m", **params), Message__m=node("Message"))
 
     assert [finding[0] for finding in found if finding[0] != "never_called"] == ([code] if code else [])
@@ -352,7 +352,7 @@ def test_goto_without_a_method_reaches_no_node():
     assert found == [("goto_without_method", "begin", "exception_goto"), ("unreached", "Message:m", None)]
 
 
-def test_messages_show_the_name_that_the_author_gave_and_what_is_missing():
+def test_finding_contains_the_display_name_and_the_missing_node():
     document = parsing.parse(
         {
             "components": {"begin": node("Begin", "Message:x")},
@@ -371,7 +371,7 @@ def test_a_chain_of_thousands_of_nodes_is_checked():
     nodes = {f"Message:{number}": node("Message", f"Message:{number + 1}") for number in range(2000)}
     components = {"begin": node("Begin", "Message:0"), **nodes, "Message:2000": node("Message")}
 
-    errors, suspicions = validation.check(parsing.parse({"components": components}))
+    errors, warnings = validation.check(parsing.parse({"components": components}))
 
     assert errors == []
-    assert list(suspicions) == []
+    assert list(warnings) == []

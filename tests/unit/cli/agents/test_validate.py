@@ -1,4 +1,4 @@
-"""`easel validate` and what every command says about a bad file."""
+"""`easel validate`, and the errors of other commands about a bad file."""
 
 import json
 from collections.abc import Callable
@@ -11,13 +11,13 @@ import settings
 from cli.__main__ import main
 
 EXAMPLES = Path(__file__).resolve().parents[4] / "examples"
-Ended: TypeAlias = tuple[int, str, str]
-Easel: TypeAlias = Callable[..., Ended]
+CommandResult: TypeAlias = tuple[int, str, str]
+Easel: TypeAlias = Callable[..., CommandResult]
 
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home in which nothing has happened yet."""
+    """Return an EASEL_HOME that does not exist yet, without settings in the environment."""
     for name in ("DATABASE_URL", "REDIS_URL", "EASEL_DATABASE_URL", "EASEL_REDIS_URL", "EASEL_MODELS_FILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("EASEL_HOME", str(tmp_path / "home"))
@@ -27,19 +27,19 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def easel(home: Path, capsys: pytest.CaptureFixture[str]) -> Easel:
-    """Carry out a command in this process: its exit code, stdout and stderr."""
+    """Return a function that runs a command in this process and returns exit code, stdout and stderr."""
 
-    def carry_out(*arguments: object) -> Ended:
+    def run_command(*arguments: object) -> CommandResult:
         with pytest.raises(SystemExit) as ended:
             main([str(argument) for argument in arguments])
-        said = capsys.readouterr()
-        return int(ended.value.code or 0), said.out, said.err
+        output = capsys.readouterr()
+        return int(ended.value.code or 0), output.out, output.err
 
-    return carry_out
+    return run_command
 
 
 def canvas(**changes: Any) -> dict[str, Any]:
-    """Begin, then a Message; with other components where some are given."""
+    """Return a canvas of Begin and Message, with `changes` to its components."""
     components = {
         "begin": {"obj": {"component_name": "Begin", "params": {}}, "downstream": ["Message:0"], "upstream": []},
         "Message:0": {
@@ -103,11 +103,13 @@ def test_a_bad_canvas_starts_no_server_and_is_not_stored(easel: Easel, home: Pat
     assert not home.exists()
 
 
-def test_every_finding_has_a_line_errors_first_and_they_are_counted(easel: Easel, tmp_path: Path):
+def test_findings_are_listed_one_per_line_errors_first_and_counted(easel: Easel, tmp_path: Path):
     file = tmp_path / "bad.json"
-    lonely = node("Message", {"content": ["{Ghost:0@content}"]})
+    unconnected = node("Message", {"content": ["{Ghost:0@content}"]})
     drawn = {"nodes": [{"id": "begin", "data": {"name": "Start"}}]}
-    bad = canvas(begin=node("Begin", {"mode": 3}, "Nobody:0"), **{"Message:1": lonely, "X:0": node("Teleport", {})})
+    bad = canvas(
+        begin=node("Begin", {"mode": 3}, "Nobody:0"), **{"Message:1": unconnected, "X:0": node("Teleport", {})}
+    )
     file.write_text(json.dumps({**bad, "graph": drawn}))
 
     code, out, err = easel("validate", file)
@@ -147,7 +149,7 @@ def test_findings_are_json_for_machines(easel: Easel, tmp_path: Path):
 
 
 @pytest.mark.parametrize(("options", "expected"), [((), 0), (("--strict",), 1)])
-def test_warnings_alone_fail_only_where_that_is_asked_for(
+def test_warnings_alone_fail_only_with_the_strict_option(
     easel: Easel, tmp_path: Path, options: tuple[str, ...], expected: int
 ):
     file = tmp_path / "odd.json"
@@ -160,13 +162,13 @@ def test_warnings_alone_fail_only_where_that_is_asked_for(
     assert err == f"{file}: 0 errors, 1 warning. It can run: 3 nodes.\n"
 
 
-def test_several_files_are_checked_at_once_and_the_worst_decides(easel: Easel, tmp_path: Path):
+def test_exit_code_for_several_files_is_that_of_the_worst(easel: Easel, tmp_path: Path):
     good, bad = tmp_path / "good.json", tmp_path / "bad.json"
     good.write_text(json.dumps(canvas()))
     bad.write_text("{")
 
     code, _, err = easel("validate", bad, good)
-    unreadable, _, told = easel("validate", tmp_path / "none.json", bad, good)
+    unreadable, _, errors = easel("validate", tmp_path / "none.json", bad, good)
 
     assert code == 1
     assert err.splitlines() == [
@@ -174,42 +176,42 @@ def test_several_files_are_checked_at_once_and_the_worst_decides(easel: Easel, t
         f"{good}: 0 errors, 0 warnings. It can run: 2 nodes.",
     ]
     assert unreadable == 2
-    assert "none.json cannot be read" in told
-    assert f"{good}: 0 errors" in told
+    assert "none.json cannot be read" in errors
+    assert f"{good}: 0 errors" in errors
 
 
 @pytest.fixture
-def asks_a_model(tmp_path: Path) -> Path:
-    """A canvas that names a model of OpenAI."""
+def canvas_with_a_model(tmp_path: Path) -> Path:
+    """Return the file of a canvas that names a model of OpenAI."""
     file = tmp_path / "asks.json"
     llm = node("LLM", {"llm_id": "gpt-5@OpenAI", "prompts": [{"role": "user", "content": "{sys.query}"}]})
     file.write_text(json.dumps(canvas(begin=node("Begin", {}, "LLM:0", "Message:0"), **{"LLM:0": llm})))
     return file
 
 
-def test_models_are_looked_up_where_somebody_says_which_accounts_there_are(
-    easel: Easel, tmp_path: Path, asks_a_model: Path, monkeypatch: pytest.MonkeyPatch
+def test_models_are_checked_only_if_accounts_are_configured(
+    easel: Easel, tmp_path: Path, canvas_with_a_model: Path, monkeypatch: pytest.MonkeyPatch
 ):
     one, other = tmp_path / "one.toml", tmp_path / "other.toml"
     one.write_text('[[account]]\nfactory = "OpenAI"\n')
     other.write_text('[[account]]\nfactory = "Mistral"\n')
 
-    _, unasked, _ = easel("validate", asks_a_model)
-    _, known, _ = easel("validate", "--models", one, asks_a_model)
-    code, missing, _ = easel("validate", "--models", other, "--strict", asks_a_model)
+    _, unchecked, _ = easel("validate", canvas_with_a_model)
+    _, known, _ = easel("validate", "--models", one, canvas_with_a_model)
+    code, missing, _ = easel("validate", "--models", other, "--strict", canvas_with_a_model)
     monkeypatch.setenv("EASEL_MODELS_FILE", str(other))
     settings.load.cache_clear()
-    _, by_setting, _ = easel("validate", asks_a_model)
+    _, by_setting, _ = easel("validate", canvas_with_a_model)
     settings.load.cache_clear()
 
-    assert (unasked, known) == ("", "")
+    assert (unchecked, known) == ("", "")
     assert code == 1
     assert missing == by_setting
     assert missing.startswith("warning  Node LLM:0, field llm_id: Provider OpenAI not found for model gpt-5.")
 
 
-def test_nothing_is_started_or_stored(easel: Easel, home: Path, asks_a_model: Path):
-    easel("validate", asks_a_model)
+def test_validate_starts_and_stores_nothing(easel: Easel, home: Path, canvas_with_a_model: Path):
+    easel("validate", canvas_with_a_model)
 
     assert not home.exists()
 
@@ -221,14 +223,14 @@ def test_our_examples_are_valid_without_a_warning(easel: Easel, example: Path):
     assert (code, out) == (0, "")
 
 
-def test_a_file_that_is_not_there_is_bad_input(easel: Easel, tmp_path: Path):
+def test_missing_file_is_bad_input(easel: Easel, tmp_path: Path):
     code, _, err = easel("run", tmp_path / "missing.json")
 
     assert code == 2
     assert "missing.json cannot be read" in err
 
 
-def test_settings_that_cannot_work_are_bad_input_and_named(easel: Easel, monkeypatch: pytest.MonkeyPatch):
+def test_invalid_setting_is_bad_input_and_named(easel: Easel, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("EASEL_LEASE", "soon")
     settings.load.cache_clear()
 

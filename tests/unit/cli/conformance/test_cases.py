@@ -22,27 +22,27 @@ def case_file(**changes: Any) -> dict[str, Any]:
     return {key: value for key, value in {**case, **changes}.items() if value is not None}
 
 
-def loaded(folder: Path, **changes: Any) -> Case:
+def load_one_case(folder: Path, **changes: Any) -> Case:
     (folder / "cases").mkdir(exist_ok=True)
     (folder / "cases" / "one.json").write_text(json.dumps(case_file(**changes)))
     return load_folder(folder)[0]
 
 
-def test_runs_begin_with_a_reset_and_go_on_from_there(tmp_path: Path):
+def test_first_run_starts_with_a_reset_and_later_runs_continue(tmp_path: Path):
     run = case_file()["expect"]["runs"][0]
 
-    case = loaded(tmp_path, runs=[{}, {}, {"start": "load"}], expect={"runs": [run, run, run]})
+    case = load_one_case(tmp_path, runs=[{}, {}, {"start": "load"}], expect={"runs": [run, run, run]})
 
     assert [case.start_of(index) for index in range(3)] == ["reset", "continue", "load"]
     assert (case.runs[0].query, case.runs[0].inputs, case.runs[0].files) == ("", {}, [])
 
 
-def test_a_document_may_lie_in_a_file_of_its_own_wrapped_or_not(tmp_path: Path):
+def test_document_may_be_in_a_separate_file_with_or_without_a_wrapper(tmp_path: Path):
     (tmp_path / "plain.json").write_text(json.dumps(document()))
     (tmp_path / "wrapped.json").write_text(json.dumps({"id": 1, "dsl": document()}))
 
-    assert loaded(tmp_path, dsl=None, dsl_file="plain.json").document == document()
-    assert loaded(tmp_path, dsl=None, dsl_file="wrapped.json").document == document()
+    assert load_one_case(tmp_path, dsl=None, dsl_file="plain.json").document == document()
+    assert load_one_case(tmp_path, dsl=None, dsl_file="wrapped.json").document == document()
 
 
 def test_a_document_outside_of_the_folder_is_not_read(tmp_path: Path):
@@ -51,14 +51,14 @@ def test_a_document_outside_of_the_folder_is_not_read(tmp_path: Path):
     (tmp_path / "secret.json").write_text("{}")
 
     with pytest.raises(MalformedCase, match="outside of the folder"):
-        loaded(inside, dsl=None, dsl_file="../secret.json")
+        load_one_case(inside, dsl=None, dsl_file="../secret.json")
 
 
 def test_empty_model_ids_are_filled_and_parameters_set(tmp_path: Path):
     tools = [{"component_name": "Agent", "params": {"llm_id": ""}}, {"params": {"llm_id": "kept"}}]
 
-    case = loaded(tmp_path, dsl_fill_llm_id="test-model", dsl_set={"LLM:A": {"tools": tools}})
-    filled = loaded(tmp_path, dsl_fill_llm_id="test-model")
+    case = load_one_case(tmp_path, dsl_fill_llm_id="test-model", dsl_set={"LLM:A": {"tools": tools}})
+    filled = load_one_case(tmp_path, dsl_fill_llm_id="test-model")
 
     assert case.document["components"]["LLM:A"]["obj"]["params"] == {"llm_id": "test-model", "tools": tools}
     assert filled.document["components"]["LLM:A"]["obj"]["params"]["llm_id"] == "test-model"
@@ -68,13 +68,13 @@ def test_nested_tools_get_the_model_id_too(tmp_path: Path):
     dsl = document()
     dsl["components"]["LLM:A"] = {"obj": {"component_name": "Agent", "params": {"tools": [{"params": {"llm_id": ""}}]}}}
 
-    case = loaded(tmp_path, dsl=dsl, dsl_fill_llm_id="test-model")
+    case = load_one_case(tmp_path, dsl=dsl, dsl_fill_llm_id="test-model")
 
     assert case.document["components"]["LLM:A"]["obj"]["params"]["tools"][0]["params"]["llm_id"] == "test-model"
 
 
-def test_the_address_of_the_fixture_server_is_put_in_late(tmp_path: Path):
-    case = loaded(tmp_path)
+def test_address_of_the_fixture_server_is_inserted_when_played(tmp_path: Path):
+    case = load_one_case(tmp_path)
 
     played = case.document_at("http://h:1")
 
@@ -82,8 +82,8 @@ def test_the_address_of_the_fixture_server_is_put_in_late(tmp_path: Path):
     assert case.document["components"]["begin"]["obj"]["params"]["at"] == "__HTTP_BASE__/x"
 
 
-def test_a_case_knows_which_components_it_needs(tmp_path: Path):
-    assert loaded(tmp_path).component_names == {"Begin", "LLM", "Agent"}
+def test_case_lists_the_components_that_it_needs(tmp_path: Path):
+    assert load_one_case(tmp_path).component_names == {"Begin", "LLM", "Agent"}
 
 
 @pytest.mark.parametrize(
@@ -98,9 +98,9 @@ def test_a_case_knows_which_components_it_needs(tmp_path: Path):
         ({"dsl_set": {"LLM:Z": {}}}, "dsl_set: the document has no component LLM:Z"),
     ],
 )
-def test_a_malformed_case_says_where_it_is_wrong(tmp_path: Path, changes: dict[str, Any], message: str):
+def test_malformed_case_is_refused_with_the_field(tmp_path: Path, changes: dict[str, Any], message: str):
     with pytest.raises(MalformedCase, match=message):
-        loaded(tmp_path, **changes)
+        load_one_case(tmp_path, **changes)
 
 
 def test_a_folder_without_cases_is_refused(tmp_path: Path):
@@ -108,8 +108,8 @@ def test_a_folder_without_cases_is_refused(tmp_path: Path):
         load_folder(tmp_path)
 
 
-def test_people_select_by_class_name_and_tag(tmp_path: Path):
-    case = loaded(tmp_path, name="join_two", tags=["join", "llm"])
+def test_cases_are_selected_by_match_class_name_and_tag(tmp_path: Path):
+    case = load_one_case(tmp_path, name="join_two", tags=["join", "llm"])
 
     for match in (None, "sequence", "join_*", "two"):
         assert select([case], match) == [case]

@@ -1,4 +1,4 @@
-"""What `easel conformance` prints."""
+"""The output of `easel conformance`."""
 
 import json
 
@@ -36,10 +36,12 @@ def test_the_report_ends_with_totals():
     assert not has_failures([PassedCase("a"), SkippedCase("c", "needs Browser")])
 
 
-def test_machines_get_every_verdict():
-    told = report_json([PassedCase("a"), FailedCase("b", Difference(1, "events", "x", NOTHING)), SkippedCase("c", "r")])
+def test_json_report_has_every_verdict():
+    report = report_json(
+        [PassedCase("a"), FailedCase("b", Difference(1, "events", "x", NOTHING)), SkippedCase("c", "r")]
+    )
 
-    assert json.loads(told) == [
+    assert json.loads(report) == [
         {"case": "a", "verdict": "passed"},
         {"case": "b", "verdict": "failed", "run": 1, "where": "events", "expected": "x"},
         {"case": "c", "verdict": "skipped", "reason": "r"},

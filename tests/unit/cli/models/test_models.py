@@ -1,4 +1,4 @@
-"""What an added model is taken to be good for."""
+"""Which kinds an added model gets."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a person gives a run on the command line."""
+"""Parsing of a run's inputs, outcomes and ids on the command line."""
 
 from uuid import UUID
 
@@ -10,7 +10,7 @@ from canvas.errors import InvalidRequest
 from cli.runs.inputs import build_options, parse_id, parse_inputs, parse_outcomes
 
 
-def test_a_pair_is_a_field_with_its_text():
+def test_input_pair_becomes_a_field_with_its_text():
     assert parse_inputs(["order=77", "reason=a=b", " name =Ada"], None) == {
         "order": "77",
         "reason": "a=b",
@@ -18,11 +18,11 @@ def test_a_pair_is_a_field_with_its_text():
     }
 
 
-def test_a_pair_wins_over_the_same_field_of_the_json():
+def test_input_pair_overrides_the_same_field_of_the_json():
     assert parse_inputs(["order=78"], '{"order": 77, "count": 3}') == {"order": "78", "count": 3}
 
 
-def test_missing_inputs_are_none_so_that_the_form_is_asked():
+def test_missing_pairs_and_empty_json_give_no_inputs():
     assert parse_inputs(None, None) is None
     assert parse_inputs([], "{}") is None
 
@@ -42,12 +42,12 @@ def test_json_that_is_not_an_object_is_refused(written: str):
 
 
 @pytest.mark.parametrize("written", ['{"a": "\\ud800"}', '{"a": "\\u0000"}', '{"a": ' + "9" * 30 + "}"])
-def test_what_the_database_cannot_store_is_refused_before_anything_is_stored(written: str):
+def test_inputs_that_cannot_be_stored_are_refused(written: str):
     with pytest.raises(InvalidRequest, match="cannot be stored"):
         parse_inputs(None, written)
 
 
-def test_a_query_out_of_undecodable_bytes_is_refused():
+def test_query_with_undecodable_bytes_is_refused():
     with pytest.raises(InvalidRequest, match="query"):
         build_options("caf\udce9", None, session=None, release=False)
 
@@ -66,7 +66,7 @@ def test_node_in_both_outcome_options_is_refused():
         parse_outcomes(["Browser:0"], ["Browser:0"])
 
 
-def test_options_carry_the_names_of_the_http_api():
+def test_options_have_the_names_of_the_http_api():
     options = build_options("Hi", {"a": 1}, session="0199A0B0C0D0700080000000000000AA", release=True)
 
     assert options == {
@@ -78,7 +78,7 @@ def test_options_carry_the_names_of_the_http_api():
 
 
 @given(st.uuids())
-def test_an_id_is_understood_with_hyphens_and_without(value: UUID):
+def test_id_is_parsed_with_and_without_hyphens(value: UUID):
     assert parse_id(str(value), "run") == parse_id(value.hex, "run") == value
 
 

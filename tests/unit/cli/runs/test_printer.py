@@ -1,4 +1,4 @@
-"""What a person sees of a run."""
+"""What the printers write to the terminal for a run."""
 
 import io
 import sys
@@ -29,11 +29,11 @@ from store.runs.events import EventRow
 from store.runs.run_queries import RunSummary
 
 NOW = datetime.now(UTC)
-TURN = UUID(int=7)
+STREAM = UUID(int=7)
 
 
 class Terminal(io.StringIO):
-    """What a person sees; stdout and stderr write to the same one."""
+    """A terminal to which both stdout and stderr write."""
 
     encoding = "utf-8"
 
@@ -41,7 +41,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def drawn(**params: Any) -> dict[str, Any]:
+def canvas_document(**params: Any) -> dict[str, Any]:
     return {
         "components": {
             "begin": {"obj": {"component_name": "Begin", "params": {}}, "downstream": ["LLM:0"], "upstream": []},
@@ -62,7 +62,7 @@ def drawn(**params: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def canvas() -> Canvas:
-    return compile_canvas(parsing.parse(drawn()))
+    return compile_canvas(parsing.parse(canvas_document()))
 
 
 @pytest.fixture
@@ -74,83 +74,85 @@ def run() -> RunSummary:
     )  # fmt: skip
 
 
-def said(text: str) -> TextDelta:
-    return TextDelta(Position(3, len(text)), TURN, text)
+def text_delta(text: str) -> TextDelta:
+    return TextDelta(Position(3, len(text)), STREAM, text)
 
 
 def event(
     name: str, node_id: str | None = None, body: Mapping[str, Any] | None = None, outputs: Any = None
 ) -> SequencedEvent[EventRow]:
     return SequencedEvent(
-        Position(4), EventRow(4, name, TURN, node_id, body or {}, NOW, None, outputs), retained_length=2, epoch=1
+        Position(4), EventRow(4, name, STREAM, node_id, body or {}, NOW, None, outputs), retained_length=2, epoch=1
     )
 
 
-def test_the_answer_goes_to_stdout_and_news_of_nodes_to_stderr(
+def test_answer_is_printed_to_stdout_and_node_progress_to_stderr(
     canvas: Canvas, run: RunSummary, capsys: pytest.CaptureFixture[str]
 ):
-    speech = AnswerPrinter(canvas)
+    printer = AnswerPrinter(canvas)
 
-    speech.show(event(run_events.NODE_FINISHED, "begin", outputs={"_elapsed_time": 0.04}), run)
-    speech.show(said("Hel"), run)
-    speech.show(said("lo"), run)
-    speech.show(event(run_events.MESSAGE_END, "Message:0"), run)
-    speech.show(event(run_events.NODE_FINISHED, "LLM:0", outputs={"_elapsed_time": 1.26}), run)
-    speech.end()
+    printer.show(event(run_events.NODE_FINISHED, "begin", outputs={"_elapsed_time": 0.04}), run)
+    printer.show(text_delta("Hel"), run)
+    printer.show(text_delta("lo"), run)
+    printer.show(event(run_events.MESSAGE_END, "Message:0"), run)
+    printer.show(event(run_events.NODE_FINISHED, "LLM:0", outputs={"_elapsed_time": 1.26}), run)
+    printer.end()
 
     seen = capsys.readouterr()
     assert seen.out == "Hello\n"
     assert seen.err == "✓ begin (0.0 s)\n✓ LLM:0 reply (1.3 s)\n"
 
 
-def test_thoughts_are_not_part_of_the_answer(canvas: Canvas, run: RunSummary, capsys: pytest.CaptureFixture[str]):
-    speech = AnswerPrinter(canvas)
+def test_reasoning_is_printed_to_stderr_and_not_in_the_answer(
+    canvas: Canvas, run: RunSummary, capsys: pytest.CaptureFixture[str]
+):
+    printer = AnswerPrinter(canvas)
 
-    speech.show(said(f"{THINK_START}Hm"), run)
-    speech.show(said(f"m.{THINK_END}Yes"), run)
-    speech.end()
+    printer.show(text_delta(f"{THINK_START}Hm"), run)
+    printer.show(text_delta(f"m.{THINK_END}Yes"), run)
+    printer.end()
 
     seen = capsys.readouterr()
     assert seen.out == "Yes\n"
     assert seen.err == "thinking: Hmm.\n"
 
 
-def test_audio_is_not_written(canvas: Canvas, run: RunSummary, capsys: pytest.CaptureFixture[str]):
-    speech = AnswerPrinter(canvas)
+def test_audio_is_not_printed(canvas: Canvas, run: RunSummary, capsys: pytest.CaptureFixture[str]):
+    printer = AnswerPrinter(canvas)
 
-    speech.show(said(f"Yes.{AUDIO_START}{'0' * 32}{AUDIO_END}"), run)
-    speech.end()
+    printer.show(text_delta(f"Yes.{AUDIO_START}{'0' * 32}{AUDIO_END}"), run)
+    printer.end()
 
     assert capsys.readouterr().out == "Yes.\n"
 
 
 def test_failed_node_is_printed_with_its_error(canvas: Canvas, run: RunSummary, capsys: pytest.CaptureFixture[str]):
-    speech = AnswerPrinter(canvas)
+    printer = AnswerPrinter(canvas)
 
-    speech.show(event(run_events.NODE_FINISHED, "LLM:0", {"error": "no account"}), run)
-    speech.show(event(run_events.RUN_FAILED, "LLM:0", {"error": "no account"}), run)
+    printer.show(event(run_events.NODE_FINISHED, "LLM:0", {"error": "no account"}), run)
+    printer.show(event(run_events.RUN_FAILED, "LLM:0", {"error": "no account"}), run)
 
     assert capsys.readouterr().err == '✗ LLM:0 reply: no account\nfailed: Node "reply" (LLM:0): no account\n'
 
 
-def test_on_a_terminal_news_wait_until_the_line_of_the_answer_is_complete(
+def test_node_progress_on_a_terminal_waits_for_the_end_of_the_answer_line(
     canvas: Canvas, run: RunSummary, monkeypatch: pytest.MonkeyPatch
 ):
     terminal = Terminal()
     monkeypatch.setattr(sys, "stdout", terminal)
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("NO_COLOR", "1")
-    speech = AnswerPrinter(canvas)
+    printer = AnswerPrinter(canvas)
 
-    speech.show(said("Hel"), run)
-    speech.show(event(run_events.NODE_FINISHED, "begin"), run)
-    speech.show(said("lo"), run)
-    speech.show(event(run_events.MESSAGE_END, "Message:0"), run)
+    printer.show(text_delta("Hel"), run)
+    printer.show(event(run_events.NODE_FINISHED, "begin"), run)
+    printer.show(text_delta("lo"), run)
+    printer.show(event(run_events.MESSAGE_END, "Message:0"), run)
 
     assert terminal.getvalue() == "Hello\n✓ begin\n"
 
 
-def test_a_form_says_what_it_asks_and_how_to_answer():
+def test_form_lines_list_the_fields_and_the_resume_command():
     body = {
         "tips": "Which order?",
         "inputs": {
@@ -169,21 +171,21 @@ def test_a_form_says_what_it_asks_and_how_to_answer():
     ]
 
 
-def test_a_question_whether_a_node_has_acted_names_both_answers():
+def test_form_about_an_unknown_outcome_offers_both_answers():
     body = {"inputs": question("Browser:0", "Shop", (("each", 0, 3),))[0], "tips": "Has it?"}
 
-    *_, told = form_lines(body, "abc")
+    *_, last_line = form_lines(body, "abc")
 
-    assert told == "answer with: easel resume abc --happened 'Browser:0[3]' | --again 'Browser:0[3]'"
+    assert last_line == "answer with: easel resume abc --happened 'Browser:0[3]' | --again 'Browser:0[3]'"
 
 
 def test_restart_of_the_answer_is_printed(canvas: Canvas, run: RunSummary, capsys: pytest.CaptureFixture[str]):
-    speech = AnswerPrinter(canvas)
+    printer = AnswerPrinter(canvas)
 
-    speech.show(said("Hello"), run)
-    speech.show(event(run_events.MESSAGE_RESET), run)
-    speech.show(said("rmit"), run)
-    speech.end()
+    printer.show(text_delta("Hello"), run)
+    printer.show(event(run_events.MESSAGE_RESET), run)
+    printer.show(text_delta("rmit"), run)
+    printer.end()
 
     seen = capsys.readouterr()
     assert seen.out == "Hello\nrmit\n"
@@ -191,9 +193,9 @@ def test_restart_of_the_answer_is_printed(canvas: Canvas, run: RunSummary, capsy
 
 
 def test_run_without_text_prints_its_outputs(canvas: Canvas, run: RunSummary, capsys: pytest.CaptureFixture[str]):
-    speech = AnswerPrinter(canvas)
+    printer = AnswerPrinter(canvas)
 
-    speech.show(event(run_events.WORKFLOW_FINISHED, "LLM:0", outputs={"content": "ü", "_elapsed_time": 1}), run)
+    printer.show(event(run_events.WORKFLOW_FINISHED, "LLM:0", outputs={"content": "ü", "_elapsed_time": 1}), run)
 
     seen = capsys.readouterr()
     assert seen.out == '{"content": "ü"}\n'
@@ -207,10 +209,12 @@ def test_cancelled_run_is_printed_as_cancelled(canvas: Canvas, run: RunSummary, 
     assert (seen.out, seen.err) == ("", "cancelled\n")
 
 
-def test_machines_get_the_wire_events_one_a_line(canvas: Canvas, run: RunSummary, capsys: pytest.CaptureFixture[str]):
+def test_json_printer_prints_one_wire_event_per_line(
+    canvas: Canvas, run: RunSummary, capsys: pytest.CaptureFixture[str]
+):
     lines = JsonPrinter(canvas)
 
-    lines.show(said(f"{THINK_START}Hm{THINK_END}Yes"), run)
+    lines.show(text_delta(f"{THINK_START}Hm{THINK_END}Yes"), run)
     lines.show(event(run_events.NODE_FINISHED, "LLM:0", outputs={"content": "Yes"}), run)
 
     shown = capsys.readouterr().out.splitlines()
@@ -233,4 +237,4 @@ def test_machines_get_the_wire_events_one_a_line(canvas: Canvas, run: RunSummary
     ],
 )
 def test_builtin_models_of_a_canvas_are_labelled(params: dict[str, Any], labels: list[str]):
-    assert find_builtin_models(parsing.parse(drawn(**params))) == labels
+    assert find_builtin_models(parsing.parse(canvas_document(**params))) == labels

@@ -1,4 +1,4 @@
-"""What `easel runs` shows of a run."""
+"""The input that `easel runs` shows for a run."""
 
 from cli.runs.runs import describe_input
 
@@ -7,7 +7,7 @@ def test_run_shows_its_query() -> None:
     assert describe_input({"query": "What is new?", "inputs": {"city": "Rome"}}) == "What is new?"
 
 
-def test_run_that_a_form_was_answered_for_shows_the_answers() -> None:
+def test_run_with_form_answers_shows_the_answers() -> None:
     answers = {"name": "Ada", "city": {"value": "Rome", "type": "line"}}
 
     assert describe_input({"query": "", "inputs": answers}) == "name: Ada, city: Rome"

@@ -9,19 +9,19 @@ from canvas.graph.canvas import compile_canvas
 from cli.runs import tree
 from store.runs.run_queries import ActivationRow
 
-BEGUN = datetime(2026, 1, 2, tzinfo=UTC)
+STARTED_AT = datetime(2026, 1, 2, tzinfo=UTC)
 
 
 def step(node_id: str, scope: str = "", *, status: str = "done", at: float = 0.0, **more: Any) -> ActivationRow:
     fields: dict[str, Any] = {
         "id": UUID(int=1), "node_id": node_id, "component": "X", "scope": scope, "ordinal": 0, "status": status,
-        "attempt": 1, "outcome": None, "usage": None, "created_at": BEGUN, "started_at": BEGUN + timedelta(seconds=at),
-        "finished_at": BEGUN + timedelta(seconds=at + 1),
+        "attempt": 1, "outcome": None, "usage": None, "created_at": STARTED_AT,
+        "started_at": STARTED_AT + timedelta(seconds=at), "finished_at": STARTED_AT + timedelta(seconds=at + 1),
     }  # fmt: skip
     return ActivationRow(**{**fields, **more})
 
 
-def test_items_stand_below_their_container_in_item_order():
+def test_items_are_printed_below_their_container_in_item_order():
     canvas = compile_canvas(
         parsing.parse({"components": {"begin": {"obj": {"component_name": "Begin", "params": {}}}}})
     )
@@ -35,7 +35,7 @@ def test_items_stand_below_their_container_in_item_order():
         step("Message:0", at=5, status="running", finished_at=None, attempt=2),
     ]
 
-    lines = list(tree.lines(steps, canvas, BEGUN))
+    lines = list(tree.lines(steps, canvas, STARTED_AT))
 
     assert lines == [
         "✓  begin  +0.00 s, 1.0 s",
@@ -57,17 +57,17 @@ def test_a_failure_shows_its_reason():
     )
     failed = step("begin", outcome={"is": "Failed", "error": "no account", "code": "model_error"})
 
-    assert list(tree.lines([failed], canvas, BEGUN)) == ["✗  begin  +0.00 s, 1.0 s  error: no account"]
+    assert list(tree.lines([failed], canvas, STARTED_AT)) == ["✗  begin  +0.00 s, 1.0 s  error: no account"]
     assert tree.rows([failed])[0]["error"] == "no account"
 
 
-def test_warning_of_a_step_stands_below_it_and_in_its_json():
+def test_warning_of_a_step_is_printed_below_it_and_in_its_json():
     canvas = compile_canvas(
         parsing.parse({"components": {"begin": {"obj": {"component_name": "Begin", "params": {}}}}})
     )
     warned = {"is": "Finished", "warnings": [{"code": "tools_not_offered", "message": "no tools"}]}
 
-    shown = list(tree.lines([step("Agent:0", outcome=warned)], canvas, BEGUN))
+    shown = list(tree.lines([step("Agent:0", outcome=warned)], canvas, STARTED_AT))
 
     assert shown == ["✓  Agent:0  +0.00 s, 1.0 s", "  ! tools_not_offered: no tools"]
     assert tree.rows([step("Agent:0", outcome=warned)])[0]["warnings"] == warned["warnings"]

@@ -1,4 +1,4 @@
-"""What commands of one home know of each other."""
+"""How commands that share an EASEL_HOME find each other."""
 
 from pathlib import Path
 
@@ -36,7 +36,7 @@ def test_second_up_of_a_home_is_refused(tmp_path: Path):
             pass
 
 
-def test_secrets_are_for_this_user_alone_and_show_in_no_repr(tmp_path: Path):
+def test_secrets_are_readable_only_by_their_user_and_not_in_a_repr(tmp_path: Path):
     home.write_token(tmp_path, "easel_secret")
     with home.lock_home(tmp_path) as announcement:
         announcement.write(UP)

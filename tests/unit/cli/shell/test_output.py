@@ -1,4 +1,4 @@
-"""How results look."""
+"""How results are printed."""
 
 import io
 import json
@@ -11,7 +11,7 @@ from cli.shell import output
 
 
 class Terminal(io.StringIO):
-    """A stream that a person looks at."""
+    """A stream that is a terminal."""
 
     encoding = "utf-8"
 
@@ -27,7 +27,7 @@ def test_a_table_has_columns_as_wide_as_their_widest_cell(capsys: pytest.Capture
     assert capsys.readouterr().out == "run  status\na    succeeded\nbcd\n"
 
 
-def test_a_table_for_machines_is_one_object_a_line_with_every_field(capsys: pytest.CaptureFixture[str]):
+def test_json_table_has_one_object_per_line_with_every_field(capsys: pytest.CaptureFixture[str]):
     at = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
     output.print_table([{"run": "a", "at": at, "more": "é"}], ("run",), as_json=True)
@@ -35,15 +35,15 @@ def test_a_table_for_machines_is_one_object_a_line_with_every_field(capsys: pyte
     assert json.loads(capsys.readouterr().out) == {"run": "a", "at": "2026-01-02T03:04:05+00:00", "more": "é"}
 
 
-def test_an_empty_table_says_on_stderr_what_to_do(capsys: pytest.CaptureFixture[str]):
+def test_empty_table_prints_its_notice_to_stderr(capsys: pytest.CaptureFixture[str]):
     output.print_table([], ("run",), as_json=False, empty="There are no runs.")
 
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err == "There are no runs.\n"
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == "There are no runs.\n"
 
 
-def test_a_cell_is_one_line_of_a_bearable_length(capsys: pytest.CaptureFixture[str]):
+def test_cell_is_one_line_of_limited_length(capsys: pytest.CaptureFixture[str]):
     output.print_table([{"query": "two\nlines " + "x" * 100}], ("query",), as_json=False)
 
     cell = capsys.readouterr().out.splitlines()[1]
@@ -60,7 +60,7 @@ def test_durations_are_formatted_for_people(elapsed: float, text: str):
     assert output.format_seconds(elapsed) == text
 
 
-def test_an_answer_cannot_rewrite_what_a_terminal_shows(monkeypatch: pytest.MonkeyPatch):
+def test_control_sequences_are_removed_on_a_terminal(monkeypatch: pytest.MonkeyPatch):
     terminal = Terminal()
     monkeypatch.setattr(sys, "stdout", terminal)
 
@@ -69,13 +69,15 @@ def test_an_answer_cannot_rewrite_what_a_terminal_shows(monkeypatch: pytest.Monk
     assert terminal.getvalue() == "one\ttwo\n[2J]0;titlethree"
 
 
-def test_control_characters_are_kept_in_a_file(capsys: pytest.CaptureFixture[str]):
+def test_control_characters_are_not_removed_in_a_file(capsys: pytest.CaptureFixture[str]):
     output.print_text("\x1b[2J")
 
     assert capsys.readouterr().out == "\x1b[2J"
 
 
-def test_colours_are_for_terminals_that_want_them(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+def test_colours_are_used_only_on_terminals_without_no_color(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
     output.print_message("failed", output.RED)
     assert capsys.readouterr().err == "failed\n"
 

@@ -36,7 +36,7 @@ CLICK = ClickAction(action="click", index=3)
         "{'actions': [{'action': 'click', 'index': 3},",
     ],
 )
-def test_an_action_is_understood_in_several_shapes(reply: str):
+def test_action_is_parsed_from_several_json_shapes(reply: str):
     assert read_reply(reply).actions == (CLICK,)
 
 
@@ -67,7 +67,7 @@ def test_actions_keep_their_order_and_the_thought_is_read():
         ({"action": "download", "url": "https://e.com/a"}, DownloadAction(action="download", url="https://e.com/a")),
     ],
 )
-def test_what_may_be_left_out_has_a_default(action: dict[str, Any], expected: Any):
+def test_omitted_fields_of_an_action_have_defaults(action: dict[str, Any], expected: Any):
     assert read_reply(json.dumps({"actions": [action]})).actions == (expected,)
 
 
@@ -86,18 +86,18 @@ def test_what_may_be_left_out_has_a_default(action: dict[str, Any], expected: An
         (json.dumps({"actions": [{"action": "wait", "seconds": MAX_WAIT_SECONDS + 1}]}), "seconds"),
     ],
 )
-def test_a_reply_that_cannot_be_used_is_answered_with_what_is_wrong(reply: str, complaint: str):
+def test_invalid_reply_is_refused_with_the_reason(reply: str, complaint: str):
     with pytest.raises(InvalidReply, match=complaint):
         read_reply(reply)
 
 
-def test_a_reply_has_a_limited_number_of_actions():
+def test_actions_of_a_reply_beyond_the_limit_are_dropped():
     reply = read_reply(json.dumps([{"action": "back"}] * (MAX_ACTIONS + 5)))
 
     assert len(reply.actions) == MAX_ACTIONS
 
 
-def test_an_action_is_remembered_in_one_short_line():
+def test_action_is_formatted_as_one_short_line():
     assert str(CLICK) == "click(index=3)"
     assert str(TypeAction(action="type", index=1, text="a\nb" + "x" * 500)).startswith("type(index=1, text='a\\nbxx")
     assert len(str(TypeAction(action="type", index=1, text="x" * 500))) < 150

@@ -21,25 +21,25 @@ class Unfinished:
 
 
 def test_downloads_beyond_the_limit_are_ignored(tmp_path: Path):
-    kept = Downloads(tmp_path)
+    collected = Downloads(tmp_path)
 
     for _ in range(MAX_DOWNLOADS + 5):
-        kept.add(cast(Any, Unfinished()))
+        collected.add(cast(Any, Unfinished()))
 
-    assert len(kept.names) == len(set(kept.names)) == MAX_DOWNLOADS
+    assert len(collected.names) == len(set(collected.names)) == MAX_DOWNLOADS
 
 
-def test_downloads_are_waited_for_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_waiting_for_several_downloads_ends_after_one_timeout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(downloads, "FINISH_SECONDS", 0.02)
 
-    async def told() -> list[str]:
-        kept = Downloads(tmp_path)
+    async def find_problems() -> list[str]:
+        collected = Downloads(tmp_path)
         for _ in range(MAX_DOWNLOADS - 1):
-            kept.add(cast(Any, Unfinished()))
-        await kept.save_response("https://example.com/a.txt", {}, b"text")
+            collected.add(cast(Any, Unfinished()))
+        await collected.save_response("https://example.com/a.txt", {}, b"text")
         async with asyncio.timeout(1):  # one after another they would take twice as long
-            return [file.problem for file in await kept.wait_for_all()]
+            return [file.problem for file in await collected.wait_for_all()]
 
-    problems = asyncio.run(told())
+    problems = asyncio.run(find_problems())
 
     assert problems == ["the download did not finish within 0.02 seconds"] * (MAX_DOWNLOADS - 1) + [""]

@@ -18,13 +18,13 @@ from components.browsing.files import MAX_NAME_BYTES, fit_name, free_name, name_
         ("/", "file"),
     ],
 )
-def test_a_name_keeps_no_folders_and_no_signs_that_file_systems_refuse(name: str, fit: str):
+def test_folders_and_invalid_characters_are_removed_from_a_file_name(name: str, fit: str):
     assert fit_name(name) == fit
 
 
 @settings(max_examples=50)
 @given(st.text(min_size=1))
-def test_any_name_fits(name: str):
+def test_any_text_becomes_a_valid_file_name(name: str):
     fit = fit_name(name)
 
     assert 0 < len(fit.encode()) <= MAX_NAME_BYTES
@@ -32,11 +32,11 @@ def test_any_name_fits(name: str):
     assert fit not in (".", "..")
 
 
-def test_a_long_name_keeps_its_ending():
+def test_long_file_name_is_truncated_before_its_extension():
     assert fit_name("ü" * 300 + ".pdf").endswith("ü.pdf")
 
 
-def test_names_in_use_get_numbers():
+def test_file_name_in_use_gets_a_number():
     assert free_name("a.pdf", []) == "a.pdf"
     assert free_name("a.pdf", ["a.pdf"]) == "a_1.pdf"
     assert free_name("a.pdf", ["a.pdf", "a_1.pdf"]) == "a_2.pdf"
@@ -56,11 +56,11 @@ def test_names_in_use_get_numbers():
         ("", "d.pdf"),
     ],
 )
-def test_a_file_is_named_by_its_header_or_else_by_its_path(disposition: str, name: str):
+def test_file_name_comes_from_the_header_or_else_from_the_url(disposition: str, name: str):
     assert name_from_response("https://e.com/files/d.pdf?x=1", {"content-disposition": disposition}) == name
 
 
-def test_a_file_without_any_name_gets_a_number():
+def test_file_without_a_name_gets_a_stable_number():
     name = name_from_response("https://e.com/", {})
 
     assert name.startswith("url_file_")

@@ -1,7 +1,7 @@
 from components.browsing.page_view import MAX_NAME_CHARS, PageElement, PageView
 
 
-def test_an_element_is_one_line_whatever_a_page_calls_it():
+def test_element_with_a_multiline_name_is_shown_on_one_line():
     element = PageElement.from_description(
         {
             "role": "list",
@@ -15,7 +15,7 @@ def test_an_element_is_one_line_whatever_a_page_calls_it():
     assert element.to_text() == 'list "A [99] button "Pay"" value="Small" required options: S | L'
 
 
-def test_long_names_are_cut_and_what_cannot_be_stored_is_removed():
+def test_long_element_name_is_truncated_and_invalid_characters_are_removed():
     element = PageElement.from_description({"role": "link", "name": "\x00\ud800" + "x" * 500})
 
     assert len(element.name) == MAX_NAME_CHARS
@@ -34,5 +34,5 @@ def test_a_view_numbers_its_elements_and_ends_with_its_text():
     )
 
 
-def test_an_empty_page_says_so():
+def test_empty_page_is_shown_as_none():
     assert PageView("about:blank").to_text().endswith("## Elements\n(none)\n\n## Text\n(none)")

@@ -35,7 +35,7 @@ def test_a_profile_in_use_is_not_given_to_another_browser_until_it_is_released(t
 
 
 def test_a_waiting_browser_gets_the_profile_when_it_is_released(tmp_path: Path):
-    async def in_turn() -> Path | None:
+    async def release_while_waiting() -> Path | None:
         async with lock_profile(tmp_path, "n", 0):
             waiting = asyncio.create_task(lock_and_return())
             await asyncio.sleep(0)
@@ -45,10 +45,10 @@ def test_a_waiting_browser_gets_the_profile_when_it_is_released(tmp_path: Path):
         async with lock_profile(tmp_path, "n", 10) as profile:
             return profile
 
-    assert asyncio.run(in_turn()) == tmp_path / "n"
+    assert asyncio.run(release_while_waiting()) == tmp_path / "n"
 
 
-def test_marks_of_a_killed_browser_are_removed_and_preferences_are_kept(tmp_path: Path):
+def test_lock_files_of_a_killed_browser_are_removed_and_its_preferences_remain(tmp_path: Path):
     profile = prepare_profile(tmp_path / "p")
     (profile / "SingletonLock").symlink_to("elsewhere-123")
     preferences = profile / "Default" / "Preferences"

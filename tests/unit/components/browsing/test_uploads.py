@@ -19,13 +19,13 @@ class Log:
         self.warnings.append({"event": event, **fields})
 
 
-def keys(given: Any, **begin: Any) -> list[str]:
+def keys(sources: Any, **begin: Any) -> list[str]:
     ctx = FakeContext(values={"begin": begin}, globals={"sys.user_id": "u1"})
-    return [source.key for source in read_sources(given, ctx)]
+    return [source.key for source in read_sources(sources, ctx)]
 
 
 @pytest.mark.parametrize(
-    ("given", "begin", "expected"),
+    ("sources", "begin", "expected"),
     [
         ("f1,{begin@ids},{begin@x},f1", {"ids": ["f2", "f3,f4"], "x": "f5"}, ["f1", "f2", "f3", "f4", "f5"]),
         ('["1","2"]', {}, ["1", "2"]),
@@ -50,8 +50,8 @@ def keys(given: Any, **begin: Any) -> list[str]:
         ("[1, 2", {}, ["[1", "2"]),
     ],
 )
-def test_files_are_named_in_many_shapes(given: Any, begin: dict[str, Any], expected: list[str]):
-    assert keys(given, **begin) == expected
+def test_upload_sources_are_parsed_from_many_shapes(sources: Any, begin: dict[str, Any], expected: list[str]):
+    assert keys(sources, **begin) == expected
 
 
 def test_a_value_is_never_read_as_a_reference():
@@ -70,7 +70,7 @@ def test_values_nested_too_deeply_are_ignored():
     assert keys(nested) == []
 
 
-def test_a_forms_file_field_stands_for_its_files():
+def test_reference_to_a_file_field_of_a_form_names_its_files():
     ctx = FakeContext(values={"begin": {"f": ["text in it"]}}, raw_files={"begin@f": [{"id": "i1", "name": "a.pdf"}]})
 
     assert read_sources("{begin@f}", ctx) == [UploadSource("i1", "a.pdf")]
@@ -112,7 +112,7 @@ def test_files_are_written_to_the_folder_under_distinct_names(tmp_path: Path):
     assert {path.name for path in tmp_path.iterdir()} == {"a.txt", "a_1.txt", "f3"}
 
 
-def test_a_file_from_an_address_goes_through_the_guarded_client(tmp_path: Path):
+def test_file_at_a_url_is_fetched_by_the_guarded_client(tmp_path: Path):
     files, ctx = fetch(tmp_path, UploadSource("https://e.com/x"))
 
     assert files == [("https://e.com/x", "remote.txt", b"R")]

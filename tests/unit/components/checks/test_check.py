@@ -1,4 +1,4 @@
-"""All that a canvas has against it, at once: errors, then warnings, and never an exception."""
+"""All findings of a canvas at once: errors, then warnings, and never an exception."""
 
 import json
 from typing import Any

@@ -9,15 +9,14 @@ from canvas.document.document import Entry
 from components.checks.known_outputs import outputs_of
 
 
-def known(component: str, **params: Any) -> set[str] | None:
-    """The outputs that a node of this kind may have."""
+def output_names(component: str, **params: Any) -> set[str] | None:
     found = outputs_of(Entry("x", component, params))
     return None if found is None else set(found)
 
 
 def test_outputs_are_those_of_the_component_and_those_its_author_declared():
-    assert known("LLM", outputs={"structured": {}}) == {"content", "thinking", "structured"}
-    assert known("StringTransform", outputs=[]) == {"result"}
+    assert output_names("LLM", outputs={"structured": {}}) == {"content", "thinking", "structured"}
+    assert output_names("StringTransform", outputs=[]) == {"result"}
 
 
 @pytest.mark.parametrize(
@@ -30,24 +29,24 @@ def test_outputs_are_those_of_the_component_and_those_its_author_declared():
     ],
 )
 def test_outputs_are_named_after_the_authors_fields(component: str, params: dict[str, Any], outputs: set[str]):
-    assert known(component, **params) == outputs
+    assert output_names(component, **params) == outputs
 
 
-def test_a_default_value_becomes_a_result():
-    assert known("Invoke", exception_default_value="sorry") == {"result", "status_code"}
-    assert known("LLM", exception_default_value="sorry") == {"content", "thinking", "result"}
+def test_node_with_a_default_value_has_the_output_result():
+    assert output_names("Invoke", exception_default_value="sorry") == {"result", "status_code"}
+    assert output_names("LLM", exception_default_value="sorry") == {"content", "thinking", "result"}
 
 
 def test_a_webhook_and_an_unknown_component_may_have_any_output():
-    assert known("Begin", mode="Webhook") is None
-    assert known("NoSuchThing") is None
+    assert output_names("Begin", mode="Webhook") is None
+    assert output_names("NoSuchThing") is None
 
 
 def test_a_tool_has_the_outputs_of_its_calls():
-    assert known("DuckDuckGo") == {"formalized_content", "json"}
+    assert output_names("DuckDuckGo") == {"formalized_content", "json"}
 
 
 def test_every_built_in_component_declares_its_outputs():
-    silent = {name for name in component_names.COMPONENTS if known(name) is None}
+    undeclared = {name for name in component_names.COMPONENTS if output_names(name) is None}
 
-    assert silent == set()
+    assert undeclared == set()

@@ -1,4 +1,4 @@
-"""Knowledge bases, memories and MCP servers that a tenant lacks are told by node and field."""
+"""Knowledge bases, memories and MCP servers that a tenant lacks are reported by node and field."""
 
 from typing import Any
 
@@ -13,19 +13,19 @@ EVERYTHING: dict[str, Any] = {
 }
 
 
-def drawn(params: dict[str, Any]) -> Document:
+def document_of(params: dict[str, Any]) -> Document:
     return Document(entries={"x": Entry("x", "Agent", params, name="Ask")}, raw={})
 
 
 def test_sources_named_inside_tools_are_found():
-    assert missing_sources.find_named_sources(drawn(EVERYTHING)) == Sources(
+    assert missing_sources.find_named_sources(document_of(EVERYTHING)) == Sources(
         frozenset({"policies", "k9"}), frozenset({"m1"}), frozenset({"s1"})
     )
 
 
 def test_missing_source_is_a_warning_at_its_field():
     found = list(
-        missing_sources.find_missing(drawn(EVERYTHING), Sources(frozenset({"policies"})), may_be_external=False)
+        missing_sources.find_missing(document_of(EVERYTHING), Sources(frozenset({"policies"})), may_be_external=False)
     )
 
     assert [(each.field, each.code) for each in found] == [
@@ -39,7 +39,7 @@ def test_missing_source_is_a_warning_at_its_field():
 
 
 def test_search_server_may_hold_bases_and_memories_but_no_mcp_servers():
-    found = missing_sources.find_missing(drawn(EVERYTHING), Sources(), may_be_external=True)
+    found = missing_sources.find_missing(document_of(EVERYTHING), Sources(), may_be_external=True)
 
     assert [each.code for each in found] == ["unknown_mcp_server"]
 
@@ -47,4 +47,4 @@ def test_search_server_may_hold_bases_and_memories_but_no_mcp_servers():
 def test_empty_and_invalid_source_entries_are_ignored():
     odd = {"dataset_ids": ["", " ", 7, None], "memory_ids": None, "mcp_id": 3, "kb_ids": ["{begin@x}"]}
 
-    assert missing_sources.find_named_sources(drawn(odd)) == Sources()
+    assert missing_sources.find_named_sources(document_of(odd)) == Sources()

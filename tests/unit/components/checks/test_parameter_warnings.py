@@ -1,4 +1,4 @@
-"""Parameters that a component takes, and that come to nothing when it runs, are told beforehand."""
+"""Warnings about parameters that a component accepts, but that fail or have no effect when it runs."""
 
 from typing import Any
 
@@ -13,8 +13,8 @@ LOOP = {"loop_variables": [COUNT], "loop_termination_condition": [UNTIL], "maxim
 ITEM = {"cpn_id": "sys.query", "operator": "contains", "value": "x"}
 
 
-def doubted(component: str, params: dict[str, Any]) -> list[tuple[str, str | None]]:
-    """(code, field) of every doubt about one node."""
+def warnings_of(component: str, params: dict[str, Any]) -> list[tuple[str, str | None]]:
+    """Return (code, field) of every warning about one node."""
     document = Document(entries={"x": Entry("x", component, params, name="My node")}, raw={})
     found = list(parameter_warnings.find_warnings(document))
     assert all(finding.severity == "warning" and finding.node == "x" for finding in found)
@@ -23,7 +23,7 @@ def doubted(component: str, params: dict[str, Any]) -> list[tuple[str, str | Non
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "expected"),
     [
         ({}, []),
         ({"maximum_loop_count": "3"}, []),
@@ -54,12 +54,12 @@ def doubted(component: str, params: dict[str, Any]) -> list[tuple[str, str | Non
         ),
     ],
 )
-def test_loop_that_fails_or_never_runs_gets_a_warning(changes: dict[str, Any], told: list[tuple[str, str]]):
-    assert doubted("Loop", {**LOOP, **changes}) == told
+def test_loop_that_fails_or_never_runs_gets_a_warning(changes: dict[str, Any], expected: list[tuple[str, str]]):
+    assert warnings_of("Loop", {**LOOP, **changes}) == expected
 
 
 @pytest.mark.parametrize(
-    ("params", "told"),
+    ("params", "expected"),
     [
         ({"items_ref": "sys.files"}, []),
         ({}, [("no_list", "items_ref")]),
@@ -70,13 +70,13 @@ def test_loop_that_fails_or_never_runs_gets_a_warning(changes: dict[str, Any], t
     ],
 )
 def test_iteration_without_a_list_or_with_an_invalid_concurrency_gets_a_warning(
-    params: dict[str, Any], told: list[tuple[str, str]]
+    params: dict[str, Any], expected: list[tuple[str, str]]
 ):
-    assert doubted("Iteration", params) == told
+    assert warnings_of("Iteration", params) == expected
 
 
 @pytest.mark.parametrize(
-    ("items", "told"),
+    ("items", "expected"),
     [
         ([ITEM], []),
         ([{**ITEM, "operator": ">="}], []),
@@ -86,12 +86,12 @@ def test_iteration_without_a_list_or_with_an_invalid_concurrency_gets_a_warning(
         ([{"cpn_id": " "}], [("never_holds", "conditions[0].items")]),
     ],
 )
-def test_switch_branch_that_never_holds_or_fails_gets_a_warning(items: list[Any], told: list[tuple[str, str]]):
-    assert doubted("Switch", {"conditions": [{"items": items, "to": ["y"]}], "end_cpn_ids": ["y"]}) == told
+def test_switch_branch_that_never_holds_or_fails_gets_a_warning(items: list[Any], expected: list[tuple[str, str]]):
+    assert warnings_of("Switch", {"conditions": [{"items": items, "to": ["y"]}], "end_cpn_ids": ["y"]}) == expected
 
 
 @pytest.mark.parametrize(
-    ("row", "told"),
+    ("row", "expected"),
     [
         ({"variable": "env.n", "operator": "+=", "parameter": 1.5}, []),
         ({"variable": "env.n", "operator": "clear"}, []),
@@ -103,23 +103,23 @@ def test_switch_branch_that_never_holds_or_fails_gets_a_warning(items: list[Any]
         ({"variable": "env.n", "operator": "+=", "parameter": True}, [("not_a_number", "variables[0].parameter")]),
     ],
 )
-def test_assignment_that_cannot_be_carried_out_gets_a_warning(row: dict[str, Any], told: list[tuple[str, str]]):
-    assert doubted("VariableAssigner", {"variables": [row]}) == told
+def test_assignment_that_cannot_be_carried_out_gets_a_warning(row: dict[str, Any], expected: list[tuple[str, str]]):
+    assert warnings_of("VariableAssigner", {"variables": [row]}) == expected
 
 
 def test_categorize_without_a_model_gets_a_warning():
-    assert doubted("Categorize", {"llm_id": ""}) == [("no_model", "llm_id")]
-    assert doubted("Categorize", {"llm_id": "echo"}) == []
+    assert warnings_of("Categorize", {"llm_id": ""}) == [("no_model", "llm_id")]
+    assert warnings_of("Categorize", {"llm_id": "echo"}) == []
 
 
 @pytest.mark.parametrize("url", [None, "", " "])
 def test_searxng_without_an_address_gets_a_warning(url: str | None):
-    assert doubted("SearXNG", {"searxng_url": url}) == [("no_address", "searxng_url")]
-    assert doubted("SearXNG", {"searxng_url": "{env.searx}"}) == []
+    assert warnings_of("SearXNG", {"searxng_url": url}) == [("no_address", "searxng_url")]
+    assert warnings_of("SearXNG", {"searxng_url": "{env.searx}"}) == []
 
 
 @pytest.mark.parametrize(
-    ("component", "params", "told"),
+    ("component", "params", "expected"),
     [
         ("Message", {"content": ["{{ {sys.query} | upper }} {% if a %}b{% endif %}"]}, []),
         ("Message", {"content": ["fine", "{% if %}"]}, [("bad_template", "content[1]")]),
@@ -132,23 +132,23 @@ def test_searxng_without_an_address_gets_a_warning(url: str | None):
     ],
 )
 def test_template_that_does_not_parse_gets_a_warning(
-    component: str, params: dict[str, Any], told: list[tuple[str, str]]
+    component: str, params: dict[str, Any], expected: list[tuple[str, str]]
 ):
-    assert doubted(component, params) == told
+    assert warnings_of(component, params) == expected
 
 
 def test_templates_are_parsed_up_to_a_limit():
     texts = ["{{ x }}" + " " * parameter_warnings.MAX_TEMPLATE_CHARS, "{% if %}"]
 
-    assert doubted("Message", {"content": texts}) == []
+    assert warnings_of("Message", {"content": texts}) == []
 
 
 @pytest.mark.parametrize("component", ["Categorize", "Iteration", "Loop", "Message", "Switch", "VariableAssigner"])
 @pytest.mark.parametrize("value", [None, 7, "text", ["text", 7, None, [], {}], {"a": {"to": 3}}])
-def test_no_parameter_of_a_wrong_type_breaks_the_check(component: str, value: Any):
+def test_check_of_parameters_of_any_wrong_type_does_not_fail(component: str, value: Any):
     fields = (
         "conditions content items_ref llm_id logical_operator loop_termination_condition loop_variables "
         "max_concurrency maximum_loop_count variables"
     )
 
-    doubted(component, dict.fromkeys(fields.split(), value))
+    warnings_of(component, dict.fromkeys(fields.split(), value))

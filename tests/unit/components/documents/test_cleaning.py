@@ -1,4 +1,4 @@
-"""What is taken out of a text before anybody reads it in a document."""
+"""Reasoning and unprintable characters are removed from the text of a document."""
 
 import pytest
 from hypothesis import given, settings
@@ -9,7 +9,7 @@ from components.documents.cleaning import one_line, strip_unprintable
 
 
 @pytest.mark.parametrize(
-    ("text", "seen"),
+    ("text", "expected"),
     [
         ("<think>first this</think>Answer", "Answer"),
         ("a<think>x</think>b<think>y\nz</think>c", "abc"),
@@ -23,24 +23,24 @@ from components.documents.cleaning import one_line, strip_unprintable
         ("", ""),
     ],
 )
-def test_a_reader_sees_no_thoughts_no_stray_tags_and_no_wide_gaps(text: str, seen: str):
-    assert without_reasoning(text) == seen
+def test_reasoning_stray_tags_and_extra_blank_lines_are_removed(text: str, expected: str):
+    assert without_reasoning(text) == expected
 
 
-def test_a_text_full_of_open_thoughts_is_read_once():
+def test_text_of_many_reasoning_tags_is_cleaned_quickly():
     assert without_reasoning("<think>" * 100_000) == ""
     assert without_reasoning("<think></think>." * 50_000) == "." * 50_000
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.text())
-def test_printable_text_can_be_written_into_any_file(text: str):
+def test_any_text_becomes_printable(text: str):
     clean = strip_unprintable(text)
 
     assert clean.encode().decode() == clean
     assert all(char in "\t\n" or ord(char) >= 0x20 for char in clean)
 
 
-def test_line_ends_are_of_one_kind_and_broken_characters_are_gone():
+def test_line_ends_are_normalized_and_invalid_characters_are_removed():
     assert strip_unprintable("a\r\nb\rc\x00\x1f\x85\ud800\ufffe\ufeffd\te") == "a\nb\ncd\te"
     assert one_line(" a\r\n b\x00\tc ") == "a b c"

@@ -1,4 +1,4 @@
-"""Whatever a vendor sends, a tool answers with a result or with an error in words."""
+"""Any reply of a vendor becomes a result or a readable error of the tool."""
 
 import json
 import re
@@ -38,8 +38,8 @@ def tool(name: str) -> Tool[Any]:
     return found
 
 
-def judged(name: str, params: Mapping[str, Any], answer: HttpResponse) -> None:
-    """The tool has answered in a way that a canvas can go on from."""
+def assert_handled(name: str, params: Mapping[str, Any], answer: HttpResponse) -> None:
+    """Assert that the tool returns a valid result or a readable error."""
     outcome = on_node(tool(name), {"query": "https://q.test/a", "delay_after_error": 0, **params}, vendor(answer))
     if isinstance(outcome, Failed):
         assert outcome.error
@@ -58,17 +58,17 @@ def test_any_json_answer_is_handled_by_every_tool(name: str, body: Any, good: bo
         body |= GOOD[name.strip()]
     text = json.dumps(body)
 
-    judged(name, NODES[name], reply(f"cb({text})" if name == "AkShare" else text))
+    assert_handled(name, NODES[name], reply(f"cb({text})" if name == "AkShare" else text))
 
 
 @pytest.mark.parametrize("name", ["AkShare", "Jin10", "TuShare", "Crawler"])
 @settings(max_examples=12, deadline=None)
 @given(body=st.binary(max_size=60), status=st.sampled_from([200, 200, 204, 302, 404, 500]), kind=TYPES)
 def test_any_body_is_handled_by_every_tool(name: str, body: bytes, status: int, kind: str):
-    judged(name, {"keyword": "a"}, reply(body, status, content_type=kind))
+    assert_handled(name, {"keyword": "a"}, reply(body, status, content_type=kind))
 
 
-PIECES = st.sampled_from(
+FRAGMENTS = st.sampled_from(
     [
         "<a href='", "'>", "<td>", "</td>", "<tr>", "<table>", "</table>", "<li>", "<ol start=", "<ul>", "<pre>",
         "</a>", "<b>", "</b>", "x ", "\n", "|", "<br>", "<img src=", "<h2>", "&#0;", "<div hidden>", "</div>", "<!--",
@@ -79,6 +79,6 @@ PIECES = st.sampled_from(
 
 @pytest.mark.parametrize("extract_type", ["markdown", "html", "content"])
 @settings(max_examples=20, deadline=None)
-@given(pieces=st.lists(PIECES, max_size=25))
-def test_any_page_is_handled_by_the_crawler(extract_type: str, pieces: list[str]):
-    judged("Crawler", {"extract_type": extract_type}, reply("".join(pieces), content_type="text/html"))
+@given(fragments=st.lists(FRAGMENTS, max_size=25))
+def test_any_page_is_handled_by_the_crawler(extract_type: str, fragments: list[str]):
+    assert_handled("Crawler", {"extract_type": extract_type}, reply("".join(fragments), content_type="text/html"))

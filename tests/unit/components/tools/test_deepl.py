@@ -1,4 +1,4 @@
-"""DeepL, by recorded shapes."""
+"""DeepL, with recorded replies."""
 
 from typing import Any
 
@@ -30,13 +30,13 @@ def test_a_text_is_translated():
 
 
 def test_auto_source_language_is_left_to_the_vendor():
-    http, told = vendor(HELLO), vendor(HELLO)
+    automatic, explicit = vendor(HELLO), vendor(HELLO)
 
-    outputs_of(DEEPL, node(source_lang="auto"), http)
-    outputs_of(DEEPL, node(), told)
+    outputs_of(DEEPL, node(source_lang="auto"), automatic)
+    outputs_of(DEEPL, node(), explicit)
 
-    assert http.calls[0].json == {"text": ["你好"], "target_lang": "EN-GB"}
-    assert told.calls[0].json["source_lang"] == "ZH"
+    assert automatic.calls[0].json == {"text": ["你好"], "target_lang": "EN-GB"}
+    assert explicit.calls[0].json["source_lang"] == "ZH"
 
 
 @pytest.mark.parametrize(("key", "host"), [(KEY, "api.deepl.com"), (f"{KEY}:fx", "api-free.deepl.com")])
@@ -68,7 +68,7 @@ def test_transient_error_is_retried_twice_and_others_are_not(answer: Any, error:
     assert len(http.calls) == tries
 
 
-def test_a_model_reads_the_name_of_the_vendor_once():
+def test_error_for_a_model_has_the_vendors_label_once():
     assert by_model(DEEPL, {}, {"query": "q"}, vendor(reply("no", 403))).answer == "DeepL error: HTTP 403: no"
 
 

@@ -1,4 +1,4 @@
-"""All tools against the table of the specification, and against vendors and models that send anything at all."""
+"""All tools against the table of the specification, and against arbitrary replies and arguments."""
 
 import asyncio
 import json
@@ -54,7 +54,7 @@ TABLE: Mapping[str, tuple[str, tuple[str, ...], int]] = {  # class: function, al
 EVERY: Mapping[str, Tool[Any]] = {
     tool.name: tool for tool in sorted(tools.TOOLS.values(), key=lambda tool: tool.name) if tool not in RETIRED
 }
-NEEDED: Mapping[str, Mapping[str, Any]] = {  # parameters without which a tool asks nobody
+NEEDED: Mapping[str, Mapping[str, Any]] = {  # parameters without which a tool sends no request
     "Email": {
         "smtp_server": "smtp.test",
         "email": "me@x.test",
@@ -76,32 +76,34 @@ def params_of(tool: Tool[Any], **more: Any) -> Any:
     return tool.params.model_validate({"delay_after_error": 0, **NEEDED.get(tool.name, {}), **more})
 
 
-def called(
+def call_tool(
     tool: Tool[Any],
     arguments: Mapping[str, Any],
     http: FakeHttp,
     references: dict[str, Any] | None = None,
     **params: Any,
 ) -> tuple[ToolRun, list[Any]]:
-    """A call as an Agent makes it, and what the tool raised that no tool should."""
-    odd: list[Any] = []
+    """Call a tool as an Agent does; return its run and its unexpected exceptions."""
+    unexpected: list[Any] = []
 
-    async def noting(own: Any, completed: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
+    async def recording(own: Any, completed: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
         try:
             return await tool.call(own, completed, ctx)
         except NodeFailure:
             raise
         except Exception as error:
-            odd.append(error)
+            unexpected.append(error)
             raise
 
-    function = tool_function(ToolEntry(tool.name, tool.name, params_of(tool, **params), replace(tool, call=noting)), 0)
+    function = tool_function(
+        ToolEntry(tool.name, tool.name, params_of(tool, **params), replace(tool, call=recording)), 0
+    )
     store = {"chunks": {}, "doc_aggs": {}} if references is None else references
     ctx: Any = FakeContext(services=Services(http), reference_store=store)
-    return asyncio.run(awaited(function.call(arguments, ctx))), odd
+    return asyncio.run(await_run(function.call(arguments, ctx))), unexpected
 
 
-async def awaited(call: Awaitable[ToolRun]) -> ToolRun:
+async def await_run(call: Awaitable[ToolRun]) -> ToolRun:
     return await call
 
 
@@ -139,7 +141,7 @@ def test_a_tool_has_the_function_name_and_the_time_limit_of_the_table(name: str)
 
 
 @every_tool
-def test_what_a_model_is_offered_is_a_schema_that_strict_providers_take(name: str) -> None:
+def test_tool_schema_is_accepted_by_strict_providers(name: str) -> None:
     tool = EVERY[name]
 
     offered = tool_function(ToolEntry(name, name, params_of(tool), tool), 7).schema
@@ -157,7 +159,7 @@ def test_what_a_model_is_offered_is_a_schema_that_strict_providers_take(name: st
 
 
 def assert_is_schema(described: Mapping[str, Any]) -> None:
-    """One property: its type is JSON's, an array says what it holds, a default and the choices are of that type."""
+    """Assert that a property has a JSON type, an array has an item type, and defaults and choices match."""
     types = {"string": str, "integer": int, "number": int | float, "boolean": bool, "array": list, "object": dict}
     assert described["type"] in types
     assert set(described) <= {"type", "description", "enum", "items", "default"}
@@ -178,10 +180,10 @@ def test_parameters_named_like_secrets_are_declared_secret(name: str) -> None:
 
 
 def echoing(call: HttpCall, status: int) -> HttpResponse:
-    """A vendor that gives back all it was told, wherever a tool might look for something to show."""
-    told = f"{call.url} {call.params} {call.headers} {call.json} {call.form} {call.content}"
-    row = dict.fromkeys(("title", "url", "content", "snippet", "text", "id", "name", "description", told), told)
-    texts = dict.fromkeys(("error", "message", "code", "msg", "error_msg"), told)
+    """Return a reply that repeats the request in every field that a tool may show."""
+    request = f"{call.url} {call.params} {call.headers} {call.json} {call.form} {call.content}"
+    row = dict.fromkeys(("title", "url", "content", "snippet", "text", "id", "name", "description", request), request)
+    texts = dict.fromkeys(("error", "message", "code", "msg", "error_msg"), request)
     lists = {name: [row] for name in ("items", "organic_results", "translations")}
     results = {"result": [row]} if "querit.ai/v1/search" in call.url else [row]
     body = {**texts, **lists, "results": results, "query": {"pages": {"1": row}}}
@@ -190,22 +192,22 @@ def echoing(call: HttpCall, status: int) -> HttpResponse:
 
 @every_tool
 @pytest.mark.parametrize("status", [200, 400, 503])
-def test_a_secret_shows_in_nothing_that_a_tool_gives(name: str, status: int) -> None:
+def test_secret_parameter_is_redacted_in_all_results(name: str, status: int) -> None:
     tool = EVERY[name]
     known = dict.fromkeys(tool.params.secrets, SECRET)
-    arguments = {argument: "https://a.test" for argument, told in tool.arguments.items() if told.required}
+    arguments = {argument: "https://a.test" for argument, definition in tool.arguments.items() if definition.required}
     http = FakeHttp(lambda call: echoing(call, status))
     references: dict[str, Any] = {"chunks": {}, "doc_aggs": {}}
 
-    done, _ = called(tool, arguments, http, references, max_retries=0, **known)
+    done, _ = call_tool(tool, arguments, http, references, max_retries=0, **known)
 
     params = params_of(tool, **known)
-    shown = f"{done} {references} {params!r} {params} {tool.schema(params, 'f')}"
+    output = f"{done} {references} {params!r} {params} {tool.schema(params, 'f')}"
     spellings = (SECRET, "s3cret%2Fk3y%2B0123456789", "s3cret\\/k3y+0123456789")
-    assert [spelling for spelling in spellings if spelling in shown] == []
+    assert [spelling for spelling in spellings if spelling in output] == []
 
 
-# -- anything at all -------------------------------------------------------------------------------------------------
+# -- arbitrary arguments and answers ---------------------------------------------------------------------------------
 
 
 @every_tool
@@ -214,10 +216,10 @@ def test_null_and_empty_arguments_are_handled_by_every_tool(name: str, value: An
     tool = EVERY[name]
     http = FakeHttp(lambda _: json_reply({}))
 
-    done, odd = called(tool, dict.fromkeys(tool.arguments, value), http)
-    without, also_odd = called(tool, {}, http)
+    done, unexpected = call_tool(tool, dict.fromkeys(tool.arguments, value), http)
+    without, also_unexpected = call_tool(tool, {}, http)
 
-    assert (odd, also_odd) == ([], [])
+    assert (unexpected, also_unexpected) == ([], [])
     assert all(run.error or run.error is None for run in (done, without))
 
 
@@ -230,14 +232,14 @@ def test_arguments_of_other_types_are_accepted_or_a_clear_error(name: str, value
     http = FakeHttp(lambda _: json_reply({}))
 
     for argument in tool.arguments:
-        plain = {other: "https://a.test" for other, told in tool.arguments.items() if told.required}
-        done, odd = called(tool, {**plain, argument: value}, http)
-        assert odd == [], argument
+        plain = {other: "https://a.test" for other, definition in tool.arguments.items() if definition.required}
+        done, unexpected = call_tool(tool, {**plain, argument: value}, http)
+        assert unexpected == [], argument
         assert done.error is None or (done.error and done.answer)
 
 
 ROW = {"title": "t", "url": "https://e.test", "content": "c", "snippet": "s", "score": 0.5}
-ANSWERS: Mapping[str, Mapping[str, Any]] = {  # by a part of the address: what a vendor sends when all is well
+ANSWERS: Mapping[str, Mapping[str, Any]] = {  # by a part of the URL: an ordinary reply of the vendor
     "BGPT": {"": {"results": [{"title": "t", "doi": "d", "abstract": "a", "methods": ["m"]}]}},
     "DeepL": {"": {"translations": [{"text": "t"}]}},
     "GitHub": {"": {"items": [{"name": "n", "html_url": "u", "description": "d", "watchers": 1}]}},
@@ -267,35 +269,35 @@ junk = st.recursive(
 )
 
 
-def places(value: Any) -> Iterator[tuple[Any, ...]]:
-    """Every place in an answer, the whole of it first."""
+def paths(value: Any) -> Iterator[tuple[Any, ...]]:
+    """Yield the path of every value in an answer, the root first."""
     yield ()
     members = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
     for name, member in members:
-        yield from ((name, *rest) for rest in places(member))
+        yield from ((name, *rest) for rest in paths(member))
 
 
-def spoilt(value: Any, place: tuple[Any, ...], other: Any) -> Any:
-    """The answer with something else in this place."""
-    if not place:
+def replace_at(value: Any, path: tuple[Any, ...], other: Any) -> Any:
+    """Return the answer with the value at this path replaced."""
+    if not path:
         return other
     changed: Any = dict(value) if isinstance(value, Mapping) else list(value)
-    changed[place[0]] = spoilt(value[place[0]], place[1:], other)
+    changed[path[0]] = replace_at(value[path[0]], path[1:], other)
     return changed
 
 
-SPOILABLE = [
-    (name, part, place)
+PATHS = [
+    (name, part, path)
     for name, answers in ANSWERS.items()
     for part, answer in answers.items()
-    for place in places(answer)
+    for path in paths(answer)
 ]
 
 
-def assert_told_in_words(name: str, part: str, body: Any, status: int = 200) -> None:
-    """What a tool makes of this answer, while all others are well, is a result or an error of ours."""
+def assert_result_or_error(name: str, part: str, body: Any, status: int = 200) -> None:
+    """Assert that a tool makes a result or a clear error of this answer, among ordinary others."""
     tool = EVERY[name]
-    asked = {argument: "https://a.test" for argument, told in tool.arguments.items() if told.required}
+    arguments = {argument: "https://a.test" for argument, definition in tool.arguments.items() if definition.required}
 
     def answer(call: HttpCall) -> HttpResponse:
         if part in call.url:
@@ -303,36 +305,38 @@ def assert_told_in_words(name: str, part: str, body: Any, status: int = 200) -> 
         return json_reply(next(other for at, other in ANSWERS[name].items() if at in call.url))
 
     http = FakeHttp(answer)
-    done, odd = called(replace(tool, retries=0), asked, http, **MORE.get(name, {}))
+    done, unexpected = call_tool(replace(tool, retries=0), arguments, http, **MORE.get(name, {}))
 
     assert http.calls
-    assert odd == [], (name, body)
+    assert unexpected == [], (name, body)
     assert done.error is None or done.error
     assert json.dumps([dict(done.outputs), done.answer])
 
 
-def test_ordinary_answers_of_vendors_are_no_errors() -> None:
+def test_ordinary_answers_of_vendors_are_not_errors() -> None:
     for name, answers in ANSWERS.items():
-        asked = {argument: "https://a.test" for argument, told in EVERY[name].arguments.items() if told.required}
+        arguments = {
+            argument: "https://a.test" for argument, definition in EVERY[name].arguments.items() if definition.required
+        }
         http = FakeHttp(
             lambda call, by=answers: json_reply(next(body for part, body in by.items() if part in call.url))
         )
-        done, _ = called(EVERY[name], asked, http, **MORE.get(name, {}))
+        done, _ = call_tool(EVERY[name], arguments, http, **MORE.get(name, {}))
         assert (done.error, len(http.calls)) == (None, len(answers)), name
 
 
 @pytest.mark.parametrize("other", [None, 7, True, "x", [], {}, [None], [7], [[]], {"x": None}], ids=repr)
 def test_mutated_answer_becomes_a_result_or_a_clear_error(other: Any) -> None:
-    for name, part, place in SPOILABLE:
-        assert_told_in_words(name, part, spoilt(ANSWERS[name][part], place, other))
+    for name, part, path in PATHS:
+        assert_result_or_error(name, part, replace_at(ANSWERS[name][part], path, other))
 
 
 @settings(max_examples=30, deadline=None)
-@given(at=st.sampled_from(SPOILABLE), other=junk, status=st.sampled_from([200, 200, 204, 400, 429, 500]))
+@given(at=st.sampled_from(PATHS), other=junk, status=st.sampled_from([200, 200, 204, 400, 429, 500]))
 def test_any_answer_becomes_a_result_or_a_clear_error(at: Any, other: Any, status: int) -> None:
-    name, part, place = at
+    name, part, path = at
 
-    assert_told_in_words(name, part, spoilt(ANSWERS[name][part], place, other), status)
+    assert_result_or_error(name, part, replace_at(ANSWERS[name][part], path, other), status)
 
 
 @pytest.mark.parametrize("name", ["KeenableSearch", "QueritSearch", "QWeather", "TavilySearch"])
@@ -345,6 +349,6 @@ def test_deeply_nested_answer_is_a_clear_error(name: str, depth: int) -> None:
         text = f'{{"results": {{"result": {row}}}}}'
     http = FakeHttp(lambda _: HttpResponse(200, {}, text.encode(), "https://vendor.test/"))
 
-    done, _ = called(EVERY[name], {"query": "q"}, http, api_key=SECRET)
+    done, _ = call_tool(EVERY[name], {"query": "q"}, http, api_key=SECRET)
 
     assert done.error is None or re.match(r"The answer is (not valid JSON|nested too deeply)", done.error), done.error

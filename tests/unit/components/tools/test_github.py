@@ -1,4 +1,4 @@
-"""GitHub, by recorded shapes of its search."""
+"""GitHub, with recorded replies of its search."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""QWeather, by recorded shapes: that the vendor still answers so is not shown here."""
+"""QWeather, with recorded replies; the live vendor is not tested here."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ from tests.unit.components.tools.vendors import (
 )
 
 KEY = "qw-0123456789"
-PLACE = json_reply({"code": "200", "location": [{"id": "101"}, {"id": "102"}]})
+LOCATION = json_reply({"code": "200", "location": [{"id": "101"}, {"id": "102"}]})
 NOW = json_reply({"code": "200", "now": {"temp": "21", "text": "晴"}})
 DAYS = json_reply({"code": "200", "daily": [{"fxDate": "2026-05-01"}, None, {"fxDate": "2026-05-02"}]})
 INDICES = json_reply(
@@ -32,9 +32,9 @@ INDICES = json_reply(
 )
 
 
-def asked(data: Any, place: Any = PLACE, **params: Any) -> tuple[str, FakeHttp]:
-    """What the node says of Beijing, and what it asked for that."""
-    http = by_path({"city/lookup": place, "/v7/": data})
+def run_node(data: Any, location: Any = LOCATION, **params: Any) -> tuple[str, FakeHttp]:
+    """Run the node for Beijing; return its text and the HTTP client."""
+    http = by_path({"city/lookup": location, "/v7/": data})
     outputs = outputs_of(QWEATHER, {"query": "Beijing", "web_apikey": KEY, "delay_after_error": 0, **params}, http)
     assert list(outputs) == ["formalized_content"]
     return outputs["formalized_content"], http
@@ -51,8 +51,8 @@ def asked(data: Any, place: Any = PLACE, **params: Any) -> tuple[str, FakeHttp]:
         ({"type": "indices"}, json_reply({"code": 200, "daily": None}), ""),
     ],
 )
-def test_data_of_the_place_are_the_text(params: dict[str, Any], data: Any, text: str):
-    assert asked(data, **params)[0] == text
+def test_data_of_the_location_is_the_text(params: dict[str, Any], data: Any, text: str):
+    assert run_node(data, **params)[0] == text
 
 
 @pytest.mark.parametrize(
@@ -65,8 +65,8 @@ def test_data_of_the_place_are_the_text(params: dict[str, Any], data: Any, text:
         ({"type": "airquality"}, "https://devapi.qweather.com/v7/air/now", {}),
     ],
 )
-def test_the_place_is_looked_up_and_then_asked_about(params: dict[str, Any], url: str, more: dict[str, Any]):
-    _, http = asked(by_path_of(url), lang="en", **params)
+def test_location_is_looked_up_before_its_data_is_requested(params: dict[str, Any], url: str, more: dict[str, Any]):
+    _, http = run_node(by_path_of(url), lang="en", **params)
 
     lookup, data = http.calls
     assert lookup.url == "https://geoapi.qweather.com/v2/city/lookup"
@@ -87,7 +87,7 @@ def by_path_of(url: str) -> Any:
     ],
 )
 def test_own_api_host_is_checked_and_gets_the_key_in_a_header(host: str, base: str):
-    _, http = asked(NOW, api_host=host)
+    _, http = run_node(NOW, api_host=host)
 
     assert [call.url for call in http.calls] == [f"{base}/geo/v2/city/lookup", f"{base}/v7/weather/now"]
     assert [call.trusted for call in http.calls] == [False, False]
@@ -95,7 +95,7 @@ def test_own_api_host_is_checked_and_gets_the_key_in_a_header(host: str, base: s
 
 
 def test_jwt_is_sent_as_bearer_token():
-    _, http = asked(NOW, api_host="abc.qweatherapi.com", web_apikey="eyJhbGciOi.eyJzdWIi.c2ln")
+    _, http = run_node(NOW, api_host="abc.qweatherapi.com", web_apikey="eyJhbGciOi.eyJzdWIi.c2ln")
 
     assert http.calls[0].headers == {"Authorization": "Bearer eyJhbGciOi.eyJzdWIi.c2ln"}
 
@@ -119,7 +119,7 @@ def test_refused_api_host_is_not_retried():
 
 @pytest.mark.parametrize("code", ["204", "400", "401", "402", "403", "404", "429", "500"])
 def test_error_code_becomes_the_text_and_not_a_failure(code: str):
-    text, http = asked(NOW, place=json_reply({"code": code}))
+    text, http = run_node(NOW, location=json_reply({"code": code}))
 
     assert text.startswith("**Error** ")
     assert code not in text
@@ -127,11 +127,11 @@ def test_error_code_becomes_the_text_and_not_a_failure(code: str):
 
 
 def test_unknown_error_code_is_shown():
-    assert asked(json_reply({"code": "999"}))[0] == "**Error** QWeather API returned code 999."
+    assert run_node(json_reply({"code": "999"}))[0] == "**Error** QWeather API returned code 999."
 
 
-def test_error_code_in_the_body_counts_whatever_the_status():
-    assert asked(json_reply({"code": "401"}, 401))[0].startswith("**Error** ")
+def test_error_code_in_the_body_is_used_with_any_status():
+    assert run_node(json_reply({"code": "401"}, 401))[0].startswith("**Error** ")
 
 
 def test_model_gets_the_meaning_of_the_error_code():
@@ -142,7 +142,7 @@ def test_model_gets_the_meaning_of_the_error_code():
 
 
 @pytest.mark.parametrize(
-    ("place", "data", "error"),
+    ("location", "data", "error"),
     [
         (json_reply({"code": "200", "location": []}), NOW, "QWeather does not know this place."),
         (json_reply({"code": "200", "location": [{"id": {}}]}), NOW, "QWeather does not know this place."),
@@ -151,11 +151,11 @@ def test_model_gets_the_meaning_of_the_error_code():
             NOW,
             'The answer\'s "location" is not a list: it is of type dict.',
         ),
-        (PLACE, json_reply({"code": "200", "now": []}), 'The answer has no "now".'),
-        (PLACE, json_reply({}), 'The answer has no "code".'),
-        (PLACE, json_reply({"code": []}), 'The answer has no "code".'),
-        (PLACE, reply("<html>"), "The answer is not valid JSON: <html>"),
-        (PLACE, json_reply([1]), "The answer is not a JSON object: it is of type list."),
+        (LOCATION, json_reply({"code": "200", "now": []}), 'The answer has no "now".'),
+        (LOCATION, json_reply({}), 'The answer has no "code".'),
+        (LOCATION, json_reply({"code": []}), 'The answer has no "code".'),
+        (LOCATION, reply("<html>"), "The answer is not valid JSON: <html>"),
+        (LOCATION, json_reply([1]), "The answer is not a JSON object: it is of type list."),
         (reply("no", 403), NOW, "HTTP 403: no"),
         (json_reply({"code": "200"}, 403), NOW, 'HTTP 403: {"code": "200"}'),
         (json_reply({"error": {"status": 400, "detail": "No such place."}}, 400), NOW, "HTTP 400: No such place."),
@@ -163,23 +163,23 @@ def test_model_gets_the_meaning_of_the_error_code():
         (json_reply({"error": "odd"}, 401), NOW, 'HTTP 401: {"error": "odd"}'),
     ],
 )
-def test_unreadable_answer_is_an_error(place: Any, data: Any, error: str):
-    http = by_path({"city/lookup": place, "/v7/": data})
+def test_unreadable_answer_is_an_error(location: Any, data: Any, error: str):
+    http = by_path({"city/lookup": location, "/v7/": data})
 
     assert error_of(QWEATHER, {"query": "Beijing", "max_retries": 2, "delay_after_error": 0}, http) == error
     assert len(http.calls) <= 2
 
 
 def test_rate_limited_request_with_an_error_code_is_retried():
-    http = vendor(json_reply({"code": "429"}, 429), PLACE, NOW)
+    http = vendor(json_reply({"code": "429"}, 429), LOCATION, NOW)
 
     outputs_of(QWEATHER, {"query": "Beijing", "max_retries": 1, "delay_after_error": 0}, http)
 
     assert len(http.calls) == 3
 
 
-@pytest.mark.parametrize(("code", "told"), [("429", "more often in a minute"), ("500", "failed, or did not answer")])
-def test_rate_limit_after_all_retries_becomes_the_meaning_of_its_code(code: str, told: str):
+@pytest.mark.parametrize(("code", "meaning"), [("429", "more often in a minute"), ("500", "failed, or did not answer")])
+def test_rate_limit_after_all_retries_becomes_the_meaning_of_its_code(code: str, meaning: str):
     http = vendor(json_reply({"code": code}, int(code)))
 
     outputs = outputs_of(QWEATHER, {"query": "Beijing", "max_retries": 2, "delay_after_error": 0}, http)
@@ -187,13 +187,13 @@ def test_rate_limit_after_all_retries_becomes_the_meaning_of_its_code(code: str,
 
     assert list(outputs) == ["formalized_content"]
     assert outputs["formalized_content"].startswith("**Error** ")
-    assert told in outputs["formalized_content"]
+    assert meaning in outputs["formalized_content"]
     assert (by_a_model.answer, by_a_model.error) == (outputs["formalized_content"], None)
     assert len(http.calls) == 3 + 1
 
 
 @pytest.mark.parametrize("query", ["", " ", None])
-def test_empty_place_sends_no_request(query: Any):
+def test_empty_location_sends_no_request(query: Any):
     assert outputs_of(QWEATHER, {"query": query}, FakeHttp(no_network)) == {"formalized_content": ""}
 
 

@@ -1,4 +1,4 @@
-"""What each tool makes of a refusal: asked again where that may help, and never else (tools 1.8)."""
+"""Refusals of vendors: each tool retries transient ones, and no others (tools 1.8)."""
 
 import asyncio
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from providers.interfaces import Services
 from tests.fakes import FakeContext, FakeHttp
 from tests.unit.components.tools.vendors import reply
 
-ASKED: Mapping[str, Mapping[str, Any]] = {
+ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
     "AkShare": {"query": "600519"},
     "ArXiv": {"query": "q"},
     "BGPT": {"query": "q"},
@@ -38,49 +38,49 @@ ASKED: Mapping[str, Mapping[str, Any]] = {
 }
 KEYS = ("api_key", "auth_key", "token", "secret_key", "web_apikey")
 MORE = {**dict.fromkeys(KEYS, "key-0123456789"), "searxng_url": "https://searx.test", "delay_after_error": 0}
-FOR_GOOD, MAY_PASS = (400, 401, 403, 404, 422), (429, 500, 502, 503, 504)
-ALWAYS_THRICE = frozenset({"DeepL", "QueritContents", "QueritSearch"})  # whatever the node says
-REFUSES_PROGRAMS = "GoogleScholar"  # by 429, which asking again does not mend
+FINAL_STATUSES, TRANSIENT_STATUSES = (400, 401, 403, 404, 422), (429, 500, 502, 503, 504)
+ALWAYS_THRICE = frozenset({"DeepL", "QueritContents", "QueritSearch"})  # whatever max_retries is
+REFUSES_PROGRAMS = "GoogleScholar"  # with 429, which it does not retry
 
-every_vendor = pytest.mark.parametrize("name", ASKED)
+every_vendor = pytest.mark.parametrize("name", ARGUMENTS)
 
 
 @every_vendor
 def test_final_refusal_is_not_retried(name: str):
-    for status in FOR_GOOD:
-        allowed_thrice = refused(name, status)
+    for status in FINAL_STATUSES:
+        three_tries = run_refused(name, status)
 
-        assert allowed_thrice.asked == refused(name, status, tries=1).asked, status
-        assert allowed_thrice.run.error, status
+        assert three_tries.requests == run_refused(name, status, tries=1).requests, status
+        assert three_tries.run.error, status
 
 
 @every_vendor
 def test_transient_refusal_is_retried_as_often_as_the_node_allows(name: str):
-    for status in MAY_PASS:
-        once, allowed_thrice = refused(name, status, tries=1, wait="0"), refused(name, status, wait="0")
+    for status in TRANSIENT_STATUSES:
+        one_try, three_tries = run_refused(name, status, tries=1, wait="0"), run_refused(name, status, wait="0")
 
-        stays = name in ALWAYS_THRICE or (name == REFUSES_PROGRAMS and status == 429)
-        assert allowed_thrice.asked == (1 if stays else 3) * once.asked, status
-        assert allowed_thrice.run.error, status
+        is_constant = name in ALWAYS_THRICE or (name == REFUSES_PROGRAMS and status == 429)
+        assert three_tries.requests == (1 if is_constant else 3) * one_try.requests, status
+        assert three_tries.run.error, status
 
 
 @every_vendor
 def test_retry_delay_beyond_the_time_limit_is_not_waited_for(name: str):
-    assert refused(name, 429, wait="29", limit=20.0).asked == refused(name, 403).asked
+    assert run_refused(name, 429, wait="29", limit=20.0).requests == run_refused(name, 403).requests
 
 
 @dataclass(frozen=True)
-class Refused:
+class RefusedRun:
     run: ToolRun
-    asked: int
+    requests: int
 
 
-def refused(name: str, status: int, *, tries: int = 3, wait: str = "", limit: float = 60.0) -> Refused:
-    """What a tool makes of a vendor that always refuses, and how often it asks."""
+def run_refused(name: str, status: int, *, tries: int = 3, wait: str = "", limit: float = 60.0) -> RefusedRun:
+    """Run a tool whose vendor always refuses; return its run and the number of requests."""
     tool = find(name)
     assert tool is not None
     http = FakeHttp(lambda _: reply("no", status, **({"retry_after": wait} if wait else {})))
     params = tool.params.model_validate({**MORE, "max_retries": tries - 1})
     ctx: Any = FakeContext(services=Services(http), limits={name: limit})
-    run = asyncio.run(tool.run(params, ASKED[name], ctx))
-    return Refused(run, len(http.calls))
+    run = asyncio.run(tool.run(params, ARGUMENTS[name], ctx))
+    return RefusedRun(run, len(http.calls))

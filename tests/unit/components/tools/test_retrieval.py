@@ -21,8 +21,8 @@ COFFEE = {**TEA, "chunk_id": "c2", "content_with_weight": "Coffee is too.", "doc
 STORED = {"query": "{sys.query}", "dataset_ids": ["kb1"], "retrieval_from": "dataset", "empty_response": "NOTHING"}
 
 
-class Library:
-    """Finds the same for every question, and remembers what it was asked."""
+class FakeRetriever:
+    """Returns the same result for every query, and records the queries."""
 
     def __init__(self, *chunks: Mapping[str, Any], error: ToolError | None = None, **found: Any) -> None:
         self._found = {"chunks": list(chunks), **found}
@@ -36,8 +36,8 @@ class Library:
         return self._found
 
 
-def context(library: Library | None, query: Any = "tea", **known: Any) -> FakeContext:
-    services = Services(FakeHttp(no_network), retriever=library)
+def context(retriever: FakeRetriever | None, query: Any = "tea", **known: Any) -> FakeContext:
+    services = Services(FakeHttp(no_network), retriever=retriever)
     return FakeContext(globals={"sys.query": query, **known.pop("globals", {})}, services=services, **known)
 
 
@@ -47,15 +47,15 @@ def retrieve(ctx: FakeContext, **params: Any) -> Finished | Failed:
     return outcome
 
 
-def asked(query: Any = "tea", *, values: dict[str, dict[str, Any]] | None = None, **params: Any) -> RetrievalQuery:
-    library = Library(TEA)
-    outcome = retrieve(context(library, query, values=values or {}), **params)
+def query_of(query: Any = "tea", *, values: dict[str, dict[str, Any]] | None = None, **params: Any) -> RetrievalQuery:
+    retriever = FakeRetriever(TEA)
+    outcome = retrieve(context(retriever, query, values=values or {}), **params)
     assert isinstance(outcome, Finished), outcome
-    return library.searches[0]
+    return retriever.searches[0]
 
 
 def test_passages_become_citations_json_and_references():
-    ctx = context(Library(TEA, COFFEE))
+    ctx = context(FakeRetriever(TEA, COFFEE))
 
     outcome = retrieve(ctx)
 
@@ -72,7 +72,7 @@ def test_passages_become_citations_json_and_references():
 
 
 def test_document_counts_of_the_search_are_used():
-    ctx = context(Library(TEA, doc_aggs=[{"doc_name": "tea.txt", "doc_id": "d1", "count": 7}]))
+    ctx = context(FakeRetriever(TEA, doc_aggs=[{"doc_name": "tea.txt", "doc_id": "d1", "count": 7}]))
 
     retrieve(ctx)
 
@@ -80,19 +80,19 @@ def test_document_counts_of_the_search_are_used():
 
 
 def test_document_metadata_is_part_of_the_citation():
-    outcome = retrieve(context(Library({**TEA, "document_metadata": {"year": 2026, "none": ""}})))
+    outcome = retrieve(context(FakeRetriever({**TEA, "document_metadata": {"year": 2026, "none": ""}})))
 
     assert "├── Title: tea.txt\n├── year: 2026\n└── Content:" in outcome.outputs["formalized_content"]
 
 
 def test_fields_of_the_search_engine_are_left_out():
-    outcome = retrieve(context(Library({**TEA, "q_1024_vec": [0.1], "content_ltks": "tea", "vector": [1]})))
+    outcome = retrieve(context(FakeRetriever({**TEA, "q_1024_vec": [0.1], "content_ltks": "tea", "vector": [1]})))
 
     assert outcome.outputs["json"] == [TEA]
 
 
 def test_empty_result_is_the_empty_response_and_an_empty_list():
-    ctx = context(Library())
+    ctx = context(FakeRetriever())
 
     outcome = retrieve(ctx)
 
@@ -110,33 +110,35 @@ def test_empty_result_is_the_empty_response_and_an_empty_list():
     ],
 )
 def test_empty_question_or_missing_sources_do_not_search(query: Any, params: Mapping[str, Any]):
-    library = Library(TEA)
+    retriever = FakeRetriever(TEA)
 
-    outcome = retrieve(context(library, query), **params)
+    outcome = retrieve(context(retriever, query), **params)
 
     assert outcome.outputs == {"formalized_content": "NOTHING"}
-    assert library.searches == []
+    assert retriever.searches == []
 
 
 @pytest.mark.parametrize("arguments", [{}, {"query": ""}, {"query": "tea"}])
-def test_a_model_that_gets_no_passages_reads_that_as_the_content_there_is(arguments: Mapping[str, Any]):
-    done = asyncio.run(RETRIEVAL.run(RetrievalParams.model_validate(STORED), arguments, context(Library())))
+def test_model_gets_the_empty_response_as_content_without_passages(arguments: Mapping[str, Any]):
+    done = asyncio.run(RETRIEVAL.run(RetrievalParams.model_validate(STORED), arguments, context(FakeRetriever())))
 
     assert (done.answer, done.error) == ({"formalized_content": "NOTHING"}, None)
 
 
 @pytest.mark.parametrize(
-    ("library", "params", "text"),
+    ("retriever", "params", "text"),
     [
-        (Library(TEA), {"dataset_ids": [], "kb_ids": []}, "No dataset is selected."),
-        (Library(error=ToolError("You don't own the dataset k9.")), {}, "You don't own the dataset k9."),
+        (FakeRetriever(TEA), {"dataset_ids": [], "kb_ids": []}, "No dataset is selected."),
+        (FakeRetriever(error=ToolError("You don't own the dataset k9.")), {}, "You don't own the dataset k9."),
         (None, {}, NOT_CONFIGURED),
     ],
 )
-def test_model_gets_the_error_without_the_tools_label(library: Library | None, params: Mapping[str, Any], text: str):
+def test_model_gets_the_error_without_the_tools_label(
+    retriever: FakeRetriever | None, params: Mapping[str, Any], text: str
+):
     stored = RetrievalParams.model_validate({**STORED, **params})
 
-    done = asyncio.run(RETRIEVAL.run(stored, {"query": "tea"}, context(library)))
+    done = asyncio.run(RETRIEVAL.run(stored, {"query": "tea"}, context(retriever)))
 
     assert (done.answer, done.error) == (text, text)
 
@@ -150,14 +152,14 @@ def test_model_gets_the_error_without_the_tools_label(library: Library | None, p
     ],
 )
 def test_source_without_a_selection_fails_the_node(params: Mapping[str, Any], text: str):
-    outcome = retrieve(context(Library(TEA)), **params)
+    outcome = retrieve(context(FakeRetriever(TEA)), **params)
 
     assert isinstance(outcome, Failed)
     assert outcome.error == text
 
 
-def test_a_search_that_fails_fails_the_node_in_the_servers_words():
-    outcome = retrieve(context(Library(error=ToolError("You don't own the dataset k9."))))
+def test_failed_search_fails_the_node_with_the_message_of_the_server():
+    outcome = retrieve(context(FakeRetriever(error=ToolError("You don't own the dataset k9."))))
 
     assert isinstance(outcome, Failed)
     assert outcome.error == "You don't own the dataset k9."
@@ -183,25 +185,25 @@ def test_error_without_a_retriever_names_the_settings():
     ],
 )
 def test_user_prefix_is_removed_from_the_question(query: Any, question: str):
-    assert asked(query).question == question
+    assert query_of(query).question == question
 
 
-def test_datasets_are_named_by_id_by_the_old_name_and_by_reference():
+def test_datasets_come_from_dataset_ids_kb_ids_and_references():
     values = {"begin": {"kbs": ["Manuals", "kb2"], "one": "kb3"}}
 
-    search = asked(values=values, dataset_ids=[], kb_ids=["kb1", "begin@kbs", "{begin@one}", "kb1", ""])
+    search = query_of(values=values, dataset_ids=[], kb_ids=["kb1", "begin@kbs", "{begin@one}", "kb1", ""])
 
     assert search.dataset_ids == ["kb1", "Manuals", "kb2", "kb3"]
     assert search.options["may_be_names"] == ["Manuals", "kb2", "kb3"]
 
 
 def test_source_defaults_to_the_kind_that_has_ids():
-    assert asked(retrieval_from=None).dataset_ids == ["kb1"]
-    assert asked(retrieval_from="", dataset_ids=[], memory_ids=["m1"]).memory_ids == ["m1"]
+    assert query_of(retrieval_from=None).dataset_ids == ["kb1"]
+    assert query_of(retrieval_from="", dataset_ids=[], memory_ids=["m1"]).memory_ids == ["m1"]
 
 
 def test_search_has_all_parameters_of_the_node():
-    search = asked(
+    search = query_of(
         top_n="3", top_k=64, similarity_threshold="0.4", keywords_similarity_weight=0.3, rerank_id="r", use_kg=True
     )
 
@@ -219,17 +221,17 @@ def test_search_has_all_parameters_of_the_node():
     }
 
 
-def test_values_of_a_manual_filter_are_filled_in():
+def test_references_in_a_manual_filter_are_resolved():
     stored = {"method": "manual", "logic": "or", "manual": [{"key": "year", "op": "=", "value": "{begin@year}"}, "odd"]}
 
-    search = asked(values={"begin": {"year": 2026}}, meta_data_filter=stored)
+    search = query_of(values={"begin": {"year": 2026}}, meta_data_filter=stored)
 
     manual = [{"key": "year", "op": "=", "value": "2026"}]
     assert search.options["meta_data_filter"] == {"method": "manual", "logic": "or", "manual": manual}
 
 
 def test_memories_are_lines_of_text_and_not_cited():
-    ctx = context(Library({"content": "Likes tea"}, {"content": "Lives in Rome"}, {"content": ""}))
+    ctx = context(FakeRetriever({"content": "Likes tea"}, {"content": "Lives in Rome"}, {"content": ""}))
 
     outcome = retrieve(ctx, retrieval_from="memory", memory_ids=["m1"], user_id="{sys.user_id}")
 
@@ -237,33 +239,33 @@ def test_memories_are_lines_of_text_and_not_cited():
     assert ctx.reference_store["chunks"] == {}
 
 
-def test_memories_are_those_of_the_user_that_the_node_names():
-    library = Library({"content": "Likes tea"})
+def test_memory_search_has_the_user_of_the_node():
+    retriever = FakeRetriever({"content": "Likes tea"})
 
     retrieve(
-        context(library, globals={"sys.user_id": "ann"}),
+        context(retriever, globals={"sys.user_id": "ann"}),
         retrieval_from="memory",
         memory_ids=["m1"],
         user_id="{sys.user_id}",
     )
 
-    assert library.searches[0].options["user_id"] == "ann"
+    assert retriever.searches[0].options["user_id"] == "ann"
 
 
-def test_no_memory_is_the_empty_response():
-    outcome = retrieve(context(Library()), retrieval_from="memory", memory_ids=["m1"])
+def test_empty_memory_search_gives_the_empty_response():
+    outcome = retrieve(context(FakeRetriever()), retrieval_from="memory", memory_ids=["m1"])
 
     assert outcome.outputs == {"formalized_content": "NOTHING"}
 
 
 def test_model_gets_the_citations_and_its_query_is_not_a_template():
-    library = Library(TEA)
+    retriever = FakeRetriever(TEA)
     params = RetrievalParams.model_validate({"dataset_ids": ["kb1"]})
 
-    done = asyncio.run(RETRIEVAL.run(params, {"query": "{env.key} tea"}, context(library, globals={"env.key": "k"})))
+    done = asyncio.run(RETRIEVAL.run(params, {"query": "{env.key} tea"}, context(retriever, globals={"env.key": "k"})))
 
     assert done.answer.startswith("\nID: 417")
-    assert library.searches[0].question == "{env.key} tea"
+    assert retriever.searches[0].question == "{env.key} tea"
 
 
 def test_function_name_is_the_one_that_prompts_use():
@@ -285,6 +287,6 @@ def test_function_name_is_the_one_that_prompts_use():
         ({"similarity_threshold": True}, "Similarity threshold True not supported"),
     ],
 )
-def test_parameters_that_cannot_work_are_refused_when_the_canvas_is_loaded(params: Mapping[str, Any], text: str):
+def test_invalid_parameters_are_refused_when_the_canvas_is_loaded(params: Mapping[str, Any], text: str):
     with pytest.raises(ValidationError, match=text):
         RetrievalParams.model_validate(params)

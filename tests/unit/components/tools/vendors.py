@@ -1,4 +1,4 @@
-"""Vendors made of plain replies, and the two widgets of the specification's examples.
+"""Fake vendors with fixed replies, and the two widgets of the specification's examples.
 
 http = vendor(json_reply({"results": []}))
 outcome = on_node(TAVILY_SEARCH, {"query": "widgets"}, http)
@@ -39,13 +39,13 @@ def json_reply(body: Any, status: int = 200, **headers: str) -> HttpResponse:
 
 
 def vendor(*replies: HttpResponse) -> FakeHttp:
-    """Gives its replies one after the other, the last one for ever."""
+    """Return a client that gets these replies in order, the last one repeatedly."""
     left = list(replies)
     return FakeHttp(lambda call: left.pop(0) if len(left) > 1 else left[0])
 
 
 def by_path(routes: Mapping[str, HttpResponse]) -> FakeHttp:
-    """Answers by what the address contains; 404 for everything else."""
+    """Return a client that gets a reply by a part of the URL, and 404 for other URLs."""
     return FakeHttp(lambda call: next((r for part, r in routes.items() if part in call.url), reply("no route", 404)))
 
 
@@ -63,7 +63,7 @@ def context(http: FakeHttp, **known: Any) -> FakeContext:
 
 
 def on_node(tool: Tool[Any], params: Mapping[str, Any], http: FakeHttp, **known: Any) -> Finished | Failed:
-    """The tool as a node of a canvas."""
+    """Run the tool as a node of a canvas."""
     outcome = run(tool_component(tool), params, context(http, **known))
     assert isinstance(outcome, Finished | Failed)
     return outcome
@@ -84,5 +84,5 @@ def error_of(tool: Tool[Any], params: Mapping[str, Any], http: FakeHttp, **known
 def by_model(
     tool: Tool[Any], params: Mapping[str, Any], arguments: Mapping[str, Any], http: FakeHttp, **known: Any
 ) -> ToolRun:
-    """The tool as a model calls it."""
+    """Run the tool as a model calls it."""
     return asyncio.run(tool.run(tool.params.model_validate(params), arguments, context(http, **known)))

@@ -1,4 +1,4 @@
-"""A text in chunks: nothing is lost, none is too long, and sentences on a border are found on both sides."""
+"""Splitting into chunks: no text is lost, no chunk is too long, and neighbours overlap."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +10,7 @@ WORDS = st.text(alphabet="ab Z.?!\n\n#退款。，;-\t1", max_size=400)
 
 
 @given(text=WORDS, tokens=st.integers(16, 60), share=st.integers(0, 50))
-def test_chunks_of_any_text_contain_it_and_keep_the_limit(text: str, tokens: int, share: int) -> None:
+def test_chunks_of_any_text_contain_it_and_fit_the_token_limit(text: str, tokens: int, share: int) -> None:
     cuts = list(split_text(text, tokens, tokens * share // 100))
 
     assert "".join("".join(cut.new for cut in cuts).split()) == "".join(text.split())
@@ -27,7 +27,7 @@ def test_paragraphs_stay_whole_where_they_fit() -> None:
     assert all(cut.text.strip().startswith("Rule") and cut.text.strip().endswith(".") for cut in cuts)
 
 
-def test_a_chunk_begins_with_the_end_of_the_one_before() -> None:
+def test_chunk_begins_with_the_overlap_of_the_chunk_before() -> None:
     text = " ".join(f"Sentence number {number} stands here." for number in range(30))
 
     first, second, *_ = split_text(text, 60, 12)

@@ -1,4 +1,4 @@
-"""Which documents a metadata filter lets through."""
+"""Which documents match a metadata filter."""
 
 from typing import Any
 
@@ -49,7 +49,7 @@ def test_a_condition_finds_the_documents_it_describes(key: str, operator: str, v
     assert matching_documents(DOCUMENTS, conditions, "and") == found
 
 
-def test_all_conditions_hold_or_any_of_them() -> None:
+def test_and_needs_all_conditions_and_or_needs_one() -> None:
     conditions = parse_conditions([{"key": "year", "op": ">", "value": 2000}, {"name": "author", "value": "bob"}])
 
     assert matching_documents(DOCUMENTS, conditions, "and") == {"new"}

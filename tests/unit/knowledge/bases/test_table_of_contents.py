@@ -64,7 +64,7 @@ def test_section_ends_at_the_next_heading_of_its_level() -> None:
     assert list(table_of_contents.section_chunks([*headings, last], second, 8)) == [5, 6]
 
 
-def test_of_too_many_headings_the_deepest_are_left_out() -> None:
+def test_deepest_headings_beyond_the_limit_are_dropped() -> None:
     headings = [SectionHeading(at, level, f"{at}") for at, level in enumerate([1, 2, 3, 2, 3, 3])]
 
     assert table_of_contents.limit_headings(headings, 6) == headings

@@ -1,4 +1,4 @@
-"""Words as numbers: two texts share them where they speak of the same, with blanks between words or without."""
+"""Word hashes: related texts share them, with or without blanks between words."""
 
 import pytest
 from hypothesis import given
@@ -24,13 +24,13 @@ from knowledge.index.tokenizer import MAX_QUERY_WORDS, highlight, query_hashes, 
 def test_a_question_shares_its_words_with_the_passage_that_answers_it(
     question: str, passage: str, language: str
 ) -> None:
-    wanted = query_hashes(question, language)
+    hashes = query_hashes(question, language)
 
-    assert wanted
-    assert set(wanted) <= word_hashes(passage, language)
+    assert hashes
+    assert set(hashes) <= word_hashes(passage, language)
 
 
-def test_letters_apart_do_not_match_a_pair() -> None:
+def test_separate_characters_do_not_match_a_character_pair() -> None:
     assert not set(query_hashes("退款", "Chinese")) & word_hashes("款到即退", "Chinese")
 
 
@@ -50,7 +50,7 @@ def test_long_query_is_limited() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "question", "told"),
+    ("text", "question", "expected"),
     [
         ("A refund takes days.", "How long do refunds take?", "A <em>refund</em> <em>takes</em> days."),
         ("REFUNDS, refunded", "refund", "<em>REFUNDS</em>, <em>refunded</em>"),
@@ -61,12 +61,14 @@ def test_long_query_is_limited() -> None:
         ("ＡＢＣ ist da", "abc", "<em>ＡＢＣ</em> ist da"),
     ],
 )
-def test_query_words_are_highlighted(text: str, question: str, told: str) -> None:
-    assert highlight(text, query_hashes(question, "English"), "English") == told
+def test_query_words_are_highlighted(text: str, question: str, expected: str) -> None:
+    assert highlight(text, query_hashes(question, "English"), "English") == expected
 
 
 @given(st.text(), st.text())
-def test_highlighting_changes_nothing_else(text: str, question: str) -> None:
-    told = highlight(text, query_hashes(question, "English"), "English")
+def test_highlighting_of_any_text_only_adds_marks(text: str, question: str) -> None:
+    highlighted = highlight(text, query_hashes(question, "English"), "English")
 
-    assert told == "" or told.replace("<em>", "").replace("</em>", "") == text.replace("<em>", "").replace("</em>", "")
+    assert highlighted == "" or highlighted.replace("<em>", "").replace("</em>", "") == text.replace(
+        "<em>", ""
+    ).replace("</em>", "")

@@ -1,4 +1,4 @@
-"""What drivers are told, with modules that only listen. That a server understands it is not shown here."""
+"""What database drivers send, recorded with fake driver modules. No real server is involved."""
 
 import importlib
 import ssl
@@ -16,45 +16,45 @@ from pytest_httpserver import HTTPServer
 from canvas.errors import ToolError
 from providers.databases import drivers
 from providers.databases.drivers import DRIVERS, Driver, Target
-from tests.certificates import self_signed
+from tests.certificates import create_self_signed
 
 TARGET = Target(
     host="db.example.com", address="8.8.8.8", port=1234, database="shop", username="ann", password="p;w}d", timeout=2.5
 )
 
 
-class Listener:
-    """A connection and its cursor, which note what they are told."""
+class Recorder:
+    """A connection and its cursor, which record the statements and settings that they receive."""
 
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.statements: list[str] = []
         self.settings: dict[str, Any] = {}
         self.text = ""
         self.timeout = 0
 
-    def connect(self, text: str = "", *_: Any, **settings: Any) -> "Listener":
+    def connect(self, text: str = "", *_: Any, **settings: Any) -> "Recorder":
         self.text, self.settings = text, settings
         return self
 
-    def cursor(self, *_: Any) -> "Listener":
+    def cursor(self, *_: Any) -> "Recorder":
         return self
 
     def execute(self, sql: str, **_: Any) -> None:
-        self.told.append(sql)
+        self.statements.append(sql)
 
-    def __enter__(self) -> "Listener":
+    def __enter__(self) -> "Recorder":
         return self
 
     def __exit__(self, *_: Any) -> None:
         pass
 
 
-def installed(monkeypatch: pytest.MonkeyPatch, name: str, **members: Any) -> Listener:
-    listener = Listener()
+def install_module(monkeypatch: pytest.MonkeyPatch, name: str, **members: Any) -> Recorder:
+    recorder = Recorder()
     module = ModuleType(name)
-    vars(module).update({"connect": listener.connect, **members})
+    vars(module).update({"connect": recorder.connect, **members})
     monkeypatch.setitem(sys.modules, name, module)
-    return listener
+    return recorder
 
 
 @pytest.mark.parametrize(
@@ -65,19 +65,19 @@ def installed(monkeypatch: pytest.MonkeyPatch, name: str, **members: Any) -> Lis
         ("oceanbase", "SET SESSION ob_query_timeout = 2500000"),
     ],
 )
-def test_a_mysql_session_reads_only_for_a_limited_time(monkeypatch: pytest.MonkeyPatch, db_type: str, limit: str):
-    listener = installed(monkeypatch, "pymysql")
-    installed(monkeypatch, "pymysql.cursors", SSCursor=object)
+def test_mysql_session_is_read_only_and_has_a_time_limit(monkeypatch: pytest.MonkeyPatch, db_type: str, limit: str):
+    recorder = install_module(monkeypatch, "pymysql")
+    install_module(monkeypatch, "pymysql.cursors", SSCursor=object)
 
     connection = DRIVERS[db_type].connect(TARGET)
     DRIVERS[db_type].execute(connection, "SELECT 1", (), 7)
 
-    assert (listener.settings["host"], listener.settings["port"], listener.settings["charset"]) == (
+    assert (recorder.settings["host"], recorder.settings["port"], recorder.settings["charset"]) == (
         "8.8.8.8",
         1234,
         "utf8mb4",
     )
-    assert listener.told == [
+    assert recorder.statements == [
         "SET SESSION sql_mode = ''",
         limit,
         "SET SESSION TRANSACTION READ ONLY",
@@ -86,16 +86,16 @@ def test_a_mysql_session_reads_only_for_a_limited_time(monkeypatch: pytest.Monke
     ]
 
 
-def test_no_value_begins_another_setting_of_odbc(monkeypatch: pytest.MonkeyPatch):
-    listener = installed(monkeypatch, "pyodbc", drivers=lambda: ["ODBC Driver 17 for SQL Server"])
+def test_special_characters_in_an_odbc_value_do_not_start_another_setting(monkeypatch: pytest.MonkeyPatch):
+    recorder = install_module(monkeypatch, "pyodbc", drivers=lambda: ["ODBC Driver 17 for SQL Server"])
 
     DRIVERS["mssql"].connect(TARGET)
 
-    assert listener.text == (
+    assert recorder.text == (
         "DRIVER={ODBC Driver 17 for SQL Server};SERVER={8.8.8.8,1234};DATABASE={shop};UID={ann};PWD={p;w}}d};"
         "ApplicationIntent={ReadOnly}"
     )
-    assert listener.timeout == 3
+    assert recorder.timeout == 3
 
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20) | st.sampled_from(["}", "{}", "};UID={sa", "=;"])
@@ -103,13 +103,13 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20) | st.samp
 
 @settings(max_examples=60, deadline=None)
 @given(TEXTS, TEXTS, TEXTS)
-def test_a_connection_string_says_what_was_given_and_nothing_else(database: str, username: str, password: str):
+def test_odbc_connection_string_contains_exactly_the_target_values(database: str, username: str, password: str):
     with pytest.MonkeyPatch.context() as monkeypatch:
-        listener = installed(monkeypatch, "pyodbc", drivers=lambda: ["ODBC Driver 18 for SQL Server"])
+        recorder = install_module(monkeypatch, "pyodbc", drivers=lambda: ["ODBC Driver 18 for SQL Server"])
 
         DRIVERS["mssql"].connect(Target("db.example.com", "8.8.8.8", 1433, database, username, password, 3))
 
-    assert parts_of(listener.text) == {
+    assert parts_of(recorder.text) == {
         "DRIVER": "ODBC Driver 18 for SQL Server",
         "SERVER": "8.8.8.8,1433",
         "DATABASE": database,
@@ -121,8 +121,8 @@ def test_a_connection_string_says_what_was_given_and_nothing_else(database: str,
 
 
 def parts_of(text: str) -> dict[str, str]:
-    """A connection string as a driver manager reads it: a value in braces ends at a brace that is not doubled."""
-    found: dict[str, str] = {}
+    """Parse a connection string like a driver manager: a value in braces ends at a brace that is not doubled."""
+    parts: dict[str, str] = {}
     while text:
         name, _, rest = text.partition("={")
         value = ""
@@ -132,24 +132,24 @@ def parts_of(text: str) -> dict[str, str]:
             if not rest.startswith("}"):
                 break
             value, rest = f"{value}}}", rest[1:]
-        assert name not in found
+        assert name not in parts
         assert rest == "" or rest.startswith(";")
-        found[name], text = value, rest[1:]
-    return found
+        parts[name], text = value, rest[1:]
+    return parts
 
 
 def test_sql_server_needs_microsofts_driver(monkeypatch: pytest.MonkeyPatch):
-    installed(monkeypatch, "pyodbc", drivers=list)
+    install_module(monkeypatch, "pyodbc", drivers=list)
 
     with pytest.raises(ToolError, match="Missing dependency 'ODBC Driver 18 for SQL Server'"):
         DRIVERS["mssql"].connect(TARGET)
 
 
-def test_a_driver_whose_system_library_is_missing_says_so(monkeypatch: pytest.MonkeyPatch):
-    def halted(name: str) -> ModuleType:
+def test_missing_system_library_of_a_driver_is_reported_with_the_fix(monkeypatch: pytest.MonkeyPatch):
+    def fail_to_load(name: str) -> ModuleType:
         raise ImportError("libodbc.so.2: cannot open shared object file: No such file or directory")
 
-    monkeypatch.setattr(drivers.importlib, "import_module", halted)
+    monkeypatch.setattr(drivers.importlib, "import_module", fail_to_load)
 
     with pytest.raises(ToolError) as failed:
         DRIVERS["mssql"].connect(TARGET)
@@ -160,8 +160,8 @@ def test_a_driver_whose_system_library_is_missing_says_so(monkeypatch: pytest.Mo
     )
 
 
-def test_no_value_begins_another_setting_of_db2(monkeypatch: pytest.MonkeyPatch):
-    installed(monkeypatch, "ibm_db_dbi")
+def test_db2_value_with_a_semicolon_is_refused(monkeypatch: pytest.MonkeyPatch):
+    install_module(monkeypatch, "ibm_db_dbi")
 
     with pytest.raises(ToolError, match="semicolon"):
         DRIVERS["IBM DB2"].connect(TARGET)
@@ -171,17 +171,17 @@ def test_no_value_begins_another_setting_of_db2(monkeypatch: pytest.MonkeyPatch)
     ("database", "catalog", "schema"),
     [("hive.sales", "hive", "sales"), ("hive/sales", "hive", "sales"), ("hive", "hive", "default")],
 )
-def test_a_trino_database_is_a_catalog_and_a_schema(
+def test_trino_database_name_is_split_into_catalog_and_schema(
     monkeypatch: pytest.MonkeyPatch, database: str, catalog: str, schema: str
 ):
-    installed(monkeypatch, "trino")
-    listener = installed(monkeypatch, "trino.dbapi")
-    installed(monkeypatch, "trino.auth", BasicAuthentication=SimpleNamespace)
+    install_module(monkeypatch, "trino")
+    recorder = install_module(monkeypatch, "trino.dbapi")
+    install_module(monkeypatch, "trino.auth", BasicAuthentication=SimpleNamespace)
 
     DRIVERS["trino"].connect(Target("t.example.com", "8.8.8.8", 8080, database, "ann", "", 3))
 
-    assert (listener.settings["catalog"], listener.settings["schema"]) == (catalog, schema)
-    assert (listener.settings["host"], listener.settings["http_scheme"]) == ("t.example.com", "http")
+    assert (recorder.settings["catalog"], recorder.settings["schema"]) == (catalog, schema)
+    assert (recorder.settings["host"], recorder.settings["http_scheme"]) == ("t.example.com", "http")
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_a_trino_database_is_a_catalog_and_a_schema(
         ("trino", "SELECT '50%' LIKE ?, ?"),
     ],
 )
-def test_values_stand_where_each_driver_looks_for_them(db_type: str, text: str):
+def test_placeholders_have_the_style_of_each_driver(db_type: str, text: str):
     assert DRIVERS[db_type].insert_placeholders(("SELECT '50%' LIKE ", ", ", "")) == text
     assert DRIVERS[db_type].insert_placeholders(("SELECT '50%'",)) == "SELECT '50%'"
 
@@ -218,9 +218,9 @@ def test_a_trino_session_reaches_its_server_and_nothing_else(httpserver: HTTPSer
                 session.get(url)
 
 
-def test_a_trino_session_under_tls_goes_to_the_checked_address_and_wants_the_names_certificate(tmp_path: Path):
+def test_trino_tls_session_uses_the_checked_address_and_requires_the_hosts_certificate(tmp_path: Path):
     requests = importlib.import_module("requests")
-    certificate = self_signed(tmp_path / "server.pem", "t.example.com")
+    certificate = create_self_signed(tmp_path / "server.pem", "t.example.com")
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(certificate)
 
@@ -237,7 +237,7 @@ def test_a_trino_session_under_tls_goes_to_the_checked_address_and_wants_the_nam
                         assert session.get(f"https://{host}:{server.port}/v1/next").text == "more"
 
 
-def test_a_trino_database_without_a_catalog_is_none():
+def test_trino_database_without_a_catalog_is_refused():
     with pytest.raises(ToolError, match=r"^For Trino, `database` must be 'catalog\.schema' or at least 'catalog'\.$"):
         DRIVERS["trino"].connect(Target("t.example.com", "8.8.8.8", 8080, ".sales", "ann", "", 3))
 
@@ -251,7 +251,7 @@ def test_a_trino_database_without_a_catalog_is_none():
         ("IBM DB2", "ibm_db_dbi", "ibm_db"),
     ],
 )
-def test_a_driver_that_is_not_installed_is_named(
+def test_driver_that_is_not_installed_is_reported_with_its_package(
     monkeypatch: pytest.MonkeyPatch, db_type: str, module: str, package: str
 ):
     monkeypatch.setitem(sys.modules, module, None)

@@ -1,4 +1,4 @@
-"""Values between a database session's process and its worker."""
+"""Encoding of the values that a database session's process sends to its worker."""
 
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -27,14 +27,14 @@ values = st.recursive(
 )
 
 
-def carried(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+def round_trip(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     frame = wire.encode_frame({"rows": wire.rows_as_json(rows)})
     return wire.rows_from_json(wire.decode_body(frame[wire.LENGTH.size :])["rows"])
 
 
 @given(st.lists(st.tuples(values, values)))
 def test_rows_arrive_as_they_were_sent(rows: list[tuple[Any, ...]]):
-    assert carried(rows) == rows
+    assert round_trip(rows) == rows
 
 
 @pytest.mark.parametrize(
@@ -53,16 +53,16 @@ def test_rows_arrive_as_they_were_sent(rows: list[tuple[Any, ...]]):
         ({1: 2}, {"1": 2}),
     ],
 )
-def test_what_json_has_no_form_for_arrives_as_its_value_or_its_text(sent: Any, arrives: Any):
-    assert carried([(sent,)]) == [(arrives,)]
+def test_value_without_a_json_form_is_restored_or_becomes_text(sent: Any, arrives: Any):
+    assert round_trip([(sent,)]) == [(arrives,)]
 
 
-def test_a_value_that_is_nested_without_end_is_cut():
+def test_deeply_nested_value_is_truncated():
     deep: list[Any] = []
     for _ in range(100_000):
         deep = [deep]
 
-    [(value,)] = carried([(deep,)])
+    [(value,)] = round_trip([(deep,)])
 
     for _ in range(wire.MAX_DEPTH):
         [value] = value
@@ -71,11 +71,11 @@ def test_a_value_that_is_nested_without_end_is_cut():
 
 @pytest.mark.parametrize("body", [b"", b"[1]", b"{", b'"x"', b"\xff"])
 def test_frame_that_is_not_an_object_is_refused(body: bytes):
-    with pytest.raises(ValueError):  # noqa: PT011 (the kind is all that is promised)
+    with pytest.raises(ValueError):  # noqa: PT011 (only the exception type is specified)
         wire.decode_body(body)
 
 
 @pytest.mark.parametrize("row", [["?", 1], ["l"], ["d", "x"]])
-def test_a_value_of_no_known_kind_is_refused(row: Any):
-    with pytest.raises(ValueError):  # noqa: PT011 (the kind is all that is promised)
+def test_value_of_an_unknown_kind_is_refused(row: Any):
+    with pytest.raises(ValueError):  # noqa: PT011 (only the exception type is specified)
         wire.rows_from_json([[row]])

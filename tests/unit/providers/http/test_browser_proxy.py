@@ -15,12 +15,12 @@ def head(*lines: str) -> bytes:
     ("target", "host", "port"),
     [("e.com:443", "e.com", 443), ("E.com:8443", "e.com", 8443), ("[2001:db8::1]:443", "2001:db8::1", 443)],
 )
-def test_a_tunnel_is_asked_for_by_host_and_port(target: str, host: str, port: int):
+def test_connect_request_is_parsed_into_host_and_port(target: str, host: str, port: int):
     assert parse_request(head(f"CONNECT {target} HTTP/1.1", "Host: x")) == ProxyRequest(host, port, b"")
 
 
 @pytest.mark.parametrize(
-    ("target", "place", "path"),
+    ("target", "host_and_port", "path"),
     [
         ("http://e.com/a?b=c", ("e.com", 80), "/a?b=c"),
         ("http://e.com", ("e.com", 80), "/"),
@@ -30,14 +30,14 @@ def test_a_tunnel_is_asked_for_by_host_and_port(target: str, host: str, port: in
         ("http://[::1]:81/", ("::1", 81), "/"),
     ],
 )
-def test_a_request_goes_to_the_host_as_that_expects_it(target: str, place: tuple[str, int], path: str):
+def test_request_to_the_proxy_is_rewritten_for_the_target_host(target: str, host_and_port: tuple[str, int], path: str):
     request = parse_request(head(f"GET {target} HTTP/1.1", "Host: e.com"))
 
-    assert (request.host, request.port) == place
+    assert (request.host, request.port) == host_and_port
     assert request.head == head(f"GET {path} HTTP/1.1", "Host: e.com", "Connection: close")
 
 
-def test_what_is_meant_for_the_proxy_goes_no_further():
+def test_proxy_and_hop_by_hop_headers_are_not_forwarded():
     request = parse_request(
         head(
             "POST http://e.com/ HTTP/1.1",
@@ -65,27 +65,27 @@ def test_what_is_meant_for_the_proxy_goes_no_further():
         "CONNECT :443 HTTP/1.1", "GET http://e.com/", "", "GET http://e.com/ FTP/1.1",
     ],
 )  # fmt: skip
-def test_anything_else_is_refused(line: str):
+def test_invalid_request_line_is_refused(line: str):
     with pytest.raises(InvalidHttp):
         parse_request(head(line))
 
 
 @settings(max_examples=50)
 @given(st.binary(max_size=80))
-def test_no_bytes_break_the_reading_of_heads(noise: bytes):
+def test_heads_of_arbitrary_bytes_are_parsed_or_refused(noise: bytes):
     for read in (parse_request, parse_response):
         with suppress(InvalidHttp):
             assert read(b"GET " + noise + b" HTTP/1.1\r\n\r\n")
 
 
-def test_an_answer_ends_its_connection():
+def test_response_head_closes_the_connection():
     status, answer = parse_response(head("HTTP/1.1 404 Not Found", "Content-Length: 0", "Connection: keep-alive"))
 
     assert status == 404
     assert answer == head("HTTP/1.1 404 Not Found", "Content-Length: 0", "Connection: close")
 
 
-def test_an_answer_on_its_way_is_handed_on_as_it_is():
+def test_informational_response_is_forwarded_unchanged():
     early = head("HTTP/1.1 103 Early Hints", "Link: </a>")
 
     assert parse_response(early) == (103, early)

@@ -1,4 +1,4 @@
-"""The outgoing client, as far as it needs no network: what it sends, and what it makes of a redirect."""
+"""The outgoing HTTP client without a network: which requests it builds, and how it follows redirects."""
 
 import asyncio
 import socket
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from canvas.errors import AddressRefused, HttpFailed
-from providers.http.address_policy import Guard
+from providers.address_policy import Guard
 from providers.http.client import HttpClient, default_user_agent
 from providers.http.redirects import HttpRequest, first_request, follow_redirect, mask_secrets, mask_url, secrets_of_url
 from providers.interfaces import HttpCall
@@ -16,12 +16,12 @@ from providers.interfaces import HttpCall
 HEADERS = {"Authorization": "Bearer s", "Cookie": "c=1", "X-Api-Key": "k", "Accept": "text/html", "Content-Type": "a/b"}
 
 
-def hop(method: str = "GET", url: str = "https://a.example/x/y?q=1", **call: Any) -> HttpRequest:
+def initial_request(method: str = "GET", url: str = "https://a.example/x/y?q=1", **call: Any) -> HttpRequest:
     return first_request(HttpCall(method, url, **call), "easel/test")
 
 
-def redirected(status: int, location: str, method: str = "POST", **call: Any) -> HttpRequest:
-    return follow_redirect(hop(method, headers=HEADERS, **call), status, location)
+def redirected_request(status: int, location: str, method: str = "POST", **call: Any) -> HttpRequest:
+    return follow_redirect(initial_request(method, headers=HEADERS, **call), status, location)
 
 
 @pytest.mark.parametrize(
@@ -36,8 +36,8 @@ def redirected(status: int, location: str, method: str = "POST", **call: Any) ->
         ("http://good.example\\@evil.example/", "http://evil.example/"),
     ],
 )
-def test_an_address_is_sent_as_the_web_writes_it(url: str, sent: str):
-    assert str(hop(url=url).url.copy_with(path=hop(url=url).url.path or "/")) == sent
+def test_url_is_normalised_before_it_is_sent(url: str, sent: str):
+    assert str(initial_request(url=url).url.copy_with(path=initial_request(url=url).url.path or "/")) == sent
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_an_address_is_sent_as_the_web_writes_it(url: str, sent: str):
 )
 def test_url_that_is_not_http_is_refused(url: str, text: str):
     with pytest.raises(AddressRefused) as refused:
-        hop(url=url)
+        initial_request(url=url)
 
     assert refused.value.message.startswith(text)
 
@@ -74,7 +74,7 @@ def test_url_that_is_not_http_is_refused(url: str, text: str):
     ],
 )
 def test_arguments_are_encoded_and_added_to_the_query(params: Any, query: bytes):
-    assert hop(params=params).url.query == query
+    assert initial_request(params=params).url.query == query
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_arguments_are_encoded_and_added_to_the_query(params: Any, query: bytes)
     ],
 )
 def test_body_has_content_type_and_length(call: Mapping[str, Any], body: bytes, kind: str | None):
-    sent = hop("post", **call)
+    sent = initial_request("post", **call)
 
     assert (sent.method, sent.body, sent.headers.get("content-type")) == ("POST", body, kind)
     assert sent.header_bytes()[-1] == (b"content-length", str(len(body)).encode())
@@ -100,13 +100,13 @@ def test_body_has_content_type_and_length(call: Mapping[str, Any], body: bytes, 
 @pytest.mark.parametrize("value", [float("nan"), {1, 2}, [float("inf")]])
 def test_body_that_json_cannot_represent_is_an_error(value: Any):
     with pytest.raises(HttpFailed, match="cannot be written as JSON"):
-        hop("POST", json=value)
+        initial_request("POST", json=value)
 
 
 def test_callers_cannot_set_connection_headers():
-    given = {"Transfer-Encoding": "chunked", "content-length": "5", "Upgrade": "h2c", "Host": "b.example", "X": " é "}
+    headers = {"Transfer-Encoding": "chunked", "content-length": "5", "Upgrade": "h2c", "Host": "b.example", "X": " é "}
 
-    sent = dict(hop(headers=given).header_bytes())
+    sent = dict(initial_request(headers=headers).header_bytes())
 
     assert sent == {
         b"host": b"b.example", b"x": "é".encode("latin-1"), b"accept": b"*/*", b"accept-encoding": b"gzip, deflate",
@@ -119,11 +119,11 @@ def test_callers_cannot_set_connection_headers():
 )
 def test_headers_that_would_break_the_request_are_refused(name: str, value: str):
     with pytest.raises(HttpFailed, match="cannot be sent"):
-        hop(headers={name: value})
+        initial_request(headers={name: value})
 
 
-def test_a_password_in_an_address_becomes_a_header_and_shows_nowhere():
-    sent = hop(url="https://ann:p%40ss@a.example:444/x")
+def test_password_in_a_url_becomes_a_header_and_is_never_shown():
+    sent = initial_request(url="https://ann:p%40ss@a.example:444/x")
 
     assert sent.headers["authorization"] == "Basic YW5uOnBAc3M="
     assert str(sent.url) == "https://a.example:444/x"
@@ -138,10 +138,10 @@ def test_a_password_in_an_address_becomes_a_header_and_shows_nowhere():
         (301, "PUT", "PUT"), (302, "PUT", "GET"), (303, "DELETE", "GET"), (303, "HEAD", "HEAD"), (302, "GET", "GET"),
     ],
 )  # fmt: skip
-def test_a_redirect_keeps_or_changes_the_method(status: int, method: str, then: str):
+def test_redirect_status_decides_the_method_of_the_next_request(status: int, method: str, then: str):
     body = {"content": b"b"} if method in ("POST", "PUT") else {}
 
-    sent = redirected(status, "/z", method, **body)
+    sent = redirected_request(status, "/z", method, **body)
 
     assert sent.method == then
     assert sent.body == (b"b" if then in ("POST", "PUT") else b"")
@@ -149,30 +149,30 @@ def test_a_redirect_keeps_or_changes_the_method(status: int, method: str, then: 
     assert str(sent.url) == "https://a.example/z"
 
 
-def test_headers_stay_with_the_origin_they_were_meant_for():
-    near = redirected(303, "z")
+def test_redirect_to_another_origin_drops_secret_headers():
+    near = redirected_request(303, "z")
 
     assert {"authorization", "cookie", "x-api-key", "accept"} <= near.headers.keys()
     for elsewhere in ("https://b.example/", "http://a.example/", "https://a.example:444/", "//sub.a.example/"):
-        assert redirected(303, elsewhere).headers.keys() == {"accept", "accept-encoding", "user-agent"}
+        assert redirected_request(303, elsewhere).headers.keys() == {"accept", "accept-encoding", "user-agent"}
 
 
-def test_a_body_never_goes_to_another_origin():
+def test_redirect_of_a_body_to_another_origin_is_refused():
     with pytest.raises(HttpFailed, match=r"redirects a request with a body to https://b\.example") as failed:
-        redirected(307, "https://b.example/?token=s", content=b"secret")
+        redirected_request(307, "https://b.example/?token=s", content=b"secret")
 
     assert not failed.value.retryable
     assert "token" not in failed.value.message
 
 
 @pytest.mark.parametrize("location", ["ftp://a.example/", "http://", "http://a.example:x/", "javascript:alert(1)"])
-def test_a_redirect_must_lead_to_the_web(location: str):
+def test_redirect_to_a_url_that_is_not_http_is_refused(location: str):
     with pytest.raises(AddressRefused):
-        redirected(302, location)
+        redirected_request(302, location)
 
 
-def test_a_redirects_own_password_is_not_used():
-    sent = redirected(303, "https://eve:x@b.example/#f")
+def test_password_in_a_redirect_url_is_not_used():
+    sent = redirected_request(303, "https://eve:x@b.example/#f")
 
     assert str(sent.url) == "https://b.example/"
     assert "authorization" not in sent.headers
@@ -192,7 +192,7 @@ def test_texts_are_shown_without_keys_and_passwords(text: str, shown: str):
     assert mask_secrets(text) == shown
 
 
-def test_behind_a_proxy_the_target_is_checked_before_anything_is_dialled():
+def test_target_behind_a_proxy_is_checked_before_any_connection_is_opened():
     async def resolve(name: str, port: int) -> Sequence[str]:
         return {"proxy.example": ["93.184.216.34"], "inside.example": ["10.0.0.1"]}[name]
 
@@ -210,25 +210,25 @@ def test_behind_a_proxy_the_target_is_checked_before_anything_is_dialled():
         ("socks5://8.8.8.8:1080", "Disallowed URL scheme: 'socks5'"),
     ],
 )
-def test_the_proxy_is_checked_as_well(proxy: str, text: str):
+def test_address_of_the_proxy_is_checked_too(proxy: str, text: str):
     http = HttpClient(Guard())
 
     with pytest.raises(AddressRefused, match=text):
         asyncio.run(http.send(HttpCall("GET", "http://8.8.8.8/", proxy=proxy)))
 
 
-def test_a_deployment_may_keep_proxies_from_looking_up_names():
+def test_host_name_behind_a_proxy_is_refused_if_the_deployment_forbids_it():
     http = HttpClient(Guard(), names_behind_proxy=False)
 
     with pytest.raises(AddressRefused, match="by IP address"):
         asyncio.run(http.send(HttpCall("GET", "http://a.example/", proxy="http://8.8.8.8:3128")))
 
 
-def test_a_vendor_whose_name_cannot_be_looked_up_now_may_be_asked_again():
-    async def nobody(name: str, port: int) -> Sequence[str]:
+def test_failed_name_lookup_of_a_vendor_is_retryable():
+    async def fail_lookup(name: str, port: int) -> Sequence[str]:
         raise OSError("name server away")
 
-    http = HttpClient(Guard(), resolve=nobody)
+    http = HttpClient(Guard(), resolve=fail_lookup)
 
     with pytest.raises(HttpFailed, match="name server away") as failed:
         asyncio.run(http.send(HttpCall("GET", "http://vendor.example/", trusted=True)))
@@ -265,6 +265,6 @@ def test_proxy_that_is_down_is_named_and_not_the_target():
         ("https://a.example/mcp", "https://a.example/mcp", set[str]()),
     ],
 )
-def test_an_address_is_shown_without_user_password_and_values_of_its_query(url: str, shown: str, secrets: set[str]):
+def test_url_is_shown_without_user_password_and_query_values(url: str, shown: str, secrets: set[str]):
     assert mask_url(url) == shown
     assert set(secrets_of_url(url)) == secrets

@@ -1,4 +1,4 @@
-"""Headers of MCP servers are templates, and one that would carry nothing is left out (T17)."""
+"""Headers of MCP servers are templates; a header that stays empty is dropped (T17)."""
 
 import pytest
 from hypothesis import given
@@ -28,30 +28,30 @@ VALUES = st.text(st.characters(codec="ascii", categories=("L", "N"), include_cha
     ],
 )
 def test_a_header_is_filled_from_variables_or_left_out(value: str, variables: dict[str, str], sent: str | None):
-    found = fill_headers({"Authorization": value}, variables, {})
+    filled = fill_headers({"Authorization": value}, variables, {})
 
-    assert found.headers.get("Authorization") == sent
-    assert found.dropped == (() if sent is not None else ("Authorization",))
+    assert filled.headers.get("Authorization") == sent
+    assert filled.dropped == (() if sent is not None else ("Authorization",))
 
 
-def test_names_are_templates_as_well():
+def test_header_names_are_templates_too():
     assert fill_headers({"X-${kind}": "1", "$none": ""}, {"kind": "Key"}, {}).headers == {"X-Key": "1"}
 
 
-def test_the_callers_headers_come_last_in_any_spelling_and_are_filled_from_themselves():
+def test_headers_of_the_caller_override_in_any_case_and_are_filled_from_their_own_values():
     custom = {"x-who": "caller of $plan", "plan": "gold"}
 
-    found = fill_headers({"X-Who": "server", "X-Other": "stays"}, {"plan": "tin"}, custom)
+    filled = fill_headers({"X-Who": "server", "X-Other": "stays"}, {"plan": "tin"}, custom)
 
-    assert found.headers == {"X-Other": "stays", "x-who": "caller of gold", "plan": "gold"}
+    assert filled.headers == {"X-Other": "stays", "x-who": "caller of gold", "plan": "gold"}
 
 
 @given(st.dictionaries(NAMES, VALUES, max_size=5), st.dictionaries(NAMES, VALUES, max_size=3))
 def test_no_header_is_sent_twice_or_empty(templates: dict[str, str], custom: dict[str, str]):
-    found = fill_headers(templates, {}, custom).headers
+    filled = fill_headers(templates, {}, custom).headers
 
-    assert len({name.lower() for name in found}) == len(found)
-    assert all(value.strip() and value.lower() != "bearer" for value in found.values())
+    assert len({name.lower() for name in filled}) == len(filled)
+    assert all(value.strip() and value.lower() != "bearer" for value in filled.values())
 
 
 def test_secrets_are_listed_longest_first_without_harmless_headers():

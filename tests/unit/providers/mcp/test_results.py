@@ -1,4 +1,4 @@
-"""What a tool of an MCP server returns, as a model reads it."""
+"""The text that a model reads for the result of an MCP tool."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Alibaba Cloud's code interpreter by the shapes of its documentation: that the vendor answers so is not shown."""
+"""Alibaba Cloud's code interpreter, with responses from its documentation. The vendor itself is not called."""
 
 import asyncio
 import base64
@@ -23,26 +23,26 @@ OK = {"code": "SUCCESS"}
 
 
 class Vendor:
-    """Answers each step; `health` and `execute` say how. Notes what was asked, in order."""
+    """Answer each request, with `health` and `execute` as configured, and record the requests in order."""
 
     def __init__(self, execute: Callable[[Mapping[str, Any]], Any], health: list[Any] | None = None) -> None:
         self.execute = execute
         self.health = health or [{"status": "ok"}]
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         self.bodies: list[Any] = []
 
     def __call__(self, call: HttpCall) -> HttpResponse:
         path = call.url.partition("aliyuncs.com")[2]
-        self.asked.append(f"{call.method} {path}")
+        self.requests.append(f"{call.method} {path}")
         self.bodies.append(call.json)
         if path == "/sandboxes":
             return reply(OK | {"data": {"sandboxId": "sbx-1", "status": "CREATING"}})
         if path.endswith("/health"):
-            told = self.health.pop(0) if len(self.health) > 1 else self.health[0]
-            return told if isinstance(told, HttpResponse) else reply(told)
+            answer = self.health.pop(0) if len(self.health) > 1 else self.health[0]
+            return answer if isinstance(answer, HttpResponse) else reply(answer)
         if path.endswith("/contexts/execute"):
-            told = self.execute(call.json)
-            return told if isinstance(told, HttpResponse) else reply(told)
+            answer = self.execute(call.json)
+            return answer if isinstance(answer, HttpResponse) else reply(answer)
         return reply(OK)
 
 
@@ -57,27 +57,28 @@ def run(vendor: Vendor, script: str = "def main(): return 1", language: str = "p
     return asyncio.run(sandbox.run(Program(language, script, {"a": True}, more.get("timeout", 10.0), "key")))
 
 
-def said(result: Any, *items: Mapping[str, Any], status: str = "ok") -> Callable[[Mapping[str, Any]], Any]:
-    """An interpreter that gives this result behind the mark that it finds in the code."""
+def interpreter_with(result: Any, *items: Mapping[str, Any], status: str = "ok") -> Callable[[Mapping[str, Any]], Any]:
+    """Return an interpreter that prints `result` after the marker that it finds in the code."""
 
     def execute(body: Mapping[str, Any]) -> Any:
-        told = json.loads(base64.b64decode(re.search(r'JOB = "([^"]+)"', body["code"])[1]))  # pyright: ignore[reportOptionalSubscript]
-        line = told["mark"] + base64.b64encode(json.dumps({"present": True, "value": result}).encode()).decode()
+        job = json.loads(base64.b64decode(re.search(r'JOB = "([^"]+)"', body["code"])[1]))  # pyright: ignore[reportOptionalSubscript]
+        line = job["mark"] + base64.b64encode(json.dumps({"present": True, "value": result}).encode()).decode()
         stdout = [{"type": "stdout", "text": f"hello\n{line}\n"}] if result is not None else []
         return {"results": [*stdout, *items, {"type": "endOfExecution", "status": status}], "contextId": "k"}
 
     return execute
 
 
-def test_a_sandbox_is_made_asked_and_given_back():
+def test_sandbox_is_created_used_and_deleted():
     vendor = Vendor(
-        said({"n": 1}), health=[reply({"message": "not yet"}, 404), {"status": "starting"}, {"status": "ok"}]
+        interpreter_with({"n": 1}),
+        health=[reply({"message": "not yet"}, 404), {"status": "starting"}, {"status": "ok"}],
     )
 
     result = run(vendor)
 
     assert (result.value, result.has_value, result.stdout) == ({"n": 1}, True, "hello\n")
-    assert vendor.asked == [
+    assert vendor.requests == [
         "POST /sandboxes",
         *["GET /sandboxes/sbx-1/health"] * 3,
         "POST /sandboxes/sbx-1/contexts/execute",
@@ -90,48 +91,48 @@ def test_a_sandbox_is_made_asked_and_given_back():
     )
 
 
-def test_javascript_is_called_by_its_own_name():
-    vendor = Vendor(said(1))
+def test_nodejs_program_is_sent_as_javascript():
+    vendor = Vendor(interpreter_with(1))
 
     assert run(vendor, "const main = () => 1", "nodejs").value == 1
     assert vendor.bodies[2]["language"] == "javascript"
 
 
 @pytest.mark.parametrize(
-    ("items", "status", "told"),
+    ("items", "status", "message"),
     [
         ([{"type": "error", "text": "ValueError: no"}], "error", "ValueError: no"),
         ([{"type": "stderr", "text": "Traceback ..."}], "error", "Traceback ..."),
         ([{"type": "error", "ename": "NameError"}], "ok", "NameError"),
     ],
 )
-def test_a_program_that_fails_says_why(items: list[Any], status: str, told: str):
-    vendor = Vendor(said(None, *items, status=status))
+def test_failed_program_is_reported_with_its_error(items: list[Any], status: str, message: str):
+    vendor = Vendor(interpreter_with(None, *items, status=status))
 
     result = run(vendor)
 
-    assert (result.has_value, result.exit_code, result.stderr) == (False, 1, told)
-    assert vendor.asked[-1] == "DELETE /sandboxes/sbx-1"
+    assert (result.has_value, result.exit_code, result.stderr) == (False, 1, message)
+    assert vendor.requests[-1] == "DELETE /sandboxes/sbx-1"
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "message"),
     [
-        (said(None, status="timeout"), "Execution timed out after 10 seconds"),
+        (interpreter_with(None, status="timeout"), "Execution timed out after 10 seconds"),
         (lambda _: {"results": None}, "There is no response from sandbox"),
         (lambda _: reply({"message": "gone"}, 404), "Provider system execution failed: HTTP 404: gone"),
         (lambda _: {"code": "ERR", "message": "no"}, "Provider system execution failed: ERR: no"),
         (lambda _: reply(b"<html>", 502), "Provider system execution failed: HTTP 502: <html>"),
     ],
 )
-def test_vendor_failure_is_reported_and_the_sandbox_is_deleted(answer: Callable[[Any], Any], told: str):
+def test_vendor_failure_is_reported_and_the_sandbox_is_deleted(answer: Callable[[Any], Any], message: str):
     vendor = Vendor(answer)
 
     with pytest.raises(ToolError) as failed:
         run(vendor)
 
-    assert str(failed.value) == told
-    assert vendor.asked[-1] == "DELETE /sandboxes/sbx-1"
+    assert str(failed.value) == message
+    assert vendor.requests[-1] == "DELETE /sandboxes/sbx-1"
 
 
 def test_error_about_a_wrong_key_does_not_contain_the_key():
@@ -154,7 +155,7 @@ def test_unreachable_vendor_is_reported():
     assert failed.value.retryable
 
 
-def test_a_signature_is_good_for_one_request_at_one_moment():
+def test_signature_is_specific_to_its_request():
     url = "https://1234-ram.agentrun-data.cn-hangzhou.aliyuncs.com/sandboxes"
 
     headers = sign_headers("POST", url, SETTINGS, NOON)

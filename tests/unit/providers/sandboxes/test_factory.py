@@ -1,4 +1,4 @@
-"""Which sandbox a deployment's settings make, and what they are told when they cannot be meant."""
+"""Which sandbox the settings of a deployment create, and how invalid settings are reported."""
 
 import asyncio
 import json
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from canvas.errors import ToolError
-from providers.http.address_policy import Guard
+from providers.address_policy import Guard
 from providers.http.client import HttpClient
 from providers.interfaces import Program, Sandbox
 from providers.sandboxes.aliyun import AliyunSandbox
@@ -23,13 +23,13 @@ ALIYUN = {"access_key_id": "LTAI", "access_key_secret": "s3cret", "account_id": 
 SSH = {"host": "h", "username": "u", "password": "s3cret"}
 
 
-def made(provider: str, config: Any = None, **given: Any) -> Sandbox | None:
+def create(provider: str, config: Any = None, **options: Any) -> Sandbox | None:
     text = config if isinstance(config, str) else json.dumps(config or {})
-    return create_sandbox(provider, text, HTTP, Guard(), given)
+    return create_sandbox(provider, text, HTTP, Guard(), options)
 
 
 def refusal(provider: str, config: Any) -> str:
-    sandbox = made(provider, config)
+    sandbox = create(provider, config)
     assert sandbox is not None
     with pytest.raises(ToolError) as refused:
         asyncio.run(sandbox.run(Program("python", "def main(): return 1", {}, 1, "key")))
@@ -48,23 +48,23 @@ def refusal(provider: str, config: Any) -> str:
         ("aliyun_codeinterpreter", ALIYUN, AliyunSandbox, False),
     ],
 )
-def test_each_provider_is_made_of_its_settings(provider: str, config: Any, kind: type, repeatable: bool):
-    sandbox = made(provider, config)
+def test_each_provider_is_created_from_its_settings(provider: str, config: Any, kind: type, repeatable: bool):
+    sandbox = create(provider, config)
 
     assert isinstance(sandbox, kind)
     assert sandbox.is_repeatable is repeatable
 
 
 def test_without_a_provider_there_is_no_sandbox():
-    assert made("none") is None
+    assert create("none") is None
 
 
-def test_the_object_wins_over_the_settings_of_their_own():
-    assert made("local", {"must_isolate": False}, must_isolate=True).is_repeatable is False  # pyright: ignore[reportOptionalMemberAccess]
-    assert made("local", {}, must_isolate=True).is_repeatable is True  # pyright: ignore[reportOptionalMemberAccess]
+def test_config_object_overrides_single_settings():
+    assert create("local", {"must_isolate": False}, must_isolate=True).is_repeatable is False  # pyright: ignore[reportOptionalMemberAccess]
+    assert create("local", {}, must_isolate=True).is_repeatable is True  # pyright: ignore[reportOptionalMemberAccess]
 
 
-def test_a_library_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch):
+def test_missing_library_is_reported_with_its_extra(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "paramiko", None)
 
     assert refusal("ssh", SSH | {"host": "127.0.0.1"}) == (
@@ -73,7 +73,7 @@ def test_a_library_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(
-    ("provider", "config", "told"),
+    ("provider", "config", "message"),
     [
         ("ssh", {"host": "h", "username": "u"}, "set a password or a private_key"),
         ("ssh", SSH | {"port": 70000}, "port"),
@@ -87,9 +87,9 @@ def test_a_library_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatc
         ("self_managed", "[1]", "they are not a JSON object."),
     ],
 )
-def test_invalid_provider_settings_are_reported_without_secrets(provider: str, config: Any, told: str):
+def test_invalid_provider_settings_are_reported_without_secrets(provider: str, config: Any, message: str):
     text = refusal(provider, config)
 
     assert text.startswith(f"The sandbox provider {provider} refuses its settings: ")
-    assert told in text
+    assert message in text
     assert "s3cret" not in text

@@ -1,4 +1,4 @@
-"""An executor manager by recorded shapes of its API: that a manager still answers so is not shown here."""
+"""The client of an executor manager, with recorded responses. No real manager is called."""
 
 import asyncio
 import base64
@@ -26,29 +26,29 @@ def reply(body: Any, status: int = 200) -> HttpResponse:
 
 
 def manager(*answers: HttpResponse | Exception, **settings: Any) -> tuple[ManagedSandbox, FakeHttp]:
-    """Gives its answers one after the other, the last one for ever."""
-    left = list(answers)
+    """Return a sandbox whose manager gives `answers` in order and repeats the last one."""
+    remaining = list(answers)
 
     def answer(call: HttpCall) -> HttpResponse:
-        told = left.pop(0) if len(left) > 1 else left[0]
-        if isinstance(told, Exception):
-            raise told
-        return told
+        response = remaining.pop(0) if len(remaining) > 1 else remaining[0]
+        if isinstance(response, Exception):
+            raise response
+        return response
 
     http = FakeHttp(answer)
     return ManagedSandbox(http, "http://manager.test/", retry_delay=0, **settings), http
 
 
-def run(given: ManagedSandbox, **program: Any) -> ProgramResult:
-    whole = {"language": "python", "script": "def main(): return 1", "arguments": {}, "timeout": 10.0, "key": "k"}
-    return asyncio.run(given.run(Program(**(whole | program))))
+def run(sandbox: ManagedSandbox, **program: Any) -> ProgramResult:
+    fields = {"language": "python", "script": "def main(): return 1", "arguments": {}, "timeout": 10.0, "key": "k"}
+    return asyncio.run(sandbox.run(Program(**(fields | program))))
 
 
-def marked(mark: str, carried: Any) -> str:
-    return f"{mark}:{base64.b64encode(json.dumps(carried).encode()).decode()}"
+def marked(mark: str, payload: Any) -> str:
+    return f"{mark}:{base64.b64encode(json.dumps(payload).encode()).decode()}"
 
 
-def test_the_manager_gets_the_program_and_gives_its_result():
+def test_program_is_sent_to_the_manager_and_its_result_is_returned():
     sandbox, http = manager(reply(DONE))
 
     result = run(sandbox, arguments={"x": True})
@@ -63,7 +63,7 @@ def test_the_manager_gets_the_program_and_gives_its_result():
     }
 
 
-def test_error_of_a_program_names_what_stopped_it():
+def test_error_of_a_program_names_the_exceeded_limit():
     stopped = {
         "status": "resource_limit_exceeded", "resource_limit_type": "time", "exit_code": -124, "stdout": "",
         "stderr": "Execution timeout",
@@ -76,7 +76,7 @@ def test_error_of_a_program_names_what_stopped_it():
     assert len(http.calls) == 1
 
 
-def test_a_busy_manager_is_asked_again_and_in_the_end_believed():
+def test_busy_manager_is_retried_up_to_the_limit():
     sandbox, _ = manager(reply(BUSY), reply({**BUSY, "exit_code": -429}), reply(DONE))
     assert run(sandbox).value == 1
 
@@ -94,7 +94,7 @@ def test_a_busy_manager_is_asked_again_and_in_the_end_believed():
         (reply([1]), "There is no response from sandbox"),
     ],
 )
-def test_a_manager_without_an_answer_is_not_asked_again(answer: HttpResponse | Exception, text: str):
+def test_request_without_a_valid_answer_is_not_retried(answer: HttpResponse | Exception, text: str):
     sandbox, http = manager(answer)
 
     with pytest.raises(ToolError) as failed:
@@ -108,7 +108,7 @@ def test_manager_that_does_not_answer_in_time_is_abandoned(monkeypatch: pytest.M
     class Slow:
         async def send(self, call: HttpCall) -> HttpResponse:
             await asyncio.Event().wait()
-            raise AssertionError("nobody sets it")
+            raise AssertionError("the event is never set")
 
     monkeypatch.setattr("providers.sandboxes.managed.GRACE", 0.01)
 
@@ -117,7 +117,7 @@ def test_manager_that_does_not_answer_in_time_is_abandoned(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("mark", ["__RAGFLOW_RESULT__", "__RAGFLOW_RESULT__0a1b"])
-def test_a_result_may_come_in_a_line_of_its_own_and_the_last_one_counts(mark: str):
+def test_last_result_line_in_stdout_is_the_result(mark: str):
     first, last = (marked(mark, {"present": True, "value": value, "type": "json"}) for value in ("no", {"a": None}))
     sandbox, _ = manager(reply({"stdout": f"hello\n{first}\n{last}\nbye\n", "exit_code": 0}))
 
@@ -137,8 +137,8 @@ def test_a_line_that_only_looks_like_a_result_is_output(line: str):
     assert (result.has_value, result.stdout) == (False, f"{line}\n")
 
 
-def test_files_of_known_kinds_are_taken():
-    told = [
+def test_files_of_known_types_are_returned():
+    artifacts = [
         {
             "name": "chart.png",
             "mime_type": "text/html",
@@ -150,6 +150,6 @@ def test_files_of_known_kinds_are_taken():
         {"name": "odd.csv", "content_b64": "é"},
         "odd",
     ]
-    sandbox, _ = manager(reply({**DONE, "artifacts": told}))
+    sandbox, _ = manager(reply({**DONE, "artifacts": artifacts}))
 
     assert run(sandbox).files == [ProducedFile("chart.png", b"\x89PNG", "image/png")]

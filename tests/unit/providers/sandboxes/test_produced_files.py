@@ -19,7 +19,7 @@ from providers.sandboxes.produced_files import (
 )
 
 
-def test_files_are_named_by_their_place_and_come_in_order(tmp_path: Path):
+def test_files_are_named_by_relative_path_and_sorted(tmp_path: Path):
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "B.CSV").write_text("1")
     (tmp_path / "b.json").write_text("{}")
@@ -32,7 +32,7 @@ def test_files_are_named_by_their_place_and_come_in_order(tmp_path: Path):
     ]
 
 
-def test_nothing_but_plain_files_of_known_kinds_is_taken(tmp_path: Path):
+def test_only_regular_files_of_known_types_are_collected(tmp_path: Path):
     outside = tmp_path / "secret.csv"
     outside.write_text("key")
     folder = tmp_path / "artifacts"
@@ -43,10 +43,10 @@ def test_nothing_but_plain_files_of_known_kinds_is_taken(tmp_path: Path):
     (folder / "run.sh").write_text("rm")
     os.mkfifo(folder / "pipe.csv")
 
-    found = collect_files(folder)
+    selection = collect_files(folder)
 
-    assert found.files == []
-    assert {file.name: file.reason for file in found.skipped} == {
+    assert selection.files == []
+    assert {file.name: file.reason for file in selection.skipped} == {
         "link.csv": NOT_REGULAR,
         "second.csv": NOT_REGULAR,
         "pipe.csv": NOT_REGULAR,
@@ -54,7 +54,7 @@ def test_nothing_but_plain_files_of_known_kinds_is_taken(tmp_path: Path):
     }
 
 
-def test_a_folder_that_was_made_a_link_holds_nothing(tmp_path: Path):
+def test_symlinked_or_missing_folder_has_no_files(tmp_path: Path):
     (tmp_path / "secret.csv").write_text("key")
     (tmp_path / "artifacts").symlink_to(tmp_path)
 
@@ -62,7 +62,7 @@ def test_a_folder_that_was_made_a_link_holds_nothing(tmp_path: Path):
     assert collect_files(tmp_path / "nowhere") == FileSelection()
 
 
-def test_there_is_a_limit_to_number_and_size(monkeypatch: pytest.MonkeyPatch):
+def test_number_and_total_size_of_files_are_limited(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(produced_files, "MAX_FILES", 2)
     monkeypatch.setattr(produced_files, "MAX_TOTAL_BYTES", 5)
     files = [ProducedFile(name, data, "text/csv") for name, data in (("a", b"123456"), ("b", b"12"), ("c", b"123"))]
@@ -75,17 +75,17 @@ def test_there_is_a_limit_to_number_and_size(monkeypatch: pytest.MonkeyPatch):
 def test_file_that_is_too_large_is_listed_as_skipped(tmp_path: Path):
     (tmp_path / "large.csv").write_bytes(b"1" * (MAX_FILE_BYTES + 1))
 
-    found = collect_files(tmp_path)
+    selection = collect_files(tmp_path)
 
-    assert (found.files, found.skipped) == ([], [SkippedFile("large.csv", TOO_LARGE)])
+    assert (selection.files, selection.skipped) == ([], [SkippedFile("large.csv", TOO_LARGE)])
 
 
 @pytest.mark.parametrize("name", ["../a.csv", "/etc/a.csv", "a/../../b.csv", "a\x00.csv", ""])
-def test_no_name_that_another_machine_sends_leads_out_of_the_folder(name: str):
-    found = select_files(check_files([(name, b"1"), ("d/a.csv", b"2")]))
+def test_file_name_that_leaves_the_folder_is_skipped(name: str):
+    selection = select_files(check_files([(name, b"1"), ("d/a.csv", b"2")]))
 
-    assert [file.name for file in found.files] == ["d/a.csv"]
-    assert [file.reason for file in found.skipped] == [BAD_NAME]
+    assert [file.name for file in selection.files] == ["d/a.csv"]
+    assert [file.reason for file in selection.skipped] == [BAD_NAME]
 
 
 def test_list_of_skipped_files_is_limited(tmp_path: Path):

@@ -1,4 +1,4 @@
-"""What a program says on another machine, read however it comes."""
+"""Parsing of the output of a program on another machine."""
 
 import base64
 import json
@@ -25,14 +25,14 @@ def line(mark: bytes, value: Any, **more: Any) -> bytes:
 
 @settings(max_examples=20, deadline=None)
 @given(st.binary(max_size=60), st.binary(max_size=60), st.integers(1, 9), st.none() | st.booleans())
-def test_it_does_not_matter_where_the_pieces_are_cut(before: bytes, after: bytes, size: int, value: Any):
+def test_result_and_stdout_are_the_same_for_any_chunk_size(before: bytes, after: bytes, size: int, value: Any):
     stream = before + line(MARK, value) + after
-    said = RemoteOutput(MARK)
+    output = RemoteOutput(MARK)
 
     for begin in range(0, len(stream), size):
-        said.add(stdout=stream[begin : begin + size])
+        output.add(stdout=stream[begin : begin + size])
 
-    result = said.result(0)
+    result = output.result(0)
     assert (result.has_value, result.value) == (True, value)
     assert result.stdout == (before + after).decode("utf-8", "replace")
 
@@ -40,49 +40,49 @@ def test_it_does_not_matter_where_the_pieces_are_cut(before: bytes, after: bytes
 @pytest.mark.parametrize(
     "forged", [line(OTHER, "forged"), line(b"__RAGFLOW_RESULT__:", "forged"), MARK + b"???\n", MARK]
 )
-def test_only_a_whole_line_behind_the_runs_own_mark_is_the_result(forged: bytes):
-    said = RemoteOutput(MARK)
+def test_only_a_complete_line_with_the_programs_own_marker_is_the_result(forged: bytes):
+    output = RemoteOutput(MARK)
 
-    said.add(stdout=forged + line(MARK, 1) + b"rest")
+    output.add(stdout=forged + line(MARK, 1) + b"rest")
 
-    result = said.result(0)
+    result = output.result(0)
     assert (result.value, result.stdout) == (1, forged.decode() + "rest")
 
 
-def test_the_last_result_counts():
-    said = RemoteOutput(MARK)
+def test_last_of_two_results_is_used():
+    output = RemoteOutput(MARK)
 
-    said.add(stdout=line(MARK, 1) + line(MARK, 2))
+    output.add(stdout=line(MARK, 1) + line(MARK, 2))
 
-    assert (said.result(0).value, said.result(0).stdout) == (2, "")
-
-
-def test_without_a_result_there_is_none():
-    said = RemoteOutput(MARK)
-
-    said.add(stdout=b"x", stderr=b"\xff")
-
-    assert (said.result(3).has_value, said.result(3).exit_code, said.result(3).stderr) == (False, 3, "\ufffd")
+    assert (output.result(0).value, output.result(0).stdout) == (2, "")
 
 
-def test_output_and_result_have_limits_of_their_own():
-    said = RemoteOutput(MARK, output=10, result=10)
-    said.add(stdout=b"12345" + line(MARK, "x" * 100), stderr=b"67890")
+def test_output_without_a_result_line_has_no_value():
+    output = RemoteOutput(MARK)
+
+    output.add(stdout=b"x", stderr=b"\xff")
+
+    assert (output.result(3).has_value, output.result(3).exit_code, output.result(3).stderr) == (False, 3, "\ufffd")
+
+
+def test_output_and_result_have_separate_limits():
+    output = RemoteOutput(MARK, output=10, result=10)
+    output.add(stdout=b"12345" + line(MARK, "x" * 100), stderr=b"67890")
 
     with pytest.raises(ToolError, match=r"^The program's output exceeded 10 bytes\.$"):
-        said.add(stderr=b"1")
+        output.add(stderr=b"1")
 
 
-def test_files_from_elsewhere_are_named_and_limited_here():
+def test_files_of_a_remote_program_are_checked_locally():
     files = [
         {"name": "a.csv", "content_b64": "MQ=="}, {"name": "../b.csv", "content_b64": "MQ=="},
         {"name": "c.sh", "content_b64": "MQ=="}, {"name": "d.csv", "content_b64": "?"}, 7,
     ]  # fmt: skip
-    said = RemoteOutput(MARK)
+    output = RemoteOutput(MARK)
 
-    said.add(stdout=line(MARK, None, files=files, skipped=[{"name": "e.csv", "reason": "r"}, 8]))
+    output.add(stdout=line(MARK, None, files=files, skipped=[{"name": "e.csv", "reason": "r"}, 8]))
 
-    result = said.result(0)
+    result = output.result(0)
     assert [(file.name, file.data) for file in result.files] == [("a.csv", b"1")]
     assert [file.name for file in result.skipped] == ["b.csv", "c.sh", "e.csv"]
 
@@ -94,7 +94,7 @@ def test_files_from_elsewhere_are_named_and_limited_here():
         st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda each: st.lists(each, max_size=3)),
     )
 )
-def test_arguments_arrive_as_they_are(tmp_path_factory: pytest.TempPathFactory, arguments: dict[str, Any]):
+def test_arguments_reach_the_program_unchanged(tmp_path_factory: pytest.TempPathFactory, arguments: dict[str, Any]):
     folder = tmp_path_factory.mktemp("elsewhere")
     program = Program("python", "def main(**given): return given", arguments, 1, "key")
     wrapped = RemoteProgram.of(program)
@@ -102,7 +102,7 @@ def test_arguments_arrive_as_they_are(tmp_path_factory: pytest.TempPathFactory, 
 
     done = subprocess.run([sys.executable, "-S", "program.py"], cwd=folder, capture_output=True, check=True)
 
-    said = RemoteOutput(wrapped.mark)
-    said.add(done.stdout, done.stderr)
-    assert said.result(0).value == arguments
+    output = RemoteOutput(wrapped.mark)
+    output.add(done.stdout, done.stderr)
+    assert output.result(0).value == arguments
     assert Path(folder / "artifacts").is_dir()

@@ -1,4 +1,4 @@
-"""What a turn sets, and what it leaves as it was."""
+"""Which globals a turn sets, and which it keeps."""
 
 from datetime import datetime
 from typing import Any
@@ -14,30 +14,35 @@ OBJECTS = st.dictionaries(st.text(max_size=3), JSON, max_size=3)
 
 
 def test_turn_sets_its_date_and_number():
-    assert changed({"sys.conversation_turns": 4}) == {"sys.date": "2025-01-02 12:00:00", "sys.conversation_turns": 5}
+    assert changed_globals({"sys.conversation_turns": 4}) == {
+        "sys.date": "2025-01-02 12:00:00",
+        "sys.conversation_turns": 5,
+    }
 
 
 def test_turn_counter_that_is_not_a_number_restarts():
-    assert changed({"sys.conversation_turns": "many"})["sys.conversation_turns"] == 1
-    assert changed({})["sys.conversation_turns"] == 1
+    assert changed_globals({"sys.conversation_turns": "many"})["sys.conversation_turns"] == 1
+    assert changed_globals({})["sys.conversation_turns"] == 1
 
 
 def test_arguments_of_a_turn_replace_earlier_globals():
-    found = changed({}, query="Hi", user_id="ann", chat_template_kwargs={"thinking": True})
+    globals_of_turn = changed_globals({}, query="Hi", user_id="ann", chat_template_kwargs={"thinking": True})
 
-    assert found["sys.query"] == "Hi"
-    assert found["sys.user_id"] == "ann"
-    assert found["sys.chat_template_kwargs"] == {"thinking": True}
+    assert globals_of_turn["sys.query"] == "Hi"
+    assert globals_of_turn["sys.user_id"] == "ann"
+    assert globals_of_turn["sys.chat_template_kwargs"] == {"thinking": True}
 
 
 def test_globals_that_a_turn_does_not_set_are_kept():
-    found = changed({"sys.query": "before", "sys.user_id": "ann"}, query="", user_id="", chat_template_kwargs={})
+    globals_of_turn = changed_globals(
+        {"sys.query": "before", "sys.user_id": "ann"}, query="", user_id="", chat_template_kwargs={}
+    )
 
-    assert not found.keys() & {"sys.query", "sys.user_id", "sys.chat_template_kwargs"}
+    assert not globals_of_turn.keys() & {"sys.query", "sys.user_id", "sys.chat_template_kwargs"}
 
 
 def test_query_may_be_an_object():
-    assert changed({}, query={"content": "Hi"})["sys.query"] == {"content": "Hi"}
+    assert changed_globals({}, query={"content": "Hi"})["sys.query"] == {"content": "Hi"}
 
 
 @given(
@@ -56,5 +61,5 @@ def test_request_is_restored_from_its_column(request: RunRequest):
     assert RunRequest.from_json(request.to_json()) == request
 
 
-def changed(globals_: dict[str, Any], **request: Any) -> dict[str, Any]:
+def changed_globals(globals_: dict[str, Any], **request: Any) -> dict[str, Any]:
     return turn_globals({"globals": globals_}, RunRequest(**request), NOON)

@@ -1,4 +1,4 @@
-"""A version is compiled once per process, however many ask for it at once."""
+"""A version is compiled once per process, also for concurrent requests."""
 
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
@@ -17,39 +17,39 @@ TX = cast(Transaction, None)
 DSL = {"components": {"begin": {"obj": {"component_name": "Begin", "params": {}}, "downstream": []}}}
 
 
-def test_version_is_compiled_once_for_threads_that_ask_at_once(monkeypatch: pytest.MonkeyPatch):
-    asking, read = Barrier(8), list[Any]()
+def test_version_is_compiled_once_for_concurrent_requests(monkeypatch: pytest.MonkeyPatch):
+    barrier, read = Barrier(8), list[Any]()
 
-    def version(_: Transaction, version_id: Any) -> Any:
+    def load_version(_: Transaction, version_id: Any) -> Any:
         read.append(version_id)
         return SimpleNamespace(dsl=DSL)
 
-    def ask(_: int) -> Any:
-        asking.wait(5)
-        return cache.get(TX, wanted)
+    def get_version(_: int) -> Any:
+        barrier.wait(5)
+        return cache.get(TX, version_id)
 
-    monkeypatch.setattr(versions, "get", version)
-    cache, wanted = VersionCache(), uuid4()
+    monkeypatch.setattr(versions, "get", load_version)
+    cache, version_id = VersionCache(), uuid4()
 
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(ask, range(8)))
+        results = list(pool.map(get_version, range(8)))
 
-    assert read == [wanted]
-    assert all(compiled is found[0] for compiled in found)
+    assert read == [version_id]
+    assert all(compiled is results[0] for compiled in results)
 
 
 def test_version_that_could_not_be_read_is_read_again(monkeypatch: pytest.MonkeyPatch):
-    def away(_: Transaction, version_id: Any) -> Any:
+    def raise_not_found(_: Transaction, version_id: Any) -> Any:
         raise NotFound(f"{version_id}")
 
-    def back(_: Transaction, _id: Any) -> Any:
+    def load_version(_: Transaction, _id: Any) -> Any:
         return SimpleNamespace(dsl=DSL)
 
-    cache, wanted = VersionCache(), uuid4()
-    monkeypatch.setattr(versions, "get", away)
+    cache, version_id = VersionCache(), uuid4()
+    monkeypatch.setattr(versions, "get", raise_not_found)
     with pytest.raises(NotFound):
-        cache.get(TX, wanted)
+        cache.get(TX, version_id)
 
-    monkeypatch.setattr(versions, "get", back)
+    monkeypatch.setattr(versions, "get", load_version)
 
-    assert cache.get(TX, wanted).canvas.begin == 0
+    assert cache.get(TX, version_id).canvas.begin == 0

@@ -1,4 +1,4 @@
-"""The Celery app: nothing we promise rests on it, and nothing of it may surprise."""
+"""The configuration of the Celery app."""
 
 import pytest
 from celery import Celery
@@ -9,23 +9,23 @@ REDIS, RABBIT = "redis://localhost:6379/0", "amqp://localhost//"
 
 
 @pytest.mark.parametrize(("task", "queue"), [(EXECUTE, NODES), (QUEUE_PROBE, NODES), (ADVANCE, RUNS), (START, RUNS)])
-def test_any_client_that_knows_a_tasks_name_reaches_its_queue(task: str, queue: str):
+def test_task_is_routed_to_its_queue_by_its_name(task: str, queue: str):
     app = make_app(REDIS)
 
     assert app.amqp.router.route({}, task)["queue"].name == queue
 
 
-def test_a_task_without_a_route_goes_to_no_worker_of_ours():
+def test_task_without_a_route_goes_to_the_runs_queue():
     assert make_app(REDIS).conf.task_default_queue == RUNS
 
 
-def test_only_json_is_read():
+def test_only_json_messages_are_accepted():
     conf = make_app(REDIS).conf
 
     assert (conf.task_serializer, list(conf.accept_content)) == ("json", ["json"])
 
 
-def test_a_message_is_done_when_its_task_is_and_results_are_kept_nowhere():
+def test_message_is_acknowledged_after_its_task_and_results_are_not_stored():
     conf = make_app(REDIS).conf
 
     assert conf.task_acks_late
@@ -33,18 +33,18 @@ def test_a_message_is_done_when_its_task_is_and_results_are_kept_nowhere():
     assert conf.task_ignore_result
 
 
-def test_a_node_that_takes_hours_is_not_delivered_again_meanwhile():
+def test_visibility_timeout_is_at_least_six_hours():
     assert make_app(REDIS).conf.broker_transport_options["visibility_timeout"] >= 6 * 3600
 
 
-def test_a_sender_that_finds_no_broker_gives_up_soon():
+def test_sender_without_a_broker_fails_within_two_seconds():
     options = make_app(REDIS).conf.broker_transport_options
 
     assert options["max_retries"] * max(1, options["interval_start"]) <= 1
     assert make_app(REDIS).conf.broker_connection_timeout <= 2
 
 
-def test_queues_of_rabbitmq_are_declared_as_any_sender_declares_them_and_confirmed():
+def test_rabbitmq_queues_have_default_declarations_and_publisher_confirms():
     app, sender = make_app(RABBIT), Celery(broker=RABBIT)
 
     for queue in app.conf.task_queues:
@@ -53,7 +53,7 @@ def test_queues_of_rabbitmq_are_declared_as_any_sender_declares_them_and_confirm
     assert app.conf.broker_transport_options == {"confirm_publish": True}
 
 
-def test_redis_queues_have_no_arguments_that_it_does_not_know():
+def test_redis_queues_have_no_arguments():
     assert {queue.queue_arguments for queue in make_app(REDIS).conf.task_queues} == {None}
 
 

@@ -1,4 +1,4 @@
-"""Who waits for a server that keeps silent, and who does not."""
+"""Which calls are blocked while a server does not answer."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -28,41 +28,41 @@ def test_closed_breaker_lets_calls_through():
 
 
 def test_open_breaker_blocks_calls_for_a_moment(clock: Clock):
-    silent = CircuitBreaker()
-    silent.record_failure()
+    breaker = CircuitBreaker()
+    breaker.record_failure()
 
     clock.now += RETRY_AFTER / 2
 
-    assert silent.is_open()
+    assert breaker.is_open()
 
 
 def test_one_caller_tries_again_while_the_others_are_blocked(clock: Clock):
-    silent = CircuitBreaker()
-    silent.record_failure()
+    breaker = CircuitBreaker()
+    breaker.record_failure()
     clock.now += RETRY_AFTER
 
     with ThreadPoolExecutor(8) as pool:
-        goes_on = list(pool.map(lambda _: silent.is_open(), range(50)))
+        are_blocked = list(pool.map(lambda _: breaker.is_open(), range(50)))
 
-    assert goes_on.count(False) == 1
+    assert are_blocked.count(False) == 1
 
 
 def test_caller_that_never_returns_does_not_block_later_tries(clock: Clock):
-    silent = CircuitBreaker()
-    silent.record_failure()
+    breaker = CircuitBreaker()
+    breaker.record_failure()
 
-    asked = 0
+    tries = 0
     for _ in range(3):
         clock.now += RETRY_AFTER
-        asked += not silent.is_open()
+        tries += not breaker.is_open()
 
-    assert asked == 3
+    assert tries == 3
 
 
 def test_success_closes_the_breaker_for_all_callers(clock: Clock):
-    silent = CircuitBreaker()
-    silent.record_failure()
+    breaker = CircuitBreaker()
+    breaker.record_failure()
 
-    silent.record_success()
+    breaker.record_success()
 
-    assert not any(silent.is_open() for _ in range(5))
+    assert not any(breaker.is_open() for _ in range(5))

@@ -1,4 +1,4 @@
-"""Tags are short, distinct words."""
+"""Normalization of the tags of an agent."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +10,7 @@ def test_a_tag_that_differs_in_case_or_blanks_only_is_the_same_tag():
     assert normalize_tags(["Sales,  support ", "sales", "SUPPORT", "big   deals"]) == ["Sales", "support", "big deals"]
 
 
-def test_a_tag_is_cut_at_64_characters():
+def test_tag_is_truncated_to_64_characters():
     assert normalize_tags(["x" * 100]) == ["x" * 64]
 
 

@@ -67,13 +67,13 @@ def document() -> dict[str, Any]:
     }
 
 
-def of(key: EncryptionKey | None = KEY, tenant_id: UUID = TENANT, canvas_id: UUID = CANVAS) -> CanvasSecrets:
+def secrets_of(key: EncryptionKey | None = KEY, tenant_id: UUID = TENANT, canvas_id: UUID = CANVAS) -> CanvasSecrets:
     return CanvasSecrets.for_canvas(key, tenant_id, canvas_id, registry.secret_fields)
 
 
 def test_stored_and_masked_documents_contain_no_declared_secret():
-    stored = of().seal_document(document())
-    shown = of().mask_document(stored)
+    stored = secrets_of().seal_document(document())
+    shown = secrets_of().mask_document(stored)
 
     for secret in SECRETS.values():
         assert secret in json.dumps(document())
@@ -85,40 +85,40 @@ def test_stored_and_masked_documents_contain_no_declared_secret():
 
 
 def test_opening_a_sealed_document_returns_the_original():
-    assert of().open_document(of().seal_document(document())) == document()
+    assert secrets_of().open_document(secrets_of().seal_document(document())) == document()
 
 
 def test_sealed_document_passes_the_same_checks_as_the_original():
-    def checked(written: dict[str, Any]) -> list[Any]:
+    def findings(written: dict[str, Any]) -> list[Any]:
         return registry.check(parsing.parse(written))
 
-    assert checked(of().seal_document(document())) == checked(document())
-    assert checked(of().mask_document(of().seal_document(document()))) == checked(document())
+    assert findings(secrets_of().seal_document(document())) == findings(document())
+    assert findings(secrets_of().mask_document(secrets_of().seal_document(document()))) == findings(document())
 
 
 @pytest.mark.parametrize("name", sorted({tool.name for tool in TOOLS.values() if tool.params.secrets}))
 def test_every_secret_of_every_tool_is_sealed_and_its_node_can_still_be_checked(name: str):
     params = dict.fromkeys(next(tool for tool in TOOLS.values() if tool.name == name).params.secrets, "key-1234567890")
     written = {"components": {"begin": node("Begin"), f"{name}:0": node(name, **params)}, "graph": {"nodes": []}}
-    stored = of().seal_document(written)
+    stored = secrets_of().seal_document(written)
 
     assert "key-1234567890" not in json.dumps(stored)
-    assert of().open_document(stored) == written
+    assert secrets_of().open_document(stored) == written
     assert registry.check(parsing.parse(stored)) == registry.check(parsing.parse(written))
 
 
-def test_the_same_document_is_stored_as_the_same_text():
-    assert json.dumps(of().seal_document(document())) == json.dumps(of().seal_document(document()))
+def test_sealing_the_same_document_twice_gives_the_same_text():
+    assert json.dumps(secrets_of().seal_document(document())) == json.dumps(secrets_of().seal_document(document()))
 
 
 def test_saved_document_with_masks_keeps_its_secrets_after_nodes_move():
-    stored = of().seal_document(document())
-    back = of().mask_document(stored)
-    back["components"]["Tavily:moved"] = back["components"].pop("Tavily:0")
-    back["components"]["Agent:0"]["obj"]["params"]["tools"].reverse()
-    back["components"]["ExeSQL:0"]["obj"]["params"]["password"] = "changed"
+    stored = secrets_of().seal_document(document())
+    masked = secrets_of().mask_document(stored)
+    masked["components"]["Tavily:moved"] = masked["components"].pop("Tavily:0")
+    masked["components"]["Agent:0"]["obj"]["params"]["tools"].reverse()
+    masked["components"]["ExeSQL:0"]["obj"]["params"]["password"] = "changed"
 
-    opened = of().open_document(of().seal_document(back, lambda: [stored]))["components"]
+    opened = secrets_of().open_document(secrets_of().seal_document(masked, lambda: [stored]))["components"]
 
     assert opened["Tavily:moved"]["obj"]["params"]["api_key"] == SECRETS["tavily"]
     sub_agent, nested = opened["Agent:0"]["obj"]["params"]["tools"]
@@ -129,63 +129,65 @@ def test_saved_document_with_masks_keeps_its_secrets_after_nodes_move():
 
 
 def test_mask_of_another_canvas_or_parameter_is_refused():
-    elsewhere = of(canvas_id=UUID(int=3))
-    mask = of().mask_document(document())["components"]["Tavily:0"]["obj"]["params"]["api_key"]
+    elsewhere = secrets_of(canvas_id=UUID(int=3))
+    mask = secrets_of().mask_document(document())["components"]["Tavily:0"]["obj"]["params"]["api_key"]
     into_sql = {"components": {"ExeSQL:0": node("ExeSQL", password=mask)}}
 
     assert is_mask(mask)
     with pytest.raises(InvalidCanvas, match=r'Node Tavily:0|Node "Search" \(Tavily:0\), "api_key"') as refused:
         elsewhere.seal_document({"components": {"Tavily:0": node("TavilySearch", api_key=mask)}}, lambda: [document()])
     with pytest.raises(InvalidCanvas, match='"password" of ExeSQL is masked'):
-        of().seal_document(into_sql, lambda: [document()])
+        secrets_of().seal_document(into_sql, lambda: [document()])
     assert refused.value.details["node"] == "Tavily:0"
 
 
-def test_sealed_text_from_outside_is_kept_in_its_place_and_refused_elsewhere():
-    stored = of().seal_document(document())
+def test_sealed_text_of_a_caller_is_accepted_unmoved_and_refused_elsewhere():
+    stored = secrets_of().seal_document(document())
     sealed = stored["components"]["Tavily:0"]["obj"]["params"]["api_key"]
 
-    assert of().seal_document(stored, lambda: [stored]) == stored
+    assert secrets_of().seal_document(stored, lambda: [stored]) == stored
     for component, field, before in (("TavilySearch", "api_key", []), ("ExeSQL", "password", [stored])):
         with pytest.raises(InvalidCanvas, match="begins with easel-sealed") as refused:
-            of().seal_document({"components": {"x": node(component, **{field: sealed})}}, lambda before=before: before)
+            secrets_of().seal_document(
+                {"components": {"x": node(component, **{field: sealed})}}, lambda before=before: before
+            )
         assert (refused.value.details["node"], refused.value.details["field"]) == ("x", field)
 
 
 def test_secret_of_an_undeclared_component_is_masked_and_kept():
-    stored = of().seal_document(document())
+    stored = secrets_of().seal_document(document())
 
     def declared(name: str) -> SecretDeclaration | None:
         return None if name in ("tavily", "TavilySearch", "Invoke") else registry.secret_fields(name)
 
-    without = CanvasSecrets(TENANT, CANVAS, declared, of().cipher)
+    without = CanvasSecrets(TENANT, CANVAS, declared, secrets_of().cipher)
     shown = without.mask_document(stored)
 
     assert "easel-sealed" not in json.dumps(shown)
     assert is_mask(shown["components"]["Tavily:0"]["obj"]["params"]["api_key"])
-    assert shown == of().mask_document(stored)
+    assert shown == secrets_of().mask_document(stored)
     assert without.seal_document(shown, lambda: [stored]) == stored
 
 
 @pytest.mark.parametrize("blanks", ["{}", " {}", "{}\n", "\t{} "])
 def test_a_mask_with_blanks_around_it_keeps_its_secret(blanks: str):
-    stored = of().seal_document(document())
-    back = of().mask_document(stored)
-    params = back["components"]["ExeSQL:0"]["obj"]["params"]
+    stored = secrets_of().seal_document(document())
+    masked = secrets_of().mask_document(stored)
+    params = masked["components"]["ExeSQL:0"]["obj"]["params"]
     params["password"] = blanks.format(params["password"])
 
-    assert of().seal_document(back, lambda: [stored]) == stored
+    assert secrets_of().seal_document(masked, lambda: [stored]) == stored
 
 
 @pytest.mark.parametrize("written", ["Bearer {}", "{}x", "••••", "x••••", "{}{}", "••••12345G78"])
-def test_a_mask_among_other_characters_is_refused_by_node_and_field(written: str):
-    stored = of().seal_document(document())
-    back = of().mask_document(stored)
-    headers = back["components"]["Agent:0"]["obj"]["params"]["custom_header"]
+def test_mask_among_other_characters_is_refused_with_node_and_field(written: str):
+    stored = secrets_of().seal_document(document())
+    masked = secrets_of().mask_document(stored)
+    headers = masked["components"]["Agent:0"]["obj"]["params"]["custom_header"]
     headers["Authorization"] = written.format(*[headers["Authorization"]] * 2)
 
     with pytest.raises(InvalidCanvas, match=r"among other characters.*Type in the whole secret") as refused:
-        of().seal_document(back, lambda: [stored])
+        secrets_of().seal_document(masked, lambda: [stored])
 
     assert refused.value.details["node"] == "Agent:0"
     assert refused.value.details["field"] == "custom_header.authorization"
@@ -194,22 +196,22 @@ def test_a_mask_among_other_characters_is_refused_by_node_and_field(written: str
 @pytest.mark.parametrize(
     "other",
     [
-        of(EncryptionKey.from_secret("another secret that is long")),
-        of(tenant_id=UUID(int=9)),
-        of(canvas_id=UUID(int=9)),
-        of(None),
+        secrets_of(EncryptionKey.from_secret("another secret that is long")),
+        secrets_of(tenant_id=UUID(int=9)),
+        secrets_of(canvas_id=UUID(int=9)),
+        secrets_of(None),
     ],
 )
 def test_error_of_a_secret_that_cannot_be_opened_names_node_and_field(other: CanvasSecrets):
-    stored = of().seal_document(document())
+    stored = secrets_of().seal_document(document())
 
     with pytest.raises(CannotUnseal, match=r'Node "Search" \(Tavily:0\), "api_key" of TavilySearch.*EASEL_SECRET_KEY'):
         other.open_document({**stored, "components": {"Tavily:0": stored["components"]["Tavily:0"]}})
 
 
-def test_a_secret_without_a_key_is_not_stored():
+def test_secret_is_refused_without_an_encryption_key():
     with pytest.raises(InvalidCanvas, match="no sealing key"):
-        of(None).seal_document(document())
+        secrets_of(None).seal_document(document())
 
 
 TEMPLATES = [
@@ -227,22 +229,22 @@ TEMPLATES = [
 
 @pytest.mark.parametrize("value", TEMPLATES)
 def test_a_value_that_is_more_than_a_reference_is_sealed(value: str):
-    stored = of().seal_document({"components": {"Invoke:0": node("Invoke", headers={"Authorization": value})}})
+    stored = secrets_of().seal_document({"components": {"Invoke:0": node("Invoke", headers={"Authorization": value})}})
 
     assert value not in json.dumps(stored)
     assert "sk-live" not in json.dumps(stored)
-    assert value not in json.dumps(of().mask_document(stored))
-    assert "easel-sealed" not in json.dumps(of(None).mask_document(stored))
+    assert value not in json.dumps(secrets_of().mask_document(stored))
+    assert "easel-sealed" not in json.dumps(secrets_of(None).mask_document(stored))
 
 
-def test_the_references_within_a_sealed_value_are_still_seen():
+def test_references_within_a_sealed_value_are_still_found():
     written = {"components": {"Invoke:0": node("Invoke", headers={"X": "sk {Agent:0@key} {env.a}{{ env.a }} {item}"})}}
-    stored = of().seal_document(written)
+    stored = secrets_of().seal_document(written)
 
     assert references.names_in(stored) == references.names_in(written)
     assert references.names_in(stored).nodes == {("Agent:0", "key")}
-    assert of().seal_document(of().mask_document(stored), lambda: [stored]) == stored
-    assert of().open_document(stored) == written
+    assert secrets_of().seal_document(secrets_of().mask_document(stored), lambda: [stored]) == stored
+    assert secrets_of().open_document(stored) == written
 
 
 @pytest.mark.parametrize(
@@ -251,11 +253,11 @@ def test_the_references_within_a_sealed_value_are_still_seen():
 )
 def test_every_header_that_is_not_known_to_be_harmless_is_sealed(name: str):
     headers = {name: "of-a-header", "Accept": "text/html", "content-type": "text/plain", "User-Agent": "easel"}
-    stored = of().seal_document({"components": {"a": node("Invoke", headers=headers)}})
+    stored = secrets_of().seal_document({"components": {"a": node("Invoke", headers=headers)}})
 
-    kept = stored["components"]["a"]["obj"]["params"]["headers"]
+    stored_headers = stored["components"]["a"]["obj"]["params"]["headers"]
     assert "of-a-header" not in json.dumps(stored)
-    assert {**kept, name: "of-a-header"} == headers
+    assert {**stored_headers, name: "of-a-header"} == headers
 
 
 @pytest.mark.parametrize(
@@ -277,14 +279,14 @@ def test_every_header_that_is_not_known_to_be_harmless_is_sealed(name: str):
 def test_references_and_empty_values_are_not_sealed(value: Any):
     written = {"components": {"Tavily:0": node("TavilySearch", api_key=value)}}
 
-    assert of().seal_document(written)["components"] == written["components"]
+    assert secrets_of().seal_document(written)["components"] == written["components"]
 
 
 VARIABLES = {"globals": {"env.old": "", "sys.query": ""}, "variables": {"key": {"type": "string", "value": ""}}}
 
 
 def with_variables(component: str, **params: Any) -> dict[str, Any]:
-    """A document with variables, a node `Agent:0`, a drawing, and one node of a component."""
+    """Return a document with variables, a node `Agent:0`, a drawing, and one node of a component."""
     return {
         **VARIABLES,
         "components": {"Agent:0": node("Agent"), "a": node(component, **params)},
@@ -295,9 +297,9 @@ def with_variables(component: str, **params: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("value", ["env.key", "env.old", "sys.query", "sys.user_id", "Agent:0@key", "Agent:0@a.b[0]"])
 def test_reference_without_braces_to_what_the_document_has_stays_a_reference(value: str):
     written = with_variables("TavilySearch", api_key=value)
-    stored = of().seal_document(written)
+    stored = secrets_of().seal_document(written)
 
-    assert stored == written == of().seal_plain_text(written) == of().mask_document(written)
+    assert stored == written == secrets_of().seal_plain_text(written) == secrets_of().mask_document(written)
     assert references.names_in(stored) == references.names_in(written) != references.Names()
 
 
@@ -306,21 +308,21 @@ def test_reference_without_braces_to_what_the_document_has_stays_a_reference(val
     ["env.prod123", "env.key ", "Bearer env.key", "env.key2", "sys.key", "Agent:1@key", "a b@c", "key", "env.k@a"],
 )
 def test_text_that_only_looks_like_a_reference_is_sealed(value: str):
-    stored = of().seal_document(with_variables("TavilySearch", api_key=value))
+    stored = secrets_of().seal_document(with_variables("TavilySearch", api_key=value))
 
     assert f'"api_key": "{value}"' not in json.dumps(stored)
-    assert of().open_document(stored) == with_variables("TavilySearch", api_key=value)
+    assert secrets_of().open_document(stored) == with_variables("TavilySearch", api_key=value)
 
 
 def test_name_of_a_variable_in_a_header_is_sealed_since_headers_are_filled_as_texts():
-    stored = of().seal_document(with_variables("Invoke", headers={"Authorization": "env.key"}))
+    stored = secrets_of().seal_document(with_variables("Invoke", headers={"Authorization": "env.key"}))
 
     assert "env.key" not in json.dumps(stored["components"])
 
 
 @pytest.mark.parametrize("broken", [{"globals": [], "variables": None}, {"globals": "env.old"}])
 def test_reference_without_braces_in_a_document_of_odd_shape_is_sealed(broken: dict[str, Any]):
-    stored = of().seal_document({**with_variables("TavilySearch", api_key="env.old"), **broken})
+    stored = secrets_of().seal_document({**with_variables("TavilySearch", api_key="env.old"), **broken})
 
     assert '"api_key": "env.old"' not in json.dumps(stored)
 
@@ -328,18 +330,18 @@ def test_reference_without_braces_in_a_document_of_odd_shape_is_sealed(broken: d
 @pytest.mark.parametrize("value", ["a@b", 12345, 1.5, "•••", "é{x}", "xxx", *TEMPLATES])
 def test_values_that_are_not_texts_are_sealed_and_opened_unchanged(value: Any):
     written = {"components": {"ExeSQL:0": node("ExeSQL", password=value)}}
-    stored = of().seal_document(written)
+    stored = secrets_of().seal_document(written)
 
     assert holds_sealed(stored)
-    assert of().open_document(stored) == written
+    assert secrets_of().open_document(stored) == written
 
 
 def test_plain_text_secrets_of_earlier_releases_are_read_masked_and_sealed_later():
-    stored = of().seal_plain_text(document())
+    stored = secrets_of().seal_plain_text(document())
 
-    assert of().open_document(document()) == document()
-    assert of().mask_document(document()) == of().mask_document(stored)
-    assert stored == of().seal_document(document()) == of().seal_plain_text(stored)
+    assert secrets_of().open_document(document()) == document()
+    assert secrets_of().mask_document(document()) == secrets_of().mask_document(stored)
+    assert stored == secrets_of().seal_document(document()) == secrets_of().seal_plain_text(stored)
 
 
 def test_headers_that_are_not_json_and_malformed_documents_are_unchanged():
@@ -356,13 +358,13 @@ def test_headers_that_are_not_json_and_malformed_documents_are_unchanged():
         "graph": {"nodes": ["x", {"id": 1, "data": {"form": {}}}, {"data": 1}]},
     }
 
-    assert of().seal_document(odd) == odd
+    assert secrets_of().seal_document(odd) == odd
 
 
-def test_the_parameters_of_one_node_open_for_its_attempt():
-    stored = of().seal_document(document())["components"]["Tavily:0"]["obj"]["params"]
+def test_sealed_parameters_of_one_node_are_opened():
+    stored = secrets_of().seal_document(document())["components"]["Tavily:0"]["obj"]["params"]
 
-    opened = of().open_params(SecretPosition("Tavily:0", "Search", "TavilySearch", ""), stored)
+    opened = secrets_of().open_params(SecretPosition("Tavily:0", "Search", "TavilySearch", ""), stored)
 
     assert opened == document()["components"]["Tavily:0"]["obj"]["params"]
     assert holds_sealed(stored)

@@ -1,4 +1,4 @@
-"""Two documents have the same digest if they are the same document."""
+"""The digest of a version: the same for equal documents only."""
 
 import json
 from typing import Any
@@ -21,7 +21,7 @@ DOCUMENTS = st.dictionaries(
 
 
 @given(DOCUMENTS)
-def test_a_digest_survives_storing_and_reading_the_document(document: dict[str, Any]):
+def test_digest_is_the_same_after_storing_and_reading_the_document(document: dict[str, Any]):
     stored = json.loads(encode(document))
 
     assert digest_of(stored) == digest_of(document)

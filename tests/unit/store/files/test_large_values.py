@@ -1,4 +1,4 @@
-"""What is too large for a row goes into a file, and comes back as it was."""
+"""Values that are too large for a row are stored in files and read back unchanged."""
 
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ json = st.recursive(
 )
 
 
-def kept_in(folder: Path, **more: Any) -> LargeValues:
+def large_values_in(folder: Path, **more: Any) -> LargeValues:
     return LargeValues(LocalBlobs(folder), stores_new=True, **{"min_bytes": SMALL, **more})
 
 
@@ -41,7 +41,7 @@ def files_in(folder: Path) -> list[Path]:
 def test_outputs_are_read_as_written_and_only_small_values_are_in_the_row(
     outputs: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
 ):
-    large = kept_in(tmp_path_factory.getbasetemp() / "values")
+    large = large_values_in(tmp_path_factory.getbasetemp() / "values")
 
     row = large.values_row(TENANT, row_of(outputs))
 
@@ -51,7 +51,7 @@ def test_outputs_are_read_as_written_and_only_small_values_are_in_the_row(
 
 
 @pytest.mark.parametrize(
-    ("value", "goes"),
+    ("value", "is_in_a_file"),
     [
         ("x" * (SMALL - 2), False),
         ("x" * (SMALL - 1), True),
@@ -64,15 +64,15 @@ def test_outputs_are_read_as_written_and_only_small_values_are_in_the_row(
         (10 ** (SMALL + 1), False),
     ],
 )
-def test_bytes_of_json_decide_what_is_too_large_for_a_row(tmp_path: Path, value: Any, goes: bool):
-    row = kept_in(tmp_path).values_row(TENANT, row_of({"value": value}))
+def test_encoded_size_decides_whether_a_value_goes_to_a_file(tmp_path: Path, value: Any, is_in_a_file: bool):
+    row = large_values_in(tmp_path).values_row(TENANT, row_of({"value": value}))
 
-    assert ("large" in row) is goes
-    assert len(files_in(tmp_path)) == goes
+    assert ("large" in row) is is_in_a_file
+    assert len(files_in(tmp_path)) == is_in_a_file
 
 
 def test_large_inputs_and_variables_are_in_files_and_equal_ones_are_stored_once(tmp_path: Path):
-    large, text = kept_in(tmp_path), "x" * 1000
+    large, text = large_values_in(tmp_path), "x" * 1000
 
     row = large.values_row(TENANT, row_of({"a": text, "b": 1}, {"a": text}))
     variable = large.variable_row(TENANT, {"run_id": RUN, "name": "env.text", "value": text})
@@ -85,7 +85,7 @@ def test_large_inputs_and_variables_are_in_files_and_equal_ones_are_stored_once(
 
 
 def test_two_tenants_share_no_file(tmp_path: Path):
-    large, other = kept_in(tmp_path), new_id()
+    large, other = large_values_in(tmp_path), new_id()
 
     mine = large.values_row(TENANT, row_of({"text": "x" * 1000}))
     theirs = large.values_row(other, row_of({"text": "x" * 1000}))
@@ -94,16 +94,16 @@ def test_two_tenants_share_no_file(tmp_path: Path):
     assert [path.parent.parent.name for path in files_in(tmp_path)] == sorted([TENANT.hex, other.hex])
 
 
-def test_a_file_lies_compressed_in_the_week_of_its_run(tmp_path: Path):
-    kept_in(tmp_path).values_row(TENANT, row_of({"text": "x" * 100_000}))
+def test_file_is_compressed_and_in_the_folder_of_its_runs_week(tmp_path: Path):
+    large_values_in(tmp_path).values_row(TENANT, row_of({"text": "x" * 100_000}))
 
     (file,) = files_in(tmp_path)
     assert file.parent.parent.parent == tmp_path / "values" / Week.of_run(RUN).name
     assert file.stat().st_size < 1000
 
 
-def test_a_value_that_looks_like_the_name_of_a_file_is_a_value(tmp_path: Path):
-    large = kept_in(tmp_path)
+def test_value_that_looks_like_a_file_reference_is_not_read_from_a_file(tmp_path: Path):
+    large = large_values_in(tmp_path)
     secret = large.values_row(TENANT, row_of({"text": "x" * 1000}))["large"]["outputs"]["text"]
 
     row = large.values_row(new_id(), row_of({"text": None, "large": {"outputs": {"text": secret}}}))
@@ -111,11 +111,11 @@ def test_a_value_that_looks_like_the_name_of_a_file_is_a_value(tmp_path: Path):
     assert large.outputs("work", row["outputs"], row.get("large"))["text"] is None
 
 
-def test_value_that_an_earlier_release_wrote_over_a_file_name_counts(tmp_path: Path):
-    large = kept_in(tmp_path)
-    aside = large.values_row(TENANT, row_of({"text": "x" * 1000}))["large"]
+def test_value_in_the_row_takes_precedence_over_its_file(tmp_path: Path):
+    large = large_values_in(tmp_path)
+    references = large.values_row(TENANT, row_of({"text": "x" * 1000}))["large"]
 
-    assert large.outputs("form", {"text": "answered"}, aside) == {"text": "answered"}
+    assert large.outputs("form", {"text": "answered"}, references) == {"text": "answered"}
 
 
 def test_process_without_file_storage_stores_large_values_in_rows(tmp_path: Path):
@@ -139,21 +139,21 @@ def test_value_stays_in_its_row_if_the_file_storage_fails(tmp_path: Path):
 
 
 def test_error_of_a_missing_file_names_node_and_output_and_what_to_do(tmp_path: Path):
-    large = kept_in(tmp_path)
+    large = large_values_in(tmp_path)
     row = large.values_row(TENANT, row_of({"text": "x" * 1000}))
     (file,) = files_in(tmp_path)
     file.unlink()
 
     with pytest.raises(
         ValueGone, match=r'Node "work": the value of "text" \(1,002 bytes\) is not .*restore it'
-    ) as told:
+    ) as failed:
         large.outputs("work", row["outputs"], row["large"])
 
-    assert str(file.relative_to(tmp_path)) in told.value.message
+    assert str(file.relative_to(tmp_path)) in failed.value.message
 
 
 def test_changed_file_is_refused(tmp_path: Path):
-    large = kept_in(tmp_path)
+    large = large_values_in(tmp_path)
     row = large.values_row(TENANT, row_of({"text": "x" * 1000}))
     files_in(tmp_path)[0].write_bytes(b"something else")
 
@@ -162,22 +162,22 @@ def test_changed_file_is_refused(tmp_path: Path):
 
 
 def test_error_of_a_process_without_file_storage_names_the_settings(tmp_path: Path):
-    row = kept_in(tmp_path).values_row(TENANT, row_of({"text": "x" * 1000}))
+    row = large_values_in(tmp_path).values_row(TENANT, row_of({"text": "x" * 1000}))
 
     with pytest.raises(ValueGone, match="EASEL_FILES_DIR or EASEL_FILES_URL"):
         LargeValues().outputs("work", row["outputs"], row["large"])
 
 
 def test_clearing_a_week_removes_its_files_only(tmp_path: Path):
-    large, other = kept_in(tmp_path), new_id()
+    large, other = large_values_in(tmp_path), new_id()
     later = UUID(int=RUN.int + (14 * 86_400_000 << 80))
     large.values_row(TENANT, row_of({"text": "x" * 1000}))
     large.values_row(other, row_of({"text": "y" * 1000}))
-    kept = large.values_row(TENANT, row_of({"text": "z" * 1000}, run_id=later))
+    later_row = large.values_row(TENANT, row_of({"text": "z" * 1000}, run_id=later))
     gone, stays = large.weeks()
 
     assert large.tenants(gone) == sorted([TENANT.hex, other.hex])
     assert [large.clear(gone, tenant) for tenant in large.tenants(gone)] == [1, 1]
 
     assert large.weeks() == [stays]
-    assert large.outputs("work", kept["outputs"], kept["large"]) == {"text": "z" * 1000}
+    assert large.outputs("work", later_row["outputs"], later_row["large"]) == {"text": "z" * 1000}

@@ -1,4 +1,4 @@
-"""Sealed secrets open with the right key in the right place, and nowhere else."""
+"""Sealed secrets can be opened only with their key and in their row."""
 
 import pytest
 from hypothesis import given
@@ -8,31 +8,31 @@ from canvas.errors import InvalidRequest
 from store.primitives.encryption import CannotUnseal, EncryptionKey, seal, unseal
 
 KEY = EncryptionKey.from_secret("correct horse battery staple")
-PLACE = "model_accounts/tenant/OpenAI/default"
+ROW = "model_accounts/tenant/OpenAI/default"
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
 
 
 @given(TEXTS)
 def test_unsealing_returns_the_sealed_text(plain: str):
-    assert unseal(KEY, seal(KEY, plain, PLACE), PLACE) == plain
+    assert unseal(KEY, seal(KEY, plain, ROW), ROW) == plain
 
 
 def test_sealed_secret_does_not_contain_its_text_and_differs_each_time():
-    first, second = (seal(KEY, "sk-secret", PLACE) for _ in range(2))
+    first, second = (seal(KEY, "sk-secret", ROW) for _ in range(2))
 
     assert b"sk-secret" not in first
     assert first != second
 
 
 def test_sealed_secret_cannot_be_opened_with_another_key():
-    sealed = seal(KEY, "sk-secret", PLACE)
+    sealed = seal(KEY, "sk-secret", ROW)
 
     with pytest.raises(CannotUnseal, match="EASEL_SECRET_KEY"):
-        unseal(EncryptionKey.from_secret("some other deployment's key"), sealed, PLACE)
+        unseal(EncryptionKey.from_secret("some other deployment's key"), sealed, ROW)
 
 
 def test_a_sealed_secret_copied_to_another_row_does_not_open():
-    sealed = seal(KEY, "sk-secret", PLACE)
+    sealed = seal(KEY, "sk-secret", ROW)
 
     with pytest.raises(CannotUnseal):
         unseal(KEY, sealed, "model_accounts/somebody else/OpenAI/default")
@@ -40,21 +40,21 @@ def test_a_sealed_secret_copied_to_another_row_does_not_open():
 
 @given(st.data())
 def test_a_sealed_secret_that_was_changed_does_not_open(data: st.DataObject):
-    sealed = bytearray(seal(KEY, "sk-secret", PLACE))
+    sealed = bytearray(seal(KEY, "sk-secret", ROW))
     position = data.draw(st.integers(0, len(sealed) - 1))
     sealed[position] ^= data.draw(st.integers(1, 255))
 
     with pytest.raises(CannotUnseal):
-        unseal(KEY, bytes(sealed), PLACE)
+        unseal(KEY, bytes(sealed), ROW)
 
 
 @given(st.binary(max_size=64))
 def test_bytes_that_were_not_sealed_cannot_be_opened(noise: bytes):
     with pytest.raises(CannotUnseal):
-        unseal(KEY, noise, PLACE)
+        unseal(KEY, noise, ROW)
 
 
-def test_a_secret_that_can_be_guessed_is_refused():
+def test_short_encryption_secret_is_refused():
     with pytest.raises(InvalidRequest, match="16"):
         EncryptionKey.from_secret("hunter2")
 

@@ -1,4 +1,4 @@
-"""Ids sort by the time they were made."""
+"""Ids sort by their creation time."""
 
 import time
 from datetime import UTC, datetime, timedelta
@@ -44,7 +44,7 @@ def test_an_id_made_after_the_clock_stepped_back_still_sorts_last(monkeypatch: p
 
 
 def test_bound_lies_between_ids_created_before_and_after_it(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("store.primitives.ids._last", 0)  # and back to what it is when the test ends
+    monkeypatch.setattr("store.primitives.ids._last", 0)  # restored when the test ends
     a_century_on = int(datetime(2126, 11, 18, 12, tzinfo=UTC).timestamp()) * 1_000
     monkeypatch.setattr(time, "time_ns", lambda: (a_century_on - 60_000) * 1_000_000)
     before = new_id()

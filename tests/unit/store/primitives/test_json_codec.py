@@ -1,4 +1,4 @@
-"""JSON comes back as it was."""
+"""Encoding and decoding of JSON."""
 
 from typing import Any
 

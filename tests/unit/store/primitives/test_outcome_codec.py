@@ -1,4 +1,4 @@
-"""An outcome comes back from its column as it went in, but for the values."""
+"""Encoding of outcomes for their column, and decoding without the values."""
 
 from canvas.outcome import POSTPONED, Failed, Finished, MessageEnd
 from store.primitives import outcome_codec

@@ -1,4 +1,4 @@
-"""Bytes in a folder, by the hash of their content."""
+"""File storage in a folder, by the hash of the content."""
 
 import hashlib
 import io
@@ -19,7 +19,7 @@ def test_bytes_are_read_by_the_hash_of_their_content(tmp_path: Path):
     assert blobs.get(sha256) == b"quarterly report"
 
 
-def test_the_same_content_is_stored_once_and_nothing_else_lies_beside_it(tmp_path: Path):
+def test_same_content_is_stored_once_without_temporary_files(tmp_path: Path):
     blobs = LocalBlobs(tmp_path)
 
     first, second = blobs.store(b"logo"), blobs.store(b"logo")
@@ -28,7 +28,7 @@ def test_the_same_content_is_stored_once_and_nothing_else_lies_beside_it(tmp_pat
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == [first.hex()]
 
 
-def test_a_file_is_stored_under_the_hash_of_what_it_holds_without_being_read_at_once(tmp_path: Path):
+def test_file_is_stored_under_the_hash_of_its_content_and_read_in_parts(tmp_path: Path):
     class Parts(io.BytesIO):
         largest = 0
 
@@ -39,7 +39,7 @@ def test_a_file_is_stored_under_the_hash_of_what_it_holds_without_being_read_at_
 
     data = b"x" * (3 * READ_BYTES + 1)
     file = Parts(data)
-    file.seek(5)  # somebody has looked at it
+    file.seek(5)  # not at its start
 
     sha256, size = LocalBlobs(tmp_path).store_file(file)
     again, _ = LocalBlobs(tmp_path).store_file(Parts(data))

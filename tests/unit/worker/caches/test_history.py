@@ -1,4 +1,4 @@
-"""What one node of a run has read of its conversation, the others have at hand; each has it for himself."""
+"""The history cache: nodes of a run share one read, and each gets a copy of its own."""
 
 from types import SimpleNamespace
 from typing import Any, cast
@@ -20,18 +20,21 @@ def claim(upto: int = 3) -> Claim:
 
 
 RUN = uuid4()
-SAID: list[dict[str, Any]] = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": {"content": "hi"}}]
+HISTORY: list[dict[str, Any]] = [
+    {"role": "user", "content": "hello"},
+    {"role": "assistant", "content": {"content": "hi"}},
+]
 
 
 def test_history_is_cached_for_other_nodes_of_the_run(history: HistoryCache):
-    history.put(claim(), 26, SAID)
+    history.put(claim(), 26, HISTORY)
 
-    assert history.get(claim(), 26) == SAID
+    assert history.get(claim(), 26) == HISTORY
 
 
 @pytest.mark.parametrize(("upto", "limit"), [(4, 26), (3, 2)])
-def test_another_turn_or_another_window_is_read(history: HistoryCache, upto: int, limit: int):
-    history.put(claim(), 26, SAID)
+def test_history_of_another_turn_or_window_is_not_in_the_cache(history: HistoryCache, upto: int, limit: int):
+    history.put(claim(), 26, HISTORY)
 
     assert history.get(claim(upto), limit) is None
 
@@ -43,13 +46,13 @@ def test_empty_history_is_cached(history: HistoryCache):
 
 
 def test_changing_a_cached_history_changes_no_other_copy(history: HistoryCache):
-    history.put(claim(), 26, SAID)
+    history.put(claim(), 26, HISTORY)
     mine: Any = history.get(claim(), 26)
 
     mine[1]["content"]["content"] = "bye"
     mine.clear()
 
-    assert history.get(claim(), 26) == SAID
+    assert history.get(claim(), 26) == HISTORY
 
 
 def test_large_history_is_not_cached(history: HistoryCache):

@@ -1,4 +1,4 @@
-"""The lists that Iterations go through are kept from visit to visit."""
+"""The cache of the lists that Iterations go through."""
 
 from typing import Any
 from uuid import UUID, uuid4
@@ -13,12 +13,12 @@ RUN = UUID("01890000-0000-7000-8000-000000000001")
 LONG = ["x" * MIN_CACHED_SIZE]
 
 
-def written(value: Any) -> StoredValue:
+def stored_value(value: Any) -> StoredValue:
     return StoredValue(b"\0", uuid4(), value)
 
 
 def test_list_is_cached_after_the_first_read():
-    lists, long = ListCache(), written(LONG)
+    lists, long = ListCache(), stored_value(LONG)
 
     lists.put_list(RUN, "list", long)
 
@@ -26,10 +26,10 @@ def test_list_is_cached_after_the_first_read():
     assert lists.get_lists(uuid4(), ["list"]) == {}
 
 
-def test_a_newer_list_of_the_same_source_takes_its_place():
-    lists, newer = ListCache(), written(LONG * 2)
+def test_newer_list_of_the_same_source_replaces_the_cached_one():
+    lists, newer = ListCache(), stored_value(LONG * 2)
 
-    lists.put_list(RUN, "list", written(LONG))
+    lists.put_list(RUN, "list", stored_value(LONG))
     lists.put_list(RUN, "list", newer)
 
     assert lists.get_lists(RUN, ["list"]) == {"list": newer}
@@ -38,8 +38,8 @@ def test_a_newer_list_of_the_same_source_takes_its_place():
 def test_short_and_very_large_lists_are_not_cached():
     lists = ListCache(max_size=3 * MIN_CACHED_SIZE)
 
-    lists.put_list(RUN, "short", written(["x"]))
-    lists.put_list(RUN, "huge", written(LONG * 4))
+    lists.put_list(RUN, "short", stored_value(["x"]))
+    lists.put_list(RUN, "huge", stored_value(LONG * 4))
 
     assert lists.get_lists(RUN, ["short", "huge"]) == {}
 
@@ -47,18 +47,18 @@ def test_short_and_very_large_lists_are_not_cached():
 def test_a_cache_of_size_0_caches_nothing():
     lists = ListCache(0)
 
-    lists.put_list(RUN, "list", written(LONG))
+    lists.put_list(RUN, "list", stored_value(LONG))
 
     assert lists.get_lists(RUN, ["list"]) == {}
 
 
-def test_the_least_recently_used_go_first():
+def test_least_recently_used_list_is_removed_first():
     lists = ListCache(max_size=5 * MIN_CACHED_SIZE // 2)
     for name in ("one", "two"):
-        lists.put_list(RUN, name, written(LONG))
+        lists.put_list(RUN, name, stored_value(LONG))
     lists.get_lists(RUN, ["one"])
 
-    lists.put_list(RUN, "three", written(LONG))
+    lists.put_list(RUN, "three", stored_value(LONG))
 
     assert sorted(lists.get_lists(RUN, ["one", "two", "three"])) == ["one", "three"]
 

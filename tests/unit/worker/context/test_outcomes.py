@@ -1,4 +1,4 @@
-"""From what a component did to what is reported, and what a row can hold."""
+"""How the result of a component becomes a reported outcome with values that a row can store."""
 
 import json
 import math
@@ -102,7 +102,7 @@ def test_routing_node_with_a_default_value_routes_nowhere():
     )
 
 
-def test_a_component_that_owns_its_errors_reports_them_whatever_the_default():
+def test_component_that_owns_its_errors_gets_no_default_value():
     outcome = outcomes.outcome_of_exception(ValueError("broken"), a_node(**default("Sorry.")), OWNS_ERRORS)
 
     assert outcome == Failed("broken", "component_error")
@@ -124,14 +124,14 @@ def test_returned_failure_of_a_model_node_gets_no_default_value():
     )
 
 
-def test_a_time_limit_is_named_with_the_variable_that_raises_it():
+def test_timeout_error_names_the_variable_that_raises_the_limit():
     error = outcomes.timeout_error("ExeSQL", 3.0)
 
     assert isinstance(error, NodeTimeout)
     assert str(error) == "ExeSQL: timeout after 3s. Raise COMPONENT_EXEC_TIMEOUT_EXESQL."
 
 
-def test_assignments_before_a_failure_stay():
+def test_assignments_before_a_failure_are_returned():
     error = AssignmentFailed("Variable is not complete.", {"env.count": 1})
 
     assert outcomes.assignments_before_failure(error) == {"env.count": 1}

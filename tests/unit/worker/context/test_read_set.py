@@ -1,20 +1,22 @@
-"""What a node may look up, worked out from its parameters alone."""
+"""The read set of a node, computed from its parameters."""
 
 from typing import Any
 
 import pytest
 
 from canvas.graph import parallel_items
-from tests.builders import canvas_of, says
+from tests.builders import canvas_of, content
 from worker.context.read_set import IMPLICIT_GLOBALS, ReadSet, compute_read_set
 
 
 def test_a_node_reads_itself_and_what_its_texts_refer_to():
-    found = reads("begin -> one -> work", work={"script": "{one@result} and {env.count}", "nested": [{"ref": "one@n"}]})
+    read_set = reads(
+        "begin -> one -> work", work={"script": "{one@result} and {env.count}", "nested": [{"ref": "one@n"}]}
+    )
 
-    assert found.nodes == {"work", "one"}
-    assert {"one@result", "one@n", "env.count"} <= found.names
-    assert found.mentions == {"one"}
+    assert read_set.nodes == {"work", "one"}
+    assert {"one@result", "one@n", "env.count"} <= read_set.names
+    assert read_set.mentions == {"one"}
 
 
 def test_unknown_nodes_are_not_read():
@@ -27,44 +29,44 @@ def test_model_node_reads_query_and_files_implicitly():
 
 
 def test_streaming_model_reads_what_its_message_refers_to():
-    found = reads("begin -> one -> model -> say", of="model", say=says("{one@result} {model@content}"))
+    read_set = reads("begin -> one -> model -> say", of="model", say=content("{one@result} {model@content}"))
 
-    assert "one" in found.nodes
-    assert found.mentions == set()
+    assert "one" in read_set.nodes
+    assert read_set.mentions == set()
 
 
 def test_a_node_in_a_body_reads_its_containers_item():
-    found = reads("begin -> each", "each: item -> work", work={"script": "{item}"})
+    read_set = reads("begin -> each", "each: item -> work", work={"script": "{item}"})
 
-    assert "item" in found.nodes
+    assert "item" in read_set.nodes
 
 
 def test_a_node_in_a_loop_reads_the_loops_variables():
     variables = [{"variable": "count", "type": "number"}]
-    found = reads("begin -> loop", "loop: visit -> work", loop={"loop_variables": variables})
+    read_set = reads("begin -> loop", "loop: visit -> work", loop={"loop_variables": variables})
 
-    assert {"loop", "visit"} <= found.nodes
-    assert "loop@count" in found.names
+    assert {"loop", "visit"} <= read_set.nodes
+    assert "loop@count" in read_set.names
 
 
 def test_an_item_node_reads_what_its_container_iterates_over_and_collects():
     outputs = {"all": {"ref": "work@result"}}
-    found = reads(
+    read_set = reads(
         "begin -> list -> each", "each: item -> work", of="item", each={"items_ref": "list@result", "outputs": outputs}
     )
 
-    assert {"list", "each", "item"} <= found.nodes
-    assert found.collects == {"each": {"all": ("work", "result")}}
-    assert found.items == {"list", "list@result"}
+    assert {"list", "each", "item"} <= read_set.nodes
+    assert read_set.collects == {"each": {"all": ("work", "result")}}
+    assert read_set.items == {"list", "list@result"}
 
 
-def test_a_list_may_be_the_item_of_the_iteration_around():
+def test_list_may_be_the_item_of_the_outer_iteration():
     parts = ("begin -> eacho", "eacho: itemo -> each", "each: item -> work")
 
     assert reads(*parts, of="item", each={"items_ref": "{item}"}).items == {"itemo", "itemo@item"}
 
 
-def test_a_list_may_lie_in_a_variable():
+def test_list_may_be_a_variable():
     assert reads("begin -> each", "each: item -> work", of="item", each={"items_ref": "{env.x}"}).items == {"env.x"}
 
 
@@ -78,7 +80,7 @@ def test_body_node_that_reads_results_reads_their_sources():
     assert reads(*parts, of="work", each=each).collects == {}
 
 
-def test_results_of_parallel_items_are_not_read_while_they_grow():
+def test_results_of_parallel_items_are_not_read_while_they_are_collected():
     each = {"outputs": {"all": {"ref": "work@result"}}, "max_concurrency": 2}
 
     assert reads("begin -> each", "each: item -> work", each=each, work={"script": "{each@all}"}).collects == {}
@@ -93,11 +95,11 @@ def test_node_in_overlapping_items_does_not_read_its_own_outputs(monkeypatch: py
 
 
 def test_history_and_files_are_read_only_where_referred_to():
-    looks = reads("begin -> work", work={"script": "{sys.history} {sys.files}"})
-    does_not = reads("begin -> work", work={"script": "{sys.query}"})
+    using = reads("begin -> work", work={"script": "{sys.history} {sys.files}"})
+    not_using = reads("begin -> work", work={"script": "{sys.query}"})
 
-    assert (looks.uses_history, looks.uses_files) == (True, True)
-    assert (does_not.uses_history, does_not.uses_files) == (False, False)
+    assert (using.uses_history, using.uses_files) == (True, True)
+    assert (not_using.uses_history, not_using.uses_files) == (False, False)
 
 
 def test_an_output_that_others_may_assign_is_read_by_its_owner():

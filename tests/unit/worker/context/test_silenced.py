@@ -1,4 +1,4 @@
-"""What was stopped says nothing more, also if it goes on talking."""
+"""A stopped attempt sends and stores no further text."""
 
 import asyncio
 from types import SimpleNamespace
@@ -9,55 +9,55 @@ from store.runs.message_streams import StreamLease
 from worker.context.text_stream import MessageStreamWriter
 
 
-class Heard:
-    """Pieces as listeners get them."""
+class RecordingPublisher:
+    """The text that readers of the stream have received."""
 
     def __init__(self) -> None:
         self.text = ""
 
-    def send(self, run_id: object, turn: object, epoch: int, offset: int, text: str) -> "asyncio.Future[None]":
+    def send(self, run_id: object, stream_id: object, epoch: int, offset: int, text: str) -> "asyncio.Future[None]":
         self.text = self.text[:offset] + text
-        gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        gone.set_result(None)
-        return gone
+        sent: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        sent.set_result(None)
+        return sent
 
 
-def speaking(heard: Heard, stopped: list[bool]) -> MessageStreamWriter:
+def writer_for(publisher: RecordingPublisher, stopped: list[bool]) -> MessageStreamWriter:
     claim: Any = SimpleNamespace(run_id=uuid4(), stream_id=uuid4(), node_id="model", lease_id=uuid4())
-    voice = MessageStreamWriter(
-        claim, cast("Any", None), cast("Any", heard), lambda tx: True, False, is_stopped=lambda: bool(stopped)
+    writer = MessageStreamWriter(
+        claim, cast("Any", None), cast("Any", publisher), lambda tx: True, False, is_stopped=lambda: bool(stopped)
     )
-    voice._claim_row = lambda turn: StreamLease(0, "", 0)  # type: ignore[method-assign]
-    return voice
+    writer._claim_row = lambda stream_id: StreamLease(0, "", 0)  # type: ignore[method-assign]
+    return writer
 
 
 def test_text_after_the_stop_is_neither_sent_nor_stored():
-    heard, stopped = Heard(), list[bool]()
+    publisher, stopped = RecordingPublisher(), list[bool]()
 
-    async def talk() -> MessageStreamWriter:
-        voice = speaking(heard, stopped)
-        await voice.write("Before. ")
+    async def write_text() -> MessageStreamWriter:
+        writer = writer_for(publisher, stopped)
+        await writer.write("Before. ")
         stopped.append(True)
-        await voice.write("After.")
-        await voice.finish()
-        return voice
+        await writer.write("After.")
+        await writer.finish()
+        return writer
 
-    voice = asyncio.run(talk())
+    writer = asyncio.run(write_text())
 
-    assert heard.text == "Before. "
-    assert voice.parts == ["Before. "]
+    assert publisher.text == "Before. "
+    assert writer.parts == ["Before. "]
 
 
 def test_text_that_waits_when_the_attempt_stops_is_not_sent():
-    heard, stopped = Heard(), list[bool]()
+    publisher, stopped = RecordingPublisher(), list[bool]()
 
-    async def talk() -> None:
-        voice = speaking(heard, stopped)
-        await voice.write("Left. ")
-        await voice.write("Waiting.")
+    async def write_text() -> None:
+        writer = writer_for(publisher, stopped)
+        await writer.write("Left. ")
+        await writer.write("Waiting.")
         stopped.append(True)
-        await voice.finish()
+        await writer.finish()
 
-    asyncio.run(talk())
+    asyncio.run(write_text())
 
-    assert heard.text == "Left. "
+    assert publisher.text == "Left. "

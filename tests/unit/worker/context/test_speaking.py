@@ -1,4 +1,4 @@
-"""What leaves a speaker, and what its row is given meanwhile."""
+"""What a message stream writer sends, and what it writes to its row meanwhile."""
 
 import asyncio
 from types import SimpleNamespace
@@ -12,94 +12,94 @@ from worker.context import text_stream
 from worker.context.text_stream import MessageStreamWriter
 
 
-class Room:
-    """Whoever listens, and the turn's row."""
+class RecordingStream:
+    """Record the text deltas that are sent and the texts that are written to the row."""
 
     def __init__(self) -> None:
-        self.pieces: list[tuple[int, str]] = []
+        self.deltas: list[tuple[int, str]] = []
         self.rows: list[str] = []
-        self.is_away = False
+        self.fails_writes = False
 
-    def send(self, run_id: UUID, turn: UUID, epoch: int, offset: int, text: str) -> "asyncio.Future[None]":
-        self.pieces.append((offset, text))
-        gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        gone.set_result(None)
-        return gone
+    def send(self, run_id: UUID, stream_id: UUID, epoch: int, offset: int, text: str) -> "asyncio.Future[None]":
+        self.deltas.append((offset, text))
+        sent: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        sent.set_result(None)
+        return sent
 
-    def write(self, turn: UUID, said: str) -> bool:
-        self.rows.append(said)
-        return not self.is_away
+    def write(self, stream_id: UUID, text: str) -> bool:
+        self.rows.append(text)
+        return not self.fails_writes
 
 
-def speaker(room: Room, before: str = "") -> Any:
+def make_writer(stream: RecordingStream, before: str = "") -> Any:
     claim: Any = SimpleNamespace(run_id=uuid4(), stream_id=uuid4(), node_id="model", lease_id=uuid4())
-    speaking: Any = MessageStreamWriter(claim, cast("Any", None), cast("Any", room), lambda tx: True, False)
-    taken = StreamLease(0, before, 0)
-    speaking._claim_row = {claim.stream_id: taken}.get
-    speaking._write_row = room.write
-    return speaking
+    writer: Any = MessageStreamWriter(claim, cast("Any", None), cast("Any", stream), lambda tx: True, False)
+    lease = StreamLease(0, before, 0)
+    writer._claim_row = {claim.stream_id: lease}.get
+    writer._write_row = stream.write
+    return writer
 
 
-async def pause(speaking: Any) -> None:
-    """Until a next word would be the first of a silence."""
-    while speaking._pacing is not None or (speaking._write_task is not None and not speaking._write_task.done()):
+async def wait_until_idle(writer: Any) -> None:
+    """Wait until the writer has no pending text."""
+    while writer._pacing is not None or (writer._write_task is not None and not writer._write_task.done()):
         await asyncio.sleep(0)
 
 
 @pytest.fixture(autouse=True)
-def without_haste(monkeypatch: pytest.MonkeyPatch) -> None:
+def without_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text_stream, "FLUSH_INTERVAL", 0.0)
     monkeypatch.setattr(text_stream, "WRITE_INTERVAL", 0.0)
 
 
-def said(room: Room, words: list[str], before: str = "") -> Any:
-    async def talk() -> Any:
-        speaking = speaker(room, before)
+def write_words(stream: RecordingStream, words: list[str], before: str = "") -> Any:
+    async def write_all() -> Any:
+        writer = make_writer(stream, before)
         for word in words:
-            await speaking.write(word)
-            await pause(speaking)
-        await speaking.finish()
-        return speaking
+            await writer.write(word)
+            await wait_until_idle(writer)
+        await writer.finish()
+        return writer
 
-    return asyncio.run(talk())
+    return asyncio.run(write_all())
 
 
 def test_stream_with_pauses_is_written_to_its_row():
-    room = Room()
+    stream = RecordingStream()
 
-    said(room, ["One, ", "two, ", "three."])
+    write_words(stream, ["One, ", "two, ", "three."])
 
-    assert room.rows == ["One, ", "One, two, ", "One, two, three."]
+    assert stream.rows == ["One, ", "One, two, ", "One, two, three."]
 
 
 def test_text_delta_begins_where_the_row_ends():
-    room = Room()
+    stream = RecordingStream()
 
-    said(room, ["Hello ", "there, ", "Ann."], before="Hello ")
+    write_words(stream, ["Hello ", "there, ", "Ann."], before="Hello ")
 
-    assert room.pieces == [(6, "there, "), (13, "Ann.")]
+    assert stream.deltas == [(6, "there, "), (13, "Ann.")]
 
 
 def test_text_missing_in_the_row_is_repeated_in_the_next_delta():
-    room = Room()
-    room.is_away = True
+    stream = RecordingStream()
+    stream.fails_writes = True
 
-    said(room, ["One, ", "two, ", "three."])
+    write_words(stream, ["One, ", "two, ", "three."])
 
-    assert room.pieces == [(0, "One, "), (0, "One, two, "), (0, "One, two, three.")]
+    assert stream.deltas == [(0, "One, "), (0, "One, two, "), (0, "One, two, three.")]
 
 
 def test_text_that_comes_fast_is_sent_in_one_delta(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(text_stream, "FLUSH_INTERVAL", 600.0)
     monkeypatch.setattr(text_stream, "WRITE_INTERVAL", 600.0)
-    room = Room()
+    stream = RecordingStream()
 
-    async def talk() -> None:
-        speaking = speaker(room)
+    async def write_all() -> None:
+        writer = make_writer(stream)
         for word in ("One, ", "two, ", "three."):
-            await speaking.write(word)
-        await speaking.finish()
+            await writer.write(word)
+        await writer.finish()
 
-    asyncio.run(talk())
+    asyncio.run(write_all())
 
-    assert room.pieces == [(0, "One, "), (0, "One, two, three.")]
+    assert stream.deltas == [(0, "One, "), (0, "One, two, three.")]

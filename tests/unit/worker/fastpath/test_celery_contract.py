@@ -20,26 +20,26 @@ from celery.worker.request import Request, create_request_cls
 CHANGED = "Celery has changed what worker/fastpath/inline_tasks.py relies on: "
 
 
-def does_nothing() -> None:
-    """Stands where the task is."""
+def do_nothing() -> None:
+    """A task without an effect."""
 
 
 @pytest.fixture
 def task() -> Any:
     app: Any = Celery()
-    return app.task(name="a task", shared=False)(does_nothing)
+    return app.task(name="a task", shared=False)(do_nothing)
 
 
 def test_celery_derives_a_request_class_with_an_on_success_of_its_own(task: Any):
     ends: list[str] = []
 
     class OurRequest(Request):
-        def __init_subclass__(cls, **given: Any) -> None:
-            super().__init_subclass__(**given)
+        def __init_subclass__(cls, **options: Any) -> None:
+            super().__init_subclass__(**options)
             assert "on_success" in vars(cls), CHANGED + "the derived class has no `on_success` when it is made"
             ends.append(cls.__name__)
 
-        def on_success(self, failed__retval__runtime: Any, **given: Any) -> None:
+        def on_success(self, failed__retval__runtime: Any, **options: Any) -> None:
             raise AssertionError(CHANGED + "the derived `on_success` calls the one of its base class")
 
     derived: Any = create_request_cls(OurRequest, task, SimpleNamespace(apply_async=None), "here", None)
@@ -54,14 +54,14 @@ def test_a_pool_of_threads_calls_both_callbacks_on_the_thread_that_executes_the_
     pool: Any = TaskPool(1, app=task.app)
     pool.on_start()
 
-    def note(*_: Any, **__: Any) -> None:
+    def record_thread(*_: Any, **__: Any) -> None:
         threads.append(threading.get_ident())
 
     def end(*_: Any, **__: Any) -> None:
-        note()
+        record_thread()
         done.set()
 
-    pool.on_apply(note, (), {}, callback=end, accept_callback=note)
+    pool.on_apply(record_thread, (), {}, callback=end, accept_callback=record_thread)
 
     assert done.wait(10), CHANGED + "a pool of threads calls no callback"
     pool.on_stop()

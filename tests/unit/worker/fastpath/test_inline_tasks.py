@@ -1,4 +1,4 @@
-"""Who may go on with what he takes: a thread that hears of the end of its tasks, in the process of that thread."""
+"""Which threads may continue locally: those of a thread pool, in the process of that pool."""
 
 import os
 from typing import Any
@@ -16,46 +16,46 @@ ARGS = ("a run", "an activation")
 
 
 @pytest.fixture(autouse=True)
-def nothing_at_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+def fresh_thread_state(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inline_tasks, "_thread", inline_tasks._ThreadState())  # pyright: ignore[reportPrivateUsage]
 
 
 def test_thread_outside_a_thread_pool_has_no_continuation():
-    assert thread_continuation(an_eager) is None
+    assert thread_continuation(make_continuation) is None
 
 
 def test_thread_of_a_thread_pool_has_a_continuation():
-    a_request().on_accepted(os.getpid(), 0.0)
+    make_request().on_accepted(os.getpid(), 0.0)
 
-    assert thread_continuation(an_eager) is not None
+    assert thread_continuation(make_continuation) is not None
 
 
 def test_forked_pool_process_has_no_continuation(monkeypatch: pytest.MonkeyPatch):
-    a_request().on_accepted(os.getpid() + 1, 0.0)  # a pool's parent hears of a task in one of its children
+    make_request().on_accepted(os.getpid() + 1, 0.0)  # a process pool calls this in the parent for a task of a child
 
-    monkeypatch.setattr(os, "getpid", lambda: os.getppid())  # and forks another, with all that its thread has at hand
+    monkeypatch.setattr(os, "getpid", lambda: os.getppid())  # another child is forked with the state of that thread
 
-    assert thread_continuation(an_eager) is None
+    assert thread_continuation(make_continuation) is None
 
 
-def an_eager() -> LocalContinuation:
+def make_continuation() -> LocalContinuation:
     leases: Any = None
     return LocalContinuation(leases, until=0.0)
 
 
-def a_request() -> InlineTaskRequest:
-    """What Celery makes of a hint."""
+def make_request() -> InlineTaskRequest:
+    """Return the request that Celery creates for a task message."""
     app: Any = Celery()
     return InlineTaskRequest(
         inline_tasks._NO_MESSAGE,  # pyright: ignore[reportPrivateUsage]
         app=app,
         hostname="here",
-        task=app.task(name=EXECUTE, shared=False)(never_carried_out),
+        task=app.task(name=EXECUTE, shared=False)(never_executed),
         headers=task_headers(EXECUTE, ARGS),
         body=task_body(ARGS),
         decoded=True,
     )
 
 
-def never_carried_out() -> None:
-    """Stands where the task is."""
+def never_executed() -> None:
+    """A task that is not executed in these tests."""

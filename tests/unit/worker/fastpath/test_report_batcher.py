@@ -1,4 +1,4 @@
-"""Whoever reports when nobody else does goes at once; who comes meanwhile is stored with the others who wait."""
+"""A single report is stored at once; reports that arrive meanwhile are stored together."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -15,20 +15,20 @@ from store.runs.new_activations import InlineReport
 from worker.fastpath.report_batcher import MAX_BATCH, PendingReport, ReportBatcher
 
 ONE, TWO = UUID(int=1), UUID(int=2)
-PATIENCE = 10.0  # seconds for what another thread does
+TIMEOUT = 10.0  # seconds for what another thread does
 
 
-class Comer(PendingReport):
+class ObservedReport(PendingReport):
     """A report that shows when it waits."""
 
     def __init__(self, run_id: UUID = ONE, *, size: int = 0) -> None:
-        written = cast(Any, SimpleNamespace(size=size))
-        super().__init__(InlineReport(cast(Any, SimpleNamespace(run_id=run_id)), written), frozenset({""}))
+        row = cast(Any, SimpleNamespace(size=size))
+        super().__init__(InlineReport(cast(Any, SimpleNamespace(run_id=run_id)), row), frozenset({""}))
         self.waits = threading.Event()
 
     def wait(self) -> None:
         self.waits.set()
-        assert self._woken.wait(PATIENCE), "nobody has called it"
+        assert self._woken.wait(TIMEOUT), "it was not woken"
 
 
 @pytest.fixture
@@ -38,141 +38,163 @@ def threads() -> Iterator[ThreadPoolExecutor]:
 
 
 def report(
-    joint: ReportBatcher, part: Comer, *, fails: bool = False, stored: list[Sequence[PendingReport]] | None = None
+    batcher: ReportBatcher,
+    pending: ObservedReport,
+    *,
+    fails: bool = False,
+    stored: list[Sequence[PendingReport]] | None = None,
 ) -> bool:
-    """Report as a worker does; whether it had to go alone."""
-    with joint.join(part) as turn:
-        if len(turn.reports) > 1 and not fails:
-            for each in turn.reports:
+    """Store a report like a worker, and return whether it had to be stored alone."""
+    with batcher.join(pending) as batch:
+        if len(batch.reports) > 1 and not fails:
+            for each in batch.reports:
                 each.is_stored = True
-        if turn.reports and stored is not None:
-            stored.append(turn.reports)
-    return not part.is_stored
+        if batch.reports and stored is not None:
+            stored.append(batch.reports)
+    return not pending.is_stored
 
 
-def come(joint: ReportBatcher, threads: ThreadPoolExecutor, *parts: Comer, **how: Any) -> list["Future[bool]"]:
-    """They come one after the other, while somebody else reports for their run."""
-    came: list[Future[bool]] = []
-    for part in parts:
-        came.append(threads.submit(report, joint, part, **how))
-        assert part.waits.wait(PATIENCE)
-    return came
+def submit_reports(
+    batcher: ReportBatcher, threads: ThreadPoolExecutor, *reports: ObservedReport, **options: Any
+) -> list["Future[bool]"]:
+    """Submit reports one after the other, while another report of their run is being stored."""
+    futures: list[Future[bool]] = []
+    for pending in reports:
+        futures.append(threads.submit(report, batcher, pending, **options))
+        assert pending.waits.wait(TIMEOUT)
+    return futures
 
 
 def test_first_report_is_stored_alone_and_at_once():
-    joint, first = ReportBatcher(), Comer()
+    batcher, first = ReportBatcher(), ObservedReport()
 
-    with joint.join(first) as turn:
-        batch = turn.reports
+    with batcher.join(first) as batch:
+        reports = batch.reports
 
-    assert batch == (first,)
+    assert reports == (first,)
     assert not first.waits.is_set()
 
 
 def test_reports_that_arrive_meanwhile_are_stored_by_one_of_them(threads: ThreadPoolExecutor):
-    joint, parts, stored = ReportBatcher(), [Comer(), Comer(), Comer()], list[Sequence[PendingReport]]()
+    batcher, reports, stored = (
+        ReportBatcher(),
+        [ObservedReport(), ObservedReport(), ObservedReport()],
+        list[Sequence[PendingReport]](),
+    )
 
-    with joint.join(Comer()):
-        came = come(joint, threads, *parts, stored=stored)
-        assert not any(part.is_stored for part in parts)
+    with batcher.join(ObservedReport()):
+        futures = submit_reports(batcher, threads, *reports, stored=stored)
+        assert not any(pending.is_stored for pending in reports)
 
-    assert [each.result(PATIENCE) for each in came] == [False, False, False]
-    assert stored == [parts]
+    assert [each.result(TIMEOUT) for each in futures] == [False, False, False]
+    assert stored == [reports]
 
 
 def test_large_report_is_stored_alone(threads: ThreadPoolExecutor):
-    joint, stored = ReportBatcher(), list[Sequence[PendingReport]]()
-    first, second, large, last = parts = [Comer(), Comer(), Comer(size=10_000_000), Comer()]
+    batcher, stored = ReportBatcher(), list[Sequence[PendingReport]]()
+    first, second, large, last = reports = [
+        ObservedReport(),
+        ObservedReport(),
+        ObservedReport(size=10_000_000),
+        ObservedReport(),
+    ]
 
-    with joint.join(Comer()):
-        came = come(joint, threads, *parts, stored=stored)
+    with batcher.join(ObservedReport()):
+        futures = submit_reports(batcher, threads, *reports, stored=stored)
 
-    for each in came:
-        each.result(PATIENCE)
+    for each in futures:
+        each.result(TIMEOUT)
     assert stored == [[first, second], [large], [last]]
 
 
 def test_next_reporter_begins_right_after_the_commit(threads: ThreadPoolExecutor):
-    joint, part = ReportBatcher(), Comer()
+    batcher, pending = ReportBatcher(), ObservedReport()
 
-    with joint.join(Comer()) as turn:
-        (came,) = come(joint, threads, part)
-        turn.end()
-        is_alone = came.result(PATIENCE)
+    with batcher.join(ObservedReport()) as batch:
+        (futures,) = submit_reports(batcher, threads, pending)
+        batch.end()
+        is_alone = futures.result(TIMEOUT)
 
     assert is_alone
 
 
 def test_each_report_of_a_failed_batch_is_stored_alone(threads: ThreadPoolExecutor):
-    joint, parts = ReportBatcher(), [Comer(), Comer(), Comer()]
+    batcher, reports = ReportBatcher(), [ObservedReport(), ObservedReport(), ObservedReport()]
 
-    with joint.join(Comer()):
-        came = come(joint, threads, *parts, fails=True)
+    with batcher.join(ObservedReport()):
+        futures = submit_reports(batcher, threads, *reports, fails=True)
 
-    assert [each.result(PATIENCE) for each in came] == [True, True, True]
-    assert not report_waits(joint)
+    assert [each.result(TIMEOUT) for each in futures] == [True, True, True]
+    assert not report_waits(batcher)
 
 
 def test_reporter_that_fails_with_a_batch_wakes_the_others(threads: ThreadPoolExecutor):
-    joint, breaks, others = ReportBatcher(), Comer(), [Comer(), Comer()]
+    batcher, failing, others = ReportBatcher(), ObservedReport(), [ObservedReport(), ObservedReport()]
 
-    def break_off() -> None:
-        with joint.join(breaks):
+    def report_and_fail() -> None:
+        with batcher.join(failing):
             raise KeyboardInterrupt
 
-    with joint.join(Comer()):
-        broken = threads.submit(break_off)
-        assert breaks.waits.wait(PATIENCE)
-        came = come(joint, threads, *others)
+    with batcher.join(ObservedReport()):
+        failed = threads.submit(report_and_fail)
+        assert failing.waits.wait(TIMEOUT)
+        futures = submit_reports(batcher, threads, *others)
 
-    assert isinstance(broken.exception(PATIENCE), KeyboardInterrupt)
-    assert [each.result(PATIENCE) for each in came] == [True, True]
-    assert not report_waits(joint)
+    assert isinstance(failed.exception(TIMEOUT), KeyboardInterrupt)
+    assert [each.result(TIMEOUT) for each in futures] == [True, True]
+    assert not report_waits(batcher)
 
 
 def test_batch_is_limited_in_size(threads: ThreadPoolExecutor):
-    joint, parts, stored = ReportBatcher(), [Comer() for _ in range(MAX_BATCH + 3)], list[Sequence[PendingReport]]()
+    batcher, reports, stored = (
+        ReportBatcher(),
+        [ObservedReport() for _ in range(MAX_BATCH + 3)],
+        list[Sequence[PendingReport]](),
+    )
 
-    with joint.join(Comer()):
-        came = come(joint, threads, *parts, stored=stored)
+    with batcher.join(ObservedReport()):
+        futures = submit_reports(batcher, threads, *reports, stored=stored)
 
-    assert [each.result(PATIENCE) for each in came] == [False] * len(parts)
-    assert stored == [parts[:MAX_BATCH], parts[MAX_BATCH:]]
+    assert [each.result(TIMEOUT) for each in futures] == [False] * len(reports)
+    assert stored == [reports[:MAX_BATCH], reports[MAX_BATCH:]]
 
 
 def test_reports_of_different_runs_do_not_wait_for_each_other():
-    joint, other = ReportBatcher(), Comer(TWO)
+    batcher, other = ReportBatcher(), ObservedReport(TWO)
 
-    with joint.join(Comer(ONE)), joint.join(other) as turn:
-        batch = turn.reports
+    with batcher.join(ObservedReport(ONE)), batcher.join(other) as batch:
+        reports = batch.reports
 
-    assert batch == (other,)
+    assert reports == (other,)
     assert not other.waits.is_set()
 
 
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=12))
-def test_every_report_is_stored_once_whenever_it_arrives(comers: list[tuple[bool, bool]]):
-    joint, begin = ReportBatcher(), threading.Barrier(len(comers))
-    parts = [Comer(TWO if is_other else ONE) for is_other, _ in comers]
+def test_every_report_is_stored_once_whenever_it_arrives(arrivals: list[tuple[bool, bool]]):
+    batcher, begin = ReportBatcher(), threading.Barrier(len(arrivals))
+    reports = [ObservedReport(TWO if is_other else ONE) for is_other, _ in arrivals]
     stored = list[Sequence[PendingReport]]()
 
-    def go(part: Comer, fails: bool) -> bool:
-        begin.wait(PATIENCE)
-        return report(joint, part, fails=fails, stored=stored)
+    def report_at_the_barrier(pending: ObservedReport, fails: bool) -> bool:
+        begin.wait(TIMEOUT)
+        return report(batcher, pending, fails=fails, stored=stored)
 
-    with ThreadPoolExecutor(len(comers)) as threads:
-        came = [threads.submit(go, part, fails) for part, (_, fails) in zip(parts, comers, strict=True)]
-        alone = [each.result(PATIENCE) for each in came]
+    with ThreadPoolExecutor(len(arrivals)) as threads:
+        futures = [
+            threads.submit(report_at_the_barrier, pending, fails)
+            for pending, (_, fails) in zip(reports, arrivals, strict=True)
+        ]
+        alone = [each.result(TIMEOUT) for each in futures]
 
-    together = [part for batch in stored for part in batch if part.is_stored]
-    assert [part.is_stored for part in parts] == [not is_alone for is_alone in alone]
+    together = [pending for batch in stored for pending in batch if pending.is_stored]
+    assert [pending.is_stored for pending in reports] == [not is_alone for is_alone in alone]
     assert len(together) == len(set(together)) == alone.count(False)
-    assert not report_waits(joint, ONE)
-    assert not report_waits(joint, TWO)
+    assert not report_waits(batcher, ONE)
+    assert not report_waits(batcher, TWO)
 
 
-def report_waits(joint: ReportBatcher, run_id: UUID = ONE) -> bool:
-    """Whether somebody who comes now has to wait for others."""
-    part = Comer(run_id)
-    report(joint, part)
-    return part.waits.is_set()
+def report_waits(batcher: ReportBatcher, run_id: UUID = ONE) -> bool:
+    """Return whether a report that arrives now has to wait."""
+    pending = ObservedReport(run_id)
+    report(batcher, pending)
+    return pending.waits.is_set()

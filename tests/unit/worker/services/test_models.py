@@ -17,14 +17,14 @@ from store.tenants import budgets, model_accounts
 from worker.services import models
 from worker.services.models import CachedTenantModels
 
-ASKING = 8
+THREADS = 8
 SHARED = VendorAccount(
     factory="OpenAI-API-Compatible", base_url="http://model.example/v1", api_key="key", models={"m": AccountModel()}
 )
 
 
 class Rows:
-    """A database that counts who reads accounts, and lets them meet."""
+    """A database that records which accounts are read, and on which threads."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.read: list[UUID] = []
@@ -50,50 +50,50 @@ class Rows:
 
 def test_concurrent_requests_read_a_tenants_accounts_once(monkeypatch: pytest.MonkeyPatch):
     rows = Rows(monkeypatch)
-    found, tenant_id = rows.models(), uuid4()
-    together = threading.Barrier(ASKING)
+    tenant_models, tenant_id = rows.models(), uuid4()
+    together = threading.Barrier(THREADS)
 
-    def ask(_: int) -> tuple[VendorAccount, ...]:
+    def get_accounts(_: int) -> tuple[VendorAccount, ...]:
         together.wait(5)
-        return found.accounts(tenant_id)
+        return tenant_models.accounts(tenant_id)
 
-    with ThreadPoolExecutor(ASKING) as pool:
-        given = list(pool.map(ask, range(ASKING)))
+    with ThreadPoolExecutor(THREADS) as pool:
+        results = list(pool.map(get_accounts, range(THREADS)))
 
-    assert given == [(SHARED,)] * ASKING
+    assert results == [(SHARED,)] * THREADS
     assert rows.read == [tenant_id]
 
 
 def test_accounts_are_read_on_a_thread_and_cached_ones_are_not(monkeypatch: pytest.MonkeyPatch):
     rows = Rows(monkeypatch)
-    found, tenant_id = rows.models(), uuid4()
-    hops: list[Any] = []
-    hop = asyncio.to_thread
+    tenant_models, tenant_id = rows.models(), uuid4()
+    thread_calls: list[Any] = []
+    to_thread = asyncio.to_thread
 
-    async def counted(work: Any, *arguments: Any) -> Any:
-        hops.append(work)
-        return await hop(work, *arguments)
+    async def record_call(work: Any, *arguments: Any) -> Any:
+        thread_calls.append(work)
+        return await to_thread(work, *arguments)
 
-    monkeypatch.setattr(asyncio, "to_thread", counted)
+    monkeypatch.setattr(asyncio, "to_thread", record_call)
 
     async def open_twice() -> None:
-        await found.open(tenant_id, "m@OpenAI-API-Compatible")
-        await found.open(tenant_id, "m@OpenAI-API-Compatible")
+        await tenant_models.open(tenant_id, "m@OpenAI-API-Compatible")
+        await tenant_models.open(tenant_id, "m@OpenAI-API-Compatible")
 
     asyncio.run(open_twice())
 
     assert rows.threads != [threading.get_ident()]
-    assert len(hops) == 1
+    assert len(thread_calls) == 1
 
 
 def test_model_is_opened_once_while_its_account_is_cached(monkeypatch: pytest.MonkeyPatch):
-    found, tenant_id, other = Rows(monkeypatch).models(), uuid4(), uuid4()
+    tenant_models, tenant_id, other = Rows(monkeypatch).models(), uuid4(), uuid4()
 
-    async def opened() -> tuple[object, ...]:
-        asked = [(tenant_id, "m"), (tenant_id, "m"), (other, "m"), (tenant_id, "m@OpenAI-API-Compatible")]
-        return tuple([await found.open_unmetered(*each) for each in asked])
+    async def open_models() -> tuple[object, ...]:
+        requests = [(tenant_id, "m"), (tenant_id, "m"), (other, "m"), (tenant_id, "m@OpenAI-API-Compatible")]
+        return tuple([await tenant_models.open_unmetered(*each) for each in requests])
 
-    first, again, of_another_tenant, by_another_name = asyncio.run(opened())
+    first, again, of_another_tenant, by_another_name = asyncio.run(open_models())
 
     assert again is first
     assert of_another_tenant is not first
@@ -102,12 +102,12 @@ def test_model_is_opened_once_while_its_account_is_cached(monkeypatch: pytest.Mo
 
 def test_changed_account_is_used_after_the_cache_expires(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(models, "ACCOUNT_CACHE_TTL", -1.0)
-    found, tenant_id = Rows(monkeypatch).models(), uuid4()
+    tenant_models, tenant_id = Rows(monkeypatch).models(), uuid4()
 
-    async def opened() -> tuple[object, object]:
-        return await found.open(tenant_id, "m"), await found.open(tenant_id, "m")
+    async def open_models() -> tuple[object, object]:
+        return await tenant_models.open(tenant_id, "m"), await tenant_models.open(tenant_id, "m")
 
-    first, later = asyncio.run(opened())
+    first, later = asyncio.run(open_models())
 
     assert later is not first
 
@@ -116,33 +116,36 @@ def test_expired_accounts_are_removed_from_the_cache(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(models, "MAX_CACHED_TENANTS", 2)
     monkeypatch.setattr(models, "ACCOUNT_CACHE_TTL", -1.0)
     rows = Rows(monkeypatch)
-    found = rows.models()
+    tenant_models = rows.models()
 
     for _ in range(5):
-        found.accounts(uuid4())
+        tenant_models.accounts(uuid4())
 
     assert len(rows.read) == 5
-    assert found.cached_tenants <= 2
+    assert tenant_models.cached_tenants <= 2
 
 
 def test_embedding_and_reranking_models_are_found_by_id(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(
         cast(dict[str, AccountModel], SHARED.models), "vec", AccountModel(kinds=frozenset({"embedding"}))
     )
-    found = Rows(monkeypatch).models()
+    tenant_models = Rows(monkeypatch).models()
 
-    embedder = asyncio.run(found.embedder(uuid4(), "vec@OpenAI-API-Compatible"))
+    embedder = asyncio.run(tenant_models.embedder(uuid4(), "vec@OpenAI-API-Compatible"))
 
     assert embedder.model == "vec@OpenAI-API-Compatible"
     with pytest.raises(ModelError, match="vec of provider OpenAI-API-Compatible cannot be used as rerank"):
-        asyncio.run(found.reranker(uuid4(), "vec@OpenAI-API-Compatible"))
+        asyncio.run(tenant_models.reranker(uuid4(), "vec@OpenAI-API-Compatible"))
 
 
 def test_script_replaces_embedding_and_reranking_models_too(monkeypatch: pytest.MonkeyPatch):
-    found = Rows(monkeypatch).models(Script([]))
+    tenant_models = Rows(monkeypatch).models(Script([]))
 
-    async def asked() -> tuple[int, Any]:
-        embedder, reranker = await found.embedder(uuid4(), "any@One"), await found.reranker(uuid4(), "any@One")
+    async def embed_and_rank() -> tuple[int, Any]:
+        embedder, reranker = (
+            await tenant_models.embedder(uuid4(), "any@One"),
+            await tenant_models.reranker(uuid4(), "any@One"),
+        )
         return len((await embedder.embed(["a"])).vectors), await reranker.rank("a", ["a", "b"])
 
-    assert asyncio.run(asked()) == (1, [1.0, 0.0])
+    assert asyncio.run(embed_and_rank()) == (1, [1.0, 0.0])

@@ -1,4 +1,4 @@
-"""When two values of a recording and an observation agree, and what normalisation leaves of them."""
+"""When a recorded and an observed value agree, and what normalisation removes."""
 
 import json
 from typing import Any
@@ -17,7 +17,7 @@ json_values = st.recursive(
 )
 
 
-def test_the_real_cause_may_stand_where_the_reference_gave_up():
+def test_real_cause_agrees_with_a_recorded_max_retries_error():
     recorded = "**ERROR**: MAX_RETRIES_EXCEEDED - invalid request: bad"
 
     assert errors_differ(recorded, "**ERROR**: INVALID_REQUEST - invalid request: bad") is None
@@ -26,26 +26,26 @@ def test_the_real_cause_may_stand_where_the_reference_gave_up():
     assert not texts_agree("**ERROR**: AUTH_ERROR - x", "**ERROR**: INVALID_REQUEST - x")
 
 
-def test_other_errors_may_be_worded_freely():
+def test_wording_of_other_errors_may_differ():
     assert errors_differ("The input variable is not a string", "Not a text: 5") is None
     assert errors_differ("<TRANSPORT_ERROR>", "connection reset") is None
     assert errors_differ("The input variable is not a string", None) is not None
     assert errors_differ(None, "Not a text: 5") is not None
 
 
-def test_outputs_of_ours_may_stand_beside_recorded_ones():
+def test_additional_outputs_beside_the_recorded_ones_agree():
     assert outputs_differ({"content": "a"}, {"content": "a", "thinking": "hm", "_notes": 1}) is None
     assert outputs_differ({"content": "a", "_next": ["x"]}, {"content": "a"}) is None
     assert outputs_differ({"content": None}, {}) is not None
 
 
-def test_whether_a_node_failed_must_agree_but_not_in_which_words():
+def test_failure_of_a_node_must_agree_but_its_message_may_differ():
     assert outputs_differ({"_ERROR": "one"}, {"_ERROR": "another"}) is None
     assert outputs_differ({"_ERROR": "one"}, {}) is not None
     assert outputs_differ({}, {"_ERROR": "one"}) is not None
 
 
-def test_a_stream_that_nobody_read_may_be_anything():
+def test_recorded_unread_stream_agrees_with_any_value():
     recorded = {"content": "<STREAM>"}
 
     for ours in ({"content": "text"}, {"content": None}, {"content": None, "_ERROR": "late"}):
@@ -80,7 +80,7 @@ def test_true_is_not_equal_to_one():
         '{"_created_time": 12.5, "_elapsed_time": 3, "a": 1}',
     ],
 )
-def test_times_vanish_from_printed_mappings_too(printed: str):
+def test_times_are_removed_from_printed_mappings(printed: str):
     assert normalise({"t": printed, "p": str({"_elapsed_time": 1.5, "b": "x"}), "_created_time": 3}) == {
         "t": '{"a": 1}',
         "p": "{'b': 'x'}",
@@ -88,7 +88,7 @@ def test_times_vanish_from_printed_mappings_too(printed: str):
     assert normalise(json.dumps([printed])) == json.dumps(['{"a": 1}'])
 
 
-def test_values_beyond_json_are_named():
+def test_values_without_a_json_form_become_placeholders():
     assert normalise({1: (float("nan"), (2,))}) == {"1": ["<NaN>", [2]]}
 
 

@@ -42,7 +42,7 @@ RUNNABLE = [case for case in SAMPLES.values() if case.match != "load_error"]
 
 
 def as_recorded(case: Case) -> ObservedCase:
-    """An executor that does exactly what was recorded."""
+    """Return an observation that repeats the recording exactly."""
     recorded = case.expect.runs
     runs = [
         ObservedRun(
@@ -58,12 +58,12 @@ def as_recorded(case: Case) -> ObservedCase:
         )
         for run in recorded
     ]
-    asked = [asked_for(request) for run in recorded for request in run.llm_requests]
-    return ObservedCase(runs, asked, case.expect.http_requests, "http://127.0.0.1:4711")
+    requests = [observed_request(request) for run in recorded for request in run.llm_requests]
+    return ObservedCase(runs, requests, case.expect.http_requests, "http://127.0.0.1:4711")
 
 
-def asked_for(request: dict[str, Any]) -> dict[str, Any]:
-    """A request as a model would see it, own wording in place of the placeholders."""
+def observed_request(request: dict[str, Any]) -> dict[str, Any]:
+    """Return a request as a model would receive it, with text in place of the placeholders."""
     if "kind" in request:
         return {"model": request["model"], "messages": [{"role": "user", "content": "Which category?"}]}
     return json.loads(json.dumps(request).replace("<STRUCTURED_OUTPUT_PROMPT>", "Answer in JSON."))
@@ -83,7 +83,7 @@ def events_of(case: Case, number: int = 0) -> list[dict[str, Any]]:
     return copy.deepcopy(case.expect.runs[number].events)
 
 
-def place_of(events: list[dict[str, Any]], name: str, node: str = "") -> int:
+def index_of(events: list[dict[str, Any]], name: str, node: str = "") -> int:
     return next(
         i
         for i, event in enumerate(events)
@@ -91,13 +91,13 @@ def place_of(events: list[dict[str, Any]], name: str, node: str = "") -> int:
     )
 
 
-def moved(events: list[dict[str, Any]], name: str, node: str, before: tuple[str, str]) -> list[dict[str, Any]]:
-    event = events.pop(place_of(events, name, node))
-    events.insert(place_of(events, *before), event)
+def move_event(events: list[dict[str, Any]], name: str, node: str, before: tuple[str, str]) -> list[dict[str, Any]]:
+    event = events.pop(index_of(events, name, node))
+    events.insert(index_of(events, *before), event)
     return events
 
 
-# -- the whole -------------------------------------------------------------------------------------------------------
+# -- whole runs ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("case", RUNNABLE, ids=lambda case: case.name)
@@ -110,13 +110,13 @@ def test_missing_event_differs_unless_its_node_was_put_off(case: Case):
     events = events_of(case)
 
     for index, event in enumerate(events):
-        found = with_events(case, events[:index] + events[index + 1 :])
+        difference = with_events(case, events[:index] + events[index + 1 :])
 
-        assert (found is None) == bool(event.get("put_off")), event
+        assert (difference is None) == bool(event.get("put_off")), event
 
 
 @pytest.mark.parametrize("case", RUNNABLE, ids=lambda case: case.name)
-def test_every_shown_output_and_variable_counts(case: Case):
+def test_changed_output_or_variable_differs(case: Case):
     played = as_recorded(case)
     run = played.runs[0]
 
@@ -124,15 +124,15 @@ def test_every_shown_output_and_variable_counts(case: Case):
         for name, value in outputs.items():
             if not name.startswith("_") and value != "<STREAM>":
                 changed = {**run.outputs, node: {**outputs, name: "something else"}}
-                found = compare(case, with_run(played, outputs=changed))
-                assert found is not None
-                assert found.where == f"outputs.{node}.{name}"
+                difference = compare(case, with_run(played, outputs=changed))
+                assert difference is not None
+                assert difference.where == f"outputs.{node}.{name}"
     for name in run.globals:
         assert compare(case, with_run(played, globals={**run.globals, name: "something else"})) is not None
 
 
 @pytest.mark.parametrize("case", RUNNABLE, ids=lambda case: case.name)
-def test_the_answer_and_the_conversation_count(case: Case):
+def test_changed_answer_or_history_differs(case: Case):
     played = as_recorded(case)
     run = played.runs[0]
 
@@ -151,7 +151,7 @@ def test_swapped_steps_of_a_sequence_differ(case: Case):
         assert with_events(case, swapped) is not None, (events[index], events[index + 1])
 
 
-def test_a_refused_document_must_be_refused_in_whatever_words():
+def test_refused_document_must_be_refused_with_any_message():
     case = SAMPLES["invalid_switch_no_else"]
 
     assert compare(case, Refusal("no")) is None
@@ -159,9 +159,9 @@ def test_a_refused_document_must_be_refused_in_whatever_words():
 
 
 def test_a_document_that_runs_in_the_recording_must_be_accepted():
-    found = compare(SAMPLES["categorize_exact"], Refusal("no else"))
+    difference = compare(SAMPLES["categorize_exact"], Refusal("no else"))
 
-    assert found == Difference(None, "loading", "accepted", "refused: no else")
+    assert difference == Difference(None, "loading", "accepted", "refused: no else")
 
 
 # -- order within a batch --------------------------------------------------------------------------------------------
@@ -169,21 +169,21 @@ def test_a_document_that_runs_in_the_recording_must_be_accepted():
 
 def test_nodes_of_one_batch_start_and_finish_in_any_order():
     case = SAMPLES["parallel_fan_3_llm_join_refs"]
-    events = moved(events_of(case), "node_started", "LLM:C", before=("node_started", "LLM:A"))
-    events = moved(events, "node_finished", "LLM:B", before=("node_started", "LLM:A"))
-    events = moved(events, "node_started", "LLM:B", before=("node_finished", "LLM:B"))
+    events = move_event(events_of(case), "node_started", "LLM:C", before=("node_started", "LLM:A"))
+    events = move_event(events, "node_finished", "LLM:B", before=("node_started", "LLM:A"))
+    events = move_event(events, "node_started", "LLM:B", before=("node_finished", "LLM:B"))
 
     assert with_events(case, events) is None
 
 
 def test_a_node_does_not_finish_before_it_has_started():
     case = SAMPLES["parallel_fan_3_llm_join_refs"]
-    events = moved(events_of(case), "node_finished", "LLM:C", before=("node_started", "LLM:A"))
+    events = move_event(events_of(case), "node_finished", "LLM:C", before=("node_started", "LLM:A"))
 
-    found = with_events(case, events)
+    difference = with_events(case, events)
 
-    assert found is not None
-    assert (found.where, found.expected) == (
+    assert difference is not None
+    assert (difference.where, difference.expected) == (
         "order of events",
         "node_started of LLM:C before node_finished of LLM:C",
     )
@@ -191,41 +191,41 @@ def test_a_node_does_not_finish_before_it_has_started():
 
 def test_a_join_does_not_start_before_a_branch_it_waits_for():
     case = SAMPLES["parallel_fan_3_llm_join_refs"]
-    events = moved(events_of(case), "node_started", "LLM:Join", before=("node_finished", "LLM:B"))
+    events = move_event(events_of(case), "node_started", "LLM:Join", before=("node_finished", "LLM:B"))
 
-    found = with_events(case, events)
+    difference = with_events(case, events)
 
-    assert found is not None
-    assert found.expected == "node_finished of LLM:B before node_started of LLM:Join"
+    assert difference is not None
+    assert difference.expected == "node_finished of LLM:B before node_started of LLM:Join"
 
 
-def test_a_branch_goes_on_while_another_of_an_earlier_batch_still_works():
+def test_branch_continues_while_another_of_an_earlier_batch_is_active():
     case = SAMPLES["join_unequal_llm"]
     events = events_of(case)
     events = [event for event in events if not event.get("put_off")]
-    events = moved(events, "node_finished", "StringTransform:A", before=("node_finished", "StringTransform:B"))
-    events = moved(events, "node_started", "LLM:C", before=("node_finished", "StringTransform:B"))
+    events = move_event(events, "node_finished", "StringTransform:A", before=("node_finished", "StringTransform:B"))
+    events = move_event(events, "node_started", "LLM:C", before=("node_finished", "StringTransform:B"))
 
     assert with_events(case, events) is None
 
 
-def test_the_next_visit_of_an_iteration_waits_for_every_leaf_of_the_pass():
+def test_next_iteration_starts_after_every_leaf_of_the_previous_one():
     case = SAMPLES["generated_container_02"]
     events = events_of(case)
-    leaf = place_of(events, "node_finished", "StringTransform:F2")
+    leaf = index_of(events, "node_finished", "StringTransform:F2")
     events.insert(leaf + 1, events.pop(leaf))
 
-    found = with_events(case, events)
+    difference = with_events(case, events)
 
-    assert found is not None
-    assert found.expected == "node_finished of StringTransform:F2 before node_started of IterationItem:I (no. 2)"
+    assert difference is not None
+    assert difference.expected == "node_finished of StringTransform:F2 before node_started of IterationItem:I (no. 2)"
 
 
 def test_model_node_finishes_after_the_stream_it_wrote_into():
     case = SAMPLES["parallel_fan_3_llm_join_refs"]
 
-    early = with_events(case, moved(events_of(case), "node_finished", "LLM:Join", before=("message_end", "")))
-    late = with_events(case, moved(events_of(case), "node_finished", "LLM:Join", before=("workflow_finished", "")))
+    early = with_events(case, move_event(events_of(case), "node_finished", "LLM:Join", before=("message_end", "")))
+    late = with_events(case, move_event(events_of(case), "node_finished", "LLM:Join", before=("workflow_finished", "")))
 
     assert early is not None
     assert early.expected == "message_end before node_finished of LLM:Join"
@@ -233,43 +233,43 @@ def test_model_node_finishes_after_the_stream_it_wrote_into():
     assert late.expected == "node_finished of LLM:Join before node_finished of Message:Out"
 
 
-def test_messages_of_one_batch_speak_in_the_recorded_order():
+def test_messages_of_one_batch_are_streamed_in_the_recorded_order():
     case = SAMPLES["categorize_empty"]
     events = events_of(case)
-    said = [index for index, event in enumerate(events) if event["event"] == "message"]
-    first, second = said
+    messages = [index for index, event in enumerate(events) if event["event"] == "message"]
+    first, second = messages
     events[first], events[second] = events[second], events[first]
 
-    found = with_events(case, events)
+    difference = with_events(case, events)
 
-    assert found == Difference(1, "speech of turn 1", "other path", "other2 <Other>")
+    assert difference == Difference(1, "speech of turn 1", "other path", "other2 <Other>")
 
 
 def test_the_second_message_of_a_batch_may_start_when_the_first_has_ended():
     case = SAMPLES["categorize_empty"]
     events = events_of(case)
-    second = events.pop(place_of(events, "node_started", "Message:Other2"))
-    events.insert(place_of(events, "node_finished", "Message:Other") + 1, second)
+    second = events.pop(index_of(events, "node_started", "Message:Other2"))
+    events.insert(index_of(events, "node_finished", "Message:Other") + 1, second)
 
     assert with_events(case, events) is None
 
 
-def test_no_message_speaks_before_it_has_started():
+def test_message_is_not_streamed_before_its_node_has_started():
     case = SAMPLES["categorize_empty"]
     events = events_of(case)
-    second = events.pop(place_of(events, "node_started", "Message:Other2"))
+    second = events.pop(index_of(events, "node_started", "Message:Other2"))
     events.insert(len(events) - 2, second)
 
-    found = with_events(case, events)
+    difference = with_events(case, events)
 
-    assert found is not None
-    assert found.expected == "node_started of Message:Other2 before message (no. 2)"
+    assert difference is not None
+    assert difference.expected == "node_started of Message:Other2 before message (no. 2)"
 
 
 # -- a Message that starts early ---------------------------------------------------------------------------------------
 
 
-def early_speaker(match: str) -> Case:
+def case_with_an_early_message(match: str) -> Case:
     """LLM:A -> Message:M, LLM:A -> T:T -> Message:M; M shows both. Recorded: T is done before M starts."""
     node = {"LLM:A": "LLM", "T:T": "StringTransform", "Message:M": "Message"}
     edges = {"LLM:A": ["T:T", "Message:M"], "T:T": ["Message:M"], "Message:M": []}
@@ -302,29 +302,29 @@ def early_speaker(match: str) -> Case:
 
 
 @pytest.mark.parametrize("match", ["sequence", "partial_order"])
-def test_a_message_may_start_as_soon_as_its_model_node_speaks(match: str):
-    case = early_speaker(match)
-    events = moved(events_of(case), "node_started", "Message:M", before=("node_started", "T:T"))
+def test_message_may_start_as_soon_as_its_model_node_streams(match: str):
+    case = case_with_an_early_message(match)
+    events = move_event(events_of(case), "node_started", "Message:M", before=("node_started", "T:T"))
     events.insert(2, {"event": "message", "data": {"content": "a and "}})
-    events[place_of(events, "node_finished", "T:T") + 1]["data"]["content"] = "t"
+    events[index_of(events, "node_finished", "T:T") + 1]["data"]["content"] = "t"
 
     assert with_events(case, events) is None
 
 
 @pytest.mark.parametrize("match", ["sequence", "partial_order"])
 def test_a_message_does_not_start_before_its_model_node(match: str):
-    case = early_speaker(match)
-    events = moved(events_of(case), "node_started", "Message:M", before=("node_started", "LLM:A"))
+    case = case_with_an_early_message(match)
+    events = move_event(events_of(case), "node_started", "Message:M", before=("node_started", "LLM:A"))
 
     assert with_events(case, events) is not None
 
 
 @pytest.mark.parametrize("match", ["sequence", "partial_order"])
-def test_a_turn_does_not_end_before_what_its_message_waits_for(match: str):
-    case = early_speaker(match)
+def test_stream_does_not_end_before_the_inputs_of_its_message(match: str):
+    case = case_with_an_early_message(match)
     events = events_of(case)
     for name, node in [("node_started", "Message:M"), ("message", ""), ("message_end", "")]:
-        events = moved(events, name, node, before=("node_finished", "T:T"))
+        events = move_event(events, name, node, before=("node_finished", "T:T"))
 
     assert with_events(case, events) is not None
 
@@ -332,29 +332,31 @@ def test_a_turn_does_not_end_before_what_its_message_waits_for(match: str):
 # -- what may differ -------------------------------------------------------------------------------------------------
 
 
-def test_pieces_of_speech_may_have_any_size():
+def test_text_deltas_may_have_any_size():
     case = SAMPLES["llm_reasoning_streamed"]
     events: list[dict[str, Any]] = []
     for event in events_of(case):
         content = event["data"].get("content")
         is_text = event["event"] == "message" and len(event["data"]) == 1
-        events += [{"event": "message", "data": {"content": piece}} for piece in content] if is_text else [event]
+        events += (
+            [{"event": "message", "data": {"content": character}} for character in content] if is_text else [event]
+        )
 
     assert len(events) > len(events_of(case))
     assert with_events(case, events) is None
 
 
-def test_reasoning_must_stand_between_its_markers():
+def test_reasoning_without_its_end_marker_differs():
     case = SAMPLES["llm_reasoning_streamed"]
     events = [event for event in events_of(case) if "end_to_think" not in event["data"]]
 
-    found = with_events(case, events)
+    difference = with_events(case, events)
 
-    assert found is not None
-    assert found.where.startswith("speech of turn")
+    assert difference is not None
+    assert difference.where.startswith("speech of turn")
 
 
-def test_times_ids_and_usage_of_an_envelope_do_not_count():
+def test_times_ids_and_usage_of_an_envelope_are_ignored():
     case = SAMPLES["categorize_exact"]
     events = events_of(case)
     for event in events:
@@ -366,21 +368,21 @@ def test_times_ids_and_usage_of_an_envelope_do_not_count():
     assert with_events(case, events) is None
 
 
-def test_our_end_of_a_failed_run_is_no_extra_event():
+def test_run_failed_event_is_not_an_extra_event():
     case = SAMPLES["parallel_one_fails"]
     end = {"event": "run_failed", "data": {"message": "B broke"}}
 
     assert with_events(case, [*events_of(case), end]) is None
 
 
-def test_a_failed_run_must_fail_and_no_other():
+def test_error_of_a_run_must_agree_with_the_recording():
     failing, fine = SAMPLES["parallel_one_fails"], SAMPLES["categorize_exact"]
 
     assert compare(failing, with_run(as_recorded(failing), error="")) is not None
     assert compare(fine, with_run(as_recorded(fine), error="oh")) == Difference(1, "error", NOTHING, "oh")
 
 
-def test_inputs_count_for_components_that_show_what_they_read():
+def test_inputs_are_compared_for_components_that_show_them():
     case = SAMPLES["categorize_exact"]
     of_message, of_router = events_of(case), events_of(case)
     for events, kind in ((of_message, "Message"), (of_router, "Categorize")):
@@ -388,9 +390,9 @@ def test_inputs_count_for_components_that_show_what_they_read():
         finish["data"]["inputs"] = {"more": 1}
 
     assert with_events(case, of_router) is None
-    found = with_events(case, of_message)
-    assert found is not None
-    assert found.where == "node_finished of Message:Refund: inputs.more"
+    difference = with_events(case, of_message)
+    assert difference is not None
+    assert difference.where == "node_finished of Message:Refund: inputs.more"
 
 
 def test_the_date_of_the_run_may_be_any_date():
@@ -404,86 +406,87 @@ def test_the_date_of_the_run_may_be_any_date():
     assert compare(case, with_run(played, answer=run[1].replace("2031-01-02", "today"))) is not None
 
 
-def test_printed_assistant_lines_count_by_number_and_role_only():
+def test_printed_assistant_lines_are_compared_by_number_and_role_only():
     case = SAMPLES["conversation_three_turns"]
     played = as_recorded(case)
     lines = list(played.runs[1].globals["sys.history"])
     assert lines[1].startswith("assistant: ")
 
-    def heard(changed: list[Any]) -> Difference | None:
+    def compare_history(changed: list[Any]) -> Difference | None:
         return compare(case, with_run(played, 1, globals={**played.runs[1].globals, "sys.history": changed}))
 
-    assert heard([lines[0], 'assistant: {"content": "r"}', *lines[2:]]) is None
-    assert heard([lines[0], "user: r", *lines[2:]]) is not None
-    assert heard([lines[0], *lines[2:]]) is not None
-    assert heard(["user: else", *lines[1:]]) is not None
+    assert compare_history([lines[0], 'assistant: {"content": "r"}', *lines[2:]]) is None
+    assert compare_history([lines[0], "user: r", *lines[2:]]) is not None
+    assert compare_history([lines[0], *lines[2:]]) is not None
+    assert compare_history(["user: else", *lines[1:]]) is not None
 
 
-def test_an_open_question_may_name_its_forms():
+def test_waiting_run_may_include_its_forms():
     case = SAMPLES["fillup_two_parallel"]
     played = as_recorded(case)
-    asked = {**(played.runs[0].waiting or {}), "forms": {"UserFillUp:U": {}}}
+    waiting = {**(played.runs[0].waiting or {}), "forms": {"UserFillUp:U": {}}}
     events = events_of(case)
-    events[place_of(events, "user_inputs")]["data"] = asked
+    events[index_of(events, "user_inputs")]["data"] = waiting
 
-    assert compare(case, with_run(played, waiting=asked, events=events)) is None
-    assert compare(case, with_run(played, waiting={**asked, "tips": "else"}, events=events)) is not None
+    assert compare(case, with_run(played, waiting=waiting, events=events)) is None
+    assert compare(case, with_run(played, waiting={**waiting, "tips": "else"}, events=events)) is not None
     assert compare(case, with_run(played, waiting=None)) is not None
 
 
-# -- what reached the outside ----------------------------------------------------------------------------------------
+# -- outgoing requests -----------------------------------------------------------------------------------------------
 
 
 def test_model_requests_may_come_in_any_order_but_none_is_missing_or_new():
     case = SAMPLES["parallel_fan_3_llm_join_refs"]
     played = as_recorded(case)
-    asked = list(played.llm_requests or ())
+    requests = list(played.llm_requests or ())
 
-    assert compare(case, replace(played, llm_requests=asked[::-1])) is None
-    assert compare(case, replace(played, llm_requests=asked[1:])) is not None
-    assert compare(case, replace(played, llm_requests=[*asked, asked[0]])) is not None
+    assert compare(case, replace(played, llm_requests=requests[::-1])) is None
+    assert compare(case, replace(played, llm_requests=requests[1:])) is not None
+    assert compare(case, replace(played, llm_requests=[*requests, requests[0]])) is not None
 
 
 def test_requests_may_be_repeated_where_retries_are_counted_differently():
     case = replace(SAMPLES["parallel_fan_3_llm_join_refs"], deviations=frozenset({"E12"}))
     played = as_recorded(case)
-    asked = list(played.llm_requests or ())
-    new = {**asked[0], "messages": [{"role": "user", "content": "else"}]}
+    requests = list(played.llm_requests or ())
+    new = {**requests[0], "messages": [{"role": "user", "content": "else"}]}
 
-    assert compare(case, replace(played, llm_requests=[asked[0], *asked])) is None
-    assert compare(case, replace(played, llm_requests=[*asked, new])) is not None
+    assert compare(case, replace(played, llm_requests=[requests[0], *requests])) is None
+    assert compare(case, replace(played, llm_requests=[*requests, new])) is not None
 
 
-def test_wording_of_the_executor_begins_where_the_recording_says():
+def test_prompt_text_must_agree_up_to_the_recorded_placeholder():
     case = SAMPLES["llm_structured_into_switch"]
     played = as_recorded(case)
-    asked = list(played.llm_requests or ())
-    first = asked[0]["messages"][0]
+    requests = list(played.llm_requests or ())
+    first = requests[0]["messages"][0]
     assert first["content"].endswith("Answer in JSON.")
 
     def sent(system: str) -> Difference | None:
-        request = {**asked[0], "messages": [{**first, "content": system}, *asked[0]["messages"][1:]]}
-        return compare(case, replace(played, llm_requests=[request, *asked[1:]]))
+        request = {**requests[0], "messages": [{**first, "content": system}, *requests[0]["messages"][1:]]}
+        return compare(case, replace(played, llm_requests=[request, *requests[1:]]))
 
     assert sent(first["content"].replace("Answer in JSON.", "{schema}")) is None
     assert sent(first["content"].removesuffix("Answer in JSON.")) is not None
     assert sent("Else. Answer in JSON.") is not None
 
 
-def test_generation_parameters_and_tools_count_but_not_how_they_are_shaped():
+def test_generation_parameters_and_tools_are_compared_in_any_shape():
     case = SAMPLES["agent_tool_available_but_unused"]
     played = as_recorded(case)
-    asked = dict((played.llm_requests or ())[0])
-    schemas = [{"type": "function", "function": {"name": name}} for name in asked["tools"]]
+    request = dict((played.llm_requests or ())[0])
+    schemas = [{"type": "function", "function": {"name": name}} for name in request["tools"]]
 
     assert (
-        compare(case, replace(played, llm_requests=[{**asked, "tools": schemas, "params": {"max_tokens": 9}}])) is None
+        compare(case, replace(played, llm_requests=[{**request, "tools": schemas, "params": {"max_tokens": 9}}]))
+        is None
     )
-    assert compare(case, replace(played, llm_requests=[{**asked, "tools": []}])) is not None
-    assert compare(case, replace(played, llm_requests=[{**asked, "params": {"top_p": 1}}])) is not None
+    assert compare(case, replace(played, llm_requests=[{**request, "tools": []}])) is not None
+    assert compare(case, replace(played, llm_requests=[{**request, "params": {"top_p": 1}}])) is not None
 
 
-def test_http_calls_are_counted():
+def test_http_calls_are_compared():
     case = SAMPLES["invoke_retry_then_ok"]
     played = as_recorded(case)
 
@@ -491,5 +494,5 @@ def test_http_calls_are_counted():
     assert compare(case, replace(played, http_requests=[("GET", "/c")])) is not None
 
 
-def test_the_address_of_the_fixture_server_goes_back_to_its_placeholder():
+def test_address_of_the_fixture_server_is_replaced_by_its_placeholder():
     assert normalise({"at http://h:1": ["http://h:1/x"]}, "http://h:1") == {"at __HTTP_BASE__": ["__HTTP_BASE__/x"]}

@@ -1,4 +1,4 @@
-"""What stands outside a canvas while a case is played."""
+"""The fake servers and data that a case is played with."""
 
 import asyncio
 import http.client
@@ -25,7 +25,7 @@ def call(
     return answer
 
 
-def test_the_first_route_that_fits_answers_until_it_is_used_up():
+def test_first_matching_route_answers_until_its_uses_are_exhausted():
     routes = [HttpRoute(path="/a", times=1, body="one"), HttpRoute(path="/a", method="get", status=500, body="two")]
 
     with HttpFixture(routes) as server:
@@ -44,7 +44,7 @@ def test_a_route_sets_headers_and_content_type():
     assert (status, body, headers["Location"], headers["Content-Type"]) == (302, "moved", "/a", "text/html")
 
 
-def test_a_closed_connection_gives_no_reply_and_still_counts():
+def test_closed_connection_gives_no_reply_and_is_recorded():
     with HttpFixture([HttpRoute(path="/c", close=True)]) as server:
         with pytest.raises(http.client.HTTPException):
             call(server, "GET", "/c")
@@ -52,7 +52,7 @@ def test_a_closed_connection_gives_no_reply_and_still_counts():
         assert server.calls == [("GET", "/c")]
 
 
-def test_leaving_does_not_wait_for_a_delayed_answer():
+def test_fixture_exit_does_not_wait_for_a_delayed_answer():
     with HttpFixture([HttpRoute(path="/slow", delay_ms=600_000)]) as server:
         connection = http.client.HTTPConnection(urlsplit(server.base).netloc, timeout=60)
         connection.request("GET", "/slow")
@@ -74,7 +74,7 @@ def test_leaving_does_not_wait_for_a_delayed_answer():
         ("text/plain", "text", {"body": "text"}),
     ],
 )
-def test_an_echo_describes_the_request(content_type: str, sent: str, shown: dict[str, Any]):
+def test_echo_route_describes_the_request(content_type: str, sent: str, shown: dict[str, Any]):
     route = HttpRoute(path="/echo", echo=True, echo_headers=["X-Token", "Authorization"])
 
     with HttpFixture([route]) as server:
@@ -86,14 +86,14 @@ def test_an_echo_describes_the_request(content_type: str, sent: str, shown: dict
     assert reply == json.dumps(expected, sort_keys=True)
 
 
-def test_an_echo_without_a_body_says_so():
+def test_echo_route_describes_a_request_without_a_body():
     with HttpFixture([HttpRoute(path="/echo", echo=True)]) as server:
         _, reply, _ = call(server, "GET", "/echo")
 
     assert reply == '{"body": "", "content_type": "", "headers": {}, "method": "GET", "path": "/echo", "query": []}'
 
 
-def test_dataset_search_gives_the_chunks_of_the_first_text_in_the_query():
+def test_dataset_search_returns_the_chunks_of_the_first_matching_entry():
     tea = {"docnm_kwd": "tea.txt", "doc_id": "d1"}
     mint = {"docnm_kwd": "mint.txt", "doc_id": "d2"}
     entries = [{"contains": "tea", "chunks": [mint, tea, tea]}, {"contains": "", "chunks": [mint]}]
@@ -106,7 +106,7 @@ def test_dataset_search_gives_the_chunks_of_the_first_text_in_the_query():
     assert find_chunks(entries[:1], "coffee") == {"chunks": [], "doc_aggs": []}
 
 
-def test_web_search_fills_in_what_a_result_lacks():
+def test_web_search_fills_in_missing_fields_of_a_result():
     entries = [{"contains": "broken", "error": "no quota"}, {"contains": "tea", "results": [{"url": "u", "score": 1}]}]
 
     assert find_results(entries, "tea") == [{"url": "u", "score": 1, "raw_content": None}]
@@ -115,7 +115,7 @@ def test_web_search_fills_in_what_a_result_lacks():
         find_results(entries, "broken")
 
 
-def test_every_database_is_fresh():
+def test_every_session_gets_a_fresh_database():
     statements = ["CREATE TABLE items(name TEXT)", "INSERT INTO items VALUES ('apple')"]
 
     async def twice() -> list[list[Any]]:

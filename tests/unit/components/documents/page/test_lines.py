@@ -1,4 +1,4 @@
-"""Paragraphs are cut into lines where their language allows it."""
+"""Paragraphs are broken into lines where their language allows it."""
 
 import unicodedata
 
@@ -14,7 +14,7 @@ PLAIN = Face("text")
 
 
 def glyph_of(char: str, span: Span) -> Glyph | None:
-    """Every letter is 1 wide, every Chinese one 2, a joiner nothing."""
+    """Return a glyph: a letter is 1 wide, a Chinese character 2, and a joiner has none."""
     wide = unicodedata.east_asian_width(char) in "WF"
     return None if char == "\u200d" else Glyph(char, PLAIN, 2 if wide else 1, wide)
 
@@ -25,7 +25,7 @@ def lines(text: str, width: float, verbatim: bool = False) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("text", "cut"),
+    ("text", "expected"),
     [
         ("one two three", ["one two", "three"]),
         ("one     two three", ["one", "two", "three"]),
@@ -43,8 +43,8 @@ def lines(text: str, width: float, verbatim: bool = False) -> list[str]:
         ("a\u200db", ["ab"]),
     ],
 )
-def test_lines_end_at_blanks_and_beside_chinese_characters(text: str, cut: list[str]):
-    assert lines(text, 8) == cut
+def test_lines_break_at_blanks_and_beside_chinese_characters(text: str, expected: list[str]):
+    assert lines(text, 8) == expected
 
 
 def test_verbatim_lines_keep_their_blanks():
@@ -54,24 +54,24 @@ def test_verbatim_lines_keep_their_blanks():
 def test_a_word_of_two_styles_stays_whole():
     cells = to_cells([Span("ab cd"), Span("ef", bold=True), Span("g")], glyph_of)
 
-    cut = [[run.text for run in line] for line in break_lines(cells, 6)]
+    words = [[run.text for run in line] for line in break_lines(cells, 6)]
 
-    assert cut == [["ab"], ["cd", "ef", "g"]]
+    assert words == [["ab"], ["cd", "ef", "g"]]
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.text(alphabet="ab 中。（\n", max_size=40), st.integers(min_value=2, max_value=9), st.booleans())
-def test_nothing_is_lost_and_no_line_is_too_wide(text: str, width: int, verbatim: bool):
-    cut = lines(text, width, verbatim)
+def test_lines_of_any_text_contain_it_and_fit_the_width(text: str, width: int, verbatim: bool):
+    broken = lines(text, width, verbatim)
 
-    assert "".join("".join(cut).split()) == "".join(text.split())
-    assert all(natural_width(to_cells([Span(line)], glyph_of)) <= width for line in cut)
+    assert "".join("".join(broken).split()) == "".join(text.split())
+    assert all(natural_width(to_cells([Span(line)], glyph_of)) <= width for line in broken)
 
 
-def test_a_text_that_does_not_fit_one_line_ends_in_dots():
-    def shown(text: str) -> str:
+def test_text_that_does_not_fit_one_line_ends_in_an_ellipsis():
+    def truncate(text: str) -> str:
         return "".join(run.text for run in cut_to_width(to_cells([Span(text)], glyph_of), 5, glyph_of))
 
-    assert shown("abcde") == "abcde"
-    assert shown("abcdef") == "abcd…"
-    assert shown("中文字") == "中文…"
+    assert truncate("abcde") == "abcde"
+    assert truncate("abcdef") == "abcd…"
+    assert truncate("中文字") == "中文…"

@@ -1,4 +1,4 @@
-"""What tests of Agents share: a scripted model that notes its requests, and tools made on the spot."""
+"""Helpers of the Agent tests: a scripted model, an echo tool, and the record of its calls."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -23,7 +23,7 @@ Answer = Callable[[Mapping[str, Any]], Any]
 
 
 class EchoParams(ToolParams):
-    """`top` is the author's, `query` is the model's."""
+    """The author sets `top`, the model passes `query`."""
 
     secrets = ("api_key",)
 
@@ -34,7 +34,7 @@ class EchoParams(ToolParams):
 
 @dataclass
 class Log:
-    """Remembers the names of what was logged."""
+    """Records the names of logged events."""
 
     warnings: list[str] = field(default_factory=list)
 
@@ -44,9 +44,9 @@ class Log:
 
 @dataclass
 class Calls:
-    """What a tool was called with, in order of their beginning."""
+    """The calls of a tool, in the order in which they began."""
 
-    given: list[Mapping[str, Any]] = field(default_factory=list)
+    arguments: list[Mapping[str, Any]] = field(default_factory=list)
     params: list[EchoParams] = field(default_factory=list)
     running: int = 0
     most_at_once: int = 0
@@ -55,10 +55,10 @@ class Calls:
 def echo_tool(
     calls: Calls, answer: Answer | None = None, name: str = "Echo", effect: Effect = "idempotent", **settings: Any
 ) -> Tool[EchoParams]:
-    """A tool that gives back its query, or what `answer` makes of its arguments."""
+    """Return a tool that answers with its query, or with `answer(arguments)`."""
 
     async def call(params: EchoParams, arguments: Mapping[str, Any], ctx: Any) -> ToolResult:
-        calls.given.append(arguments)
+        calls.arguments.append(arguments)
         calls.params.append(params)
         calls.running += 1
         calls.most_at_once = max(calls.most_at_once, calls.running)
@@ -82,8 +82,8 @@ def echo_tool(
 
 
 @contextmanager
-def known(*known_tools: Tool[Any]) -> Iterator[None]:
-    """For this block the only tools there are."""
+def only_tools(*known_tools: Tool[Any]) -> Iterator[None]:
+    """Make these the only tools inside the block."""
     with pytest.MonkeyPatch.context() as patch:
         by_name = {tool.name.lower(): tool for tool in known_tools}
         patch.setattr(tools, "find", lambda name: by_name.get(name.lower()))
@@ -91,14 +91,14 @@ def known(*known_tools: Tool[Any]) -> Iterator[None]:
 
 
 def scripted(script: Script, llm_id: str = "m") -> ChatModel:
-    async def at_once(_: float) -> None:
+    async def no_sleep(_: float) -> None:
         pass
 
-    return open_chat(scripted_spec(llm_id), scripted=script, retry_policy=RetryPolicy(sleep=at_once))
+    return open_chat(scripted_spec(llm_id), scripted=script, retry_policy=RetryPolicy(sleep=no_sleep))
 
 
 def ask(script: Script, ctx: FakeContext | None = None, **params: Any) -> tuple[Outcome, FakeContext]:
-    """What an Agent reports whose models answer out of a script."""
+    """Run an Agent whose models answer from a script; return its outcome and context."""
     ctx = ctx or FakeContext(globals={"sys.query": "Q"})
     ctx.name = ctx.name or "Lead"
     ctx.models = {"m": scripted(script), "sub": scripted(script, "sub")}
@@ -106,13 +106,13 @@ def ask(script: Script, ctx: FakeContext | None = None, **params: Any) -> tuple[
 
 
 def calls(*named: tuple[str, Any]) -> dict[str, Any]:
-    """A rule's tool calls."""
+    """Return the part of a script rule that makes these tool calls."""
     return {"tool_calls": [{"name": name, "arguments": arguments} for name, arguments in named]}
 
 
-def texts(seen: RecordedRequest) -> list[tuple[str, Any]]:
-    """The messages of a request as (role, content)."""
-    return [(message["role"], message["content"]) for message in seen.messages]
+def texts(request: RecordedRequest) -> list[tuple[str, Any]]:
+    """Return the messages of a request as (role, content)."""
+    return [(message["role"], message["content"]) for message in request.messages]
 
 
 ECHO = {"component_name": "Echo", "name": "Echo", "params": {}}

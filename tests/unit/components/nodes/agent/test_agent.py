@@ -11,61 +11,61 @@ from providers.models.chat.catalogue import open_chat
 from providers.models.chat.echo import echo_spec
 from providers.models.chat.scripted import Script
 from tests.fakes import FakeContext, run
-from tests.unit.components.nodes.agent.agents import ECHO, HELPER, Calls, Log, ask, calls, echo_tool, known, texts
+from tests.unit.components.nodes.agent.agents import ECHO, HELPER, Calls, Log, ask, calls, echo_tool, only_tools, texts
 
 RUNNING = f"{THINK_START}Running the echo_0 tool...{THINK_END}"
 
 
-def aloud(**told: Any) -> FakeContext:
-    return FakeContext(globals={"sys.query": "Q"}, is_streaming=True, **told)
+def streaming_context(**fields: Any) -> FakeContext:
+    return FakeContext(globals={"sys.query": "Q"}, is_streaming=True, **fields)
 
 
-def loaded(**params: Any) -> AgentParams:
-    with known(echo_tool(Calls())):
+def agent_params(**params: Any) -> AgentParams:
+    with only_tools(echo_tool(Calls())):
         return AgentParams.model_validate({"llm_id": "m", **params})
 
 
 # -- without tools ----------------------------------------------------------------------------------------------------
 
 
-def test_an_agent_without_tools_asks_as_an_llm_does():
+def test_agent_without_tools_sends_the_requests_of_an_llm_node():
     script = Script([{"error": "503", "times": 1}, {"reply": "hello"}])
 
     outcome, ctx = ask(script, tools=[], mcp=[], max_retries=1, delay_after_error=0, sys_prompt="S")
 
     assert outcome == Finished(outputs={"content": "hello"})
-    assert [texts(seen) for seen in script.requests] == [[("system", "S"), ("user", "Q")]] * 2
+    assert [texts(request) for request in script.requests] == [[("system", "S"), ("user", "Q")]] * 2
     assert ctx.journal == {}
 
 
 def test_agent_whose_output_is_unused_does_not_call_its_model():
     script = Script([{"reply": "hello"}])
 
-    with known(echo_tool(Calls())):
+    with only_tools(echo_tool(Calls())):
         outcome, _ = ask(script, FakeContext(has_reader=False), tools=[ECHO])
 
     assert outcome == Finished()
     assert script.requests == ()
 
 
-# -- what is offered --------------------------------------------------------------------------------------------------
+# -- offered functions ------------------------------------------------------------------------------------------------
 
 
 def test_tools_are_offered_under_numbered_names():
-    assert list(build_functions(loaded(tools=[ECHO, ECHO]))) == ["echo_0", "echo_1"]
+    assert list(build_functions(agent_params(tools=[ECHO, ECHO]))) == ["echo_0", "echo_1"]
 
 
-def test_an_author_may_name_a_function():
+def test_function_name_and_description_of_the_author_are_offered():
     tool = {"component_name": "echo", "params": {"function_name": "look up", "description": "Looks up."}}
 
-    functions = build_functions(loaded(tools=[tool, ECHO]))
+    functions = build_functions(agent_params(tools=[tool, ECHO]))
 
     assert list(functions) == ["look_up_0", "echo_1"]
     assert functions["look_up_0"].schema["function"]["description"] == "Looks up."
 
 
 def test_a_sub_agent_is_offered_under_its_name_with_three_arguments():
-    functions = build_functions(loaded(tools=[ECHO, HELPER]))
+    functions = build_functions(agent_params(tools=[ECHO, HELPER]))
 
     assert list(functions) == ["echo_0", "Sub_Agent_1"]
     parameters = functions["Sub_Agent_1"].schema["function"]["parameters"]
@@ -78,7 +78,7 @@ def test_a_sub_agent_is_offered_under_its_name_with_three_arguments():
 def test_default_task_with_a_reference_is_not_shown_to_the_model():
     helper = {**HELPER, "params": {**HELPER["params"], "user_prompt": "do {sys.query}"}}
 
-    functions = build_functions(loaded(tools=[helper]))
+    functions = build_functions(agent_params(tools=[helper]))
 
     assert "default" not in functions["Sub_Agent_0"].schema["function"]["parameters"]["properties"]["user_prompt"]
 
@@ -87,16 +87,16 @@ def test_mcp_tools_continue_the_numbers_of_tools():
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
     servers = [{"mcp_id": "s1", "tools": {"add": {"description": "Adds.", "inputSchema": schema}, "list news": {}}}]
 
-    functions = build_functions(loaded(tools=[ECHO], mcp=servers))
+    functions = build_functions(agent_params(tools=[ECHO], mcp=servers))
 
     assert list(functions) == ["echo_0", "add_1", "list_news_2"]
     assert functions["add_1"].schema["function"] == {"name": "add_1", "description": "Adds.", "parameters": schema}
 
 
-def test_a_model_that_cannot_call_tools_answers_without_them():
+def test_model_that_cannot_call_tools_is_offered_none_with_a_warning():
     ctx = FakeContext(globals={"sys.query": "Q"}, log=Log(), models={"echo": open_chat(echo_spec())})
 
-    with known(echo_tool(Calls())):
+    with only_tools(echo_tool(Calls())):
         outcome = run(agent, {"llm_id": "echo", "tools": [ECHO]}, ctx)
 
     assert outcome == Finished(outputs={"content": "Q"})
@@ -128,16 +128,16 @@ def test_a_model_that_cannot_call_tools_answers_without_them():
         ({"mcp": ["s1"]}, "[Agent] MCP: each is an object"),
     ],
 )
-def test_what_cannot_work_is_refused_at_load(params: dict[str, Any], reason: str):
+def test_invalid_agent_parameters_are_refused_at_load(params: dict[str, Any], reason: str):
     with pytest.raises(ValidationError) as refused:
-        loaded(**params)
+        agent_params(**params)
 
     assert str(refused.value.errors()[0]["ctx"]["error"]).startswith(reason)
 
 
-def test_a_refusal_tells_no_keys():
+def test_refusal_of_invalid_parameters_contains_no_secrets():
     with pytest.raises(ValidationError) as refused:
-        loaded(tools=[{"component_name": "Echo", "params": {"api_key": "sk-secret", "top": "x"}}])
+        agent_params(tools=[{"component_name": "Echo", "params": {"api_key": "sk-secret", "top": "x"}}])
 
     assert "sk-secret" not in str(refused.value)
 
@@ -147,24 +147,24 @@ def test_agents_nested_deeper_than_eight_levels_are_refused():
         below = [{"component_name": "Agent", "name": "a", "params": nested(levels - 1)}] if levels > 1 else []
         return {"llm_id": "m", "tools": below}
 
-    loaded(**nested(8))
+    agent_params(**nested(8))
     with pytest.raises(ValidationError, match="nested deeper than 8 levels"):
-        loaded(**nested(9))
+        agent_params(**nested(9))
 
 
-def test_an_agent_reports_its_own_errors_and_is_not_simply_repeated():
+def test_agent_handles_its_own_errors_and_has_the_effect_class_keyed():
     assert agent.owns_errors
     assert agent.effect == "keyed"
 
 
-# -- calling ----------------------------------------------------------------------------------------------------------
+# -- tool calls -------------------------------------------------------------------------------------------------------
 
 
-def test_a_tool_is_called_and_its_result_told_to_the_model():
-    given = Calls()
+def test_tool_is_called_and_its_result_is_in_the_next_request():
+    recorded = Calls()
     script = Script([{"last_role": "tool", "reply": "Final: 42"}, calls(("echo_0", {"query": "find it"}))])
 
-    with known(echo_tool(given)):
+    with only_tools(echo_tool(recorded)):
         outcome, ctx = ask(script, tools=[ECHO], sys_prompt="You lead.")
 
     used = [{"name": "echo_0", "arguments": {"query": "find it"}, "results": "echo of find it"}]
@@ -194,7 +194,7 @@ def test_each_call_is_traced_under_the_path_of_its_agent():
         ]
     )
 
-    with known(echo_tool(Calls())):
+    with only_tools(echo_tool(Calls())):
         _, ctx = ask(script, tools=[inner])
 
     assert [(call["path"], call["tool_name"], call["result"]) for call in ctx.traces] == [
@@ -205,7 +205,7 @@ def test_each_call_is_traced_under_the_path_of_its_agent():
     assert ctx.traces[0]["arguments"] == {"query": "x"}
 
 
-def test_a_mcp_tool_says_that_no_client_is_configured():
+def test_mcp_tool_call_without_a_configured_server_returns_an_error():
     script = Script([{"last_role": "tool", "reply": "ok"}, calls(("add_0", {"a": 1}))])
 
     ask(script, mcp=[{"mcp_id": "s1", "tools": {"add": {}}}])
@@ -229,21 +229,21 @@ def test_a_mcp_tool_says_that_no_client_is_configured():
         ({}, "do X"),
     ],
 )
-def test_a_sub_agent_is_asked_what_the_model_wrote(arguments: dict[str, Any], question: str):
+def test_question_of_a_sub_agent_is_made_from_the_models_arguments(arguments: dict[str, Any], question: str):
     script = Script(
         [{"model": "sub", "reply": "42"}, {"last_role": "tool", "reply": "ok"}, calls(("Sub_Agent_0", arguments))]
     )
 
     _, ctx = ask(script, tools=[HELPER])
 
-    assert [texts(seen) for seen in script.requests if seen.model == "sub"] == [
+    assert [texts(request) for request in script.requests if request.model == "sub"] == [
         [("system", "You help Q."), ("user", question)]
     ]
     assert texts(script.requests[-1])[-1] == ("tool", "42")
     assert ctx.inputs == {"sys.query": "Q"}
 
 
-def test_a_sub_agent_without_any_task_answers_its_own_prompts():
+def test_sub_agent_without_a_task_uses_its_own_prompts():
     helper = {**HELPER, "params": {"llm_id": "sub", "prompts": "Say {sys.query}"}}
     script = Script([{"model": "sub", "reply": "42"}, {"last_role": "tool", "reply": "ok"}, calls(("Sub_Agent_0", ""))])
 
@@ -263,10 +263,10 @@ def test_sub_agent_is_not_streamed():
         ]
     )
 
-    with known(echo_tool(Calls())):
-        outcome, ctx = ask(script, aloud(), tools=[inner])
+    with only_tools(echo_tool(Calls())):
+        outcome, ctx = ask(script, streaming_context(), tools=[inner])
 
-    assert ctx.said == f"{THINK_START}Running the Sub_Agent_0 tool...{THINK_END}done"
+    assert ctx.streamed_text == f"{THINK_START}Running the Sub_Agent_0 tool...{THINK_END}done"
     assert isinstance(outcome, Finished)
     assert "thinking" not in outcome.outputs
 
@@ -300,7 +300,7 @@ def test_the_error_of_a_sub_agent_is_its_result(tools: list[Any]):
         ]
     )
 
-    with known(echo_tool(Calls())):
+    with only_tools(echo_tool(Calls())):
         outcome, _ = ask(script, tools=[helper])
 
     assert texts(script.requests[-1])[-1] == ("tool", "**ERROR**: INVALID_REQUEST - invalid request: bad")
@@ -317,7 +317,7 @@ def test_sub_agent_with_an_unknown_model_reports_it():
     assert texts(script.requests[-1])[-1] == ("tool", 'Model "gone" is not enabled for this tenant.')
 
 
-# -- aloud ------------------------------------------------------------------------------------------------------------
+# -- streaming --------------------------------------------------------------------------------------------------------
 
 
 def test_calls_are_announced_as_reasoning_while_the_agent_streams():
@@ -328,11 +328,11 @@ def test_calls_are_announced_as_reasoning_while_the_agent_streams():
         ]
     )
 
-    with known(echo_tool(Calls())):
-        outcome, ctx = ask(script, aloud(), tools=[ECHO, ECHO])
+    with only_tools(echo_tool(Calls())):
+        outcome, ctx = ask(script, streaming_context(), tools=[ECHO, ECHO])
 
     thoughts = "hmRunning the echo_0 tool...Running the echo_1 tool..."
-    assert ctx.said == f"{THINK_START}{thoughts}{THINK_END}both done"
+    assert ctx.streamed_text == f"{THINK_START}{thoughts}{THINK_END}both done"
     assert isinstance(outcome, Finished)
     assert outcome.outputs["content"] == f"<think>{thoughts}</think>both done"
     assert outcome.outputs["thinking"] == "hm"
@@ -342,11 +342,11 @@ def test_calls_are_announced_as_reasoning_while_the_agent_streams():
 def test_error_is_written_last_and_the_run_continues():
     script = Script([{"reply": "Hel", "error_after": "invalid"}])
 
-    with known(echo_tool(Calls())):
-        outcome, ctx = ask(script, aloud(), tools=[ECHO])
+    with only_tools(echo_tool(Calls())):
+        outcome, ctx = ask(script, streaming_context(), tools=[ECHO])
 
     error = "**ERROR**: INVALID_REQUEST - invalid"
-    assert ctx.pieces == ["Hel", error]
+    assert ctx.text_deltas == ["Hel", error]
     assert outcome == Finished(outputs={"content": error, "_ERROR": error})
 
 
@@ -354,16 +354,16 @@ def test_default_value_is_written_in_place_of_an_error():
     script = Script([{"error": "invalid request: bad"}])
     policy = {"exception_method": "comment", "exception_default_value": "fallback answer"}
 
-    with known(echo_tool(Calls())):
-        outcome, ctx = ask(script, aloud(), tools=[ECHO], **policy)
-        empty, _ = ask(script, aloud(), tools=[ECHO], prompts=" ", **policy)
+    with only_tools(echo_tool(Calls())):
+        outcome, ctx = ask(script, streaming_context(), tools=[ECHO], **policy)
+        empty, _ = ask(script, streaming_context(), tools=[ECHO], prompts=" ", **policy)
 
-    assert ctx.said == "fallback answer"
+    assert ctx.streamed_text == "fallback answer"
     assert outcome == empty == Finished(outputs={"content": "fallback answer"})
     assert len(script.requests) == 1
 
 
-def test_files_that_tools_made_follow_the_answer():
+def test_links_to_files_of_tools_follow_the_answer():
     files = [
         {"name": "p.png", "url": "/a/p.png", "mime_type": "image/png"},
         {"name": "d.csv", "url": "/a/d.csv", "mime_type": "text/csv"},
@@ -371,25 +371,25 @@ def test_files_that_tools_made_follow_the_answer():
     tool = echo_tool(Calls(), lambda _: ToolResult({"_ARTIFACTS": files}, "made"))
     rules = [{"last_role": "tool", "reply": "See ![p.png](/a/p.png)"}, calls(("echo_0", {"query": "x"}))]
 
-    with known(tool):
-        spoken, ctx = ask(Script(rules), aloud(), tools=[ECHO])
-        whole, _ = ask(Script(rules), tools=[ECHO])
+    with only_tools(tool):
+        streamed, ctx = ask(Script(rules), streaming_context(), tools=[ECHO])
+        buffered, _ = ask(Script(rules), tools=[ECHO])
 
     answer = "See ![p.png](/a/p.png)\n\n[Download d.csv](/a/d.csv)"
-    assert ctx.said == RUNNING + answer
-    assert isinstance(spoken, Finished)
-    assert isinstance(whole, Finished)
-    assert spoken.outputs["content"] == f"<think>Running the echo_0 tool...</think>{answer}"
-    assert whole.outputs["content"] == answer
+    assert ctx.streamed_text == RUNNING + answer
+    assert isinstance(streamed, Finished)
+    assert isinstance(buffered, Finished)
+    assert streamed.outputs["content"] == f"<think>Running the echo_0 tool...</think>{answer}"
+    assert buffered.outputs["content"] == answer
 
 
-# -- as a whole -------------------------------------------------------------------------------------------------------
+# -- whole node -------------------------------------------------------------------------------------------------------
 
 
 def test_failed_request_is_not_repeated_by_the_agent():
     script = Script([{"reply": "**ERROR** z"}])
 
-    with known(echo_tool(Calls())):
+    with only_tools(echo_tool(Calls())):
         outcome, _ = ask(script, tools=[ECHO], max_retries=3)
 
     assert outcome == Failed("**ERROR** z", "model_error")
@@ -397,7 +397,7 @@ def test_failed_request_is_not_repeated_by_the_agent():
 
 
 def test_only_the_failed_request_is_repeated_and_no_tool_is_called_twice():
-    given = Calls()
+    recorded = Calls()
     script = Script(
         [
             {"last_role": "tool", "error": "503 unavailable", "times": 1},
@@ -406,30 +406,30 @@ def test_only_the_failed_request_is_repeated_and_no_tool_is_called_twice():
         ]
     )
 
-    with known(echo_tool(given)):
+    with only_tools(echo_tool(recorded)):
         outcome, _ = ask(script, tools=[ECHO], max_retries=1)
 
     assert isinstance(outcome, Finished)
     assert outcome.outputs["content"] == "ok"
-    assert [call["query"] for call in given.given] == ["1", "2"]
+    assert [call["query"] for call in recorded.arguments] == ["1", "2"]
     assert [role for role, _ in texts(script.requests[-1])] == ["user", "assistant", "tool", "tool"]
 
 
-def test_the_default_value_takes_the_place_of_a_failed_answer():
+def test_default_value_replaces_a_failed_answer():
     script = Script([{"error": "invalid"}])
     policy = {"exception_method": "comment", "exception_default_value": "DEF"}
 
-    with known(echo_tool(Calls())):
+    with only_tools(echo_tool(Calls())):
         outcome, _ = ask(script, tools=[ECHO], **policy)
         empty, _ = ask(script, tools=[ECHO], prompts=" ", **policy)
 
     assert outcome == empty == Finished(outputs={"content": "DEF"})
 
 
-def test_tools_of_an_earlier_activation_leave_no_output():
+def test_use_tools_output_of_an_earlier_activation_is_cleared():
     ctx = FakeContext(globals={"sys.query": "Q"}, previous={"use_tools": [{"name": "echo_0"}]})
 
-    with known(echo_tool(Calls())):
+    with only_tools(echo_tool(Calls())):
         outcome, _ = ask(Script([{"reply": "no tool needed"}]), ctx, tools=[ECHO])
 
     assert outcome == Finished(outputs={"content": "no tool needed", "use_tools": None})

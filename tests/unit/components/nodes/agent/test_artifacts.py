@@ -20,7 +20,7 @@ TABLE = {"name": "d.csv", "url": "/a/d.csv", "mime_type": "text/csv"}
         ("Done.", [{}, {"name": "nowhere"}, {"url": "/x"}], "\n\n[Download ](/x)"),
     ],
 )
-def test_files_are_shown_behind_the_answer_unless_it_shows_them(
+def test_files_that_the_answer_does_not_show_are_linked_after_it(
     answer: str, artifacts: list[dict[str, Any]], links: str
 ):
     assert artifact_links(answer, artifacts) == links

@@ -1,4 +1,4 @@
-"""Deep research: what is searched and asked, in which order, what ends it, and how it is told and recorded."""
+"""Deep research: its searches and model requests, their limits, the streamed progress, and the journal."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ from components.tools.framework.base import Argument, Tool, ToolParams, ToolResu
 from components.tools.framework.citations import Hit
 from providers.models.chat.scripted import Script
 from tests.fakes import FakeContext, run
-from tests.unit.components.nodes.agent.agents import Calls, Log, ask, calls, echo_tool, known, scripted
+from tests.unit.components.nodes.agent.agents import Calls, Log, ask, calls, echo_tool, only_tools, scripted
 
 JUDGES, FOLLOWS = "You judge whether", "is not enough. Name one to three"
 ENOUGH = {"system": JUDGES, "reply": '{"is_sufficient": true, "reasoning": "", "missing_information": []}'}
@@ -32,8 +32,8 @@ ANSWER = {"system": "Answer from it", "reply": "Up by 4%."}
 SEARCH = {"component_name": "Finder", "name": "Finder", "params": {}}
 
 
-def lacking(question: str, *questions: str) -> list[dict[str, Any]]:
-    """Rules by which the evidence for a question is not enough, and these questions follow."""
+def insufficient(question: str, *questions: str) -> list[dict[str, Any]]:
+    """Return rules that judge the evidence for a question insufficient and ask these questions next."""
     listed = [{"question": each, "query": f"{each} query"} for each in questions]
     return [
         {"system": JUDGES, "user": f"Question:\n{question}\n", "reply": '{"is_sufficient": false}'},
@@ -42,7 +42,7 @@ def lacking(question: str, *questions: str) -> list[dict[str, Any]]:
 
 
 class Finder:
-    """A search that finds one page for each query, or what it is told to."""
+    """A search tool that finds one page for each query, or the configured pages."""
 
     def __init__(
         self, found: Mapping[str, Sequence[str]] | None = None, *, fails: bool = False, slow: str = ""
@@ -71,14 +71,14 @@ class Finder:
         return ToolResult({"formalized_content": text})
 
 
-def researched(
+def run_research(
     finder: Finder, *rules: Mapping[str, Any], ctx: FakeContext | None = None, **params: Any
 ) -> tuple[Outcome, FakeContext, Script]:
-    """What the component reports for the question "Prices?"."""
+    """Run the component for the question "Prices?"; return its outcome, context and script."""
     script = Script([dict(rule) for rule in rules])
     ctx = ctx or FakeContext(globals={"sys.query": "Prices?"})
     ctx.models, ctx.log = {"m": scripted(script)}, ctx.log or Log()
-    with known(finder.tool):
+    with only_tools(finder.tool):
         outcome = run(deep_research, {"llm_id": "m", "tools": [SEARCH], **params}, ctx)
     return outcome, ctx, script
 
@@ -89,9 +89,9 @@ def contents(outcome: Outcome) -> list[str]:
 
 
 def lines(thinking: str) -> list[str]:
-    """Lines of progress without their times."""
-    told = thinking.replace("<retrieving>", "<retrieving><br/>").split("<br/>")
-    return [line.partition(" in ")[0] if line.startswith("Retrieval") else line for line in told]
+    """Return the lines of progress without their durations."""
+    progress = thinking.replace("<retrieving>", "<retrieving><br/>").split("<br/>")
+    return [line.partition(" in ")[0] if line.startswith("Retrieval") else line for line in progress]
 
 
 def without_line_order(outcome: Outcome) -> Finished:
@@ -100,11 +100,11 @@ def without_line_order(outcome: Outcome) -> Finished:
     return replace(outcome, outputs={**outcome.outputs, "thinking": sorted(outcome.outputs["thinking"].split("<br/>"))})
 
 
-# -- what is searched ------------------------------------------------------------------------------------------------
+# -- searches --------------------------------------------------------------------------------------------------------
 def test_sufficient_evidence_takes_one_search_and_one_check():
     finder = Finder()
 
-    outcome, _, script = researched(finder, ENOUGH, ANSWER)
+    outcome, _, script = run_research(finder, ENOUGH, ANSWER)
 
     assert isinstance(outcome, Finished)
     assert finder.queries == ["Prices?"]
@@ -120,10 +120,10 @@ def test_sufficient_evidence_takes_one_search_and_one_check():
     assert outcome.outputs["content"] == "Up by 4%."
 
 
-def test_evidence_is_in_the_order_of_the_questions_whichever_was_found_first():
+def test_evidence_has_the_order_of_the_questions_when_searches_finish_in_another_order():
     finder = Finder(slow="A query")
 
-    outcome, *_ = researched(finder, *lacking("Prices?", "A", "B"), *lacking("A", "C"), ENOUGH, ANSWER)
+    outcome, *_ = run_research(finder, *insufficient("Prices?", "A", "B"), *insufficient("A", "C"), ENOUGH, ANSWER)
 
     assert finder.queries == ["Prices?", "A query", "B query", "C query"]
     assert contents(outcome) == ["About Prices?.", "About A query.", "About C query.", "About B query."]
@@ -134,14 +134,14 @@ def test_evidence_is_in_the_order_of_the_questions_whichever_was_found_first():
 def test_a_page_that_several_searches_find_is_evidence_once():
     finder = Finder({"Prices?": ["One", "Two"], "A query": ["Two", "Three"]})
 
-    outcome, ctx, _ = researched(finder, *lacking("Prices?", "A"), ENOUGH, ANSWER)
+    outcome, ctx, _ = run_research(finder, *insufficient("Prices?", "A"), ENOUGH, ANSWER)
 
     assert contents(outcome) == ["One", "Two", "Three"]
     assert {chunk["content"] for chunk in ctx.reference_store["chunks"].values()} == {"One", "Two", "Three"}
 
 
-def test_a_search_of_the_web_brings_six_results():
-    outcome, *_ = researched(Finder({"Prices?": [f"Page {n}" for n in range(9)]}), ENOUGH, ANSWER)
+def test_web_search_adds_six_results_at_most():
+    outcome, *_ = run_research(Finder({"Prices?": [f"Page {n}" for n in range(9)]}), ENOUGH, ANSWER)
 
     assert contents(outcome) == [f"Page {n}" for n in range(6)]
 
@@ -150,7 +150,7 @@ def test_a_question_that_was_searched_is_not_searched_again():
     finder = Finder()
     again = json.dumps({"questions": [{"question": "PRICES"}, {"question": "A"}, {"question": " a! "}, "B"]})
 
-    researched(finder, *lacking("Prices?")[:1], {"system": FOLLOWS, "reply": again}, ENOUGH, ANSWER)
+    run_research(finder, *insufficient("Prices?")[:1], {"system": FOLLOWS, "reply": again}, ENOUGH, ANSWER)
 
     assert finder.queries == ["Prices?", "A"]  # B is the fourth, and the others are known
 
@@ -159,7 +159,7 @@ def test_a_long_question_is_judged_in_whole_and_searched_by_its_beginning():
     finder = Finder()
     question = "How are prices?\n" + "And why? " * 1000
 
-    _, _, script = researched(finder, ENOUGH, ANSWER, ctx=FakeContext(globals={"sys.query": question}))
+    _, _, script = run_research(finder, ENOUGH, ANSWER, ctx=FakeContext(globals={"sys.query": question}))
 
     (query,) = finder.queries
     assert query.startswith("How are prices? And why?")
@@ -167,14 +167,14 @@ def test_a_long_question_is_judged_in_whole_and_searched_by_its_beginning():
     assert question.strip() in script.requests[0].messages[1]["content"]
 
 
-# -- what ends it ----------------------------------------------------------------------------------------------------
+# -- limits ----------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(("depth", "searches"), [(1, 1), (2, 4), (3, 13), (4, 24)])
 def test_depth_and_number_of_searches_are_limited(depth: int, searches: int):
     finder = Finder()
     script = Script([{"system": JUDGES, "reply": '{"is_sufficient": false}'}, *_endless(), ANSWER])
     ctx = FakeContext(globals={"sys.query": "Q"}, models={"m": scripted(script)}, log=Log())
 
-    with known(finder.tool):
+    with only_tools(finder.tool):
         run(deep_research, {"llm_id": "m", "tools": [SEARCH], "depth": depth}, ctx)
 
     assert len(finder.queries) == searches
@@ -182,10 +182,10 @@ def test_depth_and_number_of_searches_are_limited(depth: int, searches: int):
 
 
 def test_number_of_model_calls_is_limited():
-    finder, said = Finder(), list[str]()
+    finder, progress = Finder(), list[str]()
     script = Script([{"system": JUDGES, "reply": '{"is_sufficient": false}'}, *_endless()])
 
-    found = _carried_out(finder, script, said, research.ResearchLimits(calls=5))
+    found = _run_with_limits(finder, script, progress, research.ResearchLimits(calls=5))
 
     assert len(script.requests) == 5
     assert len(found) == len(finder.queries) > 2
@@ -194,19 +194,19 @@ def test_number_of_model_calls_is_limited():
 def test_time_is_limited_and_evidence_found_until_then_counts():
     finder = Finder(slow="Q")
     script = Script([{"system": JUDGES, "reply": "{}", "delay_ms": 60_000}])
-    log, said = Log(), list[str]()
+    log, progress = Log(), list[str]()
 
-    found = _carried_out(finder, script, said, research.ResearchLimits(seconds=0.2), log)
+    found = _run_with_limits(finder, script, progress, research.ResearchLimits(seconds=0.2), log)
 
     assert [chunk["content"] for chunk in found] == ["About Q."]
     assert log.warnings == ["research_out_of_time"]
-    assert said[-1] == research.END + research.BREAK
+    assert progress[-1] == research.END + research.BREAK
 
 
 def test_amount_of_evidence_is_limited():
     finder = Finder({"Q": ["one two three", "four five six", "seven eight nine"]})
 
-    found = _carried_out(finder, Script([ENOUGH]), [], research.ResearchLimits(tokens=8))
+    found = _run_with_limits(finder, Script([ENOUGH]), [], research.ResearchLimits(tokens=8))
 
     assert [chunk["content"] for chunk in found] == ["one two three", "four five six"]
 
@@ -215,20 +215,20 @@ def test_a_model_that_fails_to_judge_ends_the_question_and_not_the_research():
     finder, log = Finder(), Log()
     fails = {"system": JUDGES, "error": "401"}
 
-    outcome, *_ = researched(finder, fails, ANSWER, ctx=FakeContext(globals={"sys.query": "Prices?"}, log=log))
+    outcome, *_ = run_research(finder, fails, ANSWER, ctx=FakeContext(globals={"sys.query": "Prices?"}, log=log))
 
     assert contents(outcome) == ["About Prices?."]
     assert log.warnings == ["research_not_checked"]
 
 
-# -- what goes wrong -------------------------------------------------------------------------------------------------
-def test_a_search_that_fails_fails_the_node_where_nothing_was_found():
+# -- failures --------------------------------------------------------------------------------------------------------
+def test_failed_search_fails_the_node_without_evidence():
     with pytest.raises(ToolError, match="The search is away"):
-        researched(Finder(fails=True), ENOUGH, ANSWER)
+        run_research(Finder(fails=True), ENOUGH, ANSWER)
 
 
-def test_the_authors_default_stands_for_a_failure():
-    outcome, *_ = researched(
+def test_default_value_replaces_the_answer_of_failed_research():
+    outcome, *_ = run_research(
         Finder(fails=True), ENOUGH, exception_method="comment", exception_default_value="Ask later."
     )
 
@@ -236,7 +236,7 @@ def test_the_authors_default_stands_for_a_failure():
 
 
 def test_empty_response_is_the_answer_if_nothing_is_found():
-    outcome, _, script = researched(Finder({"Prices?": []}), ENOUGH, empty_response="Nobody knows.")
+    outcome, _, script = run_research(Finder({"Prices?": []}), ENOUGH, empty_response="Nobody knows.")
 
     assert isinstance(outcome, Finished)
     assert (outcome.outputs["content"], outcome.outputs["json"]) == ("Nobody knows.", [])
@@ -246,21 +246,21 @@ def test_empty_response_is_the_answer_if_nothing_is_found():
 def test_empty_question_is_not_searched():
     finder = Finder()
 
-    outcome, *_ = researched(finder, ctx=FakeContext(globals={"sys.query": " "}), empty_response="Ask something.")
+    outcome, *_ = run_research(finder, ctx=FakeContext(globals={"sys.query": " "}), empty_response="Ask something.")
 
     assert finder.queries == []
     assert isinstance(outcome, Finished)
     assert outcome.outputs["content"] == "Ask something."
 
 
-# -- how it is told --------------------------------------------------------------------------------------------------
+# -- progress --------------------------------------------------------------------------------------------------------
 def test_progress_is_streamed_as_reasoning_before_the_answer():
     ctx = FakeContext(globals={"sys.query": "Prices?"}, is_streaming=True)
 
-    outcome, *_ = researched(Finder(), ENOUGH, ANSWER, ctx=ctx)
+    outcome, *_ = run_research(Finder(), ENOUGH, ANSWER, ctx=ctx)
 
-    assert ctx.said.startswith(f"{THINK_START}<retrieving>Searching by `Prices?`...<br/>")
-    assert ctx.said.endswith(f"</retrieving>{THINK_END}Up by 4%.")
+    assert ctx.streamed_text.startswith(f"{THINK_START}<retrieving>Searching by `Prices?`...<br/>")
+    assert ctx.streamed_text.endswith(f"</retrieving>{THINK_END}Up by 4%.")
     assert isinstance(outcome, Finished)
     assert outcome.outputs["content"].endswith("</think>Up by 4%.")
     assert "About Prices?." in outcome.outputs["formalized_content"]
@@ -269,15 +269,15 @@ def test_progress_is_streamed_as_reasoning_before_the_answer():
 def test_failure_of_a_streaming_research_is_written():
     ctx = FakeContext(globals={"sys.query": "Prices?"}, is_streaming=True)
 
-    outcome, *_ = researched(Finder(fails=True), ENOUGH, ctx=ctx)
+    outcome, *_ = run_research(Finder(fails=True), ENOUGH, ctx=ctx)
 
-    assert ctx.said.endswith(f"{THINK_END}The search is away.")
+    assert ctx.streamed_text.endswith(f"{THINK_END}The search is away.")
     assert isinstance(outcome, Finished)
     assert outcome.outputs["_ERROR"] == "The search is away."
 
 
-def test_research_without_an_answer_asks_for_none():
-    outcome, _, script = researched(Finder(), ENOUGH, answers=False)
+def test_research_without_an_answer_sends_no_answer_request():
+    outcome, _, script = run_research(Finder(), ENOUGH, answers=False)
 
     assert isinstance(outcome, Finished)
     assert outcome.outputs["content"] == ""
@@ -288,15 +288,15 @@ def test_research_without_an_answer_asks_for_none():
 def test_research_without_an_answer_streams_nothing():
     ctx = FakeContext(globals={"sys.query": "Prices?"}, is_streaming=True)
 
-    outcome, *_ = researched(Finder(), ENOUGH, ctx=ctx, answers=False)
+    outcome, *_ = run_research(Finder(), ENOUGH, ctx=ctx, answers=False)
 
     assert isinstance(outcome, Finished)
-    assert (outcome.outputs["content"], ctx.said) == ("", "")
+    assert (outcome.outputs["content"], ctx.streamed_text) == ("", "")
     assert "<retrieving>" in outcome.outputs["thinking"]
 
 
-def test_the_answer_is_made_from_numbered_evidence():
-    _, ctx, script = researched(Finder(), ENOUGH, ANSWER, sys_prompt="You are brief.")
+def test_answer_request_contains_numbered_evidence():
+    _, ctx, script = run_research(Finder(), ENOUGH, ANSWER, sys_prompt="You are brief.")
 
     system = script.requests[-1].messages[0]["content"]
     (number,) = ctx.reference_store["chunks"]
@@ -306,35 +306,35 @@ def test_the_answer_is_made_from_numbered_evidence():
 
 
 def test_every_search_is_traced():
-    _, ctx, _ = researched(Finder(), ENOUGH, ANSWER)
+    _, ctx, _ = run_research(Finder(), ENOUGH, ANSWER)
 
     (trace,) = ctx.traces
     assert (trace["tool_name"], trace["arguments"], trace["result"]) == ("finder_0", {"q": "Prices?"}, "1 results")
 
 
-# -- another attempt -------------------------------------------------------------------------------------------------
-def test_another_attempt_neither_searches_nor_asks_again():
+# -- second attempt --------------------------------------------------------------------------------------------------
+def test_second_attempt_repeats_no_search_and_no_check():
     first, again = Finder(), Finder()
-    rules = (*lacking("Prices?", "A", "B"), ENOUGH)
-    outcome, ctx, _ = researched(first, *rules, ANSWER)
+    rules = (*insufficient("Prices?", "A", "B"), ENOUGH)
+    outcome, ctx, _ = run_research(first, *rules, ANSWER)
 
     later = FakeContext(globals={"sys.query": "Prices?"}, journal=dict(ctx.journal))
-    repeated, later, second = researched(again, ANSWER, ctx=later)
+    repeated, later, second = run_research(again, ANSWER, ctx=later)
 
     assert again.queries == []
-    assert len(second.requests) == 1  # the answer, which nothing rests on
+    assert len(second.requests) == 1  # the answer, which is not recorded
     assert without_line_order(repeated) == without_line_order(outcome)
     assert later.usage == ctx.usage
 
 
-# -- as an Agent's way ------------------------------------------------------------------------------------------------
-def test_an_agent_researches_before_it_answers_and_keeps_its_tools():
+# -- inside an Agent --------------------------------------------------------------------------------------------------
+def test_agent_researches_before_it_answers_and_can_still_call_its_tools():
     finder = Finder()
     script = Script(
         [ENOUGH, {"system": "Answer from it", "last_role": "user", **calls(("finder_0", {"q": "more"}))}, ANSWER]
     )
 
-    with known(finder.tool):
+    with only_tools(finder.tool):
         outcome, _ = ask(script, tools=[SEARCH], deep_research=True)
 
     assert isinstance(outcome, Finished)
@@ -344,8 +344,8 @@ def test_an_agent_researches_before_it_answers_and_keeps_its_tools():
     assert "About Q." in script.requests[1].messages[0]["content"]
 
 
-def test_an_agent_whose_research_fails_says_why():
-    with known(Finder(fails=True).tool):
+def test_failed_research_fails_the_agent_with_the_reason():
+    with only_tools(Finder(fails=True).tool):
         outcome, _ = ask(Script([ENOUGH, ANSWER]), tools=[SEARCH], deep_research=2)
 
     assert isinstance(outcome, Failed)
@@ -361,15 +361,15 @@ def test_an_agent_whose_research_fails_says_why():
         ({"deep_research": {"depth": "deep"}, "tools": [SEARCH]}, "Depth deep not supported"),
     ],
 )
-def test_an_agent_that_could_not_research_is_refused(params: dict[str, Any], reason: str):
-    with known(Finder().tool, echo_tool(Calls())), pytest.raises(ValidationError, match=reason):
+def test_agent_with_invalid_research_parameters_is_refused(params: dict[str, Any], reason: str):
+    with only_tools(Finder().tool, echo_tool(Calls())), pytest.raises(ValidationError, match=reason):
         AgentParams.model_validate({"llm_id": "m", **params})
 
 
-@pytest.mark.parametrize("given_depth", [{"depth": 2}, "2", 2])
-def test_an_agents_depth_may_be_written_in_several_ways(given_depth: Any):
-    with known(Finder().tool):
-        params = AgentParams.model_validate({"llm_id": "m", "tools": [SEARCH], "deep_research": given_depth})
+@pytest.mark.parametrize("stored_depth", [{"depth": 2}, "2", 2])
+def test_an_agents_depth_may_be_written_in_several_ways(stored_depth: Any):
+    with only_tools(Finder().tool):
+        params = AgentParams.model_validate({"llm_id": "m", "tools": [SEARCH], "deep_research": stored_depth})
 
     assert params.deep_research == 2
 
@@ -386,12 +386,12 @@ def test_an_agents_depth_may_be_written_in_several_ways(given_depth: Any):
         ({"tools": [SEARCH], "answers": "perhaps"}, "must be true or false"),
     ],
 )
-def test_a_node_that_could_not_research_is_refused(params: dict[str, Any], reason: str):
-    with known(Finder().tool, echo_tool(Calls())), pytest.raises(ValidationError, match=reason):
+def test_research_node_with_invalid_parameters_is_refused(params: dict[str, Any], reason: str):
+    with only_tools(Finder().tool, echo_tool(Calls())), pytest.raises(ValidationError, match=reason):
         DeepResearchParams.model_validate({"llm_id": "m", **params})
 
 
-# -- how answers are read --------------------------------------------------------------------------------------------
+# -- parsing of answers ----------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("answer", "verdict"),
     [
@@ -420,7 +420,7 @@ def test_unreadable_verdict_counts_as_sufficient(answer: str, verdict: Verdict):
         ("none", []),
     ],
 )  # fmt: skip
-def test_questions_are_read_as_far_as_they_can_be(answer: str, found: list[FollowUp]):
+def test_follow_up_questions_are_parsed_and_invalid_ones_are_skipped(answer: str, found: list[FollowUp]):
     assert parse_follow_ups(answer) == found
 
 
@@ -432,23 +432,23 @@ def test_any_answer_can_be_parsed(text: str, number: int, listed: list[str]):
         assert len(parse_follow_ups(answer)) <= 3
 
 
-# -- in other words --------------------------------------------------------------------------------------------------
+# -- helpers ---------------------------------------------------------------------------------------------------------
 def _endless() -> list[dict[str, Any]]:
-    """Rules that always have three more questions, never the same ones."""
-    asked = [{"question": f"Q{number}.{n}"} for number in range(30) for n in range(3)]
-    groups = [asked[at : at + 3] for at in range(0, len(asked), 3)]
+    """Return rules that ask three new questions each time."""
+    questions = [{"question": f"Q{number}.{n}"} for number in range(30) for n in range(3)]
+    groups = [questions[at : at + 3] for at in range(0, len(questions), 3)]
     return [{"system": FOLLOWS, "reply": json.dumps({"questions": group}), "times": 1} for group in groups]
 
 
-def _carried_out(
-    finder: Finder, script: Script, said: list[str], bounds: research.ResearchLimits, log: Any = None
+def _run_with_limits(
+    finder: Finder, script: Script, progress: list[str], bounds: research.ResearchLimits, log: Any = None
 ) -> list[research.Chunk]:
     ctx = FakeContext(log=log or Log())
 
-    async def tell(line: str) -> None:
-        said.append(line)
+    async def write_line(line: str) -> None:
+        progress.append(line)
 
-    with known(finder.tool):
+    with only_tools(finder.tool):
         params = DeepResearchParams.model_validate({"llm_id": "m", "tools": [SEARCH]})
     sources = [tool_function(entry, 0) for entry in params.tools]
-    return asyncio.run(research.Research(ctx, scripted(script), sources, tell, bounds).run("Q"))
+    return asyncio.run(research.Research(ctx, scripted(script), sources, write_line, bounds).run("Q"))

@@ -18,7 +18,7 @@ AGAIN = calls(("echo_0", {"query": "again"}))
 
 
 class SigningWire:
-    """Calls a function once, with something to be given back, and then answers."""
+    """Calls a function once with extra content, and then answers."""
 
     def __init__(self, extra: dict[str, Any]) -> None:
         self._extra = extra
@@ -32,38 +32,38 @@ class SigningWire:
             yield CallsDelta((ToolCall("c1", "echo_0", '{"query": "again"}', self._extra),))
 
 
-def answered(
+def run_rounds(
     script: Script,
     ctx: FakeContext | None = None,
     max_rounds: int = 5,
     model: str = "m",
-    aloud: bool = False,
+    is_streaming: bool = False,
     wire: Wire | None = None,
 ) -> Completion:
     ctx = ctx or FakeContext()
 
-    async def asked() -> Completion:
+    async def answer_question() -> Completion:
         function = tool_function(ToolEntry("Echo", "Echo", EchoParams(), echo_tool(Calls())), 0)
         end = asyncio.get_running_loop().time() + 60
         chat = scripted(script, model)
         chat = RetryingModel(chat.spec, wire) if wire else chat
         rounds = ToolRounds(ctx, chat.spec, ToolCalls(ctx, index_by_name([function]), end), max_rounds)
         question = ChatRequest([{"role": "user", "content": "Q"}])
-        return await rounds.answer(question, StreamedAnswer(ctx, chat) if aloud else BufferedAnswer(ctx, chat))
+        return await rounds.answer(question, StreamedAnswer(ctx, chat) if is_streaming else BufferedAnswer(ctx, chat))
 
-    return asyncio.run(asked())
+    return asyncio.run(answer_question())
 
 
 @pytest.mark.parametrize("max_rounds", [0, 1, 3])
-def test_when_the_rounds_are_used_up_the_model_is_asked_once_more_without_tools(max_rounds: int):
+def test_last_request_after_the_maximum_of_rounds_offers_no_tools(max_rounds: int):
     script = Script([{"last_role": "user", "user": "Exceed max rounds", "reply": "gave up"}, AGAIN])
 
-    answer = answered(script, max_rounds=max_rounds)
+    answer = run_rounds(script, max_rounds=max_rounds)
 
     assert answer.text == "gave up"
     *rounds, closing = script.requests
     assert len(rounds) == max_rounds + 1
-    assert all(seen.tools == ("echo_0",) for seen in rounds)
+    assert all(request.tools == ("echo_0",) for request in rounds)
     assert closing.tools == ()
     assert texts(closing)[-1] == ("user", f"Exceed max rounds: {max_rounds}")
 
@@ -71,14 +71,14 @@ def test_when_the_rounds_are_used_up_the_model_is_asked_once_more_without_tools(
 def test_round_without_calls_is_the_answer_even_if_empty():
     script = Script([{"last_role": "tool", "reply": ""}, AGAIN])
 
-    assert answered(script).text == ""
+    assert run_rounds(script).text == ""
     assert len(script.requests) == 2
 
 
 def test_an_error_ends_the_rounds_and_is_not_recorded():
     ctx = FakeContext()
 
-    answer = answered(Script([{"error": "invalid"}]), ctx)
+    answer = run_rounds(Script([{"error": "invalid"}]), ctx)
 
     assert answer.error is not None
     assert answer.text == "**ERROR**: INVALID_REQUEST - invalid"
@@ -88,7 +88,7 @@ def test_an_error_ends_the_rounds_and_is_not_recorded():
 def test_only_rounds_with_calls_are_recorded():
     ctx = FakeContext()
 
-    answered(Script([{"last_role": "tool", "reply": "done"}, {"reply": "let me see", **AGAIN}]), ctx)
+    run_rounds(Script([{"last_role": "tool", "reply": "done"}, {"reply": "let me see", **AGAIN}]), ctx)
 
     assert list(ctx.journal) == ["round:0", "call:0:0"]
 
@@ -97,21 +97,21 @@ def test_text_beside_calls_is_streamed_and_sent_back_to_the_model():
     script = Script([{"last_role": "tool", "reply": "done"}, {"reply": "let me see ", **AGAIN}])
     ctx = FakeContext()
 
-    answered(script, ctx, aloud=True)
+    run_rounds(script, ctx, is_streaming=True)
 
-    assert ctx.said.startswith("let me see ")
-    assert ctx.said.endswith("done")
+    assert ctx.streamed_text.startswith("let me see ")
+    assert ctx.streamed_text.endswith("done")
     assert texts(script.requests[1])[1] == ("assistant", "let me see ")
 
 
-@pytest.mark.parametrize(("model", "is_told"), [("deepseek-v4@DeepSeek", True), ("gpt-5@OpenAI", False)])
-def test_reasoning_is_sent_back_to_vendors_that_require_it(model: str, is_told: bool):
+@pytest.mark.parametrize(("model", "is_sent_back"), [("deepseek-v4@DeepSeek", True), ("gpt-5@OpenAI", False)])
+def test_reasoning_is_sent_back_to_vendors_that_require_it(model: str, is_sent_back: bool):
     script = Script([{"last_role": "tool", "reply": "done"}, {"reasoning": "because", **AGAIN}])
 
-    answered(script, model=model)
+    run_rounds(script, model=model)
 
     message: Any = script.requests[1].messages[1]
-    assert message.get("reasoning_content") == ("because" if is_told else None)
+    assert message.get("reasoning_content") == ("because" if is_sent_back else None)
 
 
 def test_extra_content_of_a_call_is_sent_back_in_every_attempt():
@@ -120,10 +120,10 @@ def test_extra_content_of_a_call_is_sent_back_in_every_attempt():
 
     first, again = SigningWire(extra), SigningWire(extra)
     for wire in (first, again):
-        answered(Script([]), ctx, wire=wire)
+        run_rounds(Script([]), ctx, wire=wire)
 
     assert len(first.requests) == 2
-    assert [len(request.messages) for request in again.requests] == [3]  # the first round is recalled
+    assert [len(request.messages) for request in again.requests] == [3]  # the first round is in the journal
     for request in (first.requests[1], again.requests[0]):
         (call,) = request.messages[1]["tool_calls"]
         assert call["extra_content"] == extra

@@ -1,4 +1,4 @@
-"""What a call of an Agent's tool is given, and what a model is told of it beforehand."""
+"""Arguments of an Agent's tool calls, and the schema that a model is offered."""
 
 import asyncio
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ def tool(name: str, **params: Any) -> Function:
     )
 
 
-def called(
+def call_function(
     function: Function, arguments: Mapping[str, Any], answer: HttpResponse = NOTHING, **known: Any
 ) -> tuple[ToolRun, FakeHttp]:
     async def work(ctx: FakeContext) -> ToolRun:
@@ -35,41 +35,41 @@ def called(
     return asyncio.run(work(context(http, **known))), http
 
 
-def sent(function: Function, arguments: Mapping[str, Any], **known: Any) -> Mapping[str, Any]:
-    """What the vendor was asked for."""
-    call = called(function, arguments, **known)[1].calls[0]
-    asked: Any = call.json if call.json is not None else call.params
-    return asked
+def request_of(function: Function, arguments: Mapping[str, Any], **known: Any) -> Mapping[str, Any]:
+    """Return the parameters of the request to the vendor."""
+    call = call_function(function, arguments, **known)[1].calls[0]
+    request: Any = call.json if call.json is not None else call.params
+    return request
 
 
 def test_argument_that_a_model_omits_is_the_authors_value():
     search = tool("TavilySearch", topic="news", include_domains=["a.test"], exclude_domains="b.test, c.test")
 
-    asked = sent(search, {"query": "tea"})
+    request = request_of(search, {"query": "tea"})
 
-    assert (asked["topic"], asked["include_domains"], asked["exclude_domains"]) == (
+    assert (request["topic"], request["include_domains"], request["exclude_domains"]) == (
         "news",
         ["a.test"],
         ["b.test", "c.test"],
     )
-    assert sent(tool("Google", num="3", start=20), {"q": "tea"}).items() >= {"num": 3, "start": 20}.items()
+    assert request_of(tool("Google", num="3", start=20), {"q": "tea"}).items() >= {"num": 3, "start": 20}.items()
 
 
 def test_argument_of_a_model_overrides_the_authors_value():
     search = tool("TavilySearch", topic="news", include_domains=["a.test"])
 
-    asked = sent(search, {"query": "tea", "topic": "general", "include_domains": []})
+    request = request_of(search, {"query": "tea", "topic": "general", "include_domains": []})
 
-    assert (asked["topic"], asked["include_domains"]) == ("general", [])
+    assert (request["topic"], request["include_domains"]) == ("general", [])
 
 
-def test_an_author_may_store_references():
+def test_references_in_stored_parameters_are_resolved():
     search = tool("TavilySearch", topic="{begin@topic}", include_domains=["{begin@sites}", "z.test"])
     values = {"begin": {"topic": "news", "sites": ["a.test", "b.test"]}}
 
-    asked = sent(search, {"query": "tea"}, values=values)
+    request = request_of(search, {"query": "tea"}, values=values)
 
-    assert (asked["topic"], asked["include_domains"]) == ("news", ["a.test", "b.test", "z.test"])
+    assert (request["topic"], request["include_domains"]) == ("news", ["a.test", "b.test", "z.test"])
 
 
 @pytest.mark.parametrize(
@@ -81,13 +81,13 @@ def test_an_author_may_store_references():
         ("TavilyExtract", {"urls": '["https://a.test/x,y"]'}, {"urls": ["https://a.test/x,y"]}),
     ],
 )
-def test_models_write_numbers_and_lists_as_text_and_leave_blanks(
+def test_numbers_lists_and_blanks_in_text_arguments_are_converted(
     name: str, arguments: Mapping[str, Any], expected: Mapping[str, Any]
 ):
-    assert sent(tool(name), arguments).items() >= expected.items()
+    assert request_of(tool(name), arguments).items() >= expected.items()
 
 
-def test_a_model_is_told_the_authors_own_defaults_and_no_references():
+def test_schema_has_the_defaults_of_the_author_but_no_references():
     offered = tool("TavilySearch", topic="news", include_domains="{begin@sites}").schema["function"]["parameters"]
 
     assert offered["properties"]["topic"]["default"] == "news"
@@ -107,10 +107,10 @@ def test_authors_free_text_applies_without_being_shown_to_the_model():
     search = tool("SearXNG", searxng_url="http://searx.internal:8080")
 
     assert "internal" not in str(search.schema)
-    assert called(search, {"query": "tea"})[1].calls[0].url == "http://searx.internal:8080/search"
+    assert call_function(search, {"query": "tea"})[1].calls[0].url == "http://searx.internal:8080/search"
 
 
 def test_missing_required_argument_is_not_filled_in():
-    done, http = called(tool("TavilySearch", query="the author's"), {"topic": "news"})
+    done, http = call_function(tool("TavilySearch", query="the author's"), {"topic": "news"})
 
     assert (done.answer, http.calls) == ("", [])

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from canvas.errors import NodeFailure, UnresolvedReference
 from canvas.outcome import Finished
 from components.nodes.data.data_operations import OPERATIONS, DataOperationsParams, data_operations
-from components.nodes.data.python_text import MAX_LITERAL_CHARS
+from components.text.python_text import MAX_LITERAL_CHARS
 from tests.fakes import FakeContext, run
 
 PEOPLE = [{"id": 1, "n": "Ann", "t": "x"}, {"id": 2, "n": "Bob", "t": "x"}]
@@ -38,7 +38,7 @@ def read(text: Any) -> Any:
 
 
 def exactly(value: Any) -> str:
-    """Tells 1 from 1.0 and true, and one order of keys from another."""
+    """Return JSON text, in which 1, 1.0 and true differ, and so do two orders of keys."""
     return json.dumps(value)
 
 
@@ -56,7 +56,7 @@ def test_rows_are_all_objects_of_all_references_in_order(values: list[Any], rows
 @pytest.mark.parametrize(
     "query", ["env.r", "{env.r}", ["env.r"], [{"input": "env.r"}], {"input": "{env.r}"}, [{"input": "{env.r}", "x": 1}]]
 )
-def test_references_are_understood_with_braces_alone_and_as_an_editor_keeps_them(query: Any):
+def test_references_are_resolved_in_every_stored_form(query: Any):
     ctx = FakeContext(globals={"env.r": PEOPLE})
 
     outcome = run(data_operations, {"query": query, "operations": "filter_values"}, ctx)
@@ -65,7 +65,7 @@ def test_references_are_understood_with_braces_alone_and_as_an_editor_keeps_them
     assert ctx.inputs == {"env.r": PEOPLE}
 
 
-def test_an_output_that_is_not_there_adds_no_rows_and_an_unknown_node_fails():
+def test_missing_output_adds_no_rows_and_an_unknown_node_fails_the_node():
     ctx = FakeContext(globals={"env.r": PEOPLE}, components={"begin": "Begin"})
     params = {"operations": "select_keys", "select_keys": ["id"]}
 
@@ -127,15 +127,15 @@ def test_combining_collects_the_values_of_a_key_in_a_list(rows: list[Any], expec
         ("no rule", []), ({}, []),
     ],
 )  # fmt: skip
-def test_a_row_is_kept_where_the_rule_matches(rule: Any, ids: list[int]):
+def test_filter_returns_the_rows_that_match_the_rule(rule: Any, ids: list[int]):
     rows = [*PEOPLE, {"id": 3, "t": None, "b": True}]
 
-    kept = result("filter_values", rows, env={"env.q": "Bob", "env.none": None}, filter_values=[rule])
+    matching = result("filter_values", rows, env={"env.q": "Bob", "env.none": None}, filter_values=[rule])
 
-    assert [row["id"] for row in kept] == ids
+    assert [row["id"] for row in matching] == ids
 
 
-def test_all_rules_must_match_and_no_rules_keep_all():
+def test_filter_needs_all_rules_to_match_and_returns_all_rows_without_rules():
     rules = [{"key": "t", "operator": "=", "value": "x"}, {"key": "id", "operator": "≠", "value": "1"}]
 
     assert result("filter_values", PEOPLE, filter_values=rules) == [PEOPLE[1]]
@@ -208,7 +208,7 @@ def test_python_literals_become_values(text: str, expected: Any):
         "'" + "x" * MAX_LITERAL_CHARS + "'",
     ],
 )  # fmt: skip
-def test_texts_without_a_value_that_json_can_hold_stay_as_they_are(text: str):
+def test_text_without_a_json_compatible_literal_is_unchanged(text: str):
     assert read(text) == text
 
 
@@ -218,7 +218,7 @@ def test_literals_are_read_at_any_depth():
     assert result("literal_eval", row) == [{"a": {"n": "quoted"}, "j": [1, "x", [2]], "k": 5, "z": None}]
 
 
-def test_reading_literals_is_what_is_done_by_default():
+def test_default_operation_is_literal_eval():
     outcome = run(data_operations, {"query": "env.r"}, FakeContext(globals={"env.r": {"a": "1"}}))
 
     assert outcome == Finished(outputs={"result": [{"a": 1}]})
@@ -230,7 +230,7 @@ def test_an_unknown_operation_is_refused(operation: Any):
         DataOperationsParams.model_validate({"operations": operation})
 
 
-def test_a_row_nested_beyond_reason_fails_the_node():
+def test_too_deeply_nested_row_fails_the_node():
     deep: Any = "1"
     for _ in range(2_000):
         deep = [deep]
@@ -254,7 +254,7 @@ def test_a_row_nested_beyond_reason_fails_the_node():
         },
     ),
 )  # fmt: skip
-def test_any_values_give_json_or_fail_cleanly_and_stay_as_they_were(
+def test_any_values_give_json_or_fail_the_node_and_are_not_changed(
     values: list[Any], operation: str, params: dict[str, Any]
 ):
     before = copy.deepcopy(values)
@@ -273,5 +273,5 @@ def test_any_values_give_json_or_fail_cleanly_and_stay_as_they_were(
 @given(
     value=st.recursive(SCALARS, lambda it: st.lists(it) | st.tuples(it) | st.dictionaries(st.text(), it), max_leaves=6)
 )
-def test_what_python_prints_is_read_back(value: Any):
+def test_repr_of_any_value_is_parsed_to_that_value(value: Any):
     assert exactly(read(f"[{value!r}]")) == exactly([value]) or "\x00" in repr(value) or "\\x00" in repr(value)

@@ -1,4 +1,4 @@
-"""Invoke makes one request, and what comes back is its result."""
+"""Invoke sends one request, and the body of the response is its result."""
 
 import asyncio
 import json
@@ -29,20 +29,22 @@ def replying(
     return lambda call: HttpResponse(200, {"content-type": content_type}, data, call.url)
 
 
-def world(answer: Callable[[HttpCall], HttpResponse] | None = None, **more: Any) -> tuple[FakeContext, FakeHttp]:
+def context_and_http(
+    answer: Callable[[HttpCall], HttpResponse] | None = None, **more: Any
+) -> tuple[FakeContext, FakeHttp]:
     http = FakeHttp(answer or replying())
     values = {"LLM:0": {"content": "said"}, "begin": {"sku": "A1"}}
     return FakeContext(values=values, globals=dict(GLOBALS), services=Services(http), **more), http
 
 
-def sent(**params: Any) -> HttpCall:
-    ctx, http = world()
+def request_of(**params: Any) -> HttpCall:
+    ctx, http = context_and_http()
     run(invoke, {"url": "http://x", **params}, ctx)
     return http.calls[0]
 
 
 def result(answer: Callable[[HttpCall], HttpResponse], **params: Any) -> Any:
-    ctx, _ = world(answer)
+    ctx, _ = context_and_http(answer)
     outcome = run(invoke, {"url": "http://x", **params}, ctx)
     assert isinstance(outcome, Finished)
     return outcome.outputs["result"]
@@ -57,11 +59,11 @@ def rows(**by_key: Any) -> list[dict[str, Any]]:
     ]
 
 
-# -- what is sent -----------------------------------------------------------------------------------------------
+# -- request ----------------------------------------------------------------------------------------------------
 def test_get_sends_its_arguments_in_the_query():
     variables = [*rows(q="@env.s", num="12", nn="@env.nn"), {"key": "n", "ref": "{env.nn}", "value": "def"}]
 
-    call = sent(variables=variables)
+    call = request_of(variables=variables)
 
     assert call.method == "GET"
     assert call.params == [("q", "str"), ("num", "12"), ("nn", ""), ("n", "def")]
@@ -82,13 +84,13 @@ def test_get_sends_its_arguments_in_the_query():
     ],
 )  # fmt: skip
 def test_lists_and_objects_are_spread_over_the_query_as_upstream_does(value: Any, pairs: list[str]):
-    assert sent(variables=rows(v=value)).params == [("v", text) for text in pairs]
+    assert request_of(variables=rows(v=value)).params == [("v", text) for text in pairs]
 
 
 def test_other_methods_send_json_with_texts_decoded():
     variables = rows(q="@sys.query", j="@env.j", o="@env.o", text="no json", flag="true", mixed="{env.flag}", no="")
 
-    call = sent(method="PUT", variables=variables)
+    call = request_of(method="PUT", variables=variables)
 
     assert (call.method, call.has_json, call.params) == ("PUT", True, None)
     assert call.json == {
@@ -96,8 +98,8 @@ def test_other_methods_send_json_with_texts_decoded():
     }  # fmt: skip
 
 
-def test_a_form_keeps_texts_as_they_are():
-    call = sent(method="post", datatype="FormData", variables=rows(j="@env.j", o="@env.o", b="x y&z", n=3))
+def test_texts_are_sent_unchanged_in_a_form():
+    call = request_of(method="post", datatype="FormData", variables=rows(j="@env.j", o="@env.o", b="x y&z", n=3))
 
     assert call.form == {"j": ['{"a":1}'], "o": ["a"], "b": ["x y&z"], "n": ["3"]}
     assert not call.has_json
@@ -105,7 +107,7 @@ def test_a_form_keeps_texts_as_they_are():
 
 @pytest.mark.parametrize("method", ["post", "PUT", "Patch", "delete"])
 def test_without_arguments_an_empty_object_is_sent(method: str):
-    call = sent(method=method)
+    call = request_of(method=method)
 
     assert (call.method, call.json, call.has_json) == (method.upper(), {}, True)
 
@@ -119,12 +121,12 @@ def test_without_arguments_an_empty_object_is_sent(method: str):
         ("", b"", "text/plain; charset=utf-8"),
     ],
 )
-def test_a_body_of_the_authors_own_is_sent_where_there_are_no_arguments(body: Any, content: bytes, kind: str):
-    call = sent(method="post", body=body)
+def test_body_of_the_author_is_sent_if_there_are_no_arguments(body: Any, content: bytes, kind: str):
+    call = request_of(method="post", body=body)
 
     assert (call.content, call.headers["Content-Type"], call.has_json) == (content, kind, False)
-    assert sent(method="post", body=body, headers={"content-type": "a/b"}).headers["content-type"] == "a/b"
-    assert sent(method="post", body=body, variables=rows(a="1")).json == {"a": 1}
+    assert request_of(method="post", body=body, headers={"content-type": "a/b"}).headers["content-type"] == "a/b"
+    assert request_of(method="post", body=body, variables=rows(a="1")).json == {"a": 1}
 
 
 @pytest.mark.parametrize(
@@ -141,8 +143,8 @@ def test_a_body_of_the_authors_own_is_sent_where_there_are_no_arguments(body: An
         ("x/{item}/{other}", "http://x/{item}/{other}"),
     ],
 )
-def test_the_url_is_filled_in_and_gets_a_scheme(url: str, address: str):
-    assert sent(url=url).url == address
+def test_references_in_the_url_are_resolved_and_a_missing_scheme_is_added(url: str, address: str):
+    assert request_of(url=url).url == address
 
 
 @pytest.mark.parametrize(
@@ -159,14 +161,14 @@ def test_the_url_is_filled_in_and_gets_a_scheme(url: str, address: str):
         ({}, {}),
     ],
 )  # fmt: skip
-def test_headers_are_an_object_whose_texts_are_filled_in(headers: Any, expected: Mapping[str, str]):
-    assert sent(headers=headers).headers == expected
+def test_references_in_the_headers_are_resolved(headers: Any, expected: Mapping[str, str]):
+    assert request_of(headers=headers).headers == expected
 
 
 @pytest.mark.parametrize("headers", ["[1]", "no json", "5", [1], "{'a': 1}", '{"a": NaN', "[" * 100_000])
 def test_headers_that_are_not_an_object_fail_the_node(headers: Any):
     with pytest.raises(NodeFailure, match=r"^Invoke headers must be a JSON object\.$"):
-        sent(headers=headers)
+        request_of(headers=headers)
 
 
 @pytest.mark.parametrize(
@@ -176,12 +178,12 @@ def test_headers_that_are_not_an_object_fail_the_node(headers: Any):
         ("http://p.example:3128", "http://p.example:3128"), ("p.example:3128", "http://p.example:3128"),
     ],
 )  # fmt: skip
-def test_a_proxy_is_more_than_a_scheme(proxy: Any, used: str | None):
-    assert sent(proxy=proxy).proxy == used
+def test_proxy_without_a_host_is_ignored(proxy: Any, used: str | None):
+    assert request_of(proxy=proxy).proxy == used
 
 
-def test_the_request_has_the_authors_time_and_follows_no_redirects():
-    call = sent(timeout=7)
+def test_request_has_the_timeout_of_the_node_and_follows_no_redirects():
+    call = request_of(timeout=7)
 
     assert (call.timeout, call.redirects, call.trusted) == (7, 0, False)
 
@@ -189,32 +191,32 @@ def test_the_request_has_the_authors_time_and_follows_no_redirects():
 @pytest.mark.parametrize("variables", [[{"ref": "env.s"}], [{"key": None}], ["a"], {"a": 1}, 5])
 def test_an_argument_without_a_key_fails_the_node(variables: Any):
     with pytest.raises(NodeFailure, match="key"):
-        sent(variables=variables)
+        request_of(variables=variables)
 
 
 @pytest.mark.parametrize("value", ["NaN", "[1, -Infinity]", "1e999", "@env.nan"])
 def test_argument_that_is_not_strict_json_fails_the_node_with_its_name(value: str):
     with pytest.raises(NodeFailure, match='"price" is not strict JSON'):
-        sent(variables=rows(price=value))
+        request_of(variables=rows(price=value))
 
-    assert sent(method="post", datatype="formdata", variables=rows(price="NaN")).form == {"price": ["NaN"]}
+    assert request_of(method="post", datatype="formdata", variables=rows(price="NaN")).form == {"price": ["NaN"]}
 
 
-def test_a_reference_to_nothing_fails_the_node():
+def test_unknown_reference_fails_the_node():
     for params in ({"url": "http://{env.no}"}, {"variables": rows(a="@no@x")}, {"headers": {"A": "{env.no}"}}):
         with pytest.raises(UnresolvedReference):
-            sent(**params)
+            request_of(**params)
 
 
 def test_values_of_references_are_shown_as_inputs():
-    ctx, _ = world()
+    ctx, _ = context_and_http()
 
     run(invoke, {"url": "http://x/{env.s}", "variables": rows(a="@sys.query", b="@{begin@sku}", c="{env.t}")}, ctx)
 
     assert ctx.inputs == {"sys.query": 42, "begin@sku": "A1"}
 
 
-# -- acting once ------------------------------------------------------------------------------------------------
+# -- idempotency key --------------------------------------------------------------------------------------------
 def key_of(ctx: FakeContext, **params: Any) -> str | None:
     http = FakeHttp(replying())
     ctx.services = Services(http)
@@ -222,7 +224,7 @@ def key_of(ctx: FakeContext, **params: Any) -> str | None:
     return http.calls[0].headers.get("Idempotency-Key")
 
 
-def test_every_attempt_of_an_activation_sends_the_same_key_and_no_other_activation_does():
+def test_idempotency_key_is_the_same_in_every_attempt_of_one_activation_only():
     first = key_of(FakeContext())
 
     assert first is not None
@@ -231,15 +233,15 @@ def test_every_attempt_of_an_activation_sends_the_same_key_and_no_other_activati
     assert key_of(FakeContext(activation_id="activation-2")) != first
 
 
-def test_a_get_and_an_author_need_no_key():
+def test_no_idempotency_key_is_added_to_a_get_or_to_the_authors_own():
     assert key_of(FakeContext(), method="get") is None
     assert key_of(FakeContext(), headers={"idempotency-key": "mine"}) is None
     assert invoke.effect == "keyed"
 
 
-# -- what comes back --------------------------------------------------------------------------------------------
+# -- response ---------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("status", [200, 302, 404, 500])
-def test_every_status_is_an_answer(status: int):
+def test_response_of_any_status_is_the_result(status: int):
     assert result(lambda call: HttpResponse(status, {}, b"body", call.url)) == "body"
 
 
@@ -264,7 +266,7 @@ def test_the_answer_is_read_in_the_charset_it_declares(content: bytes, content_t
     assert result(replying(content, content_type)) == text
 
 
-def test_a_page_can_be_turned_into_its_text():
+def test_clean_html_returns_the_text_of_a_page():
     page = "<html><head><style>p{}</style></head><body><h1>Head</h1><p>First <b>bold</b> text.</p></body></html>"
 
     assert result(replying(page, "text/html; charset=utf-8"), clean_html=True) == "# Head\nFirst bold text."
@@ -294,8 +296,8 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return paused
 
 
-def test_a_network_failure_is_tried_again_after_the_authors_pause(pauses: list[float]):
-    ctx, http = world(failing(2, HttpFailed("away", retryable=True)))
+def test_network_failure_is_retried_after_the_delay_of_the_node(pauses: list[float]):
+    ctx, http = context_and_http(failing(2, HttpFailed("away", retryable=True)))
 
     outcome = run(invoke, {"url": "http://x", "max_retries": 2, "delay_after_error": 0.5}, ctx)
 
@@ -305,8 +307,8 @@ def test_a_network_failure_is_tried_again_after_the_authors_pause(pauses: list[f
     assert pauses == [0.5, 0.5]
 
 
-def test_after_the_last_try_there_is_no_pause(pauses: list[float]):
-    ctx, http = world(failing(9, HttpFailed("away", retryable=True)))
+def test_no_delay_follows_the_last_try(pauses: list[float]):
+    ctx, http = context_and_http(failing(9, HttpFailed("away", retryable=True)))
 
     with pytest.raises(HttpFailed, match=r"^away$"):
         run(invoke, {"url": "http://x", "max_retries": "1"}, ctx)
@@ -315,8 +317,8 @@ def test_after_the_last_try_there_is_no_pause(pauses: list[float]):
     assert pauses == [2.0]
 
 
-def test_error_that_a_retry_cannot_mend_is_not_retried(pauses: list[float]):
-    ctx, http = world(failing(9, HttpFailed("too large")))
+def test_final_error_is_not_retried(pauses: list[float]):
+    ctx, http = context_and_http(failing(9, HttpFailed("too large")))
 
     with pytest.raises(HttpFailed, match="too large"):
         run(invoke, {"url": "http://x", "max_retries": 5}, ctx)
@@ -325,8 +327,8 @@ def test_error_that_a_retry_cannot_mend_is_not_retried(pauses: list[float]):
     assert pauses == []
 
 
-def test_a_refused_address_is_not_valid_and_not_tried_again(pauses: list[float]):
-    ctx, http = world(failing(9, AddressRefused("URL resolves to a non-public address (127.0.0.1), ...")))
+def test_refused_address_is_reported_as_invalid_and_not_retried(pauses: list[float]):
+    ctx, http = context_and_http(failing(9, AddressRefused("URL resolves to a non-public address (127.0.0.1), ...")))
 
     with pytest.raises(AddressRefused) as refused:
         run(invoke, {"url": "http://127.0.0.1/", "max_retries": 5}, ctx)
@@ -339,7 +341,7 @@ def test_a_refused_address_is_not_valid_and_not_tried_again(pauses: list[float])
 
 
 def test_invalid_address_is_reported_with_ragflows_text(pauses: list[float]):
-    ctx, _ = world(failing(9, AddressRefused("Disallowed URL scheme: 'ftp'.", is_malformed=True)))
+    ctx, _ = context_and_http(failing(9, AddressRefused("Disallowed URL scheme: 'ftp'.", is_malformed=True)))
 
     with pytest.raises(AddressRefused, match=r"^URL not valid$"):
         run(invoke, {"url": "ftp://x/"}, ctx)
@@ -351,43 +353,43 @@ def answering(*statuses: int, **headers: str) -> Callable[[HttpCall], HttpRespon
 
 
 def test_status_of_the_answer_is_an_output():
-    ctx, _ = world(answering(404))
+    ctx, _ = context_and_http(answering(404))
 
     assert run(invoke, {"url": "http://x"}, ctx).outputs == {"result": "", "status_code": 404}
 
 
 def test_server_failure_is_retried_as_often_as_the_author_allows(pauses: list[float]):
-    for statuses, retries, asked, told in (
+    for statuses, retries, request_count, status in (
         ((503, 200), 2, 2, 200),
         ((500,), 2, 3, 500),
         ((502,), 0, 1, 502),
         ((404,), 5, 1, 404),
     ):
-        ctx, http = world(answering(*statuses))
+        ctx, http = context_and_http(answering(*statuses))
 
         outcome = run(invoke, {"url": "http://x", "max_retries": retries}, ctx)
 
-        assert (outcome.outputs["status_code"], len(http.calls)) == (told, asked)
+        assert (outcome.outputs["status_code"], len(http.calls)) == (status, request_count)
 
 
 def test_failure_of_a_server_that_ignores_keys_is_not_retried(pauses: list[float]):
-    ctx, http = world(answering(503))
+    ctx, http = context_and_http(answering(503))
 
     outcome = run(invoke, {"url": "http://x", "method": "post", "max_retries": 3, "on_unknown": "fail"}, ctx)
 
     assert (outcome.outputs["status_code"], len(http.calls)) == (503, 1)
 
 
-def test_redirect_that_is_not_followed_is_a_warning_of_the_run_without_what_may_be_secret():
-    ctx, _ = world(answering(301, location="https://x.example/new?token=s3cret"))
+def test_unfollowed_redirect_is_a_warning_of_the_run_without_the_query_of_its_url():
+    ctx, _ = context_and_http(answering(301, location="https://x.example/new?token=s3cret"))
 
     outcome = run(invoke, {"url": "http://x.example/old"}, ctx)
 
-    ((code, told),) = ctx.warnings
+    ((code, message),) = ctx.warnings
     assert outcome.outputs == {"result": "", "status_code": 301}
     assert code == "redirect_not_followed"
-    assert "HTTP 301 redirects to https://x.example/new, but Invoke does not follow redirects" in told
-    assert "s3cret" not in told
+    assert "HTTP 301 redirects to https://x.example/new, but Invoke does not follow redirects" in message
+    assert "s3cret" not in message
 
 
 # -- parameters -------------------------------------------------------------------------------------------------
@@ -412,7 +414,7 @@ def test_parameters_are_checked_when_the_canvas_is_loaded(params: dict[str, Any]
     assert text in str(refused.value)
 
 
-def test_an_url_is_needed():
+def test_missing_url_is_refused():
     with pytest.raises(ValidationError, match="End point URL"):
         InvokeParams.model_validate({})
 
@@ -428,7 +430,7 @@ def test_an_url_is_needed():
         ({"timeout": 10, "delay_after_error": float("nan"), "max_retries": -3}, 15.0),
     ],
 )
-def test_the_time_limit_has_room_for_all_tries(params: dict[str, Any], seconds: float):
+def test_time_limit_includes_all_tries_and_delays(params: dict[str, Any], seconds: float):
     assert time_limit(InvokeParams.model_validate({"url": "http://x", **params})) == seconds
     assert invoke.needed_seconds is time_limit
 
@@ -441,8 +443,8 @@ def test_the_time_limit_has_room_for_all_tries(params: dict[str, Any], seconds: 
         max_leaves=8,
     )
 )
-def test_any_value_can_be_sent_in_any_way(value: Any):
-    ctx, http = world()
+def test_any_value_can_be_sent_by_every_method_and_datatype(value: Any):
+    ctx, http = context_and_http()
     ctx.globals["env.any"] = value
 
     for method, datatype in (("get", "json"), ("post", "json"), ("post", "formdata")):

@@ -1,4 +1,4 @@
-"""ListOperations takes parts of lists, and puts them in order."""
+"""ListOperations selects items of lists, and sorts them."""
 
 import copy
 import json
@@ -36,7 +36,7 @@ def result(items: Any, operation: Any, **params: Any) -> Any:
 
 
 def exactly(value: Any) -> str:
-    """Tells 1 from 1.0 and true, which are equal to Python."""
+    """Return JSON text, in which 1, 1.0 and true differ; they are equal in Python."""
     return json.dumps(value)
 
 
@@ -54,7 +54,7 @@ def test_the_nth_item_is_counted_from_one_or_from_the_end(n: int, expected: list
         ("tail", 0, []), ("tail", 2, ["b", "a"]), ("tail", 99, LETTERS), ("tail", -1, []),
     ],
 )  # fmt: skip
-def test_head_and_tail_take_as_many_as_there_are(operation: str, n: int, expected: list[Any]):
+def test_head_and_tail_return_n_items_at_most(operation: str, n: int, expected: list[Any]):
     assert result(LETTERS, operation, n=n) == expected
 
 
@@ -83,7 +83,7 @@ def test_missing_operation_means_nth(operation: Any):
     ("operation", "n"), [("nth", 9), ("nth", 0), ("nth", -6), ("head", 0), ("head", 6), ("tail", 6)]
 )
 @pytest.mark.parametrize("strict", [True, 1, "1", "true", "YES", "on"])
-def test_strictly_a_number_out_of_range_fails_the_node(operation: str, n: int, strict: Any):
+def test_number_out_of_range_fails_the_node_in_strict_mode(operation: str, n: int, strict: Any):
     with pytest.raises(NodeFailure, match=operation):
         result(NUMBERS, operation, n=n, strict=strict)
 
@@ -91,12 +91,12 @@ def test_strictly_a_number_out_of_range_fails_the_node(operation: str, n: int, s
 @pytest.mark.parametrize(
     ("operation", "n", "expected"), [("nth", 2, ["a"]), ("head", 2, ["c", "a"]), ("tail", 5, LETTERS)]
 )
-def test_strictly_a_number_in_range_is_fine(operation: str, n: int, expected: list[Any]):
+def test_number_in_range_returns_the_items_in_strict_mode(operation: str, n: int, expected: list[Any]):
     assert result(LETTERS, operation, n=n, strict="true") == expected
 
 
 @pytest.mark.parametrize("strict", [False, 0, None, "", "no", "false", "0"])
-def test_other_values_are_not_strict(strict: Any):
+def test_strict_mode_is_off_for_other_values(strict: Any):
     assert result(NUMBERS, "nth", n=9, strict=strict) == []
 
 
@@ -111,16 +111,16 @@ def test_other_values_are_not_strict(strict: Any):
         (None, "x", []), (["="], "x", []),
     ],
 )  # fmt: skip
-def test_a_filter_compares_texts_in_python_s_form(operator: Any, value: Any, expected: list[Any]):
+def test_filter_compares_the_python_text_of_items(operator: Any, value: Any, expected: list[Any]):
     items = [None, "x", True, 1, 1.0, {"k": [1]}]
 
-    kept = result(items, "filter", filter={"operator": operator, "value": value})
+    matching = result(items, "filter", filter={"operator": operator, "value": value})
 
-    assert exactly(kept) == exactly(expected)
+    assert exactly(matching) == exactly(expected)
 
 
 @pytest.mark.parametrize("rule", [None, {}, "x", {"value": ""}])
-def test_a_filter_without_a_rule_keeps_what_is_empty(rule: Any):
+def test_filter_without_a_rule_returns_empty_items(rule: Any):
     assert result(["a", None, ""], "filter", filter=rule) == [None, ""]
 
 
@@ -128,7 +128,7 @@ def test_a_filter_without_a_rule_keeps_what_is_empty(rule: Any):
     ("method", "expected"),
     [("asc", [1, 1, 2, 3, 3]), ("desc", [3, 3, 2, 1, 1]), ("DESC", [1, 1, 2, 3, 3]), (None, [1, 1, 2, 3, 3])],
 )
-def test_only_desc_sorts_downwards(method: Any, expected: list[Any]):
+def test_only_desc_sorts_in_descending_order(method: Any, expected: list[Any]):
     assert result(NUMBERS, "sort", sort_method=method) == expected
 
 
@@ -151,7 +151,7 @@ def test_sorting_objects_is_stable_in_both_directions(params: dict[str, Any], id
     assert [row["id"] for row in result(PEOPLE, "sort", **params)] == ids
 
 
-def test_objects_inside_of_objects_have_an_order_too():
+def test_objects_with_nested_objects_are_sorted():
     rows = [{"k": {"b": 1}}, {"k": {"a": [2, {"x": 1}]}}, {"k": {"a": [1]}}]
 
     assert result(rows, "sort") == [rows[2], rows[1], rows[0]]
@@ -178,7 +178,7 @@ def test_items_without_an_order_fail_the_node(items: list[Any], keys: str):
         ([{"a": 1}, [["a", 1]]], [{"a": 1}, [["a", 1]]]), ([10**30, 10**30], [10**30]), ([-1, -2], [-1, -2]),
     ],
 )  # fmt: skip
-def test_equal_items_are_dropped_but_for_the_first(items: list[Any], expected: list[Any]):
+def test_only_the_first_of_equal_items_remains(items: list[Any], expected: list[Any]):
     assert exactly(result(items, "drop_duplicates")) == exactly(expected)
 
 
@@ -195,7 +195,7 @@ def test_an_empty_list_stays_empty(operation: str):
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("query", ["env.arr", "{env.arr}"])
-def test_all_three_outputs_are_set_whatever_the_canvas_declares(items: list[Any], outputs: Any, query: str):
+def test_result_first_and_last_are_set_even_if_not_declared(items: list[Any], outputs: Any, query: str):
     ctx = FakeContext(globals={"env.arr": items})
 
     outcome = run(list_operations, {"query": query, "operations": "sort", "outputs": {"result": {}}}, ctx)
@@ -227,7 +227,7 @@ def test_unknown_operations_and_missing_lists_are_refused(params: dict[str, Any]
         ListOperationsParams.model_validate(params)
 
 
-def test_a_value_nested_beyond_reason_fails_the_node():
+def test_too_deeply_nested_item_fails_the_node():
     deep: Any = []
     for _ in range(2_000):
         deep = [deep]
@@ -242,7 +242,7 @@ def test_dropping_duplicates_twice_drops_nothing_more(items: list[Any]):
     once = result(items, "drop_duplicates")
 
     assert exactly(result(once, "drop_duplicates")) == exactly(once)
-    assert all(any(item == kept for kept in once) for item in items)
+    assert all(any(item == remaining for remaining in once) for item in items)
 
 
 @settings(max_examples=25, deadline=None)
@@ -251,13 +251,13 @@ def test_dropping_duplicates_twice_drops_nothing_more(items: list[Any]):
     operation=st.sampled_from(OPERATIONS),
     params=st.fixed_dictionaries({}, optional=dict.fromkeys(("n", "strict", "sort_by", "sort_method", "filter"), JSON)),
 )
-def test_any_list_gives_a_part_of_itself_or_fails_cleanly(items: Any, operation: str, params: dict[str, Any]):
+def test_any_list_gives_some_of_its_items_or_fails_the_node(items: Any, operation: str, params: dict[str, Any]):
     before = copy.deepcopy(items)
 
     try:
-        kept = result(items, operation, **params)
+        selected = result(items, operation, **params)
     except NodeFailure:
-        kept = []
+        selected = []
 
-    assert all(any(item is one for one in items) for item in kept)
+    assert all(any(item is one for one in items) for item in selected)
     assert exactly(items) == exactly(before)

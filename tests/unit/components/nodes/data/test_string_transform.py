@@ -1,4 +1,4 @@
-"""StringTransform cuts texts and makes texts."""
+"""StringTransform splits and merges texts."""
 
 from typing import Any
 
@@ -32,12 +32,12 @@ def result(params: dict[str, Any], **values: Any) -> Any:
         ("abc", [""], ["abc"]),
     ],
 )
-def test_a_text_is_cut_at_any_delimiter_tried_in_order(text: Any, delimiters: list[str], parts: list[str]):
+def test_text_is_split_at_all_delimiters_tried_in_order(text: Any, delimiters: list[str], parts: list[str]):
     for reference in ("env.t", "{env.t}"):
         assert result({"method": "split", "split_ref": reference, "delimiters": delimiters}, t=text) == parts
 
 
-def test_a_list_and_a_long_delimiter_do_not_make_an_endless_text():
+def test_merged_text_beyond_the_limit_fails_the_node():
     params = {"method": "merge", "script": "{env.l}", "delimiters": ["-" * 20_000]}
 
     assert len(result(params, l=["a"] * 3)) == 40_003
@@ -51,7 +51,7 @@ def test_input_named_line_has_priority_over_the_reference():
     assert result(params, t="y") == ["x", "y"]
 
 
-def test_a_number_cannot_be_cut():
+def test_split_of_a_number_fails_the_node():
     with pytest.raises(NodeFailure, match="not a string"):
         result({"method": "split", "split_ref": "env.t"}, t=5)
 
@@ -79,7 +79,7 @@ def test_values_are_merged_into_the_script(script: str, expected: str):
     assert result({"method": "merge", "script": script, "delimiters": ["|", ","]}, **values) == expected
 
 
-def test_merge_notes_its_values_as_inputs():
+def test_merged_values_are_shown_as_inputs():
     ctx = FakeContext(globals={"env.l": ["a", 1, None, {"k": 1}]})
 
     run(string_transform, {"method": "merge", "script": "L={env.l}", "delimiters": [" - "]}, ctx)

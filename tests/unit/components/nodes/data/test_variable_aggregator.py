@@ -1,4 +1,4 @@
-"""VariableAggregator takes the first of several values that is there."""
+"""VariableAggregator outputs the first of several values that is not empty."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ def test_empty_values_are_skipped(a: Any, b: Any, expected: dict[str, Any]):
     assert ctx.inputs == {"g.variables": [{"value": "env.a"}, {"value": "env.b"}]}
 
 
-def test_every_group_finds_its_own_value():
+def test_every_group_outputs_its_own_value():
     ctx = FakeContext(globals={"env.a": "", "env.b": [1]})
 
     outcome = run(variable_aggregator, {"groups": [group("g", "env.a"), group("h", "env.b")]}, ctx)

@@ -19,15 +19,15 @@ def row(variable: str, operator: str, parameter: Any = None) -> dict[str, Any]:
     return {"variable": variable, "operator": operator, "parameter": parameter}
 
 
-def assigned(ctx: FakeContext, *rows: dict[str, Any]) -> dict[str, Any]:
+def assign(ctx: FakeContext, *rows: dict[str, Any]) -> dict[str, Any]:
     outcome = run(variable_assigner, {"variables": list(rows)}, ctx)
     assert isinstance(outcome, Finished)
     return dict(outcome.assign)
 
 
-def changed(value: Any, operator: str, parameter: Any, **others: Any) -> Any:
+def apply_operator(value: Any, operator: str, parameter: Any, **others: Any) -> Any:
     ctx = FakeContext(globals={"env.v": value, **{f"env.{name}": other for name, other in others.items()}})
-    return assigned(ctx, row("env.v", operator, parameter))["env.v"]
+    return assign(ctx, row("env.v", operator, parameter))["env.v"]
 
 
 @pytest.mark.parametrize(
@@ -50,14 +50,14 @@ def changed(value: Any, operator: str, parameter: Any, **others: Any) -> Any:
         ([1], "clear", None, []), (None, "clear", None, None),
     ],
 )  # fmt: skip
-def test_operators_do_what_their_table_says(value: Any, operator: str, parameter: Any, expected: Any):
-    result = changed(value, operator, parameter, p="pv", num=4, list=[9, 8], texts=["s"])
+def test_operators_assign_the_specified_value_or_error(value: Any, operator: str, parameter: Any, expected: Any):
+    result = apply_operator(value, operator, parameter, p="pv", num=4, list=[9, 8], texts=["s"])
 
     assert result == expected
     assert type(result) is type(expected)
 
 
-def test_only_errors_of_the_assigner_are_listed_and_no_value_that_looks_like_one():
+def test_errors_output_lists_errors_and_no_values_that_look_like_errors():
     ctx = FakeContext(globals={"env.v": "x", "env.w": "ERROR:not ours"})
 
     outcome = run(variable_assigner, {"variables": [row("env.v", "+=", 1), row("env.v", "overwrite", "env.w")]}, ctx)
@@ -65,19 +65,19 @@ def test_only_errors_of_the_assigner_are_listed_and_no_value_that_looks_like_one
     assert outcome.outputs == {"errors": [NUMBER_ERROR]}
 
 
-def test_later_rows_see_what_earlier_rows_wrote():
+def test_later_rows_read_the_values_of_earlier_rows():
     ctx = FakeContext(globals={"env.a": 1, "env.b": ""})
 
-    result = assigned(ctx, row("env.a", "+=", 1), row("env.a", "*=", 10), row("env.b", "set", "a={env.a}"))
+    result = assign(ctx, row("env.a", "+=", 1), row("env.a", "*=", 10), row("env.b", "set", "a={env.a}"))
 
     assert result == {"env.a": 20, "env.b": "a=20"}
 
 
-def test_a_dotted_target_gives_the_whole_new_value_and_leaves_the_old_one_alone():
+def test_dotted_target_assigns_a_new_object_and_does_not_change_the_old_one():
     old = {"k": {"i": 1}}
     ctx = FakeContext(values={"begin": {"obj": old}})
 
-    result = assigned(
+    result = assign(
         ctx, row("begin@obj.k.j", "set", "x"), row("begin@new.a.b", "set", "q"), row("begin@obj.k.i", "+=", 1)
     )
 
@@ -89,7 +89,7 @@ def test_lists_are_never_changed_in_place():
     items = [1]
     ctx = FakeContext(globals={"env.v": items, "env.n": 2})
 
-    assigned(ctx, row("env.v", "append", "env.n"))
+    assign(ctx, row("env.v", "append", "env.n"))
 
     assert items == [1]
 
@@ -102,22 +102,22 @@ def test_lists_are_never_changed_in_place():
         row("begin@text.a", "set", "y"), row("{item}", "set", "y"),
     ],
 )  # fmt: skip
-def test_a_row_that_cannot_be_carried_out_fails_the_node_and_keeps_what_was_written(bad: dict[str, Any]):
+def test_invalid_row_fails_the_node_and_earlier_assignments_remain(bad: dict[str, Any]):
     ctx = FakeContext(globals={"env.v": "old"}, values={"begin": {"text": "t"}}, aliases={"item": "i"})
 
     with pytest.raises(AssignmentFailed) as failure:
-        assigned(ctx, row("env.v", "set", "first"), bad, row("env.v", "set", "last"))
+        assign(ctx, row("env.v", "set", "first"), bad, row("env.v", "set", "last"))
 
     assert failure.value.assignments == {"env.v": "first"}
 
 
-def test_numbers_do_not_grow_without_bound():
+def test_too_large_number_fails_the_node():
     with pytest.raises(NodeFailure, match="too large"):
-        changed(10**1000, "*=", 10**1000)
+        apply_operator(10**1000, "*=", 10**1000)
 
 
 @pytest.mark.parametrize("variables", [None, {}, "x", []])
-def test_anything_but_rows_does_nothing(variables: Any):
+def test_variables_that_are_not_a_list_of_rows_are_ignored(variables: Any):
     assert run(variable_assigner, {"variables": variables}, FakeContext()) == Finished()
 
 
@@ -126,11 +126,11 @@ def test_anything_but_rows_does_nothing(variables: Any):
     operator=st.sampled_from(["clear", "set", "append", "extend", "remove_first", "+=", "/=", "*=", "?"]),
     parameter=st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.just("env.v"),
 )
-def test_any_row_writes_a_value_or_fails_cleanly(value: Any, operator: str, parameter: Any):
+def test_any_row_assigns_a_value_or_fails_the_node(value: Any, operator: str, parameter: Any):
     ctx = FakeContext(globals={"env.v": value})
 
     try:
-        result = assigned(ctx, row("env.v", operator, parameter))
+        result = assign(ctx, row("env.v", operator, parameter))
     except AssignmentFailed:
         return
 

@@ -1,4 +1,4 @@
-"""Answer says what nobody has said yet, and waits for the next query."""
+"""Answer writes the texts that were not written before, and waits for the next query."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from components.nodes.flow.answer import AnswerParams, answer
 from tests.fakes import FakeContext, run
 
 
-def says(*nodes: str) -> dict[str, Any]:
+def answer_params(*nodes: str) -> dict[str, Any]:
     return {"says": [{"text": f"{{{node}@content}}", "said": f"{{{node}@_said}}"} for node in nodes]}
 
 
@@ -17,32 +17,36 @@ def test_answer_after_begin_waits_without_writing():
     ctx = FakeContext(globals={"sys.query": "Hello"})
 
     assert run(answer, {}, ctx) == WaitingForInput(inputs={})
-    assert ctx.said == ""
+    assert ctx.streamed_text == ""
 
 
 def test_text_of_the_node_before_answer_is_written_once():
     new = FakeContext(values={"LLM:A": {"content": "Hi there"}})
     old = FakeContext(values={"LLM:A": {"content": "Hi there", "_said": True}})
 
-    assert run(answer, says("LLM:A"), new) == run(answer, says("LLM:A"), old) == WaitingForInput(inputs={})
-    assert new.pieces == ["Hi there"]
-    assert old.said == ""
+    assert (
+        run(answer, answer_params("LLM:A"), new)
+        == run(answer, answer_params("LLM:A"), old)
+        == WaitingForInput(inputs={})
+    )
+    assert new.text_deltas == ["Hi there"]
+    assert old.streamed_text == ""
 
 
 @pytest.mark.parametrize(
-    ("contents", "said"),
+    ("contents", "text"),
     [
         (["one", "two"], "one\ntwo"), (["", "two"], "two"), ([None, None], ""), ([["a"], 5], '["a"]\n5'),
         (["a\ufdd0b\ufdd1c"], "abc"),
     ],
 )  # fmt: skip
-def test_several_texts_are_one_message(contents: list[Any], said: str):
+def test_several_texts_are_one_message(contents: list[Any], text: str):
     nodes = [f"LLM:{number}" for number in range(len(contents))]
     ctx = FakeContext(values={node: {"content": content} for node, content in zip(nodes, contents, strict=True)})
 
-    run(answer, says(*nodes), ctx)
+    run(answer, answer_params(*nodes), ctx)
 
-    assert ctx.said == said
+    assert ctx.streamed_text == text
 
 
 @pytest.mark.parametrize("query", ["Bye", {"text": "Bye"}])
@@ -50,19 +54,19 @@ def test_query_of_the_next_turn_is_the_output_and_written_texts_are_marked(query
     values = {"LLM:A": {"content": "Hi"}, "LLM:B": {"content": ""}, "LLM:C": {"content": "old", "_said": True}}
     ctx = FakeContext(values=values, answers={"query": query})
 
-    outcome = run(answer, says("LLM:A", "LLM:B", "LLM:C"), ctx)
+    outcome = run(answer, answer_params("LLM:A", "LLM:B", "LLM:C"), ctx)
 
     assert outcome == Finished(outputs={"answer": query, "content": query}, assign={"LLM:A@_said": True})
-    assert ctx.said == ""
+    assert ctx.streamed_text == ""
     assert ctx.inputs == {"query": query}
 
 
 def test_answers_to_other_forms_leave_answer_waiting():
     ctx = FakeContext(values={"LLM:A": {"content": "Hi"}}, answers={"query": ""})
 
-    assert run(answer, says("LLM:A"), ctx) == WaitingForInput(inputs={})
-    assert ctx.said == ""
+    assert run(answer, answer_params("LLM:A"), ctx) == WaitingForInput(inputs={})
+    assert ctx.streamed_text == ""
 
 
-def test_its_outputs_are_there_before_it_runs():
+def test_outputs_of_answer_exist_before_it_runs():
     assert AnswerParams.default_outputs == ("answer", "content")

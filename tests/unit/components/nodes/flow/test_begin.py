@@ -1,4 +1,4 @@
-"""Begin turns what the request brings into outputs."""
+"""Begin turns the inputs of the request into outputs."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ def test_a_query_fills_the_form_when_the_request_has_no_inputs(form: Any, query:
 
 
 @pytest.mark.parametrize(
-    ("given", "output"),
+    ("value", "output"),
     [
         ({"value": 3}, 3),
         (5, 5),
@@ -48,8 +48,8 @@ def test_a_query_fills_the_form_when_the_request_has_no_inputs(form: Any, query:
     ],
     ids=["typed", "bare", "JSON", "blank JSON", "JSON that does not parse", "without a value"],
 )
-def test_input_that_the_form_does_not_declare_is_an_output_too(given: Any, output: Any):
-    ctx = FakeContext(globals={"sys.query": "Bob"}, answers={"given": given})
+def test_input_that_the_form_does_not_declare_is_an_output_too(value: Any, output: Any):
+    ctx = FakeContext(globals={"sys.query": "Bob"}, answers={"given": value})
 
     assert outputs(ctx, NAME) == {"given": output}
 
@@ -67,7 +67,7 @@ def test_values_preset_in_the_form_are_not_emitted():
     assert outputs(FakeContext(), {"name": {"type": "line", "value": "preset"}}) == {}
 
 
-def test_files_become_their_texts_and_their_descriptors_are_kept():
+def test_files_become_their_texts_and_their_descriptors_are_an_output():
     ctx = FakeContext(
         answers={
             "one": {"type": "File", "value": FILE},
@@ -107,8 +107,8 @@ def test_an_unknown_mode_is_refused(mode: Any):
 
 
 def test_inputs_of_the_previous_turn_are_shown_until_they_are_sent_again():
-    kept = {"a": "old", "b": "kept", "extra": 1}
-    ctx = FakeContext(globals={"sys.query": ""}, kept_inputs=kept, answers={"a": "new"})
+    earlier = {"a": "old", "b": "kept", "extra": 1}
+    ctx = FakeContext(globals={"sys.query": ""}, last_inputs=earlier, answers={"a": "new"})
 
     outcome = run(begin, {"inputs": {"a": {}, "b": {}}}, ctx)
 

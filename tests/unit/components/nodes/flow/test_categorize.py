@@ -15,7 +15,7 @@ ORDERS = {"order": {"description": "buys", "to": ["A"]}, "Other": {"to": ["B"]}}
 
 
 class Model:
-    """Gives one answer and remembers what it was asked."""
+    """A model that returns one answer and records its requests."""
 
     spec = ModelSpec("m", "m", "Fake", None)
 
@@ -28,10 +28,10 @@ class Model:
         return Completion(self._answer, usage=Usage(1, 1, 2, 1))
 
 
-def sort(answer: str, ctx: FakeContext | None = None, **params: Any) -> tuple[Any, FakeContext, ChatRequest]:
+def run_categorize(answer: str, ctx: FakeContext | None = None, **params: Any) -> tuple[Any, FakeContext, ChatRequest]:
     model = Model(answer)
     ctx = ctx or FakeContext(globals={"sys.query": "Where?"})
-    ctx.models = {"m": model}  # type: ignore[dict-item]  # it is never asked to stream
+    ctx.models = {"m": model}  # type: ignore[dict-item]  # it does not stream
     outcome = run(categorize, {"llm_id": "m", "category_description": ORDERS, **params}, ctx)
     return outcome, ctx, model.requests[0]
 
@@ -49,26 +49,26 @@ def sort(answer: str, ctx: FakeContext | None = None, **params: Any) -> tuple[An
         ("<think>order order</think>other", "Other", "B"),
     ],
 )
-def test_the_name_that_is_mentioned_most_decides(answer: str, name: str, target: str):
-    outcome, _, _ = sort(answer)
+def test_category_mentioned_most_often_in_the_answer_is_chosen(answer: str, name: str, target: str):
+    outcome, _, _ = run_categorize(answer)
 
     assert outcome == Routed(to=(target,), outputs={"category_name": name, "category": name, "_next": [target]})
 
 
-def test_the_default_category_takes_the_place_of_the_last_one():
-    assert sort("zzz", default_category="order")[0].to == ("A",)
-    assert sort("zzz", default_category="gone")[0].to == ("B",)
+def test_default_category_is_chosen_instead_of_the_last_one():
+    assert run_categorize("zzz", default_category="order")[0].to == ("A",)
+    assert run_categorize("zzz", default_category="gone")[0].to == ("B",)
 
 
 def test_a_failed_call_is_raised_with_the_error_text():
     with pytest.raises(ModelError) as failure:
-        sort("**ERROR**: SERVER_ERROR - order", exception_method="comment", exception_default_value="D")
+        run_categorize("**ERROR**: SERVER_ERROR - order", exception_method="comment", exception_default_value="D")
 
     assert failure.value.message == "**ERROR**: SERVER_ERROR - order"
 
 
-def test_the_provider_layer_retries_and_the_nodes_own_retries_do_not_count():
-    _, ctx, request = sort("order", max_retries=1, temperature="0.1", temperatureEnabled=True)
+def test_request_has_the_retries_of_the_provider_layer_and_not_of_the_node():
+    _, ctx, request = run_categorize("order", max_retries=1, temperature="0.1", temperatureEnabled=True)
 
     assert request.retries is None  # the provider layer's own number
     assert request.params == {"temperature": 0.1}
@@ -85,7 +85,7 @@ def test_the_question_quotes_the_conversation_on_one_line():
         {"role": "user", "content": "as it was sent"},
     ]
 
-    _, _, request = sort("order", ctx, message_history_window_size=2)
+    _, _, request = run_categorize("order", ctx, message_history_window_size=2)
 
     assert request.messages[-1] == {
         "role": "user",
@@ -97,7 +97,7 @@ def test_the_question_quotes_the_conversation_on_one_line():
 def test_the_query_may_be_any_value_of_the_canvas(value: Any, text: str):
     ctx = FakeContext(values={"Code:0": {"result": value}}, entries=[{"role": "user", "content": "raw"}])
 
-    _, ctx, request = sort("order", ctx, query="{Code:0@result}", message_history_window_size=0)
+    _, ctx, request = run_categorize("order", ctx, query="{Code:0@result}", message_history_window_size=0)
 
     assert request.messages[-1]["content"] == f'USER: "{text}" →'
     assert ctx.inputs == {"Code:0@result": text}
@@ -105,7 +105,7 @@ def test_the_query_may_be_any_value_of_the_canvas(value: Any, text: str):
 
 def test_unknown_query_reference_fails_the_node():
     with pytest.raises(UnresolvedReference):
-        sort("order", query="Nobody:0@x")
+        run_categorize("order", query="Nobody:0@x")
 
 
 def test_the_system_prompt_lists_names_descriptions_and_examples():
@@ -115,7 +115,7 @@ def test_the_system_prompt_lists_names_descriptions_and_examples():
         "Other": {"examples": [{"value": "hm"}], "to": ["C"]},
     }
 
-    outcome, _, request = sort("Shipping", category_description=categories)
+    outcome, _, request = run_categorize("Shipping", category_description=categories)
 
     system = request.messages[0]["content"]
     assert "\nCategories:\n- Refund\n- Shipping\n- Other\n\n" in system
@@ -128,7 +128,7 @@ def test_the_system_prompt_lists_names_descriptions_and_examples():
 def test_the_echo_model_finds_the_categories_in_the_prompt():
     ctx = FakeContext(globals={"sys.query": "an ORDER please"})
 
-    _, _, request = sort("order", ctx)
+    _, _, request = run_categorize("order", ctx)
 
     assert echo_answer(request.messages) == "order"
 
@@ -146,7 +146,7 @@ def test_the_echo_model_finds_the_categories_in_the_prompt():
         {"category_description": {"a": {"to": ["A"]}}, "message_history_window_size": "2"},
     ],
 )
-def test_categories_that_lead_nowhere_are_refused_at_load(params: dict[str, Any]):
+def test_categories_without_a_target_and_invalid_windows_are_refused_at_load(params: dict[str, Any]):
     with pytest.raises(ValueError, match=r"\[Categorize\]"):
         CategorizeParams.model_validate(params)
 

@@ -23,7 +23,7 @@ def visit(items: Any, index: int, lists: dict[str, list[Any]] | None = None, **p
     return run(iteration_item, {}, ctx)
 
 
-def test_the_body_is_opened_for_as_many_items_and_the_collected_outputs_are_emptied():
+def test_iteration_opens_its_container_with_the_item_count_and_empty_outputs():
     ctx = FakeContext(globals={"env.items": ["a", "b"]})
 
     assert run(iteration, PARAMS, ctx) == ContainerOpened(count=2, concurrency=1, outputs={"lines": None})
@@ -55,7 +55,7 @@ def test_a_list_that_the_body_made_shorter_ends_early():
     assert isinstance(visit(["a"], 1), ContainerExited)
 
 
-def test_parallel_iteration_takes_null_as_an_empty_list_and_outputs_lists():
+def test_parallel_iteration_treats_null_as_an_empty_list_and_outputs_lists():
     for items in (None, []):
         ctx = FakeContext(globals={"env.items": items})
         outcome = visit(items, 0, max_concurrency=2)
@@ -72,24 +72,24 @@ def test_parallel_results_are_collected():
     assert outcome == ContainerExited(container={"lines": ["r"], "note": "n", "_result": results})
 
 
-@pytest.mark.parametrize("wanted", [4, "4", 4.0])
-def test_concurrency_may_be_written_as_text(wanted: Any):
-    outcome = run(iteration, {**PARAMS, "max_concurrency": wanted}, FakeContext(globals={"env.items": [1]}))
+@pytest.mark.parametrize("concurrency", [4, "4", 4.0])
+def test_concurrency_may_be_written_as_text(concurrency: Any):
+    outcome = run(iteration, {**PARAMS, "max_concurrency": concurrency}, FakeContext(globals={"env.items": [1]}))
 
     assert isinstance(outcome, ContainerOpened)
     assert outcome.concurrency == 4
-    assert visit([1], 1, max_concurrency=wanted).container["_result"] == []
+    assert visit([1], 1, max_concurrency=concurrency).container["_result"] == []
 
 
-@pytest.mark.parametrize("wanted", [0, 1, None, "1", "four", True, -1])
-def test_items_run_sequentially_by_default(wanted: Any):
-    outcome = run(iteration, {**PARAMS, "max_concurrency": wanted}, FakeContext(globals={"env.items": [1]}))
+@pytest.mark.parametrize("concurrency", [0, 1, None, "1", "four", True, -1])
+def test_items_run_sequentially_by_default(concurrency: Any):
+    outcome = run(iteration, {**PARAMS, "max_concurrency": concurrency}, FakeContext(globals={"env.items": [1]}))
 
     assert isinstance(outcome, ContainerOpened)
     assert outcome.concurrency == 1
 
 
-def test_short_form_takes_a_single_value_as_a_list_of_one():
+def test_wrap_single_treats_a_single_value_as_a_list_of_one():
     ctx = FakeContext(globals={"env.items": "abc"})
 
     assert run(iteration, {**PARAMS, "wrap_single": True}, ctx) == ContainerOpened(1, 1, {"lines": None})

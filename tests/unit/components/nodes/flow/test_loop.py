@@ -1,4 +1,4 @@
-"""Loop repeats its body until a condition holds, and asks before each pass."""
+"""Loop repeats its body until a condition holds, which it checks before each iteration."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ def visit(*conditions: dict[str, Any], passes: int = 0, maximum: Any = 10, **par
     return run(loop_item, {}, ctx)
 
 
-LEFT = ContainerExited(container={"n": 1})
+EXITED = ContainerExited(container={"n": 1})
 
 
 def test_loop_variables_start_with_constants_or_values():
@@ -64,12 +64,12 @@ def test_condition_that_does_not_hold_starts_an_iteration():
 
 
 def test_condition_that_holds_ends_the_loop_before_the_iteration():
-    assert visit(condition("{env.c}", "≥", 3)) == LEFT
+    assert visit(condition("{env.c}", "≥", 3)) == EXITED
 
 
 @pytest.mark.parametrize("maximum", [0, None, "", 2, "2"])
-def test_the_maximum_ends_the_loop_whatever_the_conditions_say(maximum: Any):
-    assert visit(condition("env.c", "no such operator", 1), passes=2, maximum=maximum) == LEFT
+def test_maximum_count_ends_the_loop_without_a_check_of_its_conditions(maximum: Any):
+    assert visit(condition("env.c", "no such operator", 1), passes=2, maximum=maximum) == EXITED
 
 
 @pytest.mark.parametrize("maximum", ["many", "nan", "inf", [1]])
@@ -78,23 +78,23 @@ def test_maximum_that_is_not_a_number_fails(maximum: Any):
         visit(maximum=maximum)
 
 
-def test_loop_without_conditions_ends_at_once_under_and_and_never_under_or():
-    assert visit(logical_operator="and") == LEFT
-    assert visit(logical_operator=None) == LEFT
+def test_loop_without_conditions_ends_at_once_with_and_but_not_with_or():
+    assert visit(logical_operator="and") == EXITED
+    assert visit(logical_operator=None) == EXITED
     assert visit(logical_operator="or") == NextIteration()
 
 
-@pytest.mark.parametrize(("operator", "outcome"), [("and", NextIteration()), ("or", LEFT)])
+@pytest.mark.parametrize(("operator", "outcome"), [("and", NextIteration()), ("or", EXITED)])
 def test_conditions_are_combined(operator: str, outcome: Any):
     assert visit(condition("env.c", "=", 3), condition("env.c", "=", 4), logical_operator=operator) == outcome
 
 
 def test_a_condition_may_compare_with_a_variable():
-    assert visit(condition("env.c", "=", "env.goal", input_mode="variable")) == LEFT
+    assert visit(condition("env.c", "=", "env.goal", input_mode="variable")) == EXITED
 
 
 def test_a_bare_name_is_a_variable_of_the_loop():
-    assert visit(condition("n", "=", 1)) == LEFT
+    assert visit(condition("n", "=", 1)) == EXITED
     with pytest.raises(UnresolvedReference):
         visit(condition("m", "=", 1))
 
@@ -118,6 +118,6 @@ def test_exit_loop_leaves_the_loop_around_it_and_does_nothing_elsewhere():
     inside = FakeContext(parent_id="Loop:L", components={"Loop:L": "Loop"}, parent_outputs={"n": 1})
     elsewhere = FakeContext(parent_id="Iteration:L", components={"Iteration:L": "Iteration"})
 
-    assert run(exit_loop, {}, inside) == LEFT
+    assert run(exit_loop, {}, inside) == EXITED
     assert run(exit_loop, {}, elsewhere) == Finished()
     assert run(exit_loop, {}, FakeContext()) == Finished()

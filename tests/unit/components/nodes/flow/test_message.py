@@ -1,4 +1,4 @@
-"""Message is what the user reads: said in pieces, stored as a whole."""
+"""Message writes its content part by part to the stream, and stores it as one output."""
 
 import json
 from typing import Any
@@ -25,22 +25,22 @@ def content(ctx: FakeContext, *texts: str, **params: Any) -> str:
     return outcome.outputs["content"]
 
 
-def world(**values: Any) -> FakeContext:
+def context(**values: Any) -> FakeContext:
     return FakeContext(globals={"sys.query": "Bob", **{f"env.{name}": value for name, value in values.items()}})
 
 
 def test_literal_text_and_values_are_written_part_by_part():
-    ctx = world()
+    ctx = context()
 
     outcome = run(message, {"content": ["Hi {sys.query}!"]}, ctx)
 
     assert outcome == Finished(outputs={"content": "Hi Bob!", "downloads": []}, end=MessageEnd())
-    assert ctx.pieces == ["Hi ", "Bob", "!"]
+    assert ctx.text_deltas == ["Hi ", "Bob", "!"]
     assert ctx.inputs == {"sys.query": "Bob"}
 
 
 def test_a_plain_text_is_one_alternative():
-    outcome = run(message, {"content": "Hi {sys.query}!"}, world())
+    outcome = run(message, {"content": "Hi {sys.query}!"}, context())
 
     assert isinstance(outcome, Finished)
     assert outcome.outputs["content"] == "Hi Bob!"
@@ -63,40 +63,40 @@ def test_a_plain_text_is_one_alternative():
         ("{item}", "{item}"),
     ],
 )
-def test_content_reads_as_the_specification_says(text: str, expected: str):
-    assert content(world(l=[1, "a", {"k": 1}], n=None, f=1.0, o={"k": "ä"}, b=True, i=3), text) == expected
+def test_references_and_templates_in_the_content_are_rendered_as_specified(text: str, expected: str):
+    assert content(context(l=[1, "a", {"k": 1}], n=None, f=1.0, o={"k": "ä"}, b=True, i=3), text) == expected
 
 
 def test_empty_text_writes_nothing():
-    ctx = world(e="")
+    ctx = context(e="")
 
     assert content(ctx, "{env.e}") == ""
     assert content(ctx, "{env.e}", stream=False) == ""
-    assert "".join(ctx.pieces) == ""
-    assert ctx.pieces == []
+    assert "".join(ctx.text_deltas) == ""
+    assert ctx.text_deltas == []
 
 
 def test_template_and_message_without_streaming_are_written_as_a_whole():
-    ctx = world()
+    ctx = context()
 
     content(ctx, "{% if true %}Hi {sys.query}{% endif %}")
     content(ctx, "Ho {sys.query}", stream=False)
 
-    assert ctx.pieces == ["Hi Bob", "Ho Bob"]
+    assert ctx.text_deltas == ["Hi Bob", "Ho Bob"]
 
 
 def test_a_template_that_does_not_parse_fails_the_node():
     with pytest.raises(NodeFailure):
-        content(world(), "{% if %}broken{% endif %} {sys.query}")
+        content(context(), "{% if %}broken{% endif %} {sys.query}")
 
 
 def test_an_unknown_reference_fails_the_node():
     with pytest.raises(UnresolvedReference):
-        content(world(), "{SYS.QUERY}")
+        content(context(), "{SYS.QUERY}")
 
 
-def test_files_leave_the_text_and_become_downloads_once_each():
-    ctx = world(d=json.dumps(PDF), e=[PDF])
+def test_files_in_values_are_removed_from_the_text_and_become_downloads():
+    ctx = context(d=json.dumps(PDF), e=[PDF])
 
     outcome = run(message, {"content": ["{env.d} tail{env.e}"], "status": 202}, ctx)
 
@@ -121,15 +121,15 @@ def test_files_leave_the_text_and_become_downloads_once_each():
     ],
 )
 @pytest.mark.parametrize("stream", [True, False])
-def test_what_counts_as_a_file(value: Any, text: str, downloads: list[Any], stream: bool):
-    outcome = run(message, {"content": ["<{env.d}>"], "stream": stream}, world(d=value))
+def test_file_descriptors_in_values_become_downloads(value: Any, text: str, downloads: list[Any], stream: bool):
+    outcome = run(message, {"content": ["<{env.d}>"], "stream": stream}, context(d=value))
 
     assert outcome == Finished(
         outputs={"content": text, "downloads": downloads}, end=MessageEnd(downloads=tuple(downloads))
     )
 
 
-def test_the_same_reference_is_looked_up_once():
+def test_repeated_reference_is_resolved_once():
     class Counting(FakeContext):
         lookups = 0
 
@@ -148,26 +148,26 @@ def test_aliases_work_in_a_message_inside_an_iteration():
 
 
 def test_reasoning_of_a_streaming_node_is_written_between_markers_and_not_stored():
-    ctx = FakeContext(values={"LLM:A": {"content": "<think>ab</think>Hello"}}, listened={"LLM:A"})
+    ctx = FakeContext(values={"LLM:A": {"content": "<think>ab</think>Hello"}}, streaming_nodes={"LLM:A"})
 
     assert content(ctx, "Say: {LLM:A@content}") == "Say: Hello"
-    assert ctx.said == f"Say: {THINK_START}ab{THINK_END}Hello"
+    assert ctx.streamed_text == f"Say: {THINK_START}ab{THINK_END}Hello"
     assert ctx.inputs == {"LLM:A@content": "<think>ab</think>Hello"}
 
 
 def test_reasoning_gets_markers_in_a_template_too():
-    ctx = FakeContext(values={"LLM:A": {"content": "<think>ab</think>Hello"}}, listened={"LLM:A"})
+    ctx = FakeContext(values={"LLM:A": {"content": "<think>ab</think>Hello"}}, streaming_nodes={"LLM:A"})
 
     assert content(ctx, "{% if true %}T: {LLM:A@content}{% endif %}") == "T: Hello"
-    assert ctx.pieces == [f"T: {THINK_START}ab{THINK_END}Hello"]
+    assert ctx.text_deltas == [f"T: {THINK_START}ab{THINK_END}Hello"]
 
 
 @pytest.mark.parametrize("stray", ["<think>" * 20_000, "</think>a", "a<think>"])
 def test_think_tag_without_its_counterpart_stays_text(stray: str):
-    ctx = FakeContext(values={"LLM:A": {"content": f"<think>ab</think>{stray}"}}, listened={"LLM:A"})
+    ctx = FakeContext(values={"LLM:A": {"content": f"<think>ab</think>{stray}"}}, streaming_nodes={"LLM:A"})
 
     assert content(ctx, "{LLM:A@content}") == stray
-    assert ctx.said == f"{THINK_START}ab{THINK_END}{stray}"
+    assert ctx.streamed_text == f"{THINK_START}ab{THINK_END}{stray}"
 
 
 def test_other_values_are_written_unchanged_without_markers():
@@ -175,7 +175,7 @@ def test_other_values_are_written_unchanged_without_markers():
     ctx = FakeContext(values={"LLM:A": {"content": marked}})
 
     assert content(ctx, "{LLM:A@content}" + AUDIO_START) == f"<think>ab</think>x{'0' * 32}"
-    assert ctx.said == f"<think>ab</think>x{'0' * 32}"
+    assert ctx.streamed_text == f"<think>ab</think>x{'0' * 32}"
 
 
 def test_only_alternatives_whose_nodes_have_run_are_chosen():
@@ -190,25 +190,25 @@ def test_a_message_whose_nodes_have_not_run_is_shown_with_empty_values():
     assert content(ctx, "{A:1@x}|{B:1@x}") == "a|"
 
 
-def test_a_second_attempt_chooses_the_same_alternative_and_visits_differ():
+def test_second_attempt_chooses_the_same_alternative_and_other_visits_choose_anew():
     texts = [str(number) for number in range(10)]
 
-    for places in ([{"visit": visit} for visit in range(30)], [{"scope_item": item} for item in range(30)]):
-        choices = [content(FakeContext(**place), *texts) for place in places]
+    for visits in ([{"visit": visit} for visit in range(30)], [{"scope_item": item} for item in range(30)]):
+        choices = [content(FakeContext(**fields), *texts) for fields in visits]
 
-        assert choices == [content(FakeContext(**place), *texts) for place in places]
+        assert choices == [content(FakeContext(**fields), *texts) for fields in visits]
         assert len(set(choices)) > 3
 
 
 def test_the_references_of_all_alternatives_are_shown_as_inputs():
-    ctx = world(a=1, b=2)
+    ctx = context(a=1, b=2)
 
     content(ctx, "{env.a}", "{env.b}")
 
     assert ctx.inputs == {"env.a": "1", "env.b": "2"}
 
 
-def test_message_end_carries_the_runs_references_once_there_are_any():
+def test_message_end_has_the_references_of_the_run_if_there_are_any():
     chunks = {"chunks": {"7": {"id": "c", "content": "x"}}, "doc_aggs": {}}
     agg = {"chunks": {}, "doc_aggs": {"a.pdf": {"doc_name": "a.pdf", "count": 1}}}
 
@@ -235,7 +235,7 @@ def test_answer_is_saved_to_memories_with_its_reasoning_for_a_user(user_id: Any,
     ctx = FakeContext(
         values={"LLM:A": {"content": "<think>ab</think>Hello"}, "begin": {"who": 42}},
         globals={"sys.user_id": "u-1"},
-        listened={"LLM:A"},
+        streaming_nodes={"LLM:A"},
     )
 
     text = content(ctx, "{LLM:A@content}", memory_ids=["m1", "m2"], user_id=user_id)
@@ -254,11 +254,11 @@ def test_message_without_memories_saves_nothing(memory_ids: Any):
 
 
 def test_failing_memory_is_reported_and_does_not_fail_the_node():
-    class Forgetful(FakeContext):
+    class FailingMemory(FakeContext):
         async def remember(self, memory_ids: Any, user_id: str, answer: str) -> None:
             raise ToolError("Memory ['m1'] not found.")
 
-    outcome = run(message, {"content": ["Hi"], "memory_ids": ["m1"]}, Forgetful(log=Log()))
+    outcome = run(message, {"content": ["Hi"], "memory_ids": ["m1"]}, FailingMemory(log=Log()))
 
     assert outcome == Finished(
         outputs={"content": "Hi", "downloads": [], "memory_error": "Memory ['m1'] not found."}, end=MessageEnd()
@@ -272,7 +272,7 @@ def test_unresolved_memory_user_is_reported():
     assert "sys.nobody" in outcome.outputs["memory_error"]
 
 
-def test_an_earlier_visits_memory_error_does_not_stay():
+def test_memory_error_of_an_earlier_visit_is_cleared():
     ctx = FakeContext(previous={"memory_error": "late"})
 
     outcome = run(message, {"content": ["Hi"], "memory_ids": ["m1"]}, ctx)
@@ -299,19 +299,19 @@ def test_a_message_without_text_is_refused(params: dict[str, Any], label: str):
     assert label in str(refused.value)
 
 
-def opened(ctx: FakeContext, text: str, **params: Any) -> str | None:
-    def known(ref: Ref) -> bool:
+def leading_text_of(ctx: FakeContext, text: str, **params: Any) -> str | None:
+    def has_run(ref: Ref) -> bool:
         return ref.node not in ctx.not_run
 
     definition = {"content": [text], **params}
-    return leading_text(definition, "LLM:A", ctx.lookup, known, ctx.streams_from)
+    return leading_text(definition, "LLM:A", ctx.lookup, has_run, ctx.streams_from)
 
 
 def test_leading_text_is_the_text_before_a_nodes_content():
     ctx = FakeContext(values={"LLM:A": {}, "B:1": {"x": [1]}}, not_run={"LLM:A"})
 
-    assert opened(ctx, "B has {B:1@x}, A says {LLM:A@content}.") == "B has [1], A says "
-    assert opened(ctx, "{{ LLM:A@content }}") == ""
+    assert leading_text_of(ctx, "B has {B:1@x}, A says {LLM:A@content}.") == "B has [1], A says "
+    assert leading_text_of(ctx, "{{ LLM:A@content }}") == ""
 
 
 @pytest.mark.parametrize(
@@ -328,14 +328,14 @@ def test_leading_text_is_the_text_before_a_nodes_content():
 def test_leading_text_with_unknown_values_is_none(text: str, params: dict[str, Any]):
     ctx = FakeContext(values={"LLM:A": {}, "C:1": {}}, not_run={"LLM:A", "C:1"})
 
-    assert opened(ctx, text, **params) is None
+    assert leading_text_of(ctx, text, **params) is None
 
 
 def test_several_alternatives_have_no_leading_text():
     assert leading_text({"content": ["{LLM:A@content}", "x"]}, "LLM:A", FakeContext().lookup, lambda _: True) is None
 
 
-MARKS = "".join((THINK_START, THINK_END, AUDIO_START, AUDIO_END))  # nothing that models say has any
+MARKS = "".join((THINK_START, THINK_END, AUDIO_START, AUDIO_END))  # no model writes them
 
 
 @given(
@@ -346,15 +346,15 @@ MARKS = "".join((THINK_START, THINK_END, AUDIO_START, AUDIO_END))  # nothing tha
 )
 def test_message_begins_with_its_leading_text(before: str, value: str, thought: str, answer: str):
     text = before.replace("{", "(").replace("}", ")") + "{sys.query}{LLM:A@content} end"
-    spoken = f"{THINK_START}{thought}{THINK_END}{answer}"
+    streamed = f"{THINK_START}{thought}{THINK_END}{answer}"
     ctx = FakeContext(
         values={"LLM:A": {"content": f"<think>{thought}</think>{answer}"}},
         globals={"sys.query": value},
-        listened={"LLM:A"},
+        streaming_nodes={"LLM:A"},
     )
 
-    ahead = leading_text({"content": [text]}, "LLM:A", ctx.lookup, lambda ref: ref.node is None, ctx.streams_from)
+    leading = leading_text({"content": [text]}, "LLM:A", ctx.lookup, lambda ref: ref.node is None, ctx.streams_from)
     content(ctx, text)
 
-    assert ahead is not None
-    assert ctx.said == ahead + spoken + " end"
+    assert leading is not None
+    assert ctx.streamed_text == leading + streamed + " end"

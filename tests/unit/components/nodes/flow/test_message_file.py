@@ -1,4 +1,4 @@
-"""A Message may leave its answer as a file; the answer stands whether that works or not."""
+"""A Message may also store its answer as a file; a failure of that does not fail the answer."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +18,7 @@ NO_FILE = ("", "  ", None, 3, ["pdf"])
 
 @pytest.fixture
 def documents(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Documents that are made in no time."""
+    """Replace the conversion of documents by a fast one."""
 
     async def make_document(text: str, output_format: str) -> bytes:
         if "unprintable" in text:
@@ -28,7 +28,7 @@ def documents(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(message_file, "make_document", make_document)
 
 
-def finished(ctx: FakeContext, text: str, output_format: Any) -> Finished:
+def run_message(ctx: FakeContext, text: str, output_format: Any) -> Finished:
     outcome = run(message, {"content": [text], "output_format": output_format}, ctx)
     assert isinstance(outcome, Finished)
     return outcome
@@ -47,15 +47,15 @@ def finished(ctx: FakeContext, text: str, output_format: Any) -> Finished:
         *((nothing, None) for nothing in NO_FILE),
     ],
 )
-def test_a_format_is_known_in_any_case_and_other_words_mean_markdown(output_format: Any, expected: str | None):
+def test_output_format_ignores_case_and_unknown_formats_mean_markdown(output_format: Any, expected: str | None):
     assert message_file.parse_format(output_format) == expected
 
 
 @pytest.mark.usefixtures("documents")
-def test_the_answer_becomes_a_file_that_the_end_of_the_message_names():
+def test_answer_is_stored_as_a_file_and_attached_to_the_message_end():
     ctx = FakeContext()
 
-    outcome = finished(ctx, "<think>x</think># Hi", "PDF")
+    outcome = run_message(ctx, "<think>x</think># Hi", "PDF")
 
     ((doc_id, saved),) = ctx.saved.items()
     attachment = {"doc_id": doc_id, "format": "pdf", "file_name": f"{doc_id[:8]}.pdf"}
@@ -65,11 +65,11 @@ def test_the_answer_becomes_a_file_that_the_end_of_the_message_names():
     assert outcome.end.attachment == attachment
 
 
-def test_files_are_converted_from_markdown_and_say_what_they_are():
+def test_files_are_converted_from_markdown_and_have_a_mime_type():
     ctx = FakeContext()
 
-    finished(ctx, "Hi\n\n**you** <think>x", "html")
-    finished(ctx, "Hi\n\n\n\n\nyou", "txt")
+    run_message(ctx, "Hi\n\n**you** <think>x", "html")
+    run_message(ctx, "Hi\n\n\n\n\nyou", "txt")
 
     (page, html, page_type), (text, markdown, text_type) = ctx.saved.values()
     assert (page, page_type) == ("message.html", "text/html")
@@ -82,20 +82,20 @@ def test_files_are_converted_from_markdown_and_say_what_they_are():
 
 @pytest.mark.usefixtures("documents")
 @pytest.mark.parametrize("output_format", NO_FILE)
-def test_no_file_is_made_unless_one_is_asked_for(output_format: Any):
+def test_no_file_is_made_without_an_output_format(output_format: Any):
     ctx = FakeContext()
 
-    outcome = finished(ctx, "Hi", output_format)
+    outcome = run_message(ctx, "Hi", output_format)
 
     assert ctx.saved == {}
     assert "attachment" not in outcome.outputs
 
 
 @pytest.mark.usefixtures("documents")
-def test_a_file_that_cannot_be_made_is_logged_only_and_an_earlier_one_is_not_shown_again():
+def test_file_that_cannot_be_made_is_only_logged_and_an_earlier_attachment_is_cleared():
     ctx = FakeContext(log=Log(), previous={"attachment": {"doc_id": "old"}})
 
-    outcome = finished(ctx, "unprintable", "pdf")
+    outcome = run_message(ctx, "unprintable", "pdf")
 
     assert outcome.outputs == {"content": "unprintable", "downloads": [], "attachment": None}
     assert outcome.end is not None
@@ -111,5 +111,5 @@ def test_file_that_cannot_be_stored_is_only_logged():
 
     ctx = Full(log=Log())
 
-    assert finished(ctx, "Hi", "pdf").outputs["content"] == "Hi"
+    assert run_message(ctx, "Hi", "pdf").outputs["content"] == "Hi"
     assert ctx.log.names == ["message_file_not_made"]

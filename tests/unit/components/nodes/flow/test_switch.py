@@ -16,18 +16,18 @@ def params(*items: tuple[str, str, Any], joined_by: Any = "and") -> dict[str, An
     return {"conditions": [{"logical_operator": joined_by, "items": rows, "to": ["Yes:1"]}], "end_cpn_ids": ["No:1"]}
 
 
-def world(**values: Any) -> FakeContext:
+def context(**values: Any) -> FakeContext:
     return FakeContext(globals={f"env.{name}": value for name, value in values.items()}, names={"Yes:1": "Yes"})
 
 
-def chosen(definition: dict[str, Any], ctx: FakeContext) -> tuple[str, ...]:
+def chosen_targets(definition: dict[str, Any], ctx: FakeContext) -> tuple[str, ...]:
     outcome = run(switch, definition, ctx)
     assert isinstance(outcome, Routed)
     return outcome.to
 
 
 def test_the_choice_is_shown_as_ids_and_as_display_names():
-    ctx = world(a="1")
+    ctx = context(a="1")
 
     outcome = run(switch, params(("{env.a}", "=", "1")), ctx)
 
@@ -45,39 +45,39 @@ def test_the_choice_is_shown_as_ids_and_as_display_names():
 def test_and_requires_all_items_and_any_other_operator_requires_one(joined_by: Any, a: str, b: str, expected: str):
     definition = params(("env.a", "=", "1"), ("env.b", "=", "1"), joined_by=joined_by)
 
-    assert chosen(definition, world(a=a, b=b)) == (expected,)
+    assert chosen_targets(definition, context(a=a, b=b)) == (expected,)
 
 
 def test_an_item_without_a_variable_is_skipped():
-    assert chosen(params(("", "=", "x"), ("env.a", "=", "1")), world(a="1")) == ("Yes:1",)
+    assert chosen_targets(params(("", "=", "x"), ("env.a", "=", "1")), context(a="1")) == ("Yes:1",)
 
 
 def test_a_condition_without_a_usable_item_never_holds():
-    assert chosen(params((" ", "=", "x")), world()) == ("No:1",)
-    assert chosen(params(), world()) == ("No:1",)
+    assert chosen_targets(params((" ", "=", "x")), context()) == ("No:1",)
+    assert chosen_targets(params(), context()) == ("No:1",)
 
 
 def test_references_in_operands_are_not_resolved():
-    assert chosen(params(("env.a", "=", "{env.b}")), world(a="{env.b}", b="x")) == ("Yes:1",)
+    assert chosen_targets(params(("env.a", "=", "{env.b}")), context(a="{env.b}", b="x")) == ("Yes:1",)
 
 
 def test_a_target_may_be_a_single_text():
     definition = params(("env.a", "=", "1"))
     definition["conditions"][0]["to"] = "Yes:1"
 
-    assert chosen(definition, world(a="1")) == ("Yes:1",)
+    assert chosen_targets(definition, context(a="1")) == ("Yes:1",)
 
 
 def test_all_nodes_of_a_target_list_are_started():
     definition = {**params(("env.a", "=", "1")), "end_cpn_ids": ["No:1", "No:2"]}
 
-    assert chosen(definition, world(a="0")) == ("No:1", "No:2")
+    assert chosen_targets(definition, context(a="0")) == ("No:1", "No:2")
 
 
 def test_invalid_target_ids_are_ignored():
     definition = {**params(("env.a", "=", "1")), "end_cpn_ids": ["No:1", "", None, ["No:2"]]}
 
-    outcome = run(switch, definition, world(a="0"))
+    outcome = run(switch, definition, context(a="0"))
 
     assert isinstance(outcome, Routed)
     assert (outcome.to, outcome.outputs["_next"]) == (("No:1",), ["No:1"])
@@ -85,9 +85,9 @@ def test_invalid_target_ids_are_ignored():
 
 def test_an_unknown_operator_or_variable_fails_the_node():
     with pytest.raises(NodeFailure, match="Not supported operator: ~="):
-        run(switch, params(("env.a", "~=", "1")), world(a="1"))
+        run(switch, params(("env.a", "~=", "1")), context(a="1"))
     with pytest.raises(UnresolvedReference):
-        run(switch, params(("env.a", "=", "2"), ("Nope:X@y", "=", "1")), world(a="1"))
+        run(switch, params(("env.a", "=", "2"), ("Nope:X@y", "=", "1")), context(a="1"))
 
 
 @pytest.mark.parametrize(

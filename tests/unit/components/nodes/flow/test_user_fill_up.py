@@ -1,4 +1,4 @@
-"""UserFillUp asks a person, and goes on with the answer."""
+"""UserFillUp shows a form to the user, and outputs the answers."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ def form(**fields: Any) -> dict[str, Any]:
     return {"inputs": fields, "tips": "Please"}
 
 
-def test_the_open_fields_are_asked_for_with_empty_values():
+def test_form_has_all_required_fields_with_empty_values():
     ctx = FakeContext()
 
     outcome = run(user_fill_up, form(name=LINE, age={"type": "integer", "value": 7}, f=OPTIONAL_FILE), ctx)
@@ -29,7 +29,7 @@ def test_the_open_fields_are_asked_for_with_empty_values():
     )
 
 
-def test_tips_show_values_in_their_own_way():
+def test_references_in_tips_are_resolved_to_lists_json_and_null():
     ctx = FakeContext(globals={"sys.query": "Q\\1", "env.l": [1, 2], "env.d": {"a": 1}, "env.n": None})
 
     outcome = run(user_fill_up, {"inputs": {"x": LINE}, "tips": "Hi {sys.query}: {env.l} {env.d} {env.n}"}, ctx)
@@ -38,7 +38,7 @@ def test_tips_show_values_in_their_own_way():
     assert outcome.tips == 'Hi Q\\1: 1,2 {"a": 1} null'
 
 
-def test_without_tips_there_is_no_text_and_no_output():
+def test_disabled_tips_have_no_text_and_no_output():
     outcome = run(user_fill_up, {**form(x=LINE), "enable_tips": False}, FakeContext())
 
     assert outcome == WaitingForInput(inputs={"x": {**LINE, "value": None}}, tips="", outputs={"x": None})
@@ -49,14 +49,14 @@ def test_a_form_without_fields_does_not_stop_the_run():
         assert run(user_fill_up, {"inputs": inputs, "tips": "t"}, FakeContext()) == Finished(outputs={"tips": "t"})
 
 
-def test_a_form_of_optional_files_does_not_stop_the_run_and_keeps_them():
+def test_form_of_optional_files_does_not_stop_the_run_and_shows_earlier_files():
     ctx = FakeContext(previous={"f": ["TEXT"]})
 
     assert run(user_fill_up, form(f=OPTIONAL_FILE), ctx) == Finished(outputs={"tips": "Please"})
     assert ctx.inputs == {"f": ["TEXT"]}
 
 
-def test_answered_files_become_texts_and_their_descriptors_are_kept():
+def test_answered_files_become_texts_and_their_descriptors_are_an_output():
     file = {"id": "f1", "name": "a.txt", "mime_type": "text/plain", "created_by": "t"}
     ctx = FakeContext(answers={"doc": {"type": "file", "value": file}}, file_texts={"f1": "TEXT"})
 
@@ -69,10 +69,10 @@ def test_reaching_a_form_again_clears_its_files_except_optional_ones():
     earlier = {"f": [{"id": "f1"}], "doc": [{"id": "f2"}], "gone": [{"id": "f3"}]}
     ctx = FakeContext(previous={"f": ["TEXT"], "_files": earlier})
 
-    asked = run(user_fill_up, form(f=OPTIONAL_FILE, doc={"type": "file"}), ctx)
+    outcome = run(user_fill_up, form(f=OPTIONAL_FILE, doc={"type": "file"}), ctx)
 
-    assert isinstance(asked, WaitingForInput)
-    assert asked.outputs["_files"] == {"f": [{"id": "f1"}]}
+    assert isinstance(outcome, WaitingForInput)
+    assert outcome.outputs["_files"] == {"f": [{"id": "f1"}]}
 
 
 def test_an_answer_replaces_the_optional_file_it_names_and_no_other():
@@ -93,7 +93,7 @@ def test_fields_written_as_a_list_are_keyed_by_key_or_name():
     assert list(outcome.inputs) == ["a", "b"]
 
 
-def test_answers_become_outputs_undeclared_ones_too():
+def test_declared_and_undeclared_answers_become_outputs():
     ctx = FakeContext(answers={"name": {"value": "Ann"}, "age": {"type": "integer", "value": 3}, "more": "bare"})
 
     outcome = run(user_fill_up, form(name=LINE, age={"type": "integer"}), ctx)
@@ -112,7 +112,7 @@ def test_fields_without_an_answer_stay_empty():
 
 
 @pytest.mark.parametrize("time", [90, "90", "90s", "7d", " 12 h ", 0.5, None, ""])
-def test_a_form_may_say_how_long_it_waits(time: Any):
+def test_valid_expiry_of_a_form_is_accepted(time: Any):
     assert isinstance(run(user_fill_up, {**form(a=LINE), "expires_after": time}, FakeContext()), WaitingForInput)
 
 
@@ -122,7 +122,7 @@ def test_invalid_expiry_is_refused_when_the_canvas_is_loaded(time: Any):
         UserFillUpParams.model_validate({"expires_after": time})
 
 
-def test_reaching_a_form_again_asks_again():
+def test_reaching_a_form_again_waits_for_new_answers():
     outcome = run(user_fill_up, form(name={**LINE, "value": "old"}), FakeContext(previous={"name": "old"}))
 
     assert isinstance(outcome, WaitingForInput)

@@ -12,32 +12,32 @@ QUESTION = ChatRequest([{"role": "user", "content": "Q"}])
 
 def test_reasoning_over_several_answers_is_one_section_until_a_text_is_written():
     ctx = FakeContext()
-    speech = StreamedAnswer(ctx, scripted(Script([])))
+    stream = StreamedAnswer(ctx, scripted(Script([])))
 
-    async def speak() -> None:
-        await speech.replay(Completion("", "first "))
-        await speech.announce_tool("echo_0")
-        await speech.replay(Completion("Hello", " second"))
+    async def write_answers() -> None:
+        await stream.replay(Completion("", "first "))
+        await stream.announce_tool("echo_0")
+        await stream.replay(Completion("Hello", " second"))
 
-    asyncio.run(speak())
+    asyncio.run(write_answers())
 
     thoughts = "first Running the echo_0 tool... second"
-    assert ctx.said == f"{THINK_START}{thoughts}{THINK_END}Hello"
-    assert speech.content == f"<think>{thoughts}</think>Hello"
-    assert speech.reasoning == "first  second"
+    assert ctx.streamed_text == f"{THINK_START}{thoughts}{THINK_END}Hello"
+    assert stream.content == f"<think>{thoughts}</think>Hello"
+    assert stream.reasoning == "first  second"
 
 
-def test_failed_answer_has_an_error_with_every_listener():
+def test_failed_answer_has_the_same_error_buffered_and_streamed():
     model = scripted(Script([{"reply": "a **ERROR** of the model's own", "times": 1}, {"error": "invalid"}]))
     ctx = FakeContext()
 
-    own = asyncio.run(BufferedAnswer(ctx, model).ask(QUESTION))
-    quiet = asyncio.run(BufferedAnswer(ctx, model).ask(QUESTION))
-    aloud = asyncio.run(StreamedAnswer(ctx, model).ask(QUESTION))
+    marked = asyncio.run(BufferedAnswer(ctx, model).ask(QUESTION))
+    buffered = asyncio.run(BufferedAnswer(ctx, model).ask(QUESTION))
+    streamed = asyncio.run(StreamedAnswer(ctx, model).ask(QUESTION))
 
-    assert own.error is not None
-    assert quiet.error == aloud.error is not None
-    assert quiet.text == aloud.text == "**ERROR**: INVALID_REQUEST - invalid"
+    assert marked.error is not None
+    assert buffered.error == streamed.error is not None
+    assert buffered.text == streamed.text == "**ERROR**: INVALID_REQUEST - invalid"
 
 
 def test_empty_output_is_left_out_unless_an_earlier_activation_set_it():

@@ -7,8 +7,8 @@ import pytest
 from canvas.errors import ModelError, UnresolvedReference
 from canvas.outcome import Failed, Finished, Outcome
 from components.context import THINK_END, THINK_START
-from components.nodes.llm.json_in_text import read_json
 from components.nodes.llm.llm import answer_schema, llm
+from components.text.json_in_text import read_json
 from providers.models.chat.echo import echo_answer
 from providers.models.types.chat import (
     ChatRequest,
@@ -28,7 +28,7 @@ SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}, "value": {"
 
 
 class Model:
-    """Gives its answers one after the other, the last one for ever, and remembers what it was asked."""
+    """A model that returns its answers in order, repeating the last one, and records its requests."""
 
     def __init__(self, *answers: str | ErrorDelta | list[Delta], reasoning: str = "", context: int = 8192) -> None:
         self._answers = list(answers)
@@ -70,11 +70,11 @@ def ask(model: Model, ctx: FakeContext | None = None, **params: Any) -> tuple[Ou
     return run(llm, {"llm_id": "m", "delay_after_error": 0, **params}, ctx), ctx
 
 
-def aloud() -> FakeContext:
+def streaming_context() -> FakeContext:
     return FakeContext(globals={"sys.query": "Q"}, is_streaming=True)
 
 
-def test_a_question_is_asked_and_the_answer_becomes_the_content():
+def test_prompts_are_sent_to_the_model_and_its_answer_is_the_content():
     model = Model("hello")
 
     outcome, ctx = ask(model, sys_prompt="S {sys.query}", prompts=[{"role": "user", "content": "U {sys.query}"}])
@@ -84,7 +84,7 @@ def test_a_question_is_asked_and_the_answer_becomes_the_content():
     assert model.requests[0].retries == 0
     assert ctx.inputs == {"sys.query": "Q"}
     assert ctx.usage == Usage(3, 2, 5, 1)
-    assert ctx.said == ""
+    assert ctx.streamed_text == ""
 
 
 def test_node_whose_output_is_unused_does_not_call_its_model():
@@ -110,10 +110,10 @@ def test_a_prompt_that_refers_to_an_unknown_node_fails_the_node():
         ask(Model("x"), prompts="{Nobody:0@content}")
 
 
-# -- plainly ----------------------------------------------------------------------------------------------------------
+# -- buffered answer --------------------------------------------------------------------------------------------------
 
 
-def test_a_failing_model_is_asked_max_retries_more_times():
+def test_failed_request_is_retried_max_retries_times():
     model = Model(BROKEN, BROKEN, "ok")
 
     outcome, ctx = ask(model, max_retries=2)
@@ -138,14 +138,14 @@ def test_an_answer_that_carries_the_error_mark_is_an_error():
         ask(Model("the word **ERROR** is in the text"))
 
 
-def test_the_default_value_takes_the_place_of_a_failed_answer_under_comment():
+def test_default_value_replaces_a_failed_answer_with_method_comment():
     outcome, _ = ask(Model(BROKEN), exception_method="comment", exception_default_value="DEF")
 
     assert outcome == Finished(outputs={"content": "DEF"})
 
 
 @pytest.mark.parametrize("policy", [("comment", ""), ("goto", "DEF"), (None, "DEF"), ("", "DEF")])
-def test_default_value_counts_only_under_comment_and_only_if_not_empty(policy: tuple[Any, str]):
+def test_default_value_is_ignored_if_empty_or_without_method_comment(policy: tuple[Any, str]):
     method, default = policy
 
     with pytest.raises(ModelError):
@@ -155,17 +155,17 @@ def test_default_value_counts_only_under_comment_and_only_if_not_empty(policy: t
 def test_waits_between_attempts_double_and_end_at_a_minute(monkeypatch: pytest.MonkeyPatch):
     waits: list[float] = []
 
-    async def note(seconds: float) -> None:
+    async def record_wait(seconds: float) -> None:
         waits.append(seconds)
 
-    monkeypatch.setattr(asyncio, "sleep", note)
+    monkeypatch.setattr(asyncio, "sleep", record_wait)
     with pytest.raises(ModelError):
         ask(Model(BROKEN), max_retries=6, delay_after_error=2)
 
     assert waits == [2, 4, 8, 16, 32, 60]
 
 
-def test_an_empty_question_is_refused_without_asking_and_without_a_second_try():
+def test_empty_question_fails_without_a_request_and_without_retries():
     model = Model("x")
 
     with pytest.raises(ModelError, match=r"\*\*ERROR\*\*"):
@@ -174,7 +174,7 @@ def test_an_empty_question_is_refused_without_asking_and_without_a_second_try():
     assert model.requests == []
 
 
-def test_an_empty_question_has_a_default_answer_under_comment():
+def test_default_value_is_the_answer_to_an_empty_question_with_method_comment():
     ctx = FakeContext(globals={"sys.query": ""})
 
     outcome, _ = ask(Model("x"), ctx, exception_method="comment", exception_default_value="DEF")
@@ -202,10 +202,10 @@ def test_reasoning_inside_an_answer_is_removed():
     assert outcome == Finished(outputs={"content": "answer"})
 
 
-# -- for JSON ---------------------------------------------------------------------------------------------------------
+# -- structured answer ------------------------------------------------------------------------------------------------
 
 
-def test_a_structured_answer_is_read_and_content_stays_unset():
+def test_structured_answer_is_parsed_and_content_stays_unset():
     model = Model('<think>hm {"a": 0}</think>Here:\n```json\n{"a": "1"}\n```\n')
 
     outcome, _ = ask(model, sys_prompt="Extract.", outputs={"content": {}, "structured": SCHEMA})
@@ -226,10 +226,10 @@ def test_the_echo_model_finds_the_schema_in_the_prompt():
 
 
 def test_structured_node_never_streams():
-    outcome, ctx = ask(Model('{"a": "1"}'), aloud(), outputs={"structured": SCHEMA})
+    outcome, ctx = ask(Model('{"a": "1"}'), streaming_context(), outputs={"structured": SCHEMA})
 
     assert outcome == Finished(outputs={"structured": {"a": "1"}})
-    assert ctx.said == ""
+    assert ctx.streamed_text == ""
 
 
 def test_errors_and_non_json_answers_share_the_attempts():
@@ -241,7 +241,7 @@ def test_errors_and_non_json_answers_share_the_attempts():
     assert len(model.requests) == 3
 
 
-def test_a_node_without_a_structured_answer_reports_the_last_error_and_no_default_value():
+def test_missing_structured_answer_fails_with_the_last_error_despite_a_default_value():
     policy: dict[str, Any] = {"exception_method": "comment", "exception_default_value": "DEF"}
 
     unreadable, _ = ask(Model("no"), outputs={"structured": SCHEMA}, **policy)
@@ -257,19 +257,19 @@ def test_a_node_without_a_structured_answer_reports_the_last_error_and_no_defaul
 @pytest.mark.parametrize(
     "outputs", [{}, {"structured": {}}, {"structured": {"properties": {}}}, {"structured": None}, [], None]
 )
-def test_only_a_schema_with_properties_asks_for_json(outputs: Any):
+def test_structured_output_without_properties_has_no_schema(outputs: Any):
     assert answer_schema(outputs) is None
 
 
-# -- aloud ------------------------------------------------------------------------------------------------------------
+# -- streamed answer --------------------------------------------------------------------------------------------------
 
 
 def test_streaming_node_writes_every_delta_as_it_arrives():
     model = Model([ContentDelta("ha"), ContentDelta("ha"), ContentDelta(""), ContentDelta("!")])
 
-    outcome, ctx = ask(model, aloud(), max_retries=2, delay_after_error=0.5)
+    outcome, ctx = ask(model, streaming_context(), max_retries=2, delay_after_error=0.5)
 
-    assert ctx.pieces == ["ha", "ha", "!"]
+    assert ctx.text_deltas == ["ha", "ha", "!"]
     assert outcome == Finished(outputs={"content": "haha!"})
     assert (model.requests[0].retries, model.requests[0].retry_delay) == (2, 0.5)
     assert ctx.usage.calls == 1
@@ -278,30 +278,30 @@ def test_streaming_node_writes_every_delta_as_it_arrives():
 def test_reasoning_is_written_between_markers_and_stored_between_tags():
     model = Model([ReasoningDelta("a"), ReasoningDelta("b"), ContentDelta("Hel"), ContentDelta("lo")])
 
-    outcome, ctx = ask(model, aloud())
+    outcome, ctx = ask(model, streaming_context())
 
-    assert ctx.said == f"{THINK_START}ab{THINK_END}Hello"
+    assert ctx.streamed_text == f"{THINK_START}ab{THINK_END}Hello"
     assert outcome == Finished(outputs={"content": "<think>ab</think>Hello", "thinking": "ab"})
 
 
-def test_an_answer_that_is_all_reasoning_is_closed():
-    outcome, ctx = ask(Model([ReasoningDelta("hm")]), aloud())
+def test_answer_of_reasoning_only_ends_with_the_end_marker():
+    outcome, ctx = ask(Model([ReasoningDelta("hm")]), streaming_context())
 
-    assert ctx.said == f"{THINK_START}hm{THINK_END}"
+    assert ctx.streamed_text == f"{THINK_START}hm{THINK_END}"
     assert outcome == Finished(outputs={"content": "<think>hm</think>", "thinking": "hm"})
 
 
 def test_an_empty_answer_is_an_empty_content():
-    outcome, ctx = ask(Model([]), aloud())
+    outcome, ctx = ask(Model([]), streaming_context())
 
     assert outcome == Finished(outputs={"content": ""})
-    assert ctx.pieces == []
+    assert ctx.text_deltas == []
 
 
 def test_error_is_written_last_and_the_run_continues():
-    outcome, ctx = ask(Model([ReasoningDelta("hm"), BROKEN]), aloud())
+    outcome, ctx = ask(Model([ReasoningDelta("hm"), BROKEN]), streaming_context())
 
-    assert ctx.said == f"{THINK_START}hm{THINK_END}{BROKEN}"
+    assert ctx.streamed_text == f"{THINK_START}hm{THINK_END}{BROKEN}"
     assert outcome == Finished(outputs={"content": str(BROKEN), "_ERROR": str(BROKEN)})
     assert ctx.usage.calls == 1
 
@@ -309,18 +309,18 @@ def test_error_is_written_last_and_the_run_continues():
 def test_default_value_is_written_in_place_of_an_error():
     model = Model([ContentDelta("Hel"), BROKEN])
 
-    outcome, ctx = ask(model, aloud(), exception_method="comment", exception_default_value="DEF")
+    outcome, ctx = ask(model, streaming_context(), exception_method="comment", exception_default_value="DEF")
 
-    assert ctx.pieces == ["Hel", "DEF"]
+    assert ctx.text_deltas == ["Hel", "DEF"]
     assert outcome == Finished(outputs={"content": "DEF"})
 
 
 def test_delta_with_the_error_mark_ends_the_stream():
     model = Model([ContentDelta("Hel"), ContentDelta("**ERROR** z"), ContentDelta("more"), ReasoningDelta("more")])
 
-    outcome, ctx = ask(model, aloud())
+    outcome, ctx = ask(model, streaming_context())
 
-    assert ctx.pieces == ["Hel", "**ERROR** z"]
+    assert ctx.text_deltas == ["Hel", "**ERROR** z"]
     assert outcome == Finished(outputs={"content": "**ERROR** z", "_ERROR": "**ERROR** z"})
 
 
@@ -331,17 +331,17 @@ def test_empty_question_writes_the_error_to_the_stream():
 
     assert model.requests == []
     assert isinstance(outcome, Finished)
-    assert ctx.pieces == [outcome.outputs["_ERROR"]] == [outcome.outputs["content"]]
+    assert ctx.text_deltas == [outcome.outputs["_ERROR"]] == [outcome.outputs["content"]]
 
 
 def test_error_while_writing_ends_the_call():
     model = Model([ContentDelta("a"), ContentDelta("b")])
-    ctx = aloud()
+    ctx = streaming_context()
 
-    async def gone(text: str) -> None:
+    async def fail_to_write(text: str) -> None:
         raise ConnectionError(text)
 
-    ctx.write = gone
+    ctx.write = fail_to_write
     with pytest.raises(ConnectionError):
         ask(model, ctx)
 

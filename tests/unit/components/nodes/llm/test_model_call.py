@@ -27,7 +27,7 @@ PNG, GIF = "data:image/png;base64,QQ==", "data:image/gif;base64,Qg=="
 
 
 class Log:
-    """Remembers the names of what was logged."""
+    """Records the names of logged events."""
 
     def __init__(self) -> None:
         self.warnings: list[str] = []
@@ -36,7 +36,7 @@ class Log:
         self.warnings.append(event)
 
 
-def sent(prompt: Prompt, spec: ModelSpec) -> ChatRequest:
+def request_of(prompt: Prompt, spec: ModelSpec) -> ChatRequest:
     return asyncio.run(build_request(prompt, PromptParams(llm_id="m"), spec))
 
 
@@ -59,7 +59,7 @@ def assistant(content: str) -> dict[str, str]:
 # -- texts and values -------------------------------------------------------------------------------------------------
 
 
-def test_values_stand_in_prompts_as_text_or_json():
+def test_values_are_inserted_into_prompts_as_text_or_json():
     ctx = FakeContext(globals={"env.l": [1, "é"], "env.n": None, "env.i": 3, "env.s": "{env.i}"})
 
     prompt = prompt_of(ctx, sys_prompt="<{env.s}>", prompts="{env.l}|{env.n}|{{ env.i }}")
@@ -82,7 +82,7 @@ def test_a_reference_to_an_unknown_global_fails_the_node():
         prompt_of(FakeContext(), prompts="{env.gone}")
 
 
-def test_the_author_may_give_several_messages():
+def test_prompts_may_be_several_messages():
     prompts = [user("first {sys.query}"), assistant("noted"), "second", {"content": None}]
 
     prompt = prompt_of(FakeContext(globals={"sys.query": "x"}), prompts=prompts)
@@ -112,13 +112,13 @@ def test_the_history_is_a_window_of_turns_without_the_current_question(turns: An
     assert prompt.messages == expected
 
 
-def test_a_history_entry_that_is_no_text_is_shown_as_json():
+def test_history_entry_that_is_not_text_is_sent_as_json():
     ctx = FakeContext(entries=[{"role": "user", "content": {"a": 1}}, assistant("a"), user("now")])
 
     assert prompt_of(ctx, prompts="P").messages == [user('{"a": 1}'), assistant("a"), user("P")]
 
 
-def test_prompts_take_the_place_of_a_question_that_was_never_answered():
+def test_prompts_replace_an_unanswered_question_of_the_history():
     before = [user("u1"), assistant("a1"), user("unanswered")]
 
     assert continue_history(before, [user("P1"), user("P2"), assistant("n"), user("P3")]) == [
@@ -143,7 +143,7 @@ def test_texts_of_uploaded_files_follow_the_last_user_message():
     assert ctx.inputs == {}
 
 
-def test_files_are_a_message_of_their_own_where_no_user_message_is():
+def test_file_texts_are_a_separate_message_if_there_is_no_user_message():
     ctx = FakeContext(globals={"sys.files": ["AAA"]})
 
     assert prompt_of(ctx, prompts=[assistant("noted")]).messages == [assistant("noted"), user("AAA")]
@@ -178,7 +178,7 @@ def test_images_come_from_the_visual_variable_then_from_references_then_from_fil
         ({"value": "env.seen"}, ()),
     ],
 )
-def test_images_are_shown_by_one_reference_or_several(var: Any, images: tuple[str, ...]):
+def test_visual_variable_may_be_one_reference_or_several(var: Any, images: tuple[str, ...]):
     ctx = FakeContext(globals={"env.seen": [PNG], "env.x": GIF})
 
     assert prompt_of(ctx, prompts="see", visual_files_var=var).images == images
@@ -187,8 +187,8 @@ def test_images_are_shown_by_one_reference_or_several(var: Any, images: tuple[st
 def test_only_a_model_with_vision_gets_images():
     prompt = Prompt("", [user("U")], images=[PNG])
 
-    assert sent(prompt, spec(8192, "chat", "vision")).images == [PNG]
-    assert sent(prompt, spec()).images == ()
+    assert request_of(prompt, spec(8192, "chat", "vision")).images == [PNG]
+    assert request_of(prompt, spec()).images == ()
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_only_a_model_with_vision_gets_images():
         ({"a": {"b": [PNG]}}, [PNG], None),
     ],
 )
-def test_images_are_found_in_values_and_taken_out_of_their_text(value: Any, images: list[str], rest: Any):
+def test_images_in_values_are_found_and_removed_from_their_text(value: Any, images: list[str], rest: Any):
     assert images_in(value) == images
     assert without_images(value) == rest
 
@@ -241,13 +241,13 @@ def test_tagged_sections_are_cut_out_of_the_system_prompt():
 
 
 @pytest.mark.timeout(5)
-def test_a_million_opening_tags_are_cut_as_fast_as_any_text():
+def test_system_prompt_of_many_opening_tags_is_parsed_quickly():
     hostile = "<REFLECTION>" * 100_000
 
     assert cut_guides(hostile) == (hostile, {})
 
 
-def test_sources_bring_the_citation_guide_and_the_authors_own_comes_first():
+def test_citation_guide_of_the_author_or_the_built_in_one_is_added_with_sources():
     ctx = FakeContext(reference_store={"chunks": {"1": {}}, "doc_aggs": {}})
 
     ours = prompt_of(ctx, prompts="U", sys_prompt="S")
@@ -266,7 +266,7 @@ def test_sources_bring_the_citation_guide_and_the_authors_own_comes_first():
 
 
 def test_only_enabled_parameters_are_sent():
-    given_values = {
+    stored = {
         "temperature": "0.2",
         "temperatureEnabled": True,
         "top_p": 0.5,
@@ -280,7 +280,7 @@ def test_only_enabled_parameters_are_sent():
         "thinking": "disabled",
     }
 
-    assert generation_params(PromptParams.model_validate({"llm_id": "m", **given_values})) == {
+    assert generation_params(PromptParams.model_validate({"llm_id": "m", **stored})) == {
         "temperature": 0.2,
         "top_p": 0.5,
         "max_tokens": 99,
@@ -313,43 +313,43 @@ def test_template_arguments_are_an_object_or_its_json(value: Any, expected: Any,
     prompt = prompt_of(ctx, prompts="U")
 
     assert prompt.template_kwargs == expected
-    assert sent(prompt, spec()).chat_template_kwargs == expected
+    assert request_of(prompt, spec()).chat_template_kwargs == expected
     assert bool(ctx.log.warnings) == warned
 
 
 def test_a_system_message_without_text_is_not_sent():
-    assert sent(Prompt("", [user("U")]), spec()).messages == [user("U")]
+    assert request_of(Prompt("", [user("U")]), spec()).messages == [user("U")]
 
 
 def test_a_prompt_too_long_for_the_model_loses_its_history_first():
     long = Prompt("S", [user("word " * 500), assistant("a"), user("U")])
 
-    assert sent(long, spec(100)).messages == [
+    assert request_of(long, spec(100)).messages == [
         {"role": "system", "content": "S"},
         user("U"),
     ]
 
 
-def test_others_run_while_a_very_long_prompt_is_made_to_fit():
+def test_event_loop_is_not_blocked_while_a_long_prompt_is_truncated():
     prompt = Prompt("S", [user("word " * 40_000)])
-    turns = 0
+    ticks = 0
 
     async def ask() -> ChatRequest:
-        nonlocal turns
-        asked = asyncio.ensure_future(build_request(prompt, PromptParams(llm_id="m"), spec(100_000)))
-        while not asked.done():
-            turns += 1
+        nonlocal ticks
+        request = asyncio.ensure_future(build_request(prompt, PromptParams(llm_id="m"), spec(100_000)))
+        while not request.done():
+            ticks += 1
             await asyncio.sleep(0)
-        return await asked
+        return await request
 
     assert asyncio.run(ask()).messages[-1] == prompt.messages[-1]
-    assert turns > 2
+    assert ticks > 2
 
 
 @pytest.mark.parametrize("messages", [[], [user(" \n")], [user("U"), assistant("a")], [user("U"), user("")]])
 def test_a_prompt_without_a_question_is_not_sent(messages: list[dict[str, str]]):
     with pytest.raises(NoAnswer, match=r"^\*\*ERROR\*\*: "):
-        sent(Prompt("S", messages), spec())
+        request_of(Prompt("S", messages), spec())
 
 
 @pytest.mark.parametrize(
@@ -403,5 +403,5 @@ def test_a_node_without_a_model_is_refused_even_if_the_field_is_missing():
         PromptParams.model_validate({})
 
 
-def test_without_prompts_the_users_question_is_asked():
+def test_default_prompt_is_the_question_of_the_user():
     assert PromptParams(llm_id="m").prompts == [user("{sys.query}")]

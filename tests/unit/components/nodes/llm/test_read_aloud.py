@@ -1,4 +1,4 @@
-"""A Message that plays its answer says it aloud, after the text and in order; the answer never suffers."""
+"""A Message with auto-play writes audio after its text, in order; a failure of speech does not fail the answer."""
 
 import asyncio
 from collections.abc import Mapping
@@ -18,95 +18,97 @@ from tests.fakes import FakeContext, FakeHttp, no_network, run
 
 @dataclass
 class Voice:
-    """Speaks a sentence as its letters, later sentences sooner; notes how many were spoken at a time."""
+    """Synthesizes a sentence as its bytes, later ones faster; records how many run in parallel."""
 
-    mute: frozenset[str] = frozenset()
-    asked: list[str] = field(default_factory=list)
-    under_way: int = 0
+    failing: frozenset[str] = frozenset()
+    requests: list[str] = field(default_factory=list)
+    running: int = 0
     most: int = 0
 
     async def synthesize(self, text: str) -> bytes:
-        self.asked.append(text)
-        self.under_way += 1
-        self.most = max(self.most, self.under_way)
+        self.requests.append(text)
+        self.running += 1
+        self.most = max(self.most, self.running)
         try:
-            for _ in range(20 - len(self.asked)):
+            for _ in range(20 - len(self.requests)):
                 await asyncio.sleep(0)
         finally:
-            self.under_way -= 1
-        if text in self.mute:
+            self.running -= 1
+        if text in self.failing:
             raise ModelError("**Error**: 500, out of breath")
         return text.encode()
 
 
 @dataclass
 class Log:
-    """Remembers what was logged."""
+    """Records logged events."""
 
     warnings: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
 
-    def warning(self, event: str, **about: Any) -> None:
-        self.warnings.append((event, about))
+    def warning(self, event: str, **fields: Any) -> None:
+        self.warnings.append((event, fields))
 
     @property
     def names(self) -> list[str]:
         return [name for name, _ in self.warnings]
 
 
-def room(voice: Any, **world: Any) -> FakeContext:
-    return FakeContext(services=Services(FakeHttp(no_network), speech=voice), log=Log(), **world)
+def speech_context(voice: Any, **fields: Any) -> FakeContext:
+    return FakeContext(services=Services(FakeHttp(no_network), speech=voice), log=Log(), **fields)
 
 
-def played(ctx: FakeContext, text: str, **params: Any) -> Mapping[str, Any]:
+def play(ctx: FakeContext, text: str, **params: Any) -> Mapping[str, Any]:
     outcome = run(message, {"content": [text], "auto_play": True, **params}, ctx)
     assert isinstance(outcome, Finished)
     return outcome.outputs
 
 
-def heard(ctx: FakeContext) -> list[bytes]:
-    """The audio that was said, in order."""
-    markers = [piece for piece in ctx.pieces if piece.startswith(AUDIO_START)]
+def written_audio(ctx: FakeContext) -> list[bytes]:
+    """Return the audio of the written markers, in order."""
+    markers = [text for text in ctx.text_deltas if text.startswith(AUDIO_START)]
     assert all(marker.endswith(AUDIO_END) and len(marker) == 34 for marker in markers)
     return [ctx.saved[marker[1:-1]][1] for marker in markers]
 
 
 def test_audio_is_written_in_order_after_the_text_and_not_stored():
-    ctx = room(Voice(), globals={"sys.query": "Ann"})
+    ctx = speech_context(Voice(), globals={"sys.query": "Ann"})
 
-    outputs = played(ctx, "Hello {sys.query}. How are you? Fine!")
+    outputs = play(ctx, "Hello {sys.query}. How are you? Fine!")
 
     assert outputs["content"] == "Hello Ann. How are you? Fine!"
-    assert "".join(ctx.pieces[:3]) == outputs["content"]
-    assert heard(ctx) == [b"Hello Ann.", b"How are you?", b"Fine!"]
+    assert "".join(ctx.text_deltas[:3]) == outputs["content"]
+    assert written_audio(ctx) == [b"Hello Ann.", b"How are you?", b"Fine!"]
     assert [(name, mime) for name, _, mime in ctx.saved.values()] == [
         (f"speech-{number}.mp3", "audio/mpeg") for number in (1, 2, 3)
     ]
 
 
-def test_two_sentences_are_spoken_at_a_time():
+def test_two_sentences_are_synthesized_in_parallel():
     voice = Voice()
 
-    played(room(voice), "a. b. c. d. e. f. g. h. i. j")
+    play(speech_context(voice), "a. b. c. d. e. f. g. h. i. j")
 
     assert voice.most == read_aloud.PARALLEL_SENTENCES == 2
-    assert len(voice.asked) == 10
+    assert len(voice.requests) == 10
 
 
 def test_reasoning_is_not_read_aloud():
-    ctx = room(Voice(), values={"LLM:A": {"content": "<think>Hm. Yes.</think>Good."}}, listened={"LLM:A"})
+    ctx = speech_context(
+        Voice(), values={"LLM:A": {"content": "<think>Hm. Yes.</think>Good."}}, streaming_nodes={"LLM:A"}
+    )
 
-    played(ctx, "{LLM:A@content}")
+    play(ctx, "{LLM:A@content}")
 
-    assert ctx.pieces[0] == f"{THINK_START}Hm. Yes.{THINK_END}Good."
-    assert heard(ctx) == [b"Good."]
+    assert ctx.text_deltas[0] == f"{THINK_START}Hm. Yes.{THINK_END}Good."
+    assert written_audio(ctx) == [b"Good."]
 
 
 def test_sentence_that_cannot_be_synthesised_is_skipped_with_a_warning():
-    ctx = room(Voice(mute=frozenset({"Two."})))
+    ctx = speech_context(Voice(failing=frozenset({"Two."})))
 
-    played(ctx, "One. Two. Three.")
+    play(ctx, "One. Two. Three.")
 
-    assert heard(ctx) == [b"One.", b"Three."]
+    assert written_audio(ctx) == [b"One.", b"Three."]
     assert [name for name, _, _ in ctx.saved.values()] == ["speech-1.mp3", "speech-3.mp3"]
     assert ctx.log.names == ["sentence_not_spoken"]
 
@@ -116,9 +118,9 @@ def test_unexpected_error_of_the_speech_vendor_does_not_fail_the_answer():
         async def synthesize(self, text: str) -> bytes:
             raise RuntimeError("surprise")
 
-    ctx = room(Broken())
+    ctx = speech_context(Broken())
 
-    assert played(ctx, "One. Two.")["content"] == "One. Two."
+    assert play(ctx, "One. Two.")["content"] == "One. Two."
     assert ctx.log.names == ["sentence_not_spoken"] * 2
 
 
@@ -129,17 +131,17 @@ def test_audio_that_cannot_be_stored_is_not_written():
 
     ctx = Full(services=Services(FakeHttp(no_network), speech=Voice()), log=Log())
 
-    played(ctx, "One. Two.")
+    play(ctx, "One. Two.")
 
-    assert heard(ctx) == []
+    assert written_audio(ctx) == []
     assert ctx.log.names == ["sentence_not_spoken"] * 2
 
 
 def test_without_a_speech_model_there_is_one_warning_and_no_audio():
-    ctx = room(None)
+    ctx = speech_context(None)
 
-    assert played(ctx, "One. Two.")["content"] == "One. Two."
-    assert ctx.pieces == ["One. Two."]
+    assert play(ctx, "One. Two.")["content"] == "One. Two."
+    assert ctx.text_deltas == ["One. Two."]
     assert ctx.log.names == ["answer_not_spoken"]
 
 
@@ -147,56 +149,56 @@ def test_without_a_speech_model_there_is_one_warning_and_no_audio():
 def test_only_a_streamed_message_with_auto_play_is_read_aloud(params: dict[str, Any]):
     voice = Voice()
 
-    played(room(voice), "One.", **params)
+    play(speech_context(voice), "One.", **params)
 
-    assert voice.asked == []
+    assert voice.requests == []
 
 
 def test_audio_of_an_answer_is_limited():
     class Loud:
         def __init__(self) -> None:
-            self.asked = 0
+            self.calls = 0
 
         async def synthesize(self, text: str) -> bytes:
-            self.asked += 1
+            self.calls += 1
             return b"x" * (2 * 1024 * 1024)
 
     loud = Loud()
-    ctx = room(loud)
+    ctx = speech_context(loud)
 
-    played(ctx, "a. " * 50)
+    play(ctx, "a. " * 50)
 
-    assert len(heard(ctx)) == 2
-    assert loud.asked <= 2 + read_aloud.MAX_PENDING_SENTENCES
+    assert len(written_audio(ctx)) == 2
+    assert loud.calls <= 2 + read_aloud.MAX_PENDING_SENTENCES
     assert ctx.log.names == ["speech_ends_early"]
 
 
 def test_slow_speech_does_not_fail_the_answer():
     class Slow:
         def __init__(self) -> None:
-            self.asked: list[str] = []
-            self.left: list[str] = []
+            self.requests: list[str] = []
+            self.cancelled: list[str] = []
 
         async def synthesize(self, text: str) -> bytes:
-            self.asked.append(text)
+            self.requests.append(text)
             try:
                 await asyncio.Event().wait()
             finally:
-                self.left.append(text)
+                self.cancelled.append(text)
             return b""
 
     slow = Slow()
-    ctx = room(slow, limits={"Message": 0.02})
+    ctx = speech_context(slow, limits={"Message": 0.02})
 
-    assert played(ctx, "One. Two. Three.")["content"] == "One. Two. Three."
+    assert play(ctx, "One. Two. Three.")["content"] == "One. Two. Three."
     assert ctx.log.names == ["speech_ends_early"]
-    assert sorted(slow.left) == sorted(slow.asked)
+    assert sorted(slow.cancelled) == sorted(slow.requests)
 
 
-def test_a_second_attempt_says_the_same():
-    first, second = room(Voice()), room(Voice())
+def test_second_attempt_writes_the_same_audio():
+    first, second = speech_context(Voice()), speech_context(Voice())
 
-    played(first, "One. Two.")
-    played(second, "One. Two.")
+    play(first, "One. Two.")
+    play(second, "One. Two.")
 
-    assert first.said == second.said
+    assert first.streamed_text == second.streamed_text

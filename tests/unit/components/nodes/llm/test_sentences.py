@@ -50,10 +50,10 @@ def test_characters_without_a_sound_are_removed_from_a_sentence(sentence: str, e
 
 @given(st.text(st.sampled_from("ab .!?。”;\n")))
 def test_split_sentences_join_to_the_text(text: str):
-    pieces = list(split_sentences(text))
+    sentences = list(split_sentences(text))
 
-    assert "".join(pieces) == text
-    assert all(pieces)
+    assert "".join(sentences) == text
+    assert all(sentences)
 
 
 @given(st.text(max_size=60))

@@ -1,4 +1,4 @@
-"""Bytes become text whatever they were encoded in."""
+"""Bytes of any encoding become text."""
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +11,7 @@ GERMAN = "Die Größe der Tür wäre schön, für Öl und Käse"
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32", "gb18030"])
-def test_chinese_text_is_read_in_the_encodings_it_comes_in(encoding: str):
+def test_chinese_text_is_decoded_from_common_encodings(encoding: str):
     assert decode(f"{CHINESE} 2024".encode(encoding)) == f"{CHINESE} 2024"
 
 
@@ -26,7 +26,7 @@ def test_damaged_byte_does_not_change_the_detected_encoding():
     assert decode(data) == CHINESE + "\ufffd!"
 
 
-def test_a_page_may_name_its_encoding():
+def test_declared_encoding_of_a_page_is_used_if_allowed():
     page = '<meta charset="shift_jis"><p>日本語</p>'
 
     assert decode(page.encode("shift_jis"), may_declare=True) == page

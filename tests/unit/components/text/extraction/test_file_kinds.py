@@ -28,7 +28,7 @@ def archive(*names: str) -> bytes:
         ("video/mp4", Kind.MEDIA), ("application/rtf", Kind.OTHER_DOCUMENT),
     ],
 )  # fmt: skip
-def test_a_clear_mime_type_decides(mime_type: str, kind: Kind):
+def test_specific_mime_type_determines_the_kind(mime_type: str, kind: Kind):
     assert kind_of("a.bin", mime_type, b"") == kind
 
 
@@ -41,7 +41,7 @@ def test_a_clear_mime_type_decides(mime_type: str, kind: Kind):
         ("a.zip", Kind.ARCHIVE), ("a.docx", Kind.WORD),
     ],
 )  # fmt: skip
-def test_the_name_decides_where_mime_types_are_often_wrong(mime_type: str, name: str, kind: Kind):
+def test_name_determines_the_kind_if_the_mime_type_is_unreliable(mime_type: str, name: str, kind: Kind):
     assert kind_of(name, mime_type, b"") == kind
 
 
@@ -57,7 +57,7 @@ def test_the_name_decides_where_mime_types_are_often_wrong(mime_type: str, name:
         (b"\x89PNG\r\n\x1a\n\x00", Kind.IMAGE), (b"RIFF\x00\x00\x00\x00WEBP", Kind.IMAGE),
     ],
 )  # fmt: skip
-def test_the_first_bytes_decide_where_the_name_says_nothing(data: bytes, kind: Kind):
+def test_first_bytes_determine_the_kind_if_the_extension_is_unknown(data: bytes, kind: Kind):
     for name in ("README", "data.bin"):
         assert kind_of(name, "", data) == kind
 

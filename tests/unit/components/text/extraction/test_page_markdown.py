@@ -1,4 +1,4 @@
-"""Pages as Markdown, and which part of them is what they are about."""
+"""Conversion of pages to Markdown, and detection of their main content."""
 
 import time
 
@@ -81,7 +81,7 @@ def test_markdown_without_links_has_only_words():
         ("http://[", ""),
     ],
 )
-def test_urls_are_made_absolute_and_only_linkable_schemes_are_kept(address: str, whole: str):
+def test_urls_are_made_absolute_and_unlinkable_schemes_are_dropped(address: str, whole: str):
     assert absolute_url(BASE, address) == whole
 
 
@@ -92,8 +92,10 @@ def test_marked_article_of_a_page_is_its_main_content():
 
 
 def test_unmarked_page_has_its_longest_paragraphs_as_main_content():
-    story = "".join(f"<p>This is paragraph {number}, and it says enough, as they do.</p>" for number in range(5))
-    page = f"<div class='top-menu'><p>Menu</p></div><div><p><a href=/>{'link ' * 20}</a></p></div><div>{story}</div>"
+    paragraphs = "".join(f"<p>This is paragraph {number}, and it says enough, as they do.</p>" for number in range(5))
+    page = (
+        f"<div class='top-menu'><p>Menu</p></div><div><p><a href=/>{'link ' * 20}</a></p></div><div>{paragraphs}</div>"
+    )
 
     text = main_text(f"{page}<div id=cookie-banner>Accept, please, all of our cookies, they are good.</div>")
 
@@ -101,7 +103,7 @@ def test_unmarked_page_has_its_longest_paragraphs_as_main_content():
     assert not {"Menu", "Accept,"} & set(text.split())
 
 
-def test_element_whose_name_may_mean_content_is_kept():
+def test_element_with_an_ambiguous_class_name_is_not_removed():
     assert main_text("<div class='content-with-sidebar'><p>Said here.</p></div>") == "Said here."
 
 

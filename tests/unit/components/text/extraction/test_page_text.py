@@ -1,4 +1,4 @@
-"""Pages become text: what they say, line by line, and their tables."""
+"""Conversion of pages to text, line by line, with their tables."""
 
 import pytest
 from hypothesis import given, settings
@@ -60,9 +60,9 @@ def test_page_that_is_nested_too_deeply_is_refused():
 
 
 @pytest.mark.parametrize(
-    "honest",
+    "page",
     [
-        "<div><p>a</div>",  # a paragraph that nobody closes
+        "<div><p>a</div>",  # an unclosed paragraph
         "<div><span>a</div>",
         "<b><p>a</b></p>",
         "<div><b>a</div></b>",
@@ -76,8 +76,8 @@ def test_page_that_is_nested_too_deeply_is_refused():
         "a < b, 1 <2, <3",
     ],
 )
-def test_a_long_page_that_is_not_quite_right_is_read(honest: str):
-    assert extract_page_text(honest * 2 * MAX_NESTING) is not None
+def test_long_page_with_small_markup_errors_is_accepted(page: str):
+    assert extract_page_text(page * 2 * MAX_NESTING) is not None
 
 
 @pytest.mark.parametrize(
@@ -119,8 +119,8 @@ def test_elements_that_close_one_another_do_not_count_as_nested():
 @given(
     st.lists(st.sampled_from(["<h1>", "</h1>", "<p>", "</div>", "<div>", "<br>", "<table>", "<td>", "<b>", "a", " "]))
 )
-def test_any_page_has_a_text(pieces: list[str]):
-    text = extract_page_text("".join(pieces))
+def test_any_page_has_a_text(parts: list[str]):
+    text = extract_page_text("".join(parts))
 
-    assert text.replace("\n", "").count("a") >= sum(piece == "a" for piece in pieces)
+    assert text.replace("\n", "").count("a") >= sum(part == "a" for part in parts)
     assert "\n\n" not in text.partition("<table")[0].strip("\n")

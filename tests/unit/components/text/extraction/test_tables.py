@@ -36,11 +36,11 @@ def test_column_names_are_unique(cells: list[Any], names: list[str]):
     assert from_grid([cells]).columns == names
 
 
-def test_lines_of_different_length_are_filled_up():
+def test_lines_of_different_length_are_padded_with_null():
     assert from_grid([["a"], [1, 2], []]).rows == [{"a": 1, "Unnamed: 1": 2}, {"a": None, "Unnamed: 1": None}]
 
 
-def test_rows_get_the_columns_they_lack():
+def test_missing_columns_of_rows_are_null():
     table = from_rows([{"a": 1, "b": "x"}, {"c": 3, "a": 2}, 7])
 
     assert table.columns == ["a", "b", "c", "0"]
@@ -75,7 +75,7 @@ def test_stacked_tables_have_all_columns():
     ]
 
 
-def test_a_join_keeps_what_only_one_side_has():
+def test_join_contains_rows_that_only_one_side_has():
     assert join(NAMES, VALUES, "id").rows == [
         {"id": 1, "name": "a", "v": None},
         {"id": 2, "name": "b", "v": 20},
@@ -108,7 +108,7 @@ def test_a_join_loses_no_row_of_either_side(left: Table, right: Table):
     assert {(row["k"], row["v"]) for row in right.rows} <= {(row["k"], row["v_y"]) for row in rows}
 
 
-def test_a_table_that_would_be_far_too_large_is_not_made(monkeypatch: pytest.MonkeyPatch):
+def test_table_with_too_many_cells_is_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(tables, "MAX_CELLS", 6)
     twice = from_grid([["k", "v"], [1, 1], [1, 2]])
 
@@ -122,7 +122,7 @@ def test_a_table_that_would_be_far_too_large_is_not_made(monkeypatch: pytest.Mon
             make()
 
 
-def test_markdown_shows_the_first_rows_with_their_signs_escaped():
+def test_markdown_shows_the_first_rows_with_special_characters_escaped():
     table = from_rows([{"a|b": None, "c": "x|y\nz"}, {"a|b": [1], "c": 2}, {"a|b": 3}])
 
     assert to_markdown(table, 2) == "| a\\|b | c |\n| --- | --- |\n|  | x\\|y z |\n| [1] | 2 |"

@@ -1,4 +1,4 @@
-"""What an author's template may cost, and what it may not touch."""
+"""Limits of an author's template: its cost, and the objects that it can access."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def rendered(source: str, **names: str) -> str:
         ("{{ '%05.1f' | format(3.14) }}{{ '{:>4}'.format(x) }}{{ nobody }}", "003.1   q"),
     ],
 )
-def test_ordinary_templates_work(source: str, expected: str):
+def test_ordinary_templates_are_rendered(source: str, expected: str):
     assert rendered(source, x="q") == expected
 
 
@@ -60,7 +60,7 @@ def test_ordinary_templates_work(source: str, expected: str):
         "x" * 5_000_000,
     ],
 )
-def test_a_template_that_would_need_too_much_time_or_memory_fails_at_once(source: str):
+def test_template_that_needs_too_much_time_or_memory_is_refused(source: str):
     with pytest.raises(TemplateTooCostly):
         rendered(source)
 
@@ -78,7 +78,7 @@ def test_a_template_that_would_need_too_much_time_or_memory_fails_at_once(source
         "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
     ],
 )
-def test_a_template_cannot_reach_beyond_its_values(source: str):
+def test_template_cannot_access_anything_but_its_values(source: str):
     with pytest.raises(RenderFailed):
         rendered(source)
 
@@ -100,5 +100,5 @@ def test_empty_braces_render_as_nothing(text: str):
     assert rendered(text) == "ab"
 
 
-def test_empty_braces_that_are_text_stay():
+def test_empty_braces_in_literal_text_are_unchanged():
     assert rendered("{% raw %}{{}}{% endraw %}{{ '{{}}' }}") == "{{}}{{}}"

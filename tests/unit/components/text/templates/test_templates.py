@@ -1,4 +1,4 @@
-"""Text with references: how values read in it, and where Jinja begins."""
+"""Text with references: how values are formatted, and which texts are Jinja templates."""
 
 import json
 from typing import Any
@@ -11,7 +11,7 @@ from canvas.errors import NodeFailure, UnresolvedReference
 from components.text.templates import templates
 from tests.fakes import FakeContext
 
-WORLD = FakeContext(
+CONTEXT = FakeContext(
     values={"begin": {"x": "X", "o": {"k": [1, "a"]}}},
     globals={"sys.query": "Bob", "env.l": [1, "a", {"k": 1}], "env.n": None, "env.f": 1.0, "env.t": True},
 )
@@ -30,7 +30,7 @@ LITERAL = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="{
     ],
 )
 def test_a_reference_becomes_the_text_of_its_value_and_blanks_stay(text: str, expected: str):
-    assert templates.format_text(text, WORLD.lookup) == expected
+    assert templates.format_text(text, CONTEXT.lookup) == expected
 
 
 @pytest.mark.parametrize(
@@ -41,28 +41,28 @@ def test_tips_join_lists_and_spell_out_null(value: Any, written: str):
 
 
 @pytest.mark.parametrize(("value", "written"), [(True, "True"), ([1], "[1]"), (None, ""), ("s", "s")])
-def test_addresses_show_values_the_way_python_writes_them(value: Any, written: str):
+def test_values_in_addresses_are_formatted_as_by_python(value: Any, written: str):
     assert templates.plain_text(value) == written
 
 
-def test_an_unknown_global_cannot_be_written():
+def test_unknown_global_in_a_text_is_an_error():
     with pytest.raises(UnresolvedReference, match=r"Can't find variable: 'env\.missing'"):
-        templates.format_text("{env.missing}", WORLD.lookup)
+        templates.format_text("{env.missing}", CONTEXT.lookup)
 
 
 def test_item_and_index_are_references_only_inside_an_iteration():
     inside = FakeContext(aliases={"item": {"n": 1}, "index": 0, "result": {"n": 1}})
 
     assert templates.format_text("{index}: {item}", inside.lookup) == '0: {"n": 1}'
-    assert templates.format_text("{index}: {item}", WORLD.lookup) == "{index}: {item}"
+    assert templates.format_text("{index}: {item}", CONTEXT.lookup) == "{index}: {item}"
 
 
 @given(st.lists(st.tuples(LITERAL, st.text(max_size=30))))
 def test_values_are_inserted_unchanged(parts: list[tuple[str, str]]):
-    world = FakeContext(globals={f"env.v{number}": value for number, (_, value) in enumerate(parts)})
+    context = FakeContext(globals={f"env.v{number}": value for number, (_, value) in enumerate(parts)})
     text = "".join(f"{literal}{{env.v{number}}}" for number, (literal, _) in enumerate(parts))
 
-    assert templates.format_text(text, world.lookup) == "".join(literal + value for literal, value in parts)
+    assert templates.format_text(text, context.lookup) == "".join(literal + value for literal, value in parts)
 
 
 @given(st.text(max_size=60))
@@ -112,7 +112,7 @@ def test_text_full_of_unclosed_blocks_is_checked_for_jinja_quickly():
     ],
 )
 def test_references_may_occur_anywhere_in_a_template(text: str, expected: str):
-    texts = templates.resolve_texts([text], WORLD.lookup)
+    texts = templates.resolve_texts([text], CONTEXT.lookup)
 
     assert templates.render(text, texts) == expected
 
@@ -122,7 +122,7 @@ def test_values_are_never_read_as_templates(value: str):
     assert templates.render("{% if true %}{sys.query}{% endif %}", {"sys.query": value}) == value
 
 
-def test_template_that_fails_to_render_keeps_its_jinja_unchanged():
+def test_template_that_fails_to_render_has_its_jinja_unchanged():
     assert templates.render("{{ a.b.c }} {sys.query}", {"sys.query": "Bob"}) == "{{ a.b.c }} Bob"
 
 
@@ -142,7 +142,7 @@ def test_file_descriptors_are_removed_from_a_text():
     assert files == [file, file, file]
 
 
-def test_file_that_asks_for_its_download_info_is_shown_without_that_request():
+def test_file_with_include_download_info_is_shown_without_that_flag():
     file = {"doc_id": "1", "filename": "a.pdf", "mime_type": "x"}
     files: list[dict[str, Any]] = []
 

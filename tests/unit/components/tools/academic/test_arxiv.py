@@ -1,4 +1,4 @@
-"""ArXiv, by recorded shapes of its feeds."""
+"""ArXiv, with recorded feeds."""
 
 from dataclasses import replace
 from typing import Any
@@ -93,7 +93,7 @@ def test_empty_query_sends_no_request():
 
 
 @pytest.mark.parametrize("status", [400, 500])
-def test_error_has_the_text_of_its_entry_whatever_the_status(status: int):
+def test_error_entry_of_a_feed_is_the_error_with_any_status(status: int):
     answer = replace(feed(REFUSED), status=status)
 
     assert error_of(ARXIV, {"query": "id:1", "delay_after_error": 0}, vendor(answer)) == "bad query"

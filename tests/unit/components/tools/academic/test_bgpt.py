@@ -1,4 +1,4 @@
-"""BGPT, by recorded shapes: that the vendor still answers so is not shown here."""
+"""BGPT, with recorded replies; the live vendor is not tested here."""
 
 from typing import Any
 
@@ -65,15 +65,15 @@ def test_request_contains_the_number_of_papers():
     assert http.calls[1].json == {"query": "widgets", "num_results": 10}
 
 
-@pytest.mark.parametrize("given", [None, "", 0, "0"])
-def test_zero_days_back_set_no_limit(given: Any):
-    assert BGPTParams(days_back=given).days_back is None
+@pytest.mark.parametrize("days_back", [None, "", 0, "0"])
+def test_zero_days_back_set_no_limit(days_back: Any):
+    assert BGPTParams(days_back=days_back).days_back is None
 
 
-@pytest.mark.parametrize("given", [-1, "soon", 1.5, True, []])
-def test_invalid_days_back_are_refused_when_the_canvas_is_loaded(given: Any):
+@pytest.mark.parametrize("days_back", [-1, "soon", 1.5, True, []])
+def test_invalid_days_back_are_refused_when_the_canvas_is_loaded(days_back: Any):
     with pytest.raises(ValueError, match="should be positive integer"):
-        BGPTParams(days_back=given)
+        BGPTParams(days_back=days_back)
 
 
 def test_field_has_the_first_non_blank_member_and_lists_as_python_repr():
@@ -85,7 +85,7 @@ def test_field_has_the_first_non_blank_member_and_lists_as_python_repr():
     assert "\nBlind spots: {'b': None}\n" in text
 
 
-def test_a_paper_without_a_title_is_untitled_and_its_address_goes_before_its_doi():
+def test_paper_without_a_title_is_untitled_and_its_url_is_preferred_to_its_doi():
     found = {"results": [{"url": "https://e.test/p", "doi": "10.1/w"}, {"title": " "}, "junk", None]}
 
     outputs = outputs_of(BGPT, node(), vendor(json_reply(found)))
@@ -125,11 +125,11 @@ def test_final_error_is_not_retried(answer: Any, error: str):
     assert len(http.calls) == 1
 
 
-@pytest.mark.parametrize(("status", "shown"), [(429, "HTTP 429: busy"), (503, "HTTP 503: busy")])
-def test_transient_error_is_retried(status: int, shown: str):
+@pytest.mark.parametrize(("status", "message"), [(429, "HTTP 429: busy"), (503, "HTTP 503: busy")])
+def test_transient_error_is_retried(status: int, message: str):
     http = vendor(reply("busy", status))
 
-    assert error_of(BGPT, node(max_retries=2), http) == f"Network error: {shown}"
+    assert error_of(BGPT, node(max_retries=2), http) == f"Network error: {message}"
     assert len(http.calls) == 3
 
 

@@ -1,4 +1,4 @@
-"""GoogleScholar, by recorded shapes of its pages."""
+"""GoogleScholar, with recorded pages."""
 
 from typing import Any
 
@@ -44,7 +44,7 @@ def test_articles_become_citations_and_json():
     ]
 
 
-def test_an_article_without_abstract_or_address_is_found_all_the_same():
+def test_article_without_an_abstract_and_a_url_is_returned():
     outputs = outputs_of(GOOGLE_SCHOLAR, {"query": "w"}, vendor(page(article(abstract="", link=""))))
 
     assert "ID: 258" in outputs["formalized_content"]

@@ -1,4 +1,4 @@
-"""PubMed, by recorded shapes of the vendor's two steps."""
+"""PubMed, with recorded replies to its two requests."""
 
 import re
 from typing import Any
@@ -62,13 +62,13 @@ def test_articles_become_citations_and_json():
         ("", '<ELocationID EIdType="doi" ValidYN="N">10.2/e</ELocationID>', "-"),
     ],
 )
-def test_a_doi_is_found_in_both_places_where_articles_have_it(own: str, located: str, doi: str):
+def test_doi_is_read_from_the_id_list_or_else_from_the_location(own: str, located: str, doi: str):
     outputs = outputs_of(PUBMED, {"query": "mice"}, pubmed(articles(PLAIN, more=located, own_doi=own)))
 
     assert outputs["json"][0]["doi"] == doi
 
 
-def test_a_search_that_answers_in_json_is_understood():
+def test_search_reply_in_json_is_parsed():
     found = json_reply({"esearchresult": {"idlist": ["1"]}})
 
     assert CONTENT in outputs_of(PUBMED, {"query": "m"}, pubmed(articles(PLAIN), found))["formalized_content"]
@@ -79,10 +79,10 @@ def test_request_contains_the_contact_address():
 
     outputs_of(PUBMED, {"query": "mice", "top_n": 3, "email": "ann@example.com"}, http)
 
-    asked: Any = http.calls[0].params
-    assert (asked["term"], asked["retmax"], asked["email"], asked["db"]) == ("mice", 3, "ann@example.com", "pubmed")
-    fetched: Any = http.calls[1].params
-    assert fetched["id"] == "1"
+    search: Any = http.calls[0].params
+    assert (search["term"], search["retmax"], search["email"], search["db"]) == ("mice", 3, "ann@example.com", "pubmed")
+    fetch: Any = http.calls[1].params
+    assert fetch["id"] == "1"
 
 
 @pytest.mark.parametrize("found", [NO_IDS, json_reply({"esearchresult": {"idlist": []}}), json_reply({})])
@@ -137,7 +137,7 @@ def test_empty_query_sends_no_request():
     ],
 )
 def test_error_in_the_search_result_is_an_error(answer: Any):
-    assert error_of(PUBMED, {"query": "q"}, pubmed(reply("nobody asks"), answer)) == "Search Backend failed"
+    assert error_of(PUBMED, {"query": "q"}, pubmed(reply("not requested"), answer)) == "Search Backend failed"
 
 
 @pytest.mark.parametrize("hits", [IDS, reply("<html><p>We are busy.</p></html>")])

@@ -21,7 +21,7 @@ STORED = {
 
 
 class Sandbox:
-    """Gives the same for every program, and remembers what it was to run."""
+    """Returns the same result for every program, and records the programs."""
 
     def __init__(self, result: ProgramResult | ToolError, *, repeatable: bool = True) -> None:
         self._result = result
@@ -35,7 +35,7 @@ class Sandbox:
         return self._result
 
 
-def giving(value: Any, **result: Any) -> Sandbox:
+def sandbox_returning(value: Any, **result: Any) -> Sandbox:
     return Sandbox(ProgramResult(value=value, has_value=True, **result))
 
 
@@ -63,7 +63,7 @@ def error(sandbox: Sandbox | None, **params: Any) -> str:
 
 
 def test_return_value_of_main_is_the_nodes_output_and_text():
-    found = outputs(giving({"result": "xy"}), outputs={"result": {"type": "Object"}})
+    found = outputs(sandbox_returning({"result": "xy"}), outputs={"result": {"type": "Object"}})
 
     assert found == {
         "result": {"result": "xy"},
@@ -80,15 +80,20 @@ def test_a_value_of_another_type_is_an_error_that_shows_the_value():
     params = CodeExecParams.model_validate({**STORED, "outputs": {"result": {"type": "String"}}})
 
     with pytest.raises(ToolError) as failed:
-        asyncio.run(execute(params, {}, context(giving(3))))
+        asyncio.run(execute(params, {}, context(sandbox_returning(3))))
 
     assert str(failed.value) == "CodeExec contract mismatch at value: expected type String, got Number"
-    shown = failed.value.details["outputs"]
-    assert (shown["result"], shown["raw_result"], shown["actual_type"], shown["content"]) == (None, 3, "Number", "3")
+    details = failed.value.details["outputs"]
+    assert (details["result"], details["raw_result"], details["actual_type"], details["content"]) == (
+        None,
+        3,
+        "Number",
+        "3",
+    )
 
 
 def test_a_node_whose_value_is_of_another_type_fails_and_still_shows_it():
-    outcome = on_node(giving(3), outputs={"result": {"type": "String"}})
+    outcome = on_node(sandbox_returning(3), outputs={"result": {"type": "String"}})
 
     assert isinstance(outcome, Failed)
     assert outcome.error == "CodeExec contract mismatch at value: expected type String, got Number"
@@ -148,7 +153,7 @@ def test_missing_sandbox_fails_the_node():
 
 @pytest.mark.parametrize("value", [True, None, 0, "", [1], {"k": "é"}])
 def test_arguments_keep_their_types(value: Any):
-    sandbox = giving(1)
+    sandbox = sandbox_returning(1)
 
     on_node(sandbox, context(sandbox, values={"begin": {"a": value}}), arguments={"a": "{begin@a}", "b": ""})
 
@@ -156,7 +161,7 @@ def test_arguments_keep_their_types(value: Any):
 
 
 def test_arguments_of_a_call_override_references_even_if_falsy():
-    sandbox = giving(1)
+    sandbox = sandbox_returning(1)
     params = CodeExecParams.model_validate(STORED)
 
     asyncio.run(CODE_EXEC.run(params, {"lang": "python", "script": "s", "a": 0}, context(sandbox)))
@@ -165,11 +170,11 @@ def test_arguments_of_a_call_override_references_even_if_falsy():
 
 
 def test_an_unknown_reference_fails_the_node():
-    assert error(giving(1), arguments={"a": "nowhere@a"}) == "Can't find variable: 'nowhere@a'"
+    assert error(sandbox_returning(1), arguments={"a": "nowhere@a"}) == "Can't find variable: 'nowhere@a'"
 
 
-def test_braces_in_a_script_are_kept():
-    sandbox = giving(1)
+def test_braces_in_a_script_are_not_resolved():
+    sandbox = sandbox_returning(1)
     script = 'import sys\ndef main(a): return f"{sys.version} {a}"'
 
     on_node(sandbox, script=script)
@@ -181,16 +186,16 @@ def test_braces_in_a_script_are_kept():
     ("lang", "language"),
     [("python", "python"), ("python3", "python"), ("javascript", "nodejs"), ("nodejs", "nodejs")],
 )
-def test_a_sandbox_knows_two_languages_by_one_name_each(lang: str, language: str):
-    sandbox = giving(1)
+def test_language_aliases_are_normalized_for_the_sandbox(lang: str, language: str):
+    sandbox = sandbox_returning(1)
 
     on_node(sandbox, lang=lang)
 
     assert sandbox.programs[0].language == language
 
 
-def test_a_program_has_the_nodes_time_and_a_key_of_its_activation():
-    sandbox = giving(1)
+def test_program_has_the_time_limit_of_the_node_and_a_key_of_its_activation():
+    sandbox = sandbox_returning(1)
     ctx = context(sandbox, limits={"CodeExec": 7.0}, node_id="CodeExec:C", visit=2, scope_item=1)
 
     on_node(sandbox, ctx)
@@ -203,7 +208,7 @@ def test_files_are_stored_linked_and_described():
         ProducedFile("chart.png", b"\x89PNG", "image/png"),
         ProducedFile("d/data.CSV", b"a,b\n1,2", "text/csv"),
     )
-    sandbox = giving("done", files=files)
+    sandbox = sandbox_returning("done", files=files)
     ctx = context(sandbox)
 
     outcome = on_node(sandbox, ctx)
@@ -215,13 +220,13 @@ def test_files_are_stored_linked_and_described():
     assert (chart["name"], chart["mime_type"], chart["size"]) == ("chart.png", "image/png", 4)
     assert data["url"].endswith(".csv?session_id=run-1")
     assert found["attachments"] == [f"![chart.png]({chart['url']})", f"[Download d/data.CSV]({data['url']})"]
-    told = (
+    attachment_text = (
         "attachment_count: 2\n\n"
         f"attachment1 (image): chart.png\nArtifact generated but parse failed. Download: {chart['url']}\n\n"
         "attachment2 (csv): d/data.CSV\na,b\n1,2"
     )
-    assert found["_ATTACHMENT_CONTENT"] == told
-    assert found["content"] == f"done\n\n{told}"
+    assert found["_ATTACHMENT_CONTENT"] == attachment_text
+    assert found["content"] == f"done\n\n{attachment_text}"
     assert {data for _, data, _ in ctx.saved.values()} == {b"\x89PNG", b"a,b\n1,2"}
 
 
@@ -230,7 +235,8 @@ def test_different_files_of_the_same_name_are_stored_separately():
 
     for data in (b"1", b"2", b"2"):
         ctx.services = Services(
-            FakeHttp(no_network), sandbox=giving(1, files=(ProducedFile("a.json", data, "application/json"),))
+            FakeHttp(no_network),
+            sandbox=sandbox_returning(1, files=(ProducedFile("a.json", data, "application/json"),)),
         )
         on_node(None, ctx)
 
@@ -263,23 +269,23 @@ def test_program_is_unrepeatable_until_its_result_is_recorded():
     on_node(sandbox, ctx)
     on_node(sandbox, ctx)
 
-    assert ctx.unrepeated == ["done"]
+    assert ctx.non_repeatable_work == ["done"]
 
 
 def test_program_in_an_isolated_sandbox_may_be_repeated():
-    sandbox = giving(1)
+    sandbox = sandbox_returning(1)
     ctx = context(sandbox)
 
     on_node(sandbox, ctx)
 
-    assert ctx.unrepeated == []
+    assert ctx.non_repeatable_work == []
 
 
 def test_a_model_reads_all_outputs_but_the_internal_ones():
     params = CodeExecParams.model_validate({})
 
     done = asyncio.run(
-        CODE_EXEC.run(params, {"lang": "python", "script": "def main(): return {}"}, context(giving({})))
+        CODE_EXEC.run(params, {"lang": "python", "script": "def main(): return {}"}, context(sandbox_returning({})))
     )
 
     assert done.answer == {
@@ -293,7 +299,9 @@ def test_a_model_reads_all_outputs_but_the_internal_ones():
 
 def test_unknown_language_from_a_model_is_an_error():
     done = asyncio.run(
-        CODE_EXEC.run(CodeExecParams.model_validate({}), {"lang": "cobol", "script": "s"}, context(giving(1)))
+        CODE_EXEC.run(
+            CodeExecParams.model_validate({}), {"lang": "cobol", "script": "s"}, context(sandbox_returning(1))
+        )
     )
 
     assert done.answer.startswith("CodeExec error: Language cobol is not supported.")
@@ -306,20 +314,20 @@ def test_unknown_language_from_a_model_is_an_error():
         ({"script": " "}, "Script does not support empty value."),
     ],
 )
-def test_parameters_that_cannot_work_are_refused_when_the_canvas_is_loaded(params: Mapping[str, Any], text: str):
+def test_invalid_parameters_are_refused_when_the_canvas_is_loaded(params: Mapping[str, Any], text: str):
     with pytest.raises(ValidationError, match=text):
         CodeExecParams.model_validate(params)
 
 
 def test_outputs_without_a_contract_fail_the_node_before_the_program_runs():
-    sandbox = giving(1)
+    sandbox = sandbox_returning(1)
 
     assert error(sandbox, outputs={}) == "CodeExec contract must contain exactly one business output, got 0"
     assert sandbox.programs == []
 
 
 def test_call_may_pass_declared_arguments_only():
-    sandbox = giving(1)
+    sandbox = sandbox_returning(1)
     function = tool_function(ToolEntry("Code", "Code", CodeExecParams.model_validate(STORED), CODE_EXEC), 0)
     ctx = FakeContext(values={"begin": {"a": "the author's"}}, services=Services(FakeHttp(no_network), sandbox=sandbox))
 
@@ -333,14 +341,14 @@ def test_call_may_pass_declared_arguments_only():
 
 
 # -- as an Agent's tool -----------------------------------------------------------------------------------------------
-def called_by_a_model(sandbox: Any, ctx: FakeContext | None = None, **params: Any) -> Any:
-    """What a model reads of a call of the tool with these parameters of its author's."""
+def call_as_model(sandbox: Any, ctx: FakeContext | None = None, **params: Any) -> Any:
+    """Call the tool as a model does, with these parameters of the author; return the answer."""
     function = tool_function(ToolEntry("Code", "Code", CodeExecParams.model_validate(params), CODE_EXEC), 0)
     arguments = {"lang": "python", "script": "def main(): ..."}
     return asyncio.run(function.call(arguments, ctx or context(sandbox))).answer
 
 
-def script_told(**params: Any) -> str:
+def script_description(**params: Any) -> str:
     function = tool_function(ToolEntry("Code", "Code", CodeExecParams.model_validate(params), CODE_EXEC), 0)
     return function.schema["function"]["parameters"]["properties"]["script"]["description"]
 
@@ -354,21 +362,21 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 
 @pytest.mark.parametrize("params", DEFAULTS.values(), ids=DEFAULTS)
 @pytest.mark.parametrize("value", [42, "text", [1], None, True, {"a": 1}])
-def test_a_models_program_may_return_any_json_value_unless_the_author_wants_a_type(params: Any, value: Any):
-    answer = called_by_a_model(giving(value), **params)
+def test_program_of_a_model_may_return_any_json_value_without_a_declared_type(params: Any, value: Any):
+    answer = call_as_model(sandbox_returning(value), **params)
 
     assert (answer["result"], answer["raw_result"]) == (value, value)
     assert "error" not in answer
 
 
 def test_printed_output_of_a_models_program_is_returned():
-    answer = called_by_a_model(giving(None, stdout="the sum is 3\n"))
+    answer = call_as_model(sandbox_returning(None, stdout="the sum is 3\n"))
 
     assert (answer["result"], answer["printed"]) == (None, "the sum is 3")
 
 
 def test_model_gets_the_value_and_the_contract_error():
-    answer = called_by_a_model(giving(3, stdout="three"), outputs={"total": {"type": "String"}})
+    answer = call_as_model(sandbox_returning(3, stdout="three"), outputs={"total": {"type": "String"}})
 
     assert answer == {
         "error": "CodeExec contract mismatch at value: expected type String, got Number",
@@ -382,7 +390,7 @@ def test_model_gets_the_value_and_the_contract_error():
 
 
 def test_model_gets_the_output_of_a_failed_program():
-    answer = called_by_a_model(Sandbox(ProgramResult(stdout="half done\n", stderr="Traceback\nboom", exit_code=1)))
+    answer = call_as_model(Sandbox(ProgramResult(stdout="half done\n", stderr="Traceback\nboom", exit_code=1)))
 
     assert answer == {"error": "CodeExec error: Traceback\nboom", "printed": "half done"}
 
@@ -391,31 +399,33 @@ def test_model_gets_the_recorded_result_of_another_attempt():
     sandbox = Sandbox(ProgramResult(value=1, has_value=True, stdout="one"), repeatable=False)
     ctx = context(sandbox)
 
-    first, second = called_by_a_model(sandbox, ctx), called_by_a_model(sandbox, ctx)
+    first, second = call_as_model(sandbox, ctx), call_as_model(sandbox, ctx)
 
     assert first == second
     assert (first["printed"], len(sandbox.programs)) == ("one", 1)
 
 
 def test_model_gets_the_end_of_long_output():
-    answer = called_by_a_model(giving(1, stdout="x" * 100_000 + "end"))
+    answer = call_as_model(sandbox_returning(1, stdout="x" * 100_000 + "end"))
 
     assert answer["printed"].endswith("xend")
     assert len(answer["printed"]) < 20_000
 
 
-def test_schema_names_the_type_that_the_author_wants():
-    assert script_told(outputs={"total": {"type": "array<number>"}}).endswith("a JSON value of type Array<Number>.")
-    assert script_told().endswith("returns a JSON value.")
-    assert script_told(outputs={}).endswith("returns a JSON value.")
+def test_schema_names_the_type_that_the_author_declares():
+    assert script_description(outputs={"total": {"type": "array<number>"}}).endswith(
+        "a JSON value of type Array<Number>."
+    )
+    assert script_description().endswith("returns a JSON value.")
+    assert script_description(outputs={}).endswith("returns a JSON value.")
 
 
 def test_default_output_type_is_enforced_for_a_node():
-    assert error(giving(42), outputs={"result": {"type": "object", "value": ""}}) == (
+    assert error(sandbox_returning(42), outputs={"result": {"type": "object", "value": ""}}) == (
         "CodeExec contract mismatch at value: expected type Object, got Number"
     )
 
 
-def test_without_a_sandbox_the_setting_is_named():
+def test_error_without_a_sandbox_names_the_setting():
     assert "EASEL_SANDBOX=local" in error(None)
     assert "admin panel" not in error(None)

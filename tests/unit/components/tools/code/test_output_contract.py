@@ -28,7 +28,7 @@ def mismatch(of: Any, value: Any) -> str | None:
         ({"x": {}, "content": {}, "raw_result": {}, "_ERROR": {}}, "x"),
     ],
 )
-def test_contract_is_the_nodes_one_own_output(outputs: Mapping[str, Any], name: str):
+def test_contract_is_the_only_output_that_is_not_reserved(outputs: Mapping[str, Any], name: str):
     assert contract_of(outputs).name == name
 
 
@@ -92,7 +92,7 @@ def test_value_of_another_type_is_reported_with_its_path(of: str, value: Any, te
         ([[1], ["a"]], "Array<Any>"),
     ],
 )  # fmt: skip
-def test_a_value_has_a_type(value: Any, name: str):
+def test_type_of_a_value_has_a_name(value: Any, name: str):
     assert type_of(value) == name
 
 
@@ -103,7 +103,7 @@ def test_a_value_has_a_type(value: Any, name: str):
         ({"b": 1, "a": "é"}, '{\n  "a": "é",\n  "b": 1\n}'),
     ],
 )  # fmt: skip
-def test_a_value_has_a_text(value: Any, text: str):
+def test_value_is_formatted_as_content_text(value: Any, text: str):
     assert content_text(value) == text
 
 
@@ -121,7 +121,7 @@ def test_printed_output_is_the_value_of_a_program_without_a_result(stdout: str, 
 
 @settings(max_examples=40, deadline=None)
 @given(JSON)
-def test_a_value_is_of_its_own_type(value: Any):
+def test_any_value_matches_its_own_type(value: Any):
     stored = to_json_value(value)
 
     assert mismatch(type_of(stored), stored) is None

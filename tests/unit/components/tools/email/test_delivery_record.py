@@ -1,4 +1,4 @@
-"""What is on record of deliveries."""
+"""The journal entries of email deliveries."""
 
 import asyncio
 from typing import Any, cast
@@ -12,13 +12,13 @@ from tests.fakes import FakeContext
 
 
 class Server:
-    """A mail server's session that counts what it is given."""
+    """A session with a mail server that records delivered messages."""
 
     def __init__(self) -> None:
-        self.given: list[bytes] = []
+        self.messages: list[bytes] = []
 
     async def deliver(self, message: bytes) -> None:
-        self.given.append(message)
+        self.messages.append(message)
 
 
 def test_message_begun_by_another_attempt_meanwhile_is_not_delivered():
@@ -28,10 +28,10 @@ def test_message_begun_by_another_attempt_meanwhile_is_not_delivered():
     async def deliver() -> Any:
         assert await deliveries.check_previous() is None
         await ctx.journal_put("mail:begun:0", True)
-        await deliveries.deliver(cast("MailSession", server), b"letter", {})
+        await deliveries.deliver(cast("MailSession", server), b"message", {})
 
     with pytest.raises(ToolError, match="delivery state unknown"):
         asyncio.run(deliver())
 
-    assert server.given == []
+    assert server.messages == []
     assert "mail:ended:0" not in ctx.journal

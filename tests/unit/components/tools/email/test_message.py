@@ -1,4 +1,4 @@
-"""Letters: who gets them, and that nothing in them becomes a header."""
+"""Email messages: their recipients and headers, and protection against header injection."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -14,7 +14,7 @@ from canvas.errors import ToolError
 from components.tools.email.message import OutgoingEmail, encode_message, parse_address, parse_addresses, parse_names
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
-LETTER = OutgoingEmail("me@example.com", "Ann", ["a@x.test"], ["c@x.test"], "Hello", "<p>Hi</p>", "activation-1")
+MESSAGE = OutgoingEmail("me@example.com", "Ann", ["a@x.test"], ["c@x.test"], "Hello", "<p>Hi</p>", "activation-1")
 HEADERS = ["Content-Type", "MIME-Version", "From", "To", "Cc", "Subject", "Date", "Message-ID"]
 
 
@@ -53,7 +53,7 @@ def test_invalid_address_is_an_error_before_connecting(text: Any):
 
 
 def test_message_has_sender_recipient_and_subject_headers():
-    raw = encode_message(LETTER, NOON)
+    raw = encode_message(MESSAGE, NOON)
     message = message_from_bytes(raw, policy=policy.default)
 
     assert message.keys() == HEADERS
@@ -66,11 +66,11 @@ def test_message_has_sender_recipient_and_subject_headers():
 
 
 def test_recipients_are_addressed_by_their_names():
-    given = ['"Lee, Ann" <ann@x.test>; Jörg <joerg@x.test>', "bob@x.test, Robert <bob@x.test>"]
-    names = parse_names(given)
+    recipients = ['"Lee, Ann" <ann@x.test>; Jörg <joerg@x.test>', "bob@x.test, Robert <bob@x.test>"]
+    names = parse_names(recipients)
 
     addressed = replace(
-        LETTER, to=parse_addresses(given), cc=["cy@x.test"], names=names | {"cy@x.test": "Cy\r\nBcc: x"}
+        MESSAGE, to=parse_addresses(recipients), cc=["cy@x.test"], names=names | {"cy@x.test": "Cy\r\nBcc: x"}
     )
     message = message_from_bytes(encode_message(addressed, NOON), policy=policy.default)
 
@@ -86,7 +86,7 @@ def test_recipients_are_addressed_by_their_names():
 
 def test_message_without_subject_and_content_has_placeholders():
     message = message_from_bytes(
-        encode_message(replace(LETTER, subject=" \r\n", html="", cc=[]), NOON), policy=policy.default
+        encode_message(replace(MESSAGE, subject=" \r\n", html="", cc=[]), NOON), policy=policy.default
     )
 
     assert (message["Subject"], message["Cc"]) == ("No Subject", None)
@@ -95,21 +95,21 @@ def test_message_without_subject_and_content_has_placeholders():
 
 
 def test_message_id_follows_from_the_activation():
-    again, other = replace(LETTER, subject="again"), replace(LETTER, key="activation-2")
+    again, other = replace(MESSAGE, subject="again"), replace(MESSAGE, key="activation-2")
 
-    assert LETTER.message_id == again.message_id != other.message_id
-    assert LETTER.message_id.endswith("@example.com>")
-    assert encode_message(LETTER, NOON) == encode_message(LETTER, NOON)
+    assert MESSAGE.message_id == again.message_id != other.message_id
+    assert MESSAGE.message_id.endswith("@example.com>")
+    assert encode_message(MESSAGE, NOON) == encode_message(MESSAGE, NOON)
 
 
 TRICKY = st.text(st.sampled_from('\r\n\0\x85\u2028 \t:;<>@,"\\=?utf8qBcé\ud800😀'), max_size=60) | st.text(max_size=200)
-"""Texts out of what headers, encoded words and lines are made of."""
+"""Texts of characters that have a meaning in headers, encoded words and lines."""
 
 
 @settings(max_examples=50, deadline=None)
 @given(subject=TRICKY, name=TRICKY, html=TRICKY)
 def test_input_cannot_inject_headers_or_recipients(subject: str, name: str, html: str):
-    raw = encode_message(replace(LETTER, subject=subject, sender_name=name, html=html), NOON)
+    raw = encode_message(replace(MESSAGE, subject=subject, sender_name=name, html=html), NOON)
     head, _, _ = raw.partition(b"\r\n\r\n")
     message = message_from_bytes(raw)
 
@@ -136,11 +136,11 @@ def test_address_with_control_characters_is_refused(text: str):
 
 @settings(max_examples=25, deadline=None)
 @given(st.text(max_size=80).filter(lambda text: text.isprintable() and text == " ".join(text.split())))
-def test_a_subject_arrives_as_it_was_written(subject: str):
-    message = message_from_bytes(encode_message(replace(LETTER, subject=subject), NOON))
+def test_subject_is_unchanged_after_encoding(subject: str):
+    message = message_from_bytes(encode_message(replace(MESSAGE, subject=subject), NOON))
 
-    told = str(make_header(decode_header(message["Subject"].replace("\r\n", ""))))
-    assert told == (subject or "No Subject")
+    decoded = str(make_header(decode_header(message["Subject"].replace("\r\n", ""))))
+    assert decoded == (subject or "No Subject")
 
 
 def test_a_model_may_write_a_list_of_addresses_as_json():

@@ -1,4 +1,4 @@
-"""Email: when a letter is sent, when it is not sent again, and who decides; the wire is tested with a real server."""
+"""Email: when a message is sent, and when it is not sent again. The protocol is tested with a real server."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -22,17 +22,17 @@ NOT_SENT = {"success": False}
 
 
 @dataclass
-class Office:
-    """A mail server in memory; `answers` come one by one, an error is raised in place of a delivery."""
+class FakeMailServer:
+    """A mail server in memory. `answers` are used in order; an error among them is raised by `deliver`."""
 
     answers: list[BaseException | None] = field(default_factory=list[BaseException | None])
     refused: Mapping[str, str] = field(default_factory=dict[str, str])
     accounts: list[MailAccount] = field(default_factory=list[MailAccount])
-    letters: list[bytes] = field(default_factory=list[bytes])
+    messages: list[bytes] = field(default_factory=list[bytes])
     recipients: list[str] = field(default_factory=list[str])
 
     @asynccontextmanager
-    async def connect(self, account: MailAccount) -> AsyncGenerator["Office"]:
+    async def connect(self, account: MailAccount) -> AsyncGenerator["FakeMailServer"]:
         self.accounts.append(account)
         yield self
 
@@ -41,7 +41,7 @@ class Office:
         return self.refused
 
     async def deliver(self, message: bytes) -> None:
-        self.letters.append(message)
+        self.messages.append(message)
         error = self.answers.pop(0) if self.answers else None
         if error is not None:
             raise error
@@ -59,62 +59,62 @@ def node(**params: Any) -> dict[str, Any]:
     }
 
 
-def context(office: Office, **known: Any) -> FakeContext:
-    return FakeContext(services=Services(FakeHttp(no_network), mail=office), **known)
+def context(server: FakeMailServer, **known: Any) -> FakeContext:
+    return FakeContext(services=Services(FakeHttp(no_network), mail=server), **known)
 
 
-def sent(office: Office, ctx: FakeContext | None = None, **params: Any) -> Finished | Failed:
-    outcome = run(tool_component(EMAIL), node(**params), ctx or context(office))
+def send(server: FakeMailServer, ctx: FakeContext | None = None, **params: Any) -> Finished | Failed:
+    outcome = run(tool_component(EMAIL), node(**params), ctx or context(server))
     assert isinstance(outcome, Finished | Failed)
     return outcome
 
 
-def by_model(office: Office, arguments: Mapping[str, Any], **params: Any) -> ToolRun:
-    given = EMAIL.params.model_validate(node(**params))
-    return asyncio.run(EMAIL.run(given, arguments, context(office)))
+def by_model(server: FakeMailServer, arguments: Mapping[str, Any], **params: Any) -> ToolRun:
+    stored = EMAIL.params.model_validate(node(**params))
+    return asyncio.run(EMAIL.run(stored, arguments, context(server)))
 
 
 def test_message_is_sent_from_the_nodes_account():
-    office = Office()
+    server = FakeMailServer()
 
-    assert sent(office, smtp_port="587", smtp_username="login").outputs == SENT
+    assert send(server, smtp_port="587", smtp_username="login").outputs == SENT
 
-    [account] = office.accounts
+    [account] = server.accounts
     assert (account.host, account.port, account.tls, account.trusted) == ("smtp.example.com", 587, False, False)
     assert (account.username, account.password) == ("login", "pass-1234")
     assert "pass-1234" not in repr(account) + repr(EmailParams(**node()))
 
 
 def test_port_465_uses_implicit_tls_and_login():
-    office = Office()
+    server = FakeMailServer()
 
-    sent(office)
+    send(server)
 
-    assert (office.accounts[0].port, office.accounts[0].tls) == (465, True)
-    assert office.accounts[0].username == "me@example.com"
+    assert (server.accounts[0].port, server.accounts[0].tls) == (465, True)
+    assert server.accounts[0].username == "me@example.com"
 
 
 @pytest.mark.parametrize("to", ["", " ", None, " , ;", []])
 def test_message_without_recipients_is_not_sent(to: Any):
-    office = Office()
+    server = FakeMailServer()
 
-    outcome = sent(office, context(office, globals={"sys.query": ""}), to_email=to, cc_email="c@x.test")
+    outcome = send(server, context(server, globals={"sys.query": ""}), to_email=to, cc_email="c@x.test")
 
     assert outcome == Finished(outputs=NOT_SENT)
-    assert office.accounts == []
+    assert server.accounts == []
 
 
 def test_model_gets_true_or_the_error():
-    refusing = Office([ToolError("SMTP error occurred: 550 no")])
+    refusing = FakeMailServer([ToolError("SMTP error occurred: 550 no")])
 
-    assert by_model(Office(), {"to_email": "you@example.com"}).answer is True
+    assert by_model(FakeMailServer(), {"to_email": "you@example.com"}).answer is True
     assert by_model(refusing, {"to_email": "y@x.test"}).answer == "Email error: SMTP error occurred: 550 no"
-    assert by_model(Office(), {"to_email": "nobody"}).answer == "Email error: Invalid email address: nobody"
-    assert by_model(Office(), {"to_email": ""}).answer == ""
+    assert by_model(FakeMailServer(), {"to_email": "nobody"}).answer == "Email error: Invalid email address: nobody"
+    assert by_model(FakeMailServer(), {"to_email": ""}).answer == ""
 
 
 def test_refused_recipients_are_an_output():
-    assert sent(Office(refused={"b@x.test": "550 no"})).outputs == {"success": True, "refused": ["b@x.test"]}
+    assert send(FakeMailServer(refused={"b@x.test": "550 no"})).outputs == {"success": True, "refused": ["b@x.test"]}
 
 
 @pytest.mark.parametrize(
@@ -127,115 +127,115 @@ def test_refused_recipients_are_an_output():
     ],
 )
 def test_transient_error_is_retried_and_others_are_not(error: Exception, tries: int, text: str):
-    office = Office([error] * 9)
+    server = FakeMailServer([error] * 9)
 
-    outcome = sent(office, max_retries="2")
+    outcome = send(server, max_retries="2")
 
     assert isinstance(outcome, Failed)
-    assert (outcome.error, outcome.outputs, len(office.letters)) == (text, NOT_SENT, tries)
+    assert (outcome.error, outcome.outputs, len(server.messages)) == (text, NOT_SENT, tries)
 
 
 def test_default_value_is_set_beside_success_false():
-    outcome = sent(
-        Office([ToolError("no")]), exception_method="comment", exception_default_value="not sent", max_retries=0
+    outcome = send(
+        FakeMailServer([ToolError("no")]), exception_method="comment", exception_default_value="not sent", max_retries=0
     )
 
     assert isinstance(outcome, Finished)
     assert outcome.outputs == {"success": False, "result": "not sent", "_SUPPRESSED_ERROR": "no"}
 
 
-# -- once ------------------------------------------------------------------------------------------------------------
-def lost_after(office: Office, stop: BaseException, **known: Any) -> FakeContext:
-    """What an attempt has left that was stopped while the server had its letter."""
-    office.answers = [stop]
-    ctx = context(office, **known)
+# -- sent once -------------------------------------------------------------------------------------------------------
+def stopped_attempt(server: FakeMailServer, stop: BaseException, **known: Any) -> FakeContext:
+    """Return the context of an attempt that was stopped during its delivery."""
+    server.answers = [stop]
+    ctx = context(server, **known)
     with pytest.raises(type(stop)):
         run(tool_component(EMAIL), node(), ctx)
     return ctx
 
 
 def test_sent_message_is_not_sent_again_by_another_attempt():
-    office = Office()
-    ctx = context(office)
+    server = FakeMailServer()
+    ctx = context(server)
 
-    assert sent(office, ctx).outputs == sent(office, ctx).outputs == SENT
-    assert len(office.letters) == 1
+    assert send(server, ctx).outputs == send(server, ctx).outputs == SENT
+    assert len(server.messages) == 1
 
 
-def test_a_delivery_that_an_attempt_has_begun_and_not_ended_is_not_repeated():
-    office = Office()
-    ctx = lost_after(office, AttemptStopped("lease"))
+def test_delivery_begun_by_an_earlier_attempt_is_not_repeated():
+    server = FakeMailServer()
+    ctx = stopped_attempt(server, AttemptStopped("lease"))
 
-    outcome = sent(office, ctx, max_retries=3)
+    outcome = send(server, ctx, max_retries=3)
 
     assert isinstance(outcome, Failed)
     assert (outcome.error, outcome.outputs) == ("delivery state unknown", NOT_SENT)
-    assert len(office.letters) == 1
-    assert ctx.unrepeated == []
+    assert len(server.messages) == 1
+    assert ctx.non_repeatable_work == []
 
 
 def test_unknown_delivery_after_refused_tries_is_not_repeated():
-    office = Office([ToolError("busy", retryable=True), AttemptStopped("lease")])
-    ctx = context(office)
+    server = FakeMailServer([ToolError("busy", retryable=True), AttemptStopped("lease")])
+    ctx = context(server)
     with pytest.raises(AttemptStopped):
         run(tool_component(EMAIL), node(max_retries=1), ctx)
 
-    outcome = sent(office, ctx)
+    outcome = send(server, ctx)
 
     assert isinstance(outcome, Failed)
-    assert (outcome.error, len(office.letters)) == ("delivery state unknown", 2)
+    assert (outcome.error, len(server.messages)) == ("delivery state unknown", 2)
 
 
 def test_temporarily_refused_message_is_sent_by_another_attempt():
-    office = Office([ToolError("busy", retryable=True)])
-    ctx = context(office)
-    sent(office, ctx)
+    server = FakeMailServer([ToolError("busy", retryable=True)])
+    ctx = context(server)
+    send(server, ctx)
 
-    assert sent(office, ctx).outputs == SENT
+    assert send(server, ctx).outputs == SENT
 
 
 def test_permanently_refused_message_is_not_sent_again():
-    office = Office([ToolError("spam")])
-    ctx = context(office)
-    sent(office, ctx)
+    server = FakeMailServer([ToolError("spam")])
+    ctx = context(server)
+    send(server, ctx)
 
-    outcome = sent(office, ctx)
+    outcome = send(server, ctx)
 
     assert isinstance(outcome, Failed)
-    assert (outcome.error, len(office.letters)) == ("spam", 1)
+    assert (outcome.error, len(server.messages)) == ("spam", 1)
 
 
 @pytest.mark.parametrize("choice", ["ask", "retry"])
-def test_on_unknown_of_the_author_decides_about_an_unknown_delivery(choice: Any):
-    office = Office()
-    ctx = lost_after(office, AttemptStopped("lease"), on_unknown=choice)
+def test_unknown_delivery_is_repeated_with_on_unknown_ask_or_retry(choice: Any):
+    server = FakeMailServer()
+    ctx = stopped_attempt(server, AttemptStopped("lease"), on_unknown=choice)
 
-    assert ctx.unrepeated == ["begun"]
-    assert sent(office, ctx).outputs == SENT
-    assert ctx.unrepeated == ["begun", "done"]
-    first, second = (letter.split(b"Message-ID: ")[1].split(b"\r\n")[0] for letter in office.letters)
+    assert ctx.non_repeatable_work == ["begun"]
+    assert send(server, ctx).outputs == SENT
+    assert ctx.non_repeatable_work == ["begun", "done"]
+    first, second = (message.split(b"Message-ID: ")[1].split(b"\r\n")[0] for message in server.messages)
     assert first == second
 
 
 @pytest.mark.parametrize(("choice", "code", "tries"), [("fail", "tool_error", 1), ("ask", UNKNOWN_OUTCOME, 1)])
 def test_connection_lost_during_delivery_is_an_unknown_outcome(choice: Any, code: str, tries: int):
-    office = Office([DeliveryUnknown()] * 9)
+    server = FakeMailServer([DeliveryUnknown()] * 9)
 
-    outcome = sent(office, context(office, on_unknown=choice), max_retries=5)
+    outcome = send(server, context(server, on_unknown=choice), max_retries=5)
 
     assert isinstance(outcome, Failed)
-    assert (outcome.error, outcome.code, len(office.letters)) == ("delivery state unknown", code, tries)
+    assert (outcome.error, outcome.code, len(server.messages)) == ("delivery state unknown", code, tries)
 
 
 def test_on_unknown_retry_sends_the_message_again():
-    office = Office([DeliveryUnknown()])
+    server = FakeMailServer([DeliveryUnknown()])
 
-    assert sent(office, context(office, on_unknown="retry"), max_retries=1).outputs == SENT
-    assert len(office.letters) == 2
+    assert send(server, context(server, on_unknown="retry"), max_retries=1).outputs == SENT
+    assert len(server.messages) == 2
 
 
-def test_a_model_is_told_not_to_send_again_what_may_have_been_sent():
-    answer = by_model(Office([DeliveryUnknown()]), {"to_email": "you@example.com"}).answer
+def test_error_of_an_unknown_delivery_forbids_the_model_to_send_again():
+    answer = by_model(FakeMailServer([DeliveryUnknown()]), {"to_email": "you@example.com"}).answer
 
     assert answer.startswith("Email error: delivery state unknown. ")
     assert "Do not send it again" in answer
@@ -243,7 +243,7 @@ def test_a_model_is_told_not_to_send_again_what_may_have_been_sent():
 
 # -- parameters ------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("name", ["smtp_server", "email", "password", "sender_name"])
-def test_an_account_is_complete(name: str):
+def test_incomplete_account_is_refused(name: str):
     with pytest.raises(ValidationError, match="does not support empty value"):
         EmailParams(**node(**{name: " "}))
 
@@ -255,8 +255,8 @@ def test_port_out_of_range_is_refused(port: Any):
 
 
 def test_too_many_recipients_are_refused():
-    everybody = [f"a{number}@x.test" for number in range(101)]
-    outcome = sent(Office(), to_email=everybody)
+    recipients = [f"a{number}@x.test" for number in range(101)]
+    outcome = send(FakeMailServer(), to_email=recipients)
 
     assert isinstance(outcome, Failed)
     assert outcome.error == "A message can have 100 recipients at most. Send several messages."
@@ -265,21 +265,21 @@ def test_too_many_recipients_are_refused():
 def test_missing_mail_service_fails_the_node():
     ctx = FakeContext(services=Services(FakeHttp(no_network)))
 
-    outcome = sent(Office(), ctx)
+    outcome = send(FakeMailServer(), ctx)
 
     assert isinstance(outcome, Failed)
     assert outcome.error.startswith("Email is not available")
 
 
 def test_time_limit_includes_all_tries():
-    class Slow(Office):
+    class Slow(FakeMailServer):
         async def deliver(self, message: bytes) -> None:
-            self.letters.append(message)
+            self.messages.append(message)
             raise ToolError("slow", retryable=True)
 
-    office = Slow()
+    server = Slow()
 
-    outcome = sent(office, context(office, limits={"Email": 1.0}), max_retries=5, delay_after_error=30)
+    outcome = send(server, context(server, limits={"Email": 1.0}), max_retries=5, delay_after_error=30)
 
     assert isinstance(outcome, Failed)
-    assert (outcome.error, len(office.letters)) == ("slow", 1)
+    assert (outcome.error, len(server.messages)) == ("slow", 1)

@@ -1,4 +1,4 @@
-"""AkShare, by the shapes of the vendor's search."""
+"""AkShare, with replies in the form of the vendor's search."""
 
 import json
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ ROW = {
     "mediaName": "Sina",
     "code": "2026050201",
 }
-TOLD = (
+ARTICLE_TEXT = (
     '<a href="http://finance.eastmoney.com/a/2026050201.html">Acme grows</a>\n 新闻内容: Up 4% again, Acme'
     " \n发布时间:2026-05-02 09:00:00 \n文章来源: Sina"
 )
@@ -41,7 +41,7 @@ def test_articles_are_shown_with_their_links_and_without_marks():
     outputs = outputs_of(AKSHARE, node(), vendor(articles(ROW, {**ROW, "title": None, "code": 7})))
 
     first, second = outputs["formalized_content"].split("\n\n")
-    assert first == TOLD
+    assert first == ARTICLE_TEXT
     assert second.startswith('<a href="http://finance.eastmoney.com/a/7.html"></a>')
     assert outputs["json"][0] == {**ROW, "title": "Acme grows", "content": "Up 4% again, Acme"}
 
@@ -53,10 +53,10 @@ def test_request_is_that_of_the_vendors_own_page():
 
     [call] = http.calls
     assert isinstance(call.params, Mapping)
-    asked = json.loads(call.params["param"])
+    search = json.loads(call.params["param"])
     assert (call.method, call.url) == ("GET", "https://search-api-web.eastmoney.com/search/jsonp")
-    assert (asked["keyword"], asked["type"]) == ("贵州", ["cmsArticleWebOld"])
-    assert asked["param"]["cmsArticleWebOld"]["pageSize"] == 3
+    assert (search["keyword"], search["type"]) == ("贵州", ["cmsArticleWebOld"])
+    assert search["param"]["cmsArticleWebOld"]["pageSize"] == 3
     assert call.headers["Referer"] == f"https://so.eastmoney.com/news/s?keyword={quote('贵州')}"
     assert isinstance(call.params["_"], int)
 
@@ -97,7 +97,7 @@ def test_invalid_answer_is_an_error(answer: HttpResponse, error: str):
 def test_rate_limited_request_is_retried_after_the_vendors_delay():
     http = vendor(reply("slow", 429, retry_after="0"), articles(ROW))
 
-    assert outputs_of(AKSHARE, node(max_retries="1"), http)["formalized_content"] == TOLD
+    assert outputs_of(AKSHARE, node(max_retries="1"), http)["formalized_content"] == ARTICLE_TEXT
 
 
 def test_transport_failure_is_an_error():
@@ -105,6 +105,6 @@ def test_transport_failure_is_an_error():
     assert "12 s" in error_of(AKSHARE, node(), FakeHttp(unreachable))
 
 
-def test_a_model_reads_the_articles_or_what_went_wrong():
-    assert by_model(AKSHARE, {}, {"query": "600519"}, vendor(articles(ROW))).answer == TOLD
+def test_model_gets_the_articles_or_the_error():
+    assert by_model(AKSHARE, {}, {"query": "600519"}, vendor(articles(ROW))).answer == ARTICLE_TEXT
     assert by_model(AKSHARE, {}, {"query": "1"}, vendor(reply("no", 403))).answer == "AkShare error: HTTP 403: no"

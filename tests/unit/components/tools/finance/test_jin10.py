@@ -1,4 +1,4 @@
-"""Jin10, by the vendor's documented shapes."""
+"""Jin10, with replies as the vendor documents them."""
 
 from typing import Any
 
@@ -34,14 +34,14 @@ def text_of(http: FakeHttp, **params: Any) -> str:
     return outputs_of(JIN10, node(**params), http)["formalized_content"]
 
 
-def test_each_flash_is_a_line():
+def test_each_news_flash_is_a_line():
     flashes = ({"data": {"content": "Gold up"}}, {"data": {}}, None, {"data": {"content": "Oil down"}})
 
     assert text_of(vendor(answer(*flashes))) == "Gold up\nOil down"
 
 
 @pytest.mark.parametrize(
-    ("params", "path", "asked"),
+    ("params", "path", "expected"),
     [
         ({}, "flash", {"category": "1", "contain": None, "filter": None}),
         ({"flash_type": 3, "contain": "Fed"}, "flash", {"category": "3", "contain": "Fed", "filter": None}),
@@ -60,14 +60,14 @@ def test_each_flash_is_a_line():
         ({"type": "news", "filter": "oil"}, "news", {"contain": None, "filter": "oil"}),
     ],
 )
-def test_request_follows_from_the_parameters(params: dict[str, Any], path: str, asked: dict[str, Any]):
+def test_request_follows_from_the_parameters(params: dict[str, Any], path: str, expected: dict[str, Any]):
     http = vendor(answer())
 
     assert text_of(http, **params) == ""
 
     [call] = http.calls
     assert (call.method, call.url) == ("GET", f"https://open-data-api.jin10.com/data-api/{path}")
-    assert (call.params, call.headers) == (asked, {"secret-key": KEY})
+    assert (call.params, call.headers) == (expected, {"secret-key": KEY})
 
 
 def test_symbols_are_a_table_with_names_for_its_columns():

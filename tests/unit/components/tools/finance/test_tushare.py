@@ -1,4 +1,4 @@
-"""TuShare, by the vendor's documented shapes."""
+"""TuShare, with replies as the vendor documents them."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ def cells(table: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("params", [{}, {"query": "x", "keyword": " Google"}, {"query": "", "keyword": "GOOGLE"}])
-def test_news_with_the_word_are_a_table(params: dict[str, Any]):
+def test_news_that_contain_the_keyword_are_a_table(params: dict[str, Any]):
     table = outputs_of(TUSHARE, node(**params), vendor(NEWS))["formalized_content"]
 
     head, _, row = cells(table)
@@ -51,7 +51,7 @@ def test_keyword_is_not_a_pattern():
     assert outputs_of(TUSHARE, node(query="g.*e"), vendor(NEWS)) == {"formalized_content": ""}
 
 
-def test_the_vendor_is_asked_over_https_up_to_the_time_of_the_turn():
+def test_request_uses_https_and_ends_at_the_date_of_the_run():
     http = vendor(NEWS)
     ctx = context(http, globals={"sys.date": "2026-02-03 04:05:06"})
 
@@ -127,7 +127,7 @@ def test_token_is_redacted():
     )
 
 
-def test_a_run_without_a_date_asks_up_to_now():
+def test_request_of_a_run_without_a_date_ends_now():
     http = vendor(NEWS)
 
     run(tool_component(TUSHARE), node(), FakeContext(services=context(http).services))

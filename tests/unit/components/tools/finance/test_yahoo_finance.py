@@ -1,4 +1,4 @@
-"""YahooFinance, by recorded shapes."""
+"""YahooFinance, with recorded replies."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ from tests.unit.components.tools.vendors import (
     unreachable,
 )
 
-SILENT = {"info": False, "news": False}
+NO_SECTIONS = {"info": False, "news": False}
 COOKIE = "A1=d=AQ&S=x; Expires=Thu, 02 Jan 2027 00:00:00 GMT; Domain=.yahoo.com; Secure, A3=e=BQ; Path=/"
 
 
@@ -33,10 +33,10 @@ def yahoo(**routes: HttpResponse) -> FakeHttp:
 
 
 def report(http: FakeHttp, **params: Any) -> str:
-    return outputs_of(YAHOO_FINANCE, {"stock_code": "ACME", **SILENT, **params}, http)["report"]
+    return outputs_of(YAHOO_FINANCE, {"stock_code": "ACME", **NO_SECTIONS, **params}, http)["report"]
 
 
-def test_what_is_known_about_a_company_is_a_table_of_two_columns():
+def test_company_information_is_a_table_of_two_columns():
     http = yahoo(facts=facts(price={"symbol": "ACME", "marketCap": {"raw": 12, "fmt": "12"}, "maxAge": {}}))
 
     assert report(http, info=True) == (
@@ -127,7 +127,7 @@ def test_report_without_sections_is_empty_and_sends_no_request():
 
 
 @pytest.mark.parametrize("code", ["", None, "  "])
-def test_without_a_code_the_report_is_empty(code: Any):
+def test_report_without_a_stock_code_is_empty(code: Any):
     assert outputs_of(YAHOO_FINANCE, {"stock_code": code}, FakeHttp(no_network)) == {"report": ""}
 
 
@@ -175,7 +175,9 @@ def test_transport_failure_is_an_error():
 
 
 def test_a_model_reads_the_report():
-    done = by_model(YAHOO_FINANCE, SILENT | {"info": True}, {"stock_code": "acme"}, yahoo(facts=facts(price={"a": 1})))
+    done = by_model(
+        YAHOO_FINANCE, NO_SECTIONS | {"info": True}, {"stock_code": "acme"}, yahoo(facts=facts(price={"a": 1}))
+    )
 
     assert done.answer.startswith("# Information:\n")
 
@@ -191,7 +193,7 @@ def test_a_model_reads_the_report():
 def test_error_has_the_vendors_text(status: int, body: Any, error: str):
     http = yahoo(facts=json_reply(body, status), chart=json_reply(body, status))
 
-    assert error_of(YAHOO_FINANCE, {"stock_code": "ACME", **SILENT, "info": True}, http) == error
+    assert error_of(YAHOO_FINANCE, {"stock_code": "ACME", **NO_SECTIONS, "info": True}, http) == error
 
 
 def test_invalid_bars_are_left_out_or_have_gaps():

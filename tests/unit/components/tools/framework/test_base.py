@@ -1,4 +1,4 @@
-"""What every tool does alike: how often it is tried, what a model is offered, what stays secret."""
+"""Behaviour that all tools share: retries, schemas for models, redaction of secrets."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -23,7 +23,7 @@ class EchoParams(ToolParams):
 
 
 def tool(*results: Any, **settings: Any) -> tuple[Tool[EchoParams], list[Mapping[str, Any]]]:
-    """A tool that gives these results one after the other, raising those that are errors; and the calls it got."""
+    """Return a tool that returns these results in order, raising the errors among them, and its list of calls."""
     left, calls = list(results), list[Mapping[str, Any]]()
 
     async def call(params: EchoParams, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolResult:
@@ -41,14 +41,14 @@ def tool(*results: Any, **settings: Any) -> tuple[Tool[EchoParams], list[Mapping
     return Tool("Echo", "echo", EchoParams, "Echoes.", arguments, call, effect="idempotent", **settings), calls
 
 
-def called(given: Tool[EchoParams], arguments: Mapping[str, Any], **params: Any) -> Any:
-    return by_model(given, {"delay_after_error": 0, **params}, arguments, FakeHttp(no_network))
+def call_tool(subject: Tool[EchoParams], arguments: Mapping[str, Any], **params: Any) -> Any:
+    return by_model(subject, {"delay_after_error": 0, **params}, arguments, FakeHttp(no_network))
 
 
 def test_transient_error_is_retried_as_often_as_the_node_allows():
     echo, calls = tool(HttpFailed("busy", retryable=True), ToolResult({"formalized_content": "yes"}, answer="yes"))
 
-    done = called(echo, {"query": "q"}, max_retries=1)
+    done = call_tool(echo, {"query": "q"}, max_retries=1)
 
     assert (done.answer, done.error, len(calls)) == ("yes", None, 2)
 
@@ -56,7 +56,7 @@ def test_transient_error_is_retried_as_often_as_the_node_allows():
 def test_model_gets_the_error_with_the_tools_label_after_the_last_try():
     echo, calls = tool(HttpFailed("busy", retryable=True))
 
-    done = called(echo, {"query": "q"}, max_retries="2")
+    done = call_tool(echo, {"query": "q"}, max_retries="2")
 
     assert (done.answer, done.error, done.code, len(calls)) == ("Echo error: busy", "busy", "http_failed", 3)
 
@@ -65,16 +65,16 @@ def test_model_gets_the_error_with_the_tools_label_after_the_last_try():
 def test_final_error_is_not_retried(error: Exception):
     echo, calls = tool(error)
 
-    done = called(echo, {"query": "q"}, max_retries=5)
+    done = call_tool(echo, {"query": "q"}, max_retries=5)
 
     assert len(calls) == 1
     assert done.error == (str(error) or "RuntimeError")
 
 
-def test_a_tool_may_have_a_number_of_retries_of_its_own():
+def test_retries_of_the_tool_override_those_of_the_node():
     echo, calls = tool(HttpFailed("busy", retryable=True), retries=2)
 
-    called(echo, {"query": "q"}, max_retries=0)
+    call_tool(echo, {"query": "q"}, max_retries=0)
 
     assert len(calls) == 3
 
@@ -92,7 +92,7 @@ def test_retry_after_is_limited_to_30_seconds(monkeypatch: pytest.MonkeyPatch):
         HttpFailed("busy", retryable=True),
     )
 
-    called(echo, {"query": "q"}, max_retries=3, delay_after_error=0.5)
+    call_tool(echo, {"query": "q"}, max_retries=3, delay_after_error=0.5)
 
     assert waits == [7.0, 30.0, 0.5]
 
@@ -101,7 +101,7 @@ def test_retry_after_is_limited_to_30_seconds(monkeypatch: pytest.MonkeyPatch):
 def test_empty_query_gives_the_empty_result_without_a_call(query: Any):
     echo, calls = tool(ToolResult({"formalized_content": "found"}))
 
-    done = called(echo, {"query": query})
+    done = call_tool(echo, {"query": query})
 
     assert (dict(done.outputs), done.answer, calls) == ({"formalized_content": ""}, "", [])
 
@@ -109,17 +109,17 @@ def test_empty_query_gives_the_empty_result_without_a_call(query: Any):
 def test_omitted_argument_has_its_default():
     echo, calls = tool(ToolResult({}))
 
-    called(echo, {"query": "q", "kind": None})
+    call_tool(echo, {"query": "q", "kind": None})
 
     assert calls == [{"query": "q", "domains": [], "kind": "web"}]
 
 
 def test_key_is_redacted_in_outputs_errors_and_repr():
-    said = f"{KEY} was used at https://x.test/?key=tvly-s3cret%2Fkey"
-    talkative, _ = tool(ToolResult({"json": [{KEY: said}], "formalized_content": said}, answer=said))
+    text = f"{KEY} was used at https://x.test/?key=tvly-s3cret%2Fkey"
+    succeeding, _ = tool(ToolResult({"json": [{KEY: text}], "formalized_content": text}, answer=text))
     failing, _ = tool(ToolError(f"bad key {KEY}"))
 
-    done, failed = called(talkative, {"query": "q"}, api_key=KEY), called(failing, {"query": "q"}, api_key=KEY)
+    done, failed = call_tool(succeeding, {"query": "q"}, api_key=KEY), call_tool(failing, {"query": "q"}, api_key=KEY)
 
     clean = "[REDACTED] was used at https://x.test/?key=[REDACTED]"
     assert dict(done.outputs) == {"json": [{"[REDACTED]": clean}], "formalized_content": clean}
@@ -129,7 +129,7 @@ def test_key_is_redacted_in_outputs_errors_and_repr():
 
 
 @pytest.mark.parametrize(
-    ("cut", "shown"),
+    ("text", "expected"),
     [
         (f"bad key {KEY[:-1]}", "bad key [REDACTED]"),
         (f"bad key {KEY[:8]}", "bad key [REDACTED]"),
@@ -139,27 +139,27 @@ def test_key_is_redacted_in_outputs_errors_and_repr():
         (KEY[:8], "[REDACTED]"),
     ],
 )
-def test_truncated_key_at_the_end_of_a_text_is_redacted(cut: str, shown: str):
-    failing, _ = tool(ToolError(cut))
+def test_truncated_key_at_the_end_of_a_text_is_redacted(text: str, expected: str):
+    failing, _ = tool(ToolError(text))
 
-    assert called(failing, {"query": "q"}, api_key=KEY).error == shown
+    assert call_tool(failing, {"query": "q"}, api_key=KEY).error == expected
 
 
 def test_short_placeholder_key_is_not_redacted():
     echo, _ = tool(ToolResult({"formalized_content": "xxx of xxx"}, answer="xxx of xxx"))
 
-    assert called(echo, {"query": "q"}, api_key="xxx").answer == "xxx of xxx"
+    assert call_tool(echo, {"query": "q"}, api_key="xxx").answer == "xxx of xxx"
 
 
 def test_without_an_answer_a_model_gets_the_content_else_all_outputs_but_internal_ones():
     with_content, _ = tool(ToolResult({"content": "text", "json": [1]}))
     without, _ = tool(ToolResult({"json": [1], "_elapsed_time": 2}))
 
-    assert called(with_content, {"query": "q"}).answer == "text"
-    assert called(without, {"query": "q"}).answer == {"json": [1]}
+    assert call_tool(with_content, {"query": "q"}).answer == "text"
+    assert call_tool(without, {"query": "q"}).answer == {"json": [1]}
 
 
-def test_a_model_is_offered_items_and_plain_defaults_and_never_a_reference():
+def test_schema_has_item_types_and_plain_defaults_but_no_references():
     function = tool(ToolResult({}))[0].schema(EchoParams(), "echo_0")["function"]
 
     assert function["name"] == "echo_0"
@@ -174,7 +174,7 @@ def test_a_model_is_offered_items_and_plain_defaults_and_never_a_reference():
     }
 
 
-def test_an_author_may_describe_a_tool_in_their_own_words():
+def test_description_of_the_author_replaces_that_of_the_tool():
     echo = tool(ToolResult({}))[0]
 
     assert echo.schema(EchoParams(description="Our shop."), "e")["function"]["description"] == "Our shop."
@@ -191,7 +191,7 @@ def test_an_unknown_tool_is_not_found():
 
 
 @pytest.mark.parametrize("listed", sorted({tool.name for tool in TOOLS.values()}))
-def test_every_tool_tells_a_model_what_it_is_for_and_what_each_argument_means(listed: str):
+def test_every_tool_and_argument_has_a_description(listed: str):
     found = find(listed)
     assert found is not None
 
@@ -201,9 +201,9 @@ def test_every_tool_tells_a_model_what_it_is_for_and_what_each_argument_means(li
     assert set(found.empty_outputs or ()) <= set(found.outputs)
 
 
-@pytest.mark.parametrize("asked", [5.0, 3600.0])
-def test_retry_delay_beyond_the_time_limit_is_not_waited_for(asked: float):
-    echo, calls = tool(HttpFailed("slow down", retryable=True, retry_after=asked))
+@pytest.mark.parametrize("retry_after", [5.0, 3600.0])
+def test_retry_delay_beyond_the_time_limit_is_not_waited_for(retry_after: float):
+    echo, calls = tool(HttpFailed("slow down", retryable=True, retry_after=retry_after))
 
     done = by_model(echo, {"max_retries": 3}, {"query": "q"}, FakeHttp(no_network), limits={"Echo": 4.0})
 
@@ -213,8 +213,8 @@ def test_retry_delay_beyond_the_time_limit_is_not_waited_for(asked: float):
 def test_vendors_maximum_of_tries_overrides_the_nodes():
     echo, calls = tool(HttpFailed("busy", retryable=True), max_attempts=3)
 
-    called(echo, {"query": "q"}, max_retries=9)
-    called(echo, {"query": "q"}, max_retries=1)
+    call_tool(echo, {"query": "q"}, max_retries=9)
+    call_tool(echo, {"query": "q"}, max_retries=1)
 
     assert len(calls) == 3 + 2
 
@@ -223,6 +223,6 @@ def test_vendors_maximum_of_tries_overrides_the_nodes():
 def test_blank_argument_counts_as_omitted(blank: Any):
     echo, calls = tool(ToolResult({}))
 
-    called(echo, {"query": "q", "kind": blank, "domains": blank})
+    call_tool(echo, {"query": "q", "kind": blank, "domains": blank})
 
     assert calls == [{"query": "q", "domains": [], "kind": "web"}]

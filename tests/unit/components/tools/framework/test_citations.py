@@ -1,4 +1,4 @@
-"""What searches found becomes numbered evidence."""
+"""Search results become numbered citations."""
 
 import asyncio
 import time
@@ -17,7 +17,7 @@ from tests.unit.components.tools.vendors import FC, W1, W2
 PNG = "![chart](data:image/png;base64,iVBORw0KGgo=)"
 
 
-def cited(hits: Iterable[Hit], ctx: FakeContext | None = None) -> str:
+def cite(hits: Iterable[Hit], ctx: FakeContext | None = None) -> str:
     return asyncio.run(citations.cite_hits(hits, ctx or FakeContext()))
 
 
@@ -26,13 +26,13 @@ def hit(row: Mapping[str, Any], score: Any = None) -> Hit:
 
 
 def test_results_are_blocks_under_their_display_numbers():
-    assert cited([hit(W1), hit(W2)]) == FC
+    assert cite([hit(W1), hit(W2)]) == FC
 
 
 def test_references_of_the_run_store_every_chunk_and_document():
     ctx = FakeContext()
 
-    cited([hit(W1, 0.91)], ctx)
+    cite([hit(W1, 0.91)], ctx)
 
     assert ctx.reference_store["chunks"] == {
         "373": {
@@ -62,7 +62,7 @@ def test_references_of_the_run_store_every_chunk_and_document():
 def test_chunk_without_a_score_has_similarity_one(score: Any):
     ctx = FakeContext()
 
-    cited([hit(W1, score)], ctx)
+    cite([hit(W1, score)], ctx)
 
     assert ctx.reference_store["chunks"]["373"]["similarity"] == 1
 
@@ -70,44 +70,44 @@ def test_chunk_without_a_score_has_similarity_one(score: Any):
 def test_pages_without_content_are_left_out_and_no_results_are_an_empty_text():
     ctx = FakeContext()
 
-    assert cited([Hit("t", "u", ""), Hit("t", "u", None), Hit("t", "u", PNG)], ctx) == ""
+    assert cite([Hit("t", "u", ""), Hit("t", "u", None), Hit("t", "u", PNG)], ctx) == ""
     assert ctx.reference_store["chunks"] == {}
 
 
-def test_images_inside_a_text_are_taken_out_and_long_pages_are_cut():
-    text = cited([Hit("t", "", f"a{PNG}b{PNG[1:]}" + "c" * 20_000)])
+def test_inline_images_are_removed_and_long_pages_are_truncated():
+    text = cite([Hit("t", "", f"a{PNG}b{PNG[1:]}" + "c" * 20_000)])
 
     assert text.partition("Content:\n")[2] == "ab" + "c" * 9_998
 
 
-def test_a_page_full_of_broken_image_links_is_read_at_once():
+def test_page_of_many_broken_image_links_is_cited_quickly():
     began = time.process_time()
 
-    text = cited([Hit("t", "", "![a](data:image/png;base64," * 20_000)])
+    text = cite([Hit("t", "", "![a](data:image/png;base64," * 20_000)])
 
     assert text.partition("Content:\n")[2].startswith("![a](data:image/png;base64,![a](")
     assert time.process_time() - began < 2
 
 
-def test_missing_lines_are_left_out_and_lines_of_a_value_are_joined():
-    assert cited([Hit("Two\n\nlines", None, "x\ny")]).endswith("├── Title: Two lines\n└── Content:\nx\ny")
-    assert "Title" not in cited([Hit(None, None, "x")])
+def test_missing_fields_are_omitted_and_line_breaks_in_a_title_are_removed():
+    assert cite([Hit("Two\n\nlines", None, "x\ny")]).endswith("├── Title: Two lines\n└── Content:\nx\ny")
+    assert "Title" not in cite([Hit(None, None, "x")])
 
 
 def test_two_pages_of_one_site_are_one_document_that_counts_both():
     ctx = FakeContext()
 
-    cited([Hit("Shop", "u1", "one"), Hit("Shop", "u2", "two")], ctx)
+    cite([Hit("Shop", "u1", "one"), Hit("Shop", "u2", "two")], ctx)
 
     assert ctx.reference_store["doc_aggs"]["Shop"]["count"] == 2
 
 
-def test_the_number_a_block_shows_is_the_one_it_was_given():
-    class Crowded(FakeContext):
+def test_block_shows_the_number_that_the_run_assigned():
+    class OtherNumbers(FakeContext):
         async def cite(self, chunks: Any, documents: Any) -> list[int]:
             return [499, 0]
 
-    text = cited([hit(W1), hit(W2)], Crowded())
+    text = cite([hit(W1), hit(W2)], OtherNumbers())
 
     assert text.index("ID: 499") < text.index("ID: 0")
 
@@ -131,8 +131,8 @@ def test_a_chunk_of_a_dataset_shows_its_documents_metadata():
     assert text == (
         "\nID: 417\n├── Title: policy.md\n├── author: Ann Lee\n├── year: 2024\n└── Content:\nRefunds take 5 days."
     )
-    kept = ctx.reference_store["chunks"]["417"]
-    assert (kept["dataset_id"], kept["positions"], kept["url"]) == ("k1", [], None)
+    stored = ctx.reference_store["chunks"]["417"]
+    assert (stored["dataset_id"], stored["positions"], stored["url"]) == ("k1", [], None)
     assert ctx.reference_store["doc_aggs"] == {"policy.md": {"doc_name": "policy.md", "doc_id": "d1", "count": 1}}
 
 
@@ -140,7 +140,7 @@ def test_content_that_exceeds_the_budget_is_shown_and_later_ones_are_not(monkeyp
     monkeypatch.setattr(citations, "TOKEN_BUDGET", 4)
     ctx = FakeContext()
 
-    text = cited([Hit("a", "", "one two three"), Hit("b", "", "four five six"), Hit("c", "", "seven")], ctx)
+    text = cite([Hit("a", "", "one two three"), Hit("b", "", "four five six"), Hit("c", "", "seven")], ctx)
 
     assert ("four" in text, "seven" in text) == (True, False)
     assert len(ctx.reference_store["chunks"]) == 3
@@ -151,7 +151,7 @@ def test_content_that_exceeds_the_budget_is_shown_and_later_ones_are_not(monkeyp
 def test_any_page_content_can_be_stored_as_a_citation(rows: list[tuple[str, str, str]]):
     ctx = FakeContext()
 
-    text = cited([Hit(*row) for row in rows] + [Hit("\ud800", {"odd": 1}, "\x00\udfff!")], ctx)
+    text = cite([Hit(*row) for row in rows] + [Hit("\ud800", {"odd": 1}, "\x00\udfff!")], ctx)
 
     text.encode()
     assert "\x00" not in text

@@ -1,4 +1,4 @@
-"""How vendors are asked, and how their refusals read."""
+"""Requests to vendors, and the errors made of their replies."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -17,20 +17,20 @@ from tests.unit.components.tools.vendors import context, json_reply, reply, vend
 CALL = HttpCall("GET", "https://query1.vendor.test/v1/find", params={"q": "a b&c"})
 
 
-def sent(base_urls: dict[str, str] | None = None, call: HttpCall = CALL, **known: Any) -> HttpCall:
+def send(base_urls: dict[str, str] | None = None, call: HttpCall = CALL, **known: Any) -> HttpCall:
     http = vendor(json_reply({}))
     asyncio.run(tool_http.fetch(context(http, base_urls=base_urls or {}, **known), "Finder", call))
     return http.calls[0]
 
 
-def fetched(answer: HttpResponse) -> HttpFailed:
+def fetch_error(answer: HttpResponse) -> HttpFailed:
     with pytest.raises(HttpFailed) as failed:
         asyncio.run(tool_http.fetch(context(vendor(answer)), "Finder", CALL))
     return failed.value
 
 
 def test_request_goes_to_the_tools_address_and_follows_redirects():
-    call = sent()
+    call = send()
 
     assert (call.url, call.trusted, call.redirects, call.params) == (CALL.url, False, 5, CALL.params)
 
@@ -42,44 +42,44 @@ def test_request_goes_to_the_tools_address_and_follows_redirects():
         ({"FINDER_QUERY1_VENDOR_TEST": "http://mirror/a", "FINDER": "http://x"}, "http://mirror/a/v1/find"),
     ],
 )
-def test_a_deployment_may_name_another_address_and_that_one_is_trusted(base_urls: dict[str, str], url: str):
-    call = sent(base_urls)
+def test_base_url_of_the_deployment_is_used_and_trusted(base_urls: dict[str, str], url: str):
+    call = send(base_urls)
 
     assert (call.url, call.trusted) == (url, True)
 
 
-def test_a_request_gets_no_more_time_than_its_tool():
-    assert sent(limits={"Finder": 3.0}).timeout == 3.0
-    assert sent().timeout == 15.0
+def test_request_timeout_is_limited_by_the_time_limit_of_the_tool():
+    assert send(limits={"Finder": 3.0}).timeout == 3.0
+    assert send().timeout == 15.0
 
 
 def test_error_shows_the_status_and_the_beginning_of_the_body():
-    failed = fetched(reply("x" * 300, 403))
+    failed = fetch_error(reply("x" * 300, 403))
 
     assert failed.message == f"HTTP 403: {'x' * 200}"
     assert failed.details["status"] == 403
 
 
 @pytest.mark.parametrize(
-    ("status", "may_help"),
+    ("status", "is_retryable"),
     [
         *((status, False) for status in (302, 400, 401, 403, 404, 422, 456)),
         *((status, True) for status in (408, 429, 500, 503)),
     ],
 )
-def test_only_rate_limits_and_server_errors_are_retryable(status: int, may_help: bool):
-    assert fetched(reply("no", status)).retryable is may_help
+def test_only_rate_limits_and_server_errors_are_retryable(status: int, is_retryable: bool):
+    assert fetch_error(reply("no", status)).retryable is is_retryable
 
 
 @pytest.mark.parametrize(("value", "seconds"), [("7", 7.0), ("soon", None), ("", None)])
 def test_retry_after_in_seconds_is_parsed(value: str, seconds: float | None):
-    assert fetched(reply("busy", 429, retry_after=value)).details["retry_after"] == seconds
+    assert fetch_error(reply("busy", 429, retry_after=value)).details["retry_after"] == seconds
 
 
 def test_retry_after_as_a_date_is_parsed():
     due = format_datetime(datetime.now(UTC) + timedelta(seconds=20), usegmt=True)
 
-    assert 15 < fetched(reply("busy", 503, retry_after=due)).details["retry_after"] <= 20
+    assert 15 < fetch_error(reply("busy", 503, retry_after=due)).details["retry_after"] <= 20
 
 
 def test_a_body_is_read_in_the_charset_it_declares_else_as_utf_8():
@@ -92,7 +92,7 @@ def test_a_body_is_read_in_the_charset_it_declares_else_as_utf_8():
 
 @pytest.mark.parametrize("notation", ["punycode", "idna", "hex", "unicode_escape"])
 def test_unknown_charset_is_ignored(notation: str):
-    """Some of them take an hour for what a reply may hold."""
+    """Some of these codecs would take an hour for a large reply."""
     page = "é" + "-a9" * 1_000_000
 
     assert tool_http.decode_text(reply(page, content_type=f"text/html; charset={notation}")) == page
@@ -100,7 +100,7 @@ def test_unknown_charset_is_ignored(notation: str):
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-32"])
 @pytest.mark.parametrize("declared", ["", "application/json", "application/json; charset=ISO-8859-1"])
-def test_json_is_unicode_whatever_charset_is_declared(encoding: str, declared: str):
+def test_unicode_json_is_decoded_despite_another_declared_charset(encoding: str, declared: str):
     answer = reply('{"title": "é"}'.encode(encoding), content_type=declared)
 
     assert tool_http.parse_object(answer) == {"title": "é"}
@@ -131,7 +131,7 @@ def test_numbers_that_json_does_not_have_are_null():
     assert tool_http.parse_object(reply('\ufeff{"a": NaN, "b": [Infinity]}')) == {"a": None, "b": [None]}
 
 
-def test_a_member_that_should_be_a_list_is_one_or_absent():
+def test_member_that_is_not_a_list_is_an_error_and_null_is_empty():
     assert (tool_http.require_list(None, "results"), tool_http.require_list([1], "results")) == ([], [1])
     with pytest.raises(ToolError, match="results"):
         tool_http.require_list({}, "results")

@@ -1,4 +1,4 @@
-"""What tools accept as parameters."""
+"""Validation of tool parameters."""
 
 from typing import Annotated, Any
 
@@ -34,13 +34,13 @@ def test_other_values_are_refused_as_positive_number(stored: Any):
     assert refusal(top_n=stored) == f"Top N {stored} not supported, should be positive integer"
 
 
-def test_a_choice_is_checked_when_it_is_made():
+def test_value_outside_of_the_choices_is_refused():
     assert refusal(topic="sports") == "Topic sports is not supported, it should be in [general, news]"
     assert refusal(depth="{begin@depth}") == "Depth {begin@depth} is not supported, it should be in [basic]"
 
 
 @pytest.mark.parametrize("stored", ["{begin@topic}", "begin@topic", "sys.query", "news"])
-def test_a_choice_may_be_left_to_a_reference_where_a_model_may_make_it(stored: str):
+def test_reference_is_accepted_for_a_choice_that_allows_references(stored: str):
     assert SomeParams(topic=stored).topic == stored
 
 
@@ -51,17 +51,17 @@ def test_null_gives_the_default():
 
 
 @pytest.mark.parametrize("stored", ["", "  "])
-def test_what_must_be_given_is_not_empty(stored: Any):
+def test_empty_required_parameter_is_refused(stored: Any):
     assert refusal(key=stored) == "Key does not support empty value."
 
 
-def test_true_and_false_are_understood_as_text_and_nothing_else_is():
+def test_flag_may_be_stored_as_the_text_true_or_false_only():
     assert SomeParams(patents="False").patents is False
     assert refusal(patents=1) == "Patents 1 not supported, should be boolean"
 
 
 @pytest.mark.parametrize(
-    ("given", "items"),
+    ("stored", "items"),
     [
         ("a, b,,", ["a", "b"]),
         (["a ", None, 7, ""], ["a", "7"]),
@@ -73,12 +73,12 @@ def test_true_and_false_are_understood_as_text_and_nothing_else_is():
         ("[a", ["[a"]),
     ],
 )
-def test_a_list_of_texts_may_be_one_text_with_commas(given: Any, items: list[str]):
-    assert text_list(given) == items
+def test_a_list_of_texts_may_be_one_text_with_commas(stored: Any, items: list[str]):
+    assert text_list(stored) == items
 
 
 @pytest.mark.parametrize(
-    ("name", "params", "says"),
+    ("name", "params", "error"),
     [
         ("TavilySearch", {"max_results": 0}, "max results 0 not supported, should be positive integer"),
         ("TavilySearch", {"days": "x"}, "days x not supported"),
@@ -97,11 +97,11 @@ def test_a_list_of_texts_may_be_one_text_with_commas(given: Any, items: list[str
         ("DeepL", {"target_lang": "EN"}, "EN is not supported"),
     ],
 )
-def test_a_tool_with_bad_parameters_is_refused_when_its_canvas_is_loaded(name: str, params: dict[str, Any], says: str):
+def test_a_tool_with_bad_parameters_is_refused_when_its_canvas_is_loaded(name: str, params: dict[str, Any], error: str):
     tool = find(name)
     assert tool is not None
 
-    with pytest.raises(ValidationError, match=says):
+    with pytest.raises(ValidationError, match=error):
         tool.params.model_validate(params)
 
 

@@ -3,13 +3,13 @@
 from components.tools.framework.pipe_table import pipe_table
 
 
-def test_names_and_values_of_many_kinds_stand_at_the_left():
+def test_columns_of_names_and_mixed_values_are_left_aligned():
     assert pipe_table(["", "0"], [["symbol", "ACME"], ["marketCap", 12]]) == (
         "|           | 0    |\n|:----------|:-----|\n| symbol    | ACME |\n| marketCap | 12   |"
     )
 
 
-def test_numbers_stand_at_the_right_with_their_points_in_line():
+def test_numbers_are_right_aligned_at_their_decimal_points():
     table = pipe_table(["", "price", "n"], [[0, 1.5, 10], [1, 1234567.0, 2], [2, None, 3]])
 
     assert table == (

@@ -1,4 +1,4 @@
-"""Which requests of tools keep their vendor's pace: all of those tools that name one."""
+"""Requests of the tools whose vendor has a rate limit carry that limit."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 from components import tools
 from components.tools.academic.arxiv import ARXIV
 from components.tools.academic.pubmed import PUBMED
-from providers.models.types.rate_limits import VendorRateLimit
+from providers.rate_limits import VendorRateLimit
 from tests.fakes import FakeHttp
 from tests.unit.components.tools.vendors import by_path, on_node, reply, vendor
 
@@ -19,7 +19,7 @@ FOUND = {
 }
 
 
-def test_a_preprint_server_is_asked_every_three_seconds():
+def test_arxiv_requests_are_limited_to_one_in_three_seconds():
     http = vendor(FEED)
 
     on_node(ARXIV, {"query": "q"}, http)
@@ -27,7 +27,7 @@ def test_a_preprint_server_is_asked_every_three_seconds():
     assert [call.rate_limit for call in http.calls] == [VendorRateLimit(1, 3.0)]
 
 
-def test_another_try_keeps_the_pace_as_well():
+def test_retry_has_the_same_rate_limit():
     http = vendor(reply("busy", 503), FEED)
 
     on_node(ARXIV, {"query": "q", "max_retries": 1, "delay_after_error": 0}, http)
@@ -36,7 +36,7 @@ def test_another_try_keeps_the_pace_as_well():
 
 
 @pytest.mark.parametrize(("params", "requests"), [({}, 3), ({"api_key": "key-1234"}, 10), ({"api_key": " "}, 3)])
-def test_both_requests_of_a_search_for_articles_keep_the_pace_of_who_asks(params: Mapping[str, Any], requests: int):
+def test_both_pubmed_requests_have_the_rate_limit_with_or_without_a_key(params: Mapping[str, Any], requests: int):
     http = by_path(FOUND)
 
     on_node(PUBMED, {"query": "q", **params}, http)
@@ -47,10 +47,10 @@ def test_both_requests_of_a_search_for_articles_keep_the_pace_of_who_asks(params
 
 
 def test_other_vendors_have_no_rate_limit():
-    paced = {tool.name for tool in tools.TOOLS.values() if tool.rate_limit is not None}
+    limited = {tool.name for tool in tools.TOOLS.values() if tool.rate_limit is not None}
     http = FakeHttp(lambda _: reply('{"items": []}'))
 
     on_node(tools.TOOLS["github"], {"query": "q"}, http)
 
-    assert paced == {"ArXiv", "PubMed"}
+    assert limited == {"ArXiv", "PubMed"}
     assert [call.rate_limit for call in http.calls] == [None]

@@ -1,4 +1,4 @@
-"""A tool as a node: what it reads, what it leaves, and what a failure becomes."""
+"""A tool as a node: its inputs, its outputs and its failures."""
 
 import asyncio
 from collections.abc import Mapping
@@ -40,13 +40,13 @@ def search(answer: Any = "found", **settings: Any) -> tuple[Tool[SearchParams], 
     return Tool("Search", "search", SearchParams, "Finds.", arguments, call, effect="idempotent", **settings), calls
 
 
-def world(**known: Any) -> FakeContext:
+def context(**known: Any) -> FakeContext:
     values = {"Loop:A": {"names": ["a", "b"]}, "begin": {"who": "Ann"}}
     return FakeContext(values=values, globals={"sys.query": "tea"}, **known)
 
 
 @pytest.mark.parametrize(
-    ("stored", "given"),
+    ("stored", "expected"),
     [
         ("{Loop:A@names}", ["a", "b"]),
         ("Loop:A@names", ["a", "b"]),
@@ -59,29 +59,31 @@ def world(**known: Any) -> FakeContext:
         (["{begin@who}"], ["{begin@who}"]),
     ],
 )
-def test_a_whole_reference_keeps_its_type_and_only_what_resolves_is_put_into_a_text(stored: Any, given: Any):
+def test_whole_reference_keeps_its_type_and_known_references_in_a_text_are_resolved(stored: Any, expected: Any):
     tool, calls = search()
-    ctx = world()
+    ctx = context()
 
     run(tool_component(tool), {"query": stored}, ctx)
 
-    assert calls == [{"query": given, "channel": "text", "domains": []}]
-    assert ctx.inputs == {"query": given, "channel": "text", "domains": []}
+    assert calls == [{"query": expected, "channel": "text", "domains": []}]
+    assert ctx.inputs == {"query": expected, "channel": "text", "domains": []}
 
 
-def test_a_stored_list_may_hold_references_and_takes_in_the_items_of_others():
+def test_references_in_a_stored_list_are_resolved_and_lists_are_flattened():
     tool, calls = search()
 
     run(
-        tool_component(tool), {"query": "q", "domains": ["{begin@who}", "{Loop:A@names}", "of {begin@who}", 7]}, world()
+        tool_component(tool),
+        {"query": "q", "domains": ["{begin@who}", "{Loop:A@names}", "of {begin@who}", 7]},
+        context(),
     )
 
     assert calls[0]["domains"] == ["Ann", "a", "b", "of Ann", 7]
 
 
-def test_a_parameter_that_the_canvas_leaves_out_or_of_null_has_the_tools_default():
+def test_omitted_or_null_parameter_has_the_default_of_the_tool():
     tool, calls = search()
-    ctx = world()
+    ctx = context()
 
     run(tool_component(tool), {"channel": None}, ctx)
 
@@ -89,28 +91,28 @@ def test_a_parameter_that_the_canvas_leaves_out_or_of_null_has_the_tools_default
     assert calls[0]["query"] == "tea"
 
 
-def test_an_element_of_an_iteration_keeps_its_type_and_is_plain_text_outside_of_one():
+def test_item_reference_keeps_its_type_in_an_iteration_and_is_text_outside():
     tool, calls = search()
 
-    run(tool_component(tool), {"query": "{item}"}, world(aliases={"item": {"a": 1}}))
-    run(tool_component(tool), {"query": "{item}"}, world())
+    run(tool_component(tool), {"query": "{item}"}, context(aliases={"item": {"a": 1}}))
+    run(tool_component(tool), {"query": "{item}"}, context())
 
     assert [call["query"] for call in calls] == [{"a": 1}, "{item}"]
 
 
-def test_one_reference_to_what_the_canvas_does_not_have_fails_the_node():
+def test_reference_to_an_unknown_node_fails_the_node():
     tool, calls = search()
 
-    outcome = run(tool_component(tool), {"query": "{nobody@x}"}, world())
+    outcome = run(tool_component(tool), {"query": "{nobody@x}"}, context())
 
     assert outcome == Failed("Can't find variable: 'nobody@x'", "unresolved_reference")
     assert calls == []
 
 
-def test_what_an_earlier_run_of_the_node_has_left_is_cleared():
+def test_outputs_of_an_earlier_activation_are_cleared():
     tool, _ = search(ToolError("down"))
     declared = {"json": {"type": "Array"}, "extra": {"type": "string"}}
-    ctx = world(previous={"formalized_content": "old", "result": "old", "_SUPPRESSED_ERROR": "old"})
+    ctx = context(previous={"formalized_content": "old", "result": "old", "_SUPPRESSED_ERROR": "old"})
 
     outcome = run(tool_component(tool), {"outputs": declared}, ctx)
 
@@ -121,22 +123,22 @@ def test_what_an_earlier_run_of_the_node_has_left_is_cleared():
 def test_first_run_sets_its_own_outputs_only():
     tool, _ = search()
 
-    assert run(tool_component(tool), {}, world()) == Finished(outputs={"formalized_content": "found", "json": [1]})
+    assert run(tool_component(tool), {}, context()) == Finished(outputs={"formalized_content": "found", "json": [1]})
 
 
-def test_under_comment_a_default_becomes_the_result_and_the_main_output():
+def test_default_value_is_the_result_and_the_main_output_with_method_comment():
     tool, _ = search(ToolError("down"))
 
-    outcome = run(tool_component(tool), {"exception_method": "comment", "exception_default_value": "later"}, world())
+    outcome = run(tool_component(tool), {"exception_method": "comment", "exception_default_value": "later"}, context())
 
     outputs = {"formalized_content": "later", "result": "later", "_SUPPRESSED_ERROR": "down"}
     assert outcome == Finished(outputs=outputs)
 
 
-def test_a_default_does_not_take_the_place_of_a_list():
+def test_default_value_does_not_replace_a_list_output():
     tool, _ = search(ToolError("down"), main_output="json")
 
-    outcome = run(tool_component(tool), {"exception_method": "comment", "exception_default_value": "later"}, world())
+    outcome = run(tool_component(tool), {"exception_method": "comment", "exception_default_value": "later"}, context())
 
     assert outcome == Finished(outputs={"result": "later", "_SUPPRESSED_ERROR": "down"})
 
@@ -152,16 +154,16 @@ def test_a_default_does_not_take_the_place_of_a_list():
 def test_other_exception_methods_are_left_to_the_engine(policy: dict[str, Any]):
     tool, _ = search(ToolError("down"))
 
-    assert run(tool_component(tool), policy, world()) == Failed("down", "tool_error")
+    assert run(tool_component(tool), policy, context()) == Failed("down", "tool_error")
 
 
-def test_a_call_that_takes_too_long_fails_like_any_other_and_its_default_counts():
+def test_call_beyond_the_time_limit_fails_or_returns_the_default_value():
     tool, _ = search("never")
     limited = {"limits": {"Search": 0.01}}
 
-    failed = run(tool_component(tool), {}, world(**limited))
+    failed = run(tool_component(tool), {}, context(**limited))
     defaulted = run(
-        tool_component(tool), {"exception_method": "comment", "exception_default_value": "later"}, world(**limited)
+        tool_component(tool), {"exception_method": "comment", "exception_default_value": "later"}, context(**limited)
     )
 
     assert failed == Failed(
@@ -174,24 +176,24 @@ def test_a_call_that_takes_too_long_fails_like_any_other_and_its_default_counts(
 def test_cancelled_call_is_cancelled_in_the_tool():
     tool, _ = search("never")
 
-    async def cancelled() -> None:
-        work: Any = tool_component(tool).run(SearchParams(), world())
+    async def cancel_call() -> None:
+        work: Any = tool_component(tool).run(SearchParams(), context())
         task = asyncio.ensure_future(work)
         await asyncio.sleep(0)
         task.cancel()
         await task
 
     with pytest.raises(asyncio.CancelledError):
-        asyncio.run(cancelled())
+        asyncio.run(cancel_call())
 
 
-def test_a_class_that_is_gone_loads_and_fails_only_when_it_runs():
+def test_retired_tool_can_be_loaded_and_fails_when_it_runs():
     stored = {"channel": "Webpages", "top_n": 10, "api_key": "YOUR_API_KEY"}
 
-    assert run(tool_component(BING), stored, world()) == Failed("Can't import Bing", "tool_error")
+    assert run(tool_component(BING), stored, context()) == Failed("Can't import Bing", "tool_error")
 
 
-def test_a_model_reads_that_the_class_is_gone():
-    done = asyncio.run(BING.run(ToolParams(), {"query": "tea"}, world()))
+def test_model_gets_the_error_of_a_retired_tool():
+    done = asyncio.run(BING.run(ToolParams(), {"query": "tea"}, context()))
 
     assert done.answer == "Can't import Bing"

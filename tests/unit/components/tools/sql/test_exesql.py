@@ -24,12 +24,12 @@ ITEMS = (
 
 
 class Sqlite:
-    """A database in memory that stands for whatever a node names."""
+    """A database in memory, whatever database a node names."""
 
     def __init__(self, *setup: str) -> None:
         self._database = sqlite3.connect(":memory:")
         self.params: Mapping[str, Any] = {}
-        self.asked: list[str] = []
+        self.statements: list[str] = []
         for statement in setup:
             self._database.execute(statement)
 
@@ -40,7 +40,7 @@ class Sqlite:
 
     async def execute(self, sql: str | BoundStatement, most_rows: int) -> Rows:
         text, values = (sql, ()) if isinstance(sql, str) else ("?".join(sql.parts), sql.values)
-        self.asked.append(text)
+        self.statements.append(text)
         try:
             cursor = self._database.execute(text, values)
         except sqlite3.Error as error:
@@ -84,16 +84,16 @@ def test_reject_all_sends_nothing_if_one_statement_is_refused():
     outcome = ask("SELECT 1 AS n; DROP TABLE items", database, reject_all=True)
 
     assert isinstance(outcome, Failed)
-    assert (outcome.error, database.asked) == (WRITE_REFUSAL, [])
+    assert (outcome.error, database.statements) == (WRITE_REFUSAL, [])
 
 
 def test_failed_statement_is_reported_and_the_rest_runs():
-    told = "SQL Execution Failed: SELECT * FROM nope\nno such table: nope"
+    error_text = "SQL Execution Failed: SELECT * FROM nope\nno such table: nope"
 
     found = outputs("SELECT * FROM nope; SELECT 1 AS n")
 
-    assert found["json"] == [{"content": told}, [{"n": 1}]]
-    assert found["formalized_content"].startswith(f"{told}\n\n|   n |")
+    assert found["json"] == [{"content": error_text}, [{"n": 1}]]
+    assert found["formalized_content"].startswith(f"{error_text}\n\n|   n |")
 
 
 def test_no_rows_are_a_message_in_json_and_no_text_and_the_rest_runs():
@@ -119,7 +119,7 @@ def test_query_of_the_user_is_run_if_the_node_has_no_sql():
 
     run(tool_component(EXESQL), STORED, ctx)
 
-    assert database.asked == ["SELECT 1 AS n"]
+    assert database.statements == ["SELECT 1 AS n"]
 
 
 def test_references_are_resolved_once_and_values_are_not_templates():
@@ -128,10 +128,10 @@ def test_references_are_resolved_once_and_values_are_not_templates():
 
     ask("SELECT '{begin@word}' AS w", database, ctx)
 
-    assert database.asked == ["SELECT '{env.secret}' AS w"]
+    assert database.statements == ["SELECT '{env.secret}' AS w"]
 
 
-def test_the_connection_gets_the_nodes_parameters_and_its_time():
+def test_connection_has_the_parameters_and_the_time_limit_of_the_node():
     database = Sqlite()
 
     ask("SELECT 1 AS n", database, FakeContext(limits={"ExeSQL": 3.0}))
@@ -146,7 +146,7 @@ def test_password_is_redacted_in_all_outputs():
     assert "pa55word" not in repr(ExeSQLParams.model_validate(STORED))
 
 
-def test_without_databases_the_node_says_so():
+def test_node_without_databases_fails():
     ctx = FakeContext(services=Services(FakeHttp(no_network)))
 
     outcome = run(tool_component(EXESQL), {**STORED, "sql": "SELECT 1"}, ctx)
@@ -175,7 +175,7 @@ def test_without_databases_the_node_says_so():
         ),
     ],
 )
-def test_parameters_that_cannot_work_are_refused_when_the_canvas_is_loaded(changed: Mapping[str, Any], text: str):
+def test_invalid_parameters_are_refused_when_the_canvas_is_loaded(changed: Mapping[str, Any], text: str):
     with pytest.raises(ValidationError, match=text):
         ExeSQLParams.model_validate({**STORED, **changed})
 
@@ -183,11 +183,11 @@ def test_parameters_that_cannot_work_are_refused_when_the_canvas_is_loaded(chang
 @pytest.mark.parametrize(
     "changed", [{"db_type": "trino", "password": ""}, {"port": "5432"}, {"db_type": "Postgres"}, {"top_n": 3}]
 )
-def test_parameters_as_canvases_store_them_are_understood(changed: Mapping[str, Any]):
+def test_parameters_as_canvases_store_them_are_accepted(changed: Mapping[str, Any]):
     assert ExeSQLParams.model_validate({**STORED, **changed}).port in (3306, 5432)
 
 
-def test_an_unreachable_database_fails_the_node_with_the_drivers_words():
+def test_unreachable_database_fails_the_node_with_the_message_of_the_driver():
     class Down:
         @asynccontextmanager
         async def connect(self, params: Mapping[str, Any]) -> AsyncGenerator[Sequence[Any]]:
@@ -200,17 +200,17 @@ def test_an_unreachable_database_fails_the_node_with_the_drivers_words():
     assert outcome.error == "Database Connection Failed! \nconnection refused"
 
 
-# -- values apart -----------------------------------------------------------------------------------------------------
-def asked_with(sql: str, value: Any, **params: Any) -> tuple[Any, list[str]]:
-    """What a node with `bind_references` gives, and what its database was sent."""
+# -- bound values -----------------------------------------------------------------------------------------------------
+def run_bound(sql: str, value: Any, **params: Any) -> tuple[Any, list[str]]:
+    """Run a node with `bind_references`; return its JSON or error, and the statements sent."""
     database = Sqlite(*ITEMS)
     ctx = FakeContext(values={"begin": {"x": value}})
     outcome = ask(sql, database, ctx, bind_references=True, **params)
-    return outcome.outputs["json"] if isinstance(outcome, Finished) else outcome.error, database.asked
+    return outcome.outputs["json"] if isinstance(outcome, Finished) else outcome.error, database.statements
 
 
-def test_a_value_reaches_the_database_beside_the_statement():
-    found, sent = asked_with("SELECT name FROM items WHERE name = {begin@x}", "pear")
+def test_value_of_a_reference_is_sent_as_a_bound_value():
+    found, sent = run_bound("SELECT name FROM items WHERE name = {begin@x}", "pear")
 
     assert (found, sent) == ([[{"name": "pear"}]], ["SELECT name FROM items WHERE name = ?"])
 
@@ -224,7 +224,7 @@ def test_a_value_reaches_the_database_beside_the_statement():
     ],
 )  # fmt: skip
 def test_bound_user_input_is_a_value_and_never_sql(sql: str, attack: str):
-    found, sent = asked_with(sql, attack)
+    found, sent = run_bound(sql, attack)
 
     assert found == [[{"x": attack}]]
     assert sent == ["SELECT ? AS x"]
@@ -240,21 +240,21 @@ def test_bound_user_input_is_a_value_and_never_sql(sql: str, attack: str):
     ],
 )
 def test_bound_list_becomes_several_values(value: Any, rows: Any):
-    found, _ = asked_with("SELECT name FROM items WHERE name IN ({begin@x}) ORDER BY name", value)
+    found, _ = run_bound("SELECT name FROM items WHERE name IN ({begin@x}) ORDER BY name", value)
 
     assert found == [rows]
 
 
 def test_quoted_text_with_references_is_one_bound_value():
-    found, sent = asked_with("SELECT name FROM items WHERE name LIKE '%{begin@x}%' AND '{begin@x}' <> 'it''s'", "ea")
+    found, sent = run_bound("SELECT name FROM items WHERE name LIKE '%{begin@x}%' AND '{begin@x}' <> 'it''s'", "ea")
 
     assert found == [[{"name": "pear"}]]
     assert sent == ["SELECT name FROM items WHERE name LIKE ? AND ? <> 'it''s'"]
 
 
-def test_a_value_keeps_its_type_outside_of_quotes():
+def test_bound_value_keeps_its_type_outside_of_quotes():
     for value, kind in ((5, "integer"), (1.5, "real"), ("5", "text"), (None, "null"), ({"a": 1}, "text")):
-        found, _ = asked_with("SELECT typeof({begin@x}) AS kind", value)
+        found, _ = run_bound("SELECT typeof({begin@x}) AS kind", value)
         assert found == [[{"kind": kind}]]
 
 
@@ -262,7 +262,7 @@ def test_a_value_keeps_its_type_outside_of_quotes():
     "sql", ["SELECT * FROM `{begin@x}`", "SELECT * FROM items_{begin@x}", "SELECT N'{begin@x}'", "SELECT {begin@x}_a"]
 )
 def test_reference_where_no_value_can_be_bound_sends_nothing(sql: str):
-    found, sent = asked_with(f"{sql}; SELECT 1 AS n", "items")
+    found, sent = run_bound(f"{sql}; SELECT 1 AS n", "items")
 
     assert "No value can be bound in" in found[0]["content"]
     assert "{begin@x}" in found[0]["content"]
@@ -271,30 +271,30 @@ def test_reference_where_no_value_can_be_bound_sends_nothing(sql: str):
 
 
 def test_reference_in_a_comment_is_removed():
-    assert asked_with("SELECT 1 AS n -- {begin@x}\n", "x\n; DROP TABLE items")[1] == ["SELECT 1 AS n"]
+    assert run_bound("SELECT 1 AS n -- {begin@x}\n", "x\n; DROP TABLE items")[1] == ["SELECT 1 AS n"]
 
 
-def test_a_write_is_refused_with_values_too():
-    found, sent = asked_with("DELETE FROM items WHERE name = {begin@x}", "pear")
+def test_write_with_bound_values_is_refused():
+    found, sent = run_bound("DELETE FROM items WHERE name = {begin@x}", "pear")
 
     assert (found, sent) == ([{"content": WRITE_REFUSAL}], [])
 
 
 def test_error_of_a_bound_statement_shows_the_authors_references():
-    found, _ = asked_with("SELECT * FROM nope WHERE a = '{begin@x}'", "secret")
+    found, _ = run_bound("SELECT * FROM nope WHERE a = '{begin@x}'", "secret")
 
     assert found == [{"content": "SQL Execution Failed: SELECT * FROM nope WHERE a = '{begin@x}'\nno such table: nope"}]
 
 
 def test_too_many_values_are_not_sent():
-    found, sent = asked_with("SELECT 1 WHERE 1 IN ({begin@x})", list(range(1001)))
+    found, sent = run_bound("SELECT 1 WHERE 1 IN ({begin@x})", list(range(1001)))
 
     assert "1,000 values at most" in found[0]["content"]
     assert sent == []
 
 
-def test_a_text_that_is_one_reference_is_the_statement_itself():
-    found, sent = asked_with("{begin@x}", "SELECT 1 AS n")
+def test_sql_that_is_one_reference_is_sent_as_the_statement():
+    found, sent = run_bound("{begin@x}", "SELECT 1 AS n")
 
     assert (found, sent) == ([[{"n": 1}]], ["SELECT 1 AS n"])
 

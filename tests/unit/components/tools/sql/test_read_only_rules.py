@@ -11,7 +11,7 @@ KINDS = ("mysql", "mariadb", "oceanbase", "postgres", "mssql", "trino", "IBM DB2
 
 
 @pytest.mark.parametrize(
-    ("db_type", "text", "cut"),
+    ("db_type", "text", "expected"),
     [
         ("mysql", "SELECT ';' AS c", ["SELECT ';' AS c"]),
         ("mysql", "DELETE FROM t; SELECT 1 AS n", ["DELETE FROM t", "SELECT 1 AS n"]),
@@ -26,33 +26,33 @@ KINDS = ("mysql", "mariadb", "oceanbase", "postgres", "mssql", "trino", "IBM DB2
         ("mysql", "SELECT 'open; SELECT 2", ["SELECT 'open; SELECT 2"]),
     ],
 )
-def test_statements_are_cut_where_the_database_would_cut_them(db_type: str, text: str, cut: list[str]):
-    assert split_statements(text, db_type) == cut
+def test_text_is_split_into_statements_as_the_database_splits_it(db_type: str, text: str, expected: list[str]):
+    assert split_statements(text, db_type) == expected
 
 
 @pytest.mark.parametrize(
-    ("text", "cut"),
+    ("text", "expected"),
     [
         ("```sql\nSELECT 1\n```", ["SELECT 1"]),
         ("```SELECT 1```", ["SELECT 1"]),
         ("SELECT a FROM t WHERE a=1 [ID:12]", ["SELECT a FROM t WHERE a=1"]),
     ],
 )
-def test_code_fences_and_citation_marks_are_removed(text: str, cut: list[str]):
-    assert split_statements(text, "mysql") == cut
+def test_code_fences_and_citation_marks_are_removed(text: str, expected: list[str]):
+    assert split_statements(text, "mysql") == expected
 
 
 @pytest.mark.parametrize(
-    ("db_type", "text", "cut"),
+    ("db_type", "text", "expected"),
     [
         ("postgres", "SELECT 1 -- one; DELETE FROM t", ["SELECT 1"]),
         ("postgres", "SELECT /* a; /* b */ c */ 1", ["SELECT 1"]),
         ("mysql", "SELECT 1 # one; two", ["SELECT 1"]),
-        ("mysql", "SELECT 1 --1", ["SELECT 1 --1"]),  # no comment to MySQL, for no blank follows
+        ("mysql", "SELECT 1 --1", ["SELECT 1 --1"]),  # MySQL comments need a blank after --
     ],
 )
-def test_comments_are_removed_before_sending(db_type: str, text: str, cut: list[str]):
-    assert split_statements(text, db_type) == cut
+def test_comments_are_removed_before_sending(db_type: str, text: str, expected: list[str]):
+    assert split_statements(text, db_type) == expected
 
 
 def test_sql_beyond_the_maximum_length_is_refused():
@@ -159,9 +159,9 @@ def test_reading_statement_is_allowed(db_type: str, statement: str):
 def test_writing_statement_is_refused(db_type: str, statement: str):
     sent = split_statements(statement, db_type)
 
-    [told] = [refusal_reason(each, db_type) for each in sent]
-    assert told == WRITE_REFUSAL or re.fullmatch(
-        r"For security reasons, the function \w+ is not supported\.", told or ""
+    [reason] = [refusal_reason(each, db_type) for each in sent]
+    assert reason == WRITE_REFUSAL or re.fullmatch(
+        r"For security reasons, the function \w+ is not supported\.", reason or ""
     )
 
 
@@ -194,12 +194,12 @@ def test_text_that_does_not_begin_like_a_statement_is_a_syntax_error():
 
 
 @pytest.mark.parametrize("blank", ["\x00", "\x01", "\x1a", "\u200b", "\ufeff"])
-def test_no_character_that_a_server_may_take_for_white_space_hides_a_statement(blank: str):
+def test_control_characters_outside_of_quotes_are_refused(blank: str):
     statement = f"SELECT a FROM t{blank}EXEC{blank}xp_cmdshell 'dir'"
 
-    told = refusal_reason(statement, "mssql")
+    reason = refusal_reason(statement, "mssql")
 
-    assert told == f"SQL Execution Failed: {statement}\nThere are control characters outside of quoted texts."
+    assert reason == f"SQL Execution Failed: {statement}\nThere are control characters outside of quoted texts."
     assert refusal_reason(f"SELECT ${blank}EXEC xp_cmdshell 'dir'", "mssql") is not None
 
 
@@ -214,7 +214,7 @@ def test_query_that_the_parser_cannot_read_is_sent():
         st.sampled_from(["DELETE FROM t", "DROP TABLE t", ";", "--", "/*", "*/", "'", "$$", "\\", "SELECT 1", "\n"])
     ),
 )
-def test_no_wrapping_lets_a_write_through_as_a_statement_of_its_own(db_type: str, parts: list[str]):
+def test_write_statement_in_any_wrapping_is_refused(db_type: str, parts: list[str]):
     passed = [each for each in split_statements(" ".join(parts), db_type) if refusal_reason(each, db_type) is None]
 
     assert not any(each.lstrip().upper().startswith(("DELETE", "DROP")) for each in passed)

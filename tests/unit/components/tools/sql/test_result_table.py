@@ -16,7 +16,7 @@ TABLE = """\
 |    2 | Bo     |           |            |"""
 
 
-def test_a_table_looks_as_canvases_know_it():
+def test_rows_become_a_text_table_and_json_objects():
     rows = Rows(
         ["id", "name", "amount", "at"], [(1, "Ann", Decimal("10.5"), datetime(2026, 1, 2)), (2, "Bo", None, None)]
     )
@@ -38,7 +38,7 @@ def test_deeply_nested_value_is_truncated():
     assert json.dumps(cell) == "[" * MAX_DEPTH + f'"{ELLIPSIS}"' + "]" * MAX_DEPTH
 
 
-def test_a_column_without_values_is_one_of_text():
+def test_column_without_values_is_aligned_as_text():
     assert text_table(Rows(["price"], [(None,)])) == "| price   |\n|:--------|\n|         |"
 
 
@@ -53,12 +53,12 @@ def test_timestamps_show_their_time_unless_all_are_midnights():
 
 
 @pytest.mark.parametrize(
-    ("value", "shown"),
+    ("value", "expected"),
     [
         (True, True),
         (float("nan"), None),
         (Decimal("Infinity"), None),
-        pytest.param(10**5000, None, id="a number beyond writing"),
+        pytest.param(10**5000, None, id="a number too long to print"),
         (date(2026, 1, 2), "2026-01-02"),
         (timedelta(hours=1), "1:00:00"),
         (UUID(int=1), "00000000-0000-0000-0000-000000000001"),
@@ -68,8 +68,8 @@ def test_timestamps_show_their_time_unless_all_are_midnights():
         ("a\x00\ud800", "a\ufffd"),
     ],
 )
-def test_what_a_driver_gives_becomes_json(value: Any, shown: Any):
-    assert json_rows(Rows(["v"], [(value,)])) == [{"v": shown}]
+def test_values_of_a_driver_become_json(value: Any, expected: Any):
+    assert json_rows(Rows(["v"], [(value,)])) == [{"v": expected}]
 
 
 def test_long_cell_is_truncated():
@@ -78,10 +78,10 @@ def test_long_cell_is_truncated():
     assert row["v"] == "x" * MAX_CELL_LENGTH + "..."
 
 
-def test_booleans_and_objects_are_text_in_a_table_and_lines_are_one():
-    told = text_table(Rows(["ok", "doc", "text"], [(True, {"a": 1}, "a\nb")]))
+def test_booleans_objects_and_lines_are_one_line_of_text_in_a_table():
+    table = text_table(Rows(["ok", "doc", "text"], [(True, {"a": 1}, "a\nb")]))
 
-    assert told.splitlines()[2] == '| True | {"a": 1} | a b    |'
+    assert table.splitlines()[2] == '| True | {"a": 1} | a b    |'
 
 
 def test_pipes_in_cells_and_names_are_escaped():

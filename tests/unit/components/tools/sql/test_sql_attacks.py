@@ -1,4 +1,4 @@
-"""Statements that do more than read, in each dialect: whatever they hide behind, none of them is sent."""
+"""Statements that do more than read, in each dialect: none is sent, however it is wrapped."""
 
 import pytest
 from hypothesis import given, settings
@@ -282,10 +282,10 @@ def test_no_sql_attack_is_sent(db_type: str):
 
 
 def is_sent(text: str, db_type: str) -> bool:
-    """Whether nothing of a text is refused, or something that writes is not."""
-    told = [(each, refusal_reason(each, db_type)) for each in split_statements(text, db_type)]
-    sent = [each.upper() for each, refused in told if not refused]
-    return len(sent) == len(told) or any(word in each for each in sent for word in WRITING)
+    """Return whether all statements of a text would be sent, or one that writes."""
+    reasons = [(each, refusal_reason(each, db_type)) for each in split_statements(text, db_type)]
+    sent = [each.upper() for each, refused in reasons if not refused]
+    return len(sent) == len(reasons) or any(word in each for each in sent for word in WRITING)
 
 
 @settings(max_examples=30, deadline=None)
@@ -314,5 +314,5 @@ def test_wrapped_sql_attack_is_refused(attack: tuple[str, str], before: str, aft
         ("mssql", "SELECT CASE WHEN a = 1 THEN 2 END, conversation FROM t ORDER  BY 1"),
     ],
 )
-def test_a_name_that_only_looks_dangerous_may_be_read(db_type: str, text: str):
+def test_query_with_a_harmless_name_like_a_function_is_allowed(db_type: str, text: str):
     assert refusal_reason(text, db_type) is None

@@ -1,4 +1,4 @@
-"""Crawler, and what it makes of pages."""
+"""Crawler: text of pages, and errors."""
 
 from typing import Any
 
@@ -67,7 +67,7 @@ def test_pages_and_plain_text_are_read_in_their_own_charset(content_type: str, c
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "error"),
     [
         (reply("%PDF-1.7", content_type="text/html"), "it is a PDF, and only web pages and plain text are read."),
         (reply("x", content_type="application/pdf"), "it is a PDF, and only web pages and plain text are read."),
@@ -76,10 +76,10 @@ def test_pages_and_plain_text_are_read_in_their_own_charset(content_type: str, c
         (reply("<i>" * 600, content_type="text/html; charset=utf-8"), "The page nests its elements deeper than 512."),
     ],
 )
-def test_unreadable_page_is_an_error(answer: HttpResponse, told: str):
-    assert error_of(CRAWLER, node(), vendor(answer)) == f"An unexpected error occurred: {told}"
+def test_unreadable_page_is_an_error(answer: HttpResponse, error: str):
+    assert error_of(CRAWLER, node(), vendor(answer)) == f"An unexpected error occurred: {error}"
     assert by_model(CRAWLER, {}, {"query": "https://s.test"}, vendor(answer)).answer == (
-        f"An unexpected error occurred: {told}"
+        f"An unexpected error occurred: {error}"
     )
 
 
@@ -90,14 +90,14 @@ def test_invalid_url_is_refused_before_the_request(url: str):
     )
 
 
-def test_refused_address_has_this_error_and_is_not_retried():
+def test_refused_address_is_reported_as_invalid_and_not_retried():
     http = FakeHttp(refusing)
 
-    told = "URL not valid: URL resolves to a non-public address (10.0.0.1), which is not allowed. An operator can"
+    error = "URL not valid: URL resolves to a non-public address (10.0.0.1), which is not allowed. An operator can"
 
-    assert error_of(CRAWLER, node(max_retries=3), http).startswith(told)
+    assert error_of(CRAWLER, node(max_retries=3), http).startswith(error)
     assert len(http.calls) == 1
-    assert str(by_model(CRAWLER, {}, {"query": "http://10.0.0.1/"}, http).answer).startswith(told)
+    assert str(by_model(CRAWLER, {}, {"query": "http://10.0.0.1/"}, http).answer).startswith(error)
 
 
 def test_unreachable_page_is_retried():
@@ -111,7 +111,7 @@ def test_unreachable_page_is_retried():
     ("proxy", "used"),
     [(None, None), ("", None), ("proxy.test:3128", "http://proxy.test:3128"), ("https://p.test", "https://p.test")],
 )
-def test_a_proxy_is_used_for_this_page(proxy: Any, used: str | None):
+def test_proxy_of_the_node_is_used_for_the_page(proxy: Any, used: str | None):
     http = vendor(page())
 
     outputs_of(CRAWLER, node(proxy=proxy), http)
@@ -134,6 +134,6 @@ def test_unknown_option_is_refused_when_the_canvas_is_loaded(params: dict[str, A
         CrawlerParams.model_validate(params)
 
 
-@pytest.mark.parametrize(("params", "told"), [({}, "no browser is configured"), ({"proxy": "p"}, "no browser")])
-def test_the_engine_browser_needs_a_browser(params: dict[str, Any], told: str):
-    assert told in error_of(CRAWLER, node(engine="browser", **params), FakeHttp(no_network))
+@pytest.mark.parametrize(("params", "error"), [({}, "no browser is configured"), ({"proxy": "p"}, "no browser")])
+def test_engine_browser_without_a_configured_browser_is_an_error(params: dict[str, Any], error: str):
+    assert error in error_of(CRAWLER, node(engine="browser", **params), FakeHttp(no_network))

@@ -1,4 +1,4 @@
-"""DuckDuckGo, by recorded shapes of its pages."""
+"""DuckDuckGo, with recorded pages."""
 
 from typing import Any
 from urllib.parse import quote

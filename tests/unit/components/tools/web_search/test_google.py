@@ -1,4 +1,4 @@
-"""Google, by recorded shapes of SerpApi."""
+"""Google, with recorded replies of SerpApi."""
 
 from typing import Any
 
@@ -56,7 +56,7 @@ def test_request_contains_start_and_num():
     ("row", "content"),
     [({**ABOUT, "snippet": "S"}, "S"), (ABOUT, "Acme site"), ({"about_this_result": None, "snippet": "S"}, "S")],
 )
-def test_the_snippet_of_a_page_goes_before_the_description_of_its_site(row: Any, content: str):
+def test_snippet_of_a_page_is_preferred_to_the_description_of_its_site(row: Any, content: str):
     outputs = outputs_of(GOOGLE, node(), vendor(json_reply({"organic_results": [row]})))
 
     assert outputs["formalized_content"].endswith(f"Content:\n{content}")

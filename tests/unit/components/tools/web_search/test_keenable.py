@@ -1,4 +1,4 @@
-"""KeenableSearch, by recorded shapes: that the vendor still answers so is not shown here."""
+"""KeenableSearch, with recorded replies; the live vendor is not tested here."""
 
 from typing import Any
 
@@ -75,7 +75,7 @@ def test_results_without_text_are_not_cited(results: Any):
 
 
 @pytest.mark.parametrize("key", ["", None, "  "])
-def test_realtime_needs_a_key_when_the_canvas_is_loaded(key: Any):
+def test_realtime_mode_without_a_key_is_refused_when_the_canvas_is_loaded(key: Any):
     with pytest.raises(ValueError, match="Keenable 'realtime' mode requires an API key"):
         KeenableSearchParams(mode="realtime", api_key=key)
 
@@ -108,7 +108,7 @@ def test_key_is_not_sent_to_another_server_without_tls(server: str):
     assert http.calls == []
 
 
-def test_a_mirror_goes_before_the_vendors_own_variable():
+def test_mirror_of_the_tool_is_preferred_to_the_url_of_the_vendor():
     http = vendor(FOUND)
     named = {"KEENABLE": "http://evil.test", "KEENABLESEARCH": "http://10.0.0.1:9"}
 

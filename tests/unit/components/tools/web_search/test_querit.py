@@ -1,4 +1,4 @@
-"""QueritSearch and QueritContents, by recorded shapes: that the vendor still answers so is not shown here."""
+"""QueritSearch and QueritContents, with recorded replies; the live vendor is not tested here."""
 
 import asyncio
 from typing import Any
@@ -92,11 +92,11 @@ def test_null_leaves_the_number_of_passages_to_the_vendor():
 
 
 def test_values_of_references_are_checked_when_the_node_runs():
-    given = {"env.sites": ["a.test"], "env.n": "4", "env.bad": {"a": 1}}
+    values = {"env.sites": ["a.test"], "env.n": "4", "env.bad": {"a": 1}}
     http = vendor(json_reply(FOUND))
 
-    outputs_of(QUERIT_SEARCH, node(site_include="{env.sites}", count="{env.n}"), http, globals=given)
-    error = error_of(QUERIT_SEARCH, node(site_include="env.bad"), FakeHttp(no_network), globals=given)
+    outputs_of(QUERIT_SEARCH, node(site_include="{env.sites}", count="{env.n}"), http, globals=values)
+    error = error_of(QUERIT_SEARCH, node(site_include="env.bad"), FakeHttp(no_network), globals=values)
 
     sent: Any = http.calls[0].json
     assert (sent["count"], sent["filters"]) == (4, {"sites": {"include": ["a.test"]}})
@@ -190,7 +190,7 @@ def test_empty_result_is_not_an_error(body: Any):
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
-def test_transient_status_is_retried_twice_whatever_the_node_says(status: int, monkeypatch: pytest.MonkeyPatch):
+def test_transient_status_is_retried_twice_whatever_max_retries_is(status: int, monkeypatch: pytest.MonkeyPatch):
     waits: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -214,12 +214,12 @@ def test_other_status_is_not_retried(status: int):
 
 
 def test_unreachable_vendor_is_retried_and_a_refused_address_is_not():
-    silent, private = FakeHttp(unreachable), FakeHttp(refusing)
+    unanswered, refused = FakeHttp(unreachable), FakeHttp(refusing)
 
-    error_of(QUERIT_SEARCH, node(), silent)
-    error_of(QUERIT_SEARCH, node(), private)
+    error_of(QUERIT_SEARCH, node(), unanswered)
+    error_of(QUERIT_SEARCH, node(), refused)
 
-    assert (len(silent.calls), len(private.calls)) == (3, 1)
+    assert (len(unanswered.calls), len(refused.calls)) == (3, 1)
 
 
 def test_result_fields_that_are_not_text_are_cited_as_json():
@@ -259,7 +259,7 @@ def test_a_model_gets_the_answer():
     assert done.answer == PAGES
 
 
-def test_a_short_fetch_has_the_usual_time():
+def test_short_crawl_timeout_has_the_default_request_timeout():
     http = vendor(json_reply(PAGES))
 
     outputs_of(QUERIT_CONTENTS, pages(crawl_timeout=1), http)

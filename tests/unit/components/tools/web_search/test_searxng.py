@@ -1,4 +1,4 @@
-"""SearXNG, by recorded shapes of an instance."""
+"""SearXNG, with recorded replies of an instance."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ def test_pages_become_citations_and_json():
     assert outputs_of(SEARXNG, node(), vendor(FOUND)) == {"formalized_content": FC, "json": [W1, W2]}
 
 
-def test_the_instance_is_asked_for_json():
+def test_request_has_the_json_format_and_default_parameters():
     http = vendor(FOUND)
 
     outputs_of(SEARXNG, node(), http)
@@ -67,7 +67,7 @@ def test_model_gets_an_explanation_without_an_instance():
     assert str(done.answer).startswith("SearXNG was not asked, because it has no address.")
 
 
-def test_the_authors_instance_goes_before_the_models():
+def test_instance_of_the_author_is_preferred_to_that_of_the_model():
     own, other = vendor(FOUND), vendor(FOUND)
     arguments = {"query": "w", "searxng_url": "https://other.test"}
 
@@ -79,7 +79,7 @@ def test_the_authors_instance_goes_before_the_models():
 
 
 @pytest.mark.parametrize("own", ["{env.searx}", "env.searx"])
-def test_the_authors_reference_goes_before_the_models_instance(own: str):
+def test_reference_of_the_author_is_preferred_to_the_instance_of_the_model(own: str):
     http = vendor(FOUND)
     arguments = {"query": "w", "searxng_url": "https://other.test"}
 
@@ -88,7 +88,7 @@ def test_the_authors_reference_goes_before_the_models_instance(own: str):
     assert http.calls[0].url == "https://mine.test/search"
 
 
-def test_an_instance_may_be_given_by_reference():
+def test_instance_url_may_be_a_reference():
     http = vendor(FOUND)
 
     outputs_of(SEARXNG, node(searxng_url="{env.searx}"), http, globals={"env.searx": "https://mine.test"})

@@ -1,4 +1,4 @@
-"""TavilySearch and TavilyExtract, by recorded shapes: that the vendor still answers so is not shown here."""
+"""TavilySearch and TavilyExtract, with recorded replies; the live vendor is not tested here."""
 
 from typing import Any
 
@@ -86,7 +86,7 @@ def test_node_without_a_query_searches_for_the_users_message():
     assert ctx.inputs == {"query": "tea?", "topic": "general", "include_domains": [], "exclude_domains": []}
 
 
-def test_raw_content_goes_before_the_summary():
+def test_raw_content_is_preferred_to_the_summary():
     page = {"results": [{**W2, "raw_content": W1["content"]}]}
 
     assert W1["content"] in outputs_of(TAVILY_SEARCH, {"query": "w"}, vendor(json_reply(page)))["formalized_content"]

@@ -1,4 +1,4 @@
-"""Wikipedia, by recorded shapes of its interface."""
+"""Wikipedia, with recorded replies of its API."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ def test_introductions_become_citations_and_json():
     assert outputs["json"] == [{"title": "Widget", "url": WIDGET["fullurl"], "extract": WIDGET["extract"]}]
 
 
-def test_one_request_in_the_nodes_language_finds_and_reads():
+def test_one_request_in_the_language_of_the_node_searches_and_reads():
     http = vendor(pages({"9": WIDGET}))
 
     outputs_of(WIKIPEDIA, {"query": "widget", "language": "de", "top_n": 50}, http)
@@ -44,7 +44,7 @@ def test_one_request_in_the_nodes_language_finds_and_reads():
 
 
 @pytest.mark.parametrize("listed", [{"1": GADGET, "9": WIDGET}, [GADGET, WIDGET]])
-def test_the_best_article_comes_first(listed: Any):
+def test_articles_are_in_the_order_of_their_index(listed: Any):
     outputs = outputs_of(WIKIPEDIA, {"query": "w"}, vendor(pages(listed)))
 
     assert [row["title"] for row in outputs["json"]] == ["Widget", "Gadget"]

@@ -1,4 +1,4 @@
-"""A sentence becomes audio over OpenAI's wire, and is paid for once."""
+"""Speech over OpenAI's wire: requests, cache and failures."""
 
 import asyncio
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ def speech(http: Any, spec: ModelSpec | None = None, **kwargs: Any) -> OpenAISpe
     return OpenAISpeech(spec or model(), http, "t1", **{"cache": MemoryAudioCache(), **kwargs})
 
 
-def test_a_sentence_is_asked_for_with_its_voice_and_its_audio_comes_back():
+def test_sentence_is_sent_with_its_voice_and_its_audio_is_returned():
     http = answering(reply())
 
     audio = asyncio.run(speech(http).synthesize("Hello."))
@@ -69,7 +69,7 @@ def test_a_sentence_is_asked_for_with_its_voice_and_its_audio_comes_back():
         (model("StepFun", {"tts_voice": "mine"}), {"voice": "mine"}),
     ],
 )
-def test_voice_format_and_further_fields_are_the_accounts_or_the_vendors(spec: ModelSpec, body: dict[str, Any]):
+def test_voice_format_and_extra_fields_come_from_the_account_or_the_vendor(spec: ModelSpec, body: dict[str, Any]):
     http = answering(reply())
 
     asyncio.run(speech(http, spec).synthesize("Hi"))
@@ -81,7 +81,7 @@ def test_voice_format_and_further_fields_are_the_accounts_or_the_vendors(spec: M
     ("text", "spoken"),
     [("Hello **world**.", "Hello world."), ("# Title", "Title"), ("As said ##12$$ here", "As said here")],
 )
-def test_markup_is_not_read_aloud(text: str, spoken: str):
+def test_markup_is_removed_from_spoken_text(text: str, spoken: str):
     http = answering(reply())
 
     asyncio.run(speech(http).synthesize(text))
@@ -89,12 +89,12 @@ def test_markup_is_not_read_aloud(text: str, spoken: str):
     assert http.calls[0].json["input"] == spoken
 
 
-def test_a_sentence_of_markup_alone_is_silent():
+def test_sentence_of_only_markup_sends_no_request():
     assert asyncio.run(speech(FakeHttp(pytest.fail)).synthesize("** ##1$$ #")) == b""
 
 
 @pytest.mark.parametrize(
-    ("answer", "told", "retryable"),
+    ("answer", "message", "retryable"),
     [
         (reply(500, b"out of breath", "text/plain"), "**Error**: 500, out of breath", True),
         (reply(401, b"bad key sk-a-long-secret", "text/plain"), "**Error**: 401, bad key ***", False),
@@ -102,20 +102,20 @@ def test_a_sentence_of_markup_alone_is_silent():
         (reply(200, b""), "**Error**: 200, ", False),
     ],
 )
-def test_response_without_audio_is_a_failure_that_hides_the_key(answer: HttpResponse, told: str, retryable: bool):
+def test_response_without_audio_is_a_failure_that_hides_the_key(answer: HttpResponse, message: str, retryable: bool):
     with pytest.raises(ModelError) as failed:
         asyncio.run(speech(answering(answer)).synthesize("Hi"))
 
-    assert failed.value.message == told
+    assert failed.value.message == message
     assert failed.value.retryable is retryable
 
 
-def test_no_answer_at_all_is_a_failure_of_the_model():
-    def lost(call: HttpCall) -> HttpResponse:
+def test_missing_answer_is_a_model_error():
+    def fail_to_connect(call: HttpCall) -> HttpResponse:
         raise HttpFailed("No answer from tts.test.", retryable=True)
 
     with pytest.raises(ModelError, match=r"No answer from tts\.test\."):
-        asyncio.run(speech(FakeHttp(lost)).synthesize("Hi"))
+        asyncio.run(speech(FakeHttp(fail_to_connect)).synthesize("Hi"))
 
 
 def test_a_model_without_an_address_is_refused():
@@ -123,7 +123,7 @@ def test_a_model_without_an_address_is_refused():
         speech(answering(reply()), ModelSpec("x", "x", "Nobody", None))
 
 
-def test_the_same_sentence_is_paid_for_once_also_twice_at_a_time():
+def test_same_sentence_is_requested_once_even_by_concurrent_calls():
     class Slow(FakeHttp):
         async def send(self, call: HttpCall) -> HttpResponse:
             await asyncio.sleep(0)
@@ -140,7 +140,7 @@ def test_the_same_sentence_is_paid_for_once_also_twice_at_a_time():
     assert len(http.calls) == 1
 
 
-def test_tenants_voices_and_formats_do_not_share_audio():
+def test_audio_is_not_shared_between_tenants_voices_or_formats():
     http, cache = answering(reply()), MemoryAudioCache()
     voices = [
         OpenAISpeech(model(), http, "t1", cache=cache),
@@ -184,7 +184,7 @@ def test_audio_is_cached_until_it_expires_or_the_cache_is_full():
     now = 0.0
     cache = MemoryAudioCache(max_bytes=10, clock=lambda: now)
 
-    async def kept() -> list[bool]:
+    async def cached_keys() -> list[bool]:
         return [await cache.get(key) is not None for key in "abc"]
 
     async def fill() -> list[list[bool]]:
@@ -192,10 +192,10 @@ def test_audio_is_cached_until_it_expires_or_the_cache_is_full():
         await cache.set("a", b"12345", timedelta(seconds=5))
         await cache.set("b", b"12345", timedelta(seconds=9))
         await cache.get("a")
-        await cache.set("c", b"1234", timedelta(seconds=9))  # the one heard longest ago makes room
-        full = await kept()
+        await cache.set("c", b"1234", timedelta(seconds=9))  # evicts the least recently used entry
+        full = await cached_keys()
         now = 5.0
-        return [full, await kept()]
+        return [full, await cached_keys()]
 
     assert asyncio.run(fill()) == [[True, False, True], [False, False, True]]
 
@@ -203,14 +203,14 @@ def test_audio_is_cached_until_it_expires_or_the_cache_is_full():
 def test_audio_larger_than_the_cache_is_not_cached():
     cache = MemoryAudioCache(max_bytes=3)
 
-    async def keep() -> bytes | None:
+    async def cache_and_get() -> bytes | None:
         await cache.set("a", b"12345", timedelta(seconds=5))
         return await cache.get("a")
 
-    assert asyncio.run(keep()) is None
+    assert asyncio.run(cache_and_get()) is None
 
 
-def test_the_deployments_voice_stands_between_the_accounts_and_the_vendors_own():
+def test_voice_comes_from_the_account_then_the_deployment_then_the_vendor():
     plain, own = model("StepFun"), replace(model("StepFun"), extra={"tts_voice": "mine"})
 
     assert speech_settings_of(plain).voice == "cixingnansheng"

@@ -1,4 +1,4 @@
-"""A call that is kept at the gate of its account and comes back later has used nothing of its budget."""
+"""A call that is cancelled while it waits for the rate limiter uses nothing of its budget."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
@@ -16,11 +16,11 @@ from providers.models.text.context_window import count_tokens
 from providers.models.types.chat import ChatRequest, Completion, ContentDelta, Delta, ModelSpec, Usage
 
 SPEC = ModelSpec("m@Vendor", "m", "Vendor", None)
-ASKED = ChatRequest([{"role": "user", "content": "How are you today?"}])
+REQUEST = ChatRequest([{"role": "user", "content": "How are you today?"}])
 
 
-class Purse:
-    """Pays for everything, and remembers what was used."""
+class FakeBudget:
+    """Accept every reservation and record the settled usage."""
 
     cost_model = CostModel()
 
@@ -37,33 +37,33 @@ class Purse:
         self.settled.append(usage)
 
 
-class Patience:
-    """Waits until it is called off."""
+class FakeRateLimitWait:
+    """Wait until the call is cancelled."""
 
     is_postponed = True
 
     def __init__(self) -> None:
-        self.waits = asyncio.Event()
+        self.has_begun = asyncio.Event()
 
     def mark_sent(self) -> None:
         pass
 
     async def wait(self, seconds: float, title: str) -> None:
-        self.waits.set()
+        self.has_begun.set()
         await asyncio.Event().wait()
 
 
 class Model:
-    """Asks its patience first, as a gate does; then it says a word and is silent."""
+    """Wait for the rate limit if `is_rate_limited`, then stream one word and never end."""
 
     spec = SPEC
 
-    def __init__(self, *, is_kept: bool) -> None:
-        self._is_kept = is_kept
+    def __init__(self, *, is_rate_limited: bool) -> None:
+        self._is_rate_limited = is_rate_limited
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta, None]:
         assert request.rate_limit_wait is not None
-        if self._is_kept:
+        if self._is_rate_limited:
             await request.rate_limit_wait.wait(40, "Vendor (default)")
         request.rate_limit_wait.mark_sent()
         yield ContentDelta("Fine")
@@ -76,44 +76,44 @@ class Model:
 
 
 @pytest.mark.parametrize("streamed", [True, False])
-def test_a_call_that_is_called_off_while_it_waits_has_used_nothing(streamed: bool):
-    purse = Purse()
+def test_call_cancelled_while_it_waits_for_its_rate_limit_uses_nothing(streamed: bool):
+    budget = FakeBudget()
 
-    asyncio.run(called_off(purse, streamed=streamed, is_kept=True))
+    asyncio.run(cancel_call(budget, streamed=streamed, is_rate_limited=True))
 
-    assert purse.settled == [Usage()]
+    assert budget.settled == [Usage()]
 
 
-def test_a_call_that_is_called_off_while_it_answers_is_paid_for_as_far_as_it_came():
-    purse = Purse()
+def test_call_cancelled_while_it_streams_is_charged_for_the_streamed_tokens():
+    budget = FakeBudget()
 
-    asyncio.run(called_off(purse, streamed=True, is_kept=False))
+    asyncio.run(cancel_call(budget, streamed=True, is_rate_limited=False))
 
-    (used,) = purse.settled
+    (used,) = budget.settled
     assert used.calls == 1
     assert used.total_tokens > 5
 
 
 def test_request_that_offers_tools_reserves_tokens_for_their_schemas():
     offered = {"type": "function", "function": {"name": "search", "description": "Search the web for a query."}}
-    plain = estimate_chat(SPEC, ASKED, None, default_answer=1000)[TOKENS]
+    plain = estimate_chat(SPEC, REQUEST, None, default_answer=1000)[TOKENS]
 
-    with_tools = estimate_chat(SPEC, replace(ASKED, tools=[offered]), None, default_answer=1000)[TOKENS]
+    with_tools = estimate_chat(SPEC, replace(REQUEST, tools=[offered]), None, default_answer=1000)[TOKENS]
 
     assert with_tools.least - plain.least >= count_tokens("Search the web for a query.")
 
 
-async def called_off(purse: Purse, *, streamed: bool, is_kept: bool) -> None:
-    patience, said = Patience(), asyncio.Event()
-    model = BudgetedModel(Model(is_kept=is_kept), purse)
-    request = ChatRequest(ASKED.messages, rate_limit_wait=patience)
+async def cancel_call(budget: FakeBudget, *, streamed: bool, is_rate_limited: bool) -> None:
+    rate_limit_wait, first_delta = FakeRateLimitWait(), asyncio.Event()
+    model = BudgetedModel(Model(is_rate_limited=is_rate_limited), budget)
+    request = ChatRequest(REQUEST.messages, rate_limit_wait=rate_limit_wait)
 
     async def read() -> None:
         async for _ in model.stream(request):
-            said.set()
+            first_delta.set()
 
-    asking = asyncio.ensure_future(read() if streamed else model.complete(request))
-    await (patience.waits if is_kept else said).wait()
-    asking.cancel()
+    call = asyncio.ensure_future(read() if streamed else model.complete(request))
+    await (rate_limit_wait.has_begun if is_rate_limited else first_delta).wait()
+    call.cancel()
     with suppress(asyncio.CancelledError):
-        await asking
+        await call

@@ -1,4 +1,4 @@
-"""Requests that are no chat pass the gate of their account, are paid for, and are counted where somebody asked."""
+"""Requests other than chat: they acquire a permit, reserve budget, and their usage is recorded."""
 
 import asyncio
 from collections.abc import Mapping
@@ -34,33 +34,33 @@ REFUSED = ProviderError(ErrorCode.RATE_LIMIT_EXCEEDED, "slow down", 3.0)
 
 
 @dataclass
-class Gate:
-    """Lets everybody through, unless it is `closed`; keeps what it is told."""
+class FakeRateLimiter:
+    """Permit every request, unless it is `closed`; record the requests and the releases."""
 
     closed: bool = False
     entered: list[PermitRequest] = field(default_factory=list[PermitRequest])
-    told: list[tuple[int | None, ProviderError | None]] = field(default_factory=list[Any])
+    releases: list[tuple[int | None, ProviderError | None]] = field(default_factory=list[Any])
 
-    async def acquire(self, request: PermitRequest) -> "Gate":
+    async def acquire(self, request: PermitRequest) -> "FakeRateLimiter":
         self.entered.append(request)
         if self.closed:
             await asyncio.Event().wait()
         return self
 
     def release(self, tokens: int | None, failed: ProviderError | None) -> None:
-        self.told.append((tokens, failed))
+        self.releases.append((tokens, failed))
 
     def observe_headers(self, headers: Mapping[str, str]) -> None:
-        raise AssertionError("nobody has said anything")
+        raise AssertionError("no response has headers")
 
 
 @dataclass
-class Purse:
-    """Pays for everything, unless it is `empty`."""
+class FakeBudget:
+    """Accept every reservation, unless it is `empty`."""
 
     empty: bool = False
     cost_model: CostModel = field(default_factory=CostModel)
-    asked: list[Mapping[str, CostEstimate]] = field(default_factory=list[Any])
+    estimates: list[Mapping[str, CostEstimate]] = field(default_factory=list[Any])
     settled: list[Usage] = field(default_factory=list[Usage])
 
     async def is_limited(self) -> bool:
@@ -69,7 +69,7 @@ class Purse:
     async def reserve(self, spec: ModelSpec, estimates: Mapping[str, CostEstimate], price: Price | None) -> Any:
         if self.empty:
             raise BudgetExceeded("There is nothing left.")
-        self.asked.append(estimates)
+        self.estimates.append(estimates)
         return "reservation"
 
     async def settle(self, reservation: Any, usage: Usage) -> None:
@@ -78,8 +78,8 @@ class Purse:
 
 
 @dataclass
-class Patience:
-    """Notes that a request has left."""
+class FakeRateLimitWait:
+    """Count the requests that were sent."""
 
     sent: int = 0
     is_postponed: bool = False
@@ -88,69 +88,69 @@ class Patience:
         self.sent += 1
 
     async def wait(self, seconds: float, title: str) -> None:
-        raise AssertionError("nobody waits here")
+        raise AssertionError("no request waits")
 
 
 @dataclass
 class World:
-    """A meter, and all who have to do with it."""
+    """A meter with a fake rate limiter, budget and wait."""
 
-    gate: Gate = field(default_factory=Gate)
-    purse: Purse = field(default_factory=Purse)
-    patience: Patience = field(default_factory=Patience)
+    limiter: FakeRateLimiter = field(default_factory=FakeRateLimiter)
+    budget: FakeBudget = field(default_factory=FakeBudget)
+    rate_limit_wait: FakeRateLimitWait = field(default_factory=FakeRateLimitWait)
     counted: list[Usage] = field(default_factory=list[Usage])
     price: Price | None = None
 
     @property
     def billing_context(self) -> BillingContext:
         return BillingContext(
-            self.patience, self.purse, self.counted.append, idempotency_keys=IdempotencyKeys("activation")
+            self.rate_limit_wait, self.budget, self.counted.append, idempotency_keys=IdempotencyKeys("activation")
         )
 
     @property
     def meter(self) -> Meter:
-        return Meter(SPEC, "embedding", self.price, self.gate)
+        return Meter(SPEC, "embedding", self.price, self.limiter)
 
-    def call(self, ask: Any, sent: RequestSize = RequestSize(("some text",)), **more: Any) -> Any:  # noqa: B008 (it is frozen)
-        async def asked() -> Any:
+    def call(self, send: Any, size: RequestSize = RequestSize(("some text",)), **more: Any) -> Any:  # noqa: B008 (it is frozen)
+        async def run_call() -> Any:
             set_billing_context(self.billing_context)
-            return await self.meter.call(ask, sent, **more)
+            return await self.meter.call(send, size, **more)
 
-        return asyncio.run(asked())
+        return asyncio.run(run_call())
 
 
-async def seven() -> tuple[str, int | None]:
+async def send_with_seven_tokens() -> tuple[str, int | None]:
     return "vectors", 7
 
 
-async def nothing_counted() -> tuple[str, int | None]:
+async def send_without_token_count() -> tuple[str, int | None]:
     return "vectors", None
 
 
-async def refused() -> tuple[str, int | None]:
+async def send_refused() -> tuple[str, int | None]:
     raise REFUSED
 
 
-def test_a_request_passes_the_gate_is_paid_for_and_counted_by_its_kind():
+def test_request_acquires_a_permit_and_is_charged_and_counted_by_its_kind():
     world = World(price=PRICE)
 
-    assert world.call(seven) == "vectors"
+    assert world.call(send_with_seven_tokens) == "vectors"
 
     used = Usage(7, 0, 7, 1, costs={"USD": 7 * 2_000 + 1_000_000}, kinds={"embedding_calls": 1, "embedding_tokens": 7})
-    assert world.counted == world.purse.settled == [used]
-    assert world.gate.told == [(7, None)]
-    assert world.patience.sent == 1
-    (asked,) = world.purse.asked
-    assert asked.keys() == {"tokens", "calls", "USD"}
-    assert all(ask.is_known for ask in asked.values())
+    assert world.counted == world.budget.settled == [used]
+    assert world.limiter.releases == [(7, None)]
+    assert world.rate_limit_wait.sent == 1
+    (estimates,) = world.budget.estimates
+    assert estimates.keys() == {"tokens", "calls", "USD"}
+    assert all(estimate.is_known for estimate in estimates.values())
 
 
 def test_tokens_without_a_vendor_count_are_estimated():
     world = World()
 
-    world.call(nothing_counted, RequestSize(("one two three",)))
+    world.call(send_without_token_count, RequestSize(("one two three",)))
 
-    ((tokens, _),) = world.gate.told
+    ((tokens, _),) = world.limiter.releases
     assert tokens == world.counted[0].total_tokens == 3
     assert world.counted[0].unpriced_calls == 1
 
@@ -158,59 +158,59 @@ def test_tokens_without_a_vendor_count_are_estimated():
 def test_characters_are_counted_where_there_are_no_tokens():
     world = World(price=PRICE)
 
-    world.call(nothing_counted, RequestSize(characters=1000))
+    world.call(send_without_token_count, RequestSize(characters=1000))
 
     (used,) = world.counted
     assert (used.total_tokens, used.calls, used.characters) == (0, 1, 1000)
     assert used.costs == {"USD": 15_000_000 + 1_000_000}
-    assert world.purse.asked[0]["tokens"].most == 0
+    assert world.budget.estimates[0]["tokens"].most == 0
 
 
 def test_a_refused_request_costs_a_call_and_no_token():
     world = World()
 
     with pytest.raises(ProviderError):
-        world.call(refused)
+        world.call(send_refused)
 
-    assert world.gate.told == [(None, REFUSED)]
+    assert world.limiter.releases == [(None, REFUSED)]
     assert [(used.calls, used.total_tokens) for used in world.counted] == [(1, 0)]
-    assert world.purse.settled == world.counted
+    assert world.budget.settled == world.counted
 
 
-def test_a_request_that_is_called_off_at_the_gate_has_used_nothing():
-    world = World(Gate(closed=True))
+def test_request_cancelled_while_it_waits_for_a_permit_uses_nothing():
+    world = World(FakeRateLimiter(closed=True))
 
-    async def called_off() -> None:
+    async def cancel_call() -> None:
         set_billing_context(world.billing_context)
-        asking = asyncio.ensure_future(world.meter.call(seven, RequestSize(("text",))))
-        while not world.gate.entered:
+        call = asyncio.ensure_future(world.meter.call(send_with_seven_tokens, RequestSize(("text",))))
+        while not world.limiter.entered:
             await asyncio.sleep(0)
-        asking.cancel()
+        call.cancel()
         with suppress(asyncio.CancelledError):
-            await asking
+            await call
 
-    asyncio.run(called_off())
+    asyncio.run(cancel_call())
 
     assert world.counted == []
-    assert world.purse.settled == [Usage()]
-    assert world.patience.sent == 0
+    assert world.budget.settled == [Usage()]
+    assert world.rate_limit_wait.sent == 0
 
 
 def test_request_beyond_the_budget_is_not_sent():
-    world = World(purse=Purse(empty=True))
+    world = World(budget=FakeBudget(empty=True))
 
     with pytest.raises(BudgetExceeded):
-        world.call(seven)
+        world.call(send_with_seven_tokens)
 
-    assert world.gate.entered == []
+    assert world.limiter.entered == []
 
 
-def test_the_ticket_of_a_request_is_the_same_in_every_attempt_and_another_for_another_text():
+def test_permit_key_is_the_same_in_every_attempt_and_differs_by_text():
     keys: list[str | None] = []
     for text in ("a", "a", "b"):
         world = World()
-        world.call(seven, RequestSize((text,)))
-        keys.append(world.gate.entered[0].key)
+        world.call(send_with_seven_tokens, RequestSize((text,)))
+        keys.append(world.limiter.entered[0].key)
 
     assert keys[0] == keys[1] != keys[2]
 
@@ -218,41 +218,41 @@ def test_the_ticket_of_a_request_is_the_same_in_every_attempt_and_another_for_an
 def test_blocking_request_waits_even_if_its_attempt_could_be_postponed():
     world = World()
 
-    world.call(seven, is_blocking=True)
+    world.call(send_with_seven_tokens, is_blocking=True)
 
-    assert isinstance(world.gate.entered[0].rate_limit_wait, BlockingWait)
+    assert isinstance(world.limiter.entered[0].rate_limit_wait, BlockingWait)
 
 
-def test_what_a_tool_uses_is_counted_by_the_tool():
+def test_usage_inside_a_tool_is_recorded_by_the_tool():
     world, by_tool = World(), list[Usage]()
 
-    async def asked() -> None:
+    async def run_call() -> None:
         set_billing_context(world.billing_context)
         with count_usage(by_tool.append):
-            await world.meter.call(seven, RequestSize(("text",)))
-        await world.meter.call(seven, RequestSize(("text",)))
+            await world.meter.call(send_with_seven_tokens, RequestSize(("text",)))
+        await world.meter.call(send_with_seven_tokens, RequestSize(("text",)))
 
-    asyncio.run(asked())
+    asyncio.run(run_call())
 
-    assert (len(by_tool), len(world.counted), len(world.purse.settled)) == (1, 1, 2)
-
-
-def test_what_no_attempt_asks_for_is_paid_by_the_other_one():
-    purse = Purse()
-    meter = Meter(SPEC, "rerank", None, default_payer=BillingContext(budget=purse))
-
-    asyncio.run(meter.call(seven, RequestSize(("text",))))
-
-    assert [used.kinds for used in purse.settled] == [{"rerank_calls": 1, "rerank_tokens": 7}]
+    assert (len(by_tool), len(world.counted), len(world.budget.settled)) == (1, 1, 2)
 
 
-def test_a_wait_in_place_ends_with_words_that_name_the_account():
-    async def waits() -> None:
-        patience = BlockingWait(0.0)
-        await patience.wait(5, "OpenAI (default)")
+def test_request_without_an_attempt_is_charged_to_the_default_payer():
+    budget = FakeBudget()
+    meter = Meter(SPEC, "rerank", None, default_payer=BillingContext(budget=budget))
+
+    asyncio.run(meter.call(send_with_seven_tokens, RequestSize(("text",))))
+
+    assert [used.kinds for used in budget.settled] == [{"rerank_calls": 1, "rerank_tokens": 7}]
+
+
+def test_blocking_wait_that_times_out_names_the_account():
+    async def wait() -> None:
+        blocking_wait = BlockingWait(0.0)
+        await blocking_wait.wait(5, "OpenAI (default)")
 
     with pytest.raises(ModelError, match=r"OpenAI \(default\)") as failed:
-        asyncio.run(waits())
+        asyncio.run(wait())
 
     assert failed.value.retryable
     assert failed.value.details["kind"] == RATE_LIMIT_TIMEOUT
@@ -267,13 +267,13 @@ def test_chat_below_a_component_is_charged_to_the_current_payer():
 
     world, wrapped = World(), list[Any]()
 
-    async def asked() -> None:
+    async def run_call() -> None:
         set_billing_context(
             BillingContext(record_usage=world.counted.append, wrap_model=lambda model: wrapped.append(model) or model)
         )
-        await MeteredModel(Chat()).complete(ChatRequest([]))  # pyright: ignore[reportArgumentType] (only asked for a whole answer)
+        await MeteredModel(Chat()).complete(ChatRequest([]))  # pyright: ignore[reportArgumentType] (only complete() is called)
 
-    asyncio.run(asked())
+    asyncio.run(run_call())
 
     assert world.counted == [Usage(3, 1, 4, 1)]
     assert len(wrapped) == 1

@@ -1,4 +1,4 @@
-"""Prices: the account's before the deployment's own before those that come along; unknown is told, never zero."""
+"""Model prices: of the account, then of the deployment, then built in; an unknown price is never zero."""
 
 from decimal import Decimal
 from pathlib import Path
@@ -22,7 +22,7 @@ def test_a_call_costs_its_tokens_by_kind_in_billionths():
     assert add_cost(used, price).costs == {"USD": 180_000}
 
 
-def test_total_without_its_split_costs_the_higher_price():
+def test_token_total_without_a_split_is_charged_at_the_higher_price():
     assert Price(input=Decimal(1), output=Decimal(3)).cost_of(Usage(total_tokens=10)) == 30_000
 
 
@@ -44,13 +44,13 @@ def test_price_of_an_unlisted_model_is_unknown():
     assert add_cost(Usage(1, 1, 2, calls=1), price).unpriced_calls == 1
 
 
-def test_the_stand_ins_are_free():
+def test_built_in_models_are_free():
     assert Prices().price_of(spec("echo", "Easel", is_builtin=True)) is FREE
     assert add_cost(Usage(1, 1, 2, calls=1), FREE) == Usage(1, 1, 2, calls=1)
 
 
 @pytest.mark.parametrize("text", ["[[", "[OpenAI.models]\n'x' = { input = -1, output = 1 }", "[OpenAI]\nprice = 3"])
-def test_a_file_that_holds_no_prices_is_refused_by_name(tmp_path: Path, text: str):
+def test_invalid_price_file_is_refused_with_its_name(tmp_path: Path, text: str):
     file = tmp_path / "prices.toml"
     file.write_text(text)
 

@@ -21,7 +21,7 @@ def account(factory: str = "OpenAI", *names: str, **fields: Any) -> VendorAccoun
     return VendorAccount(factory, **{"models": models, "api_key": "sk-secret", **fields})
 
 
-def found(llm_id: str, *accounts: VendorAccount) -> tuple[str, str]:
+def name_and_factory(llm_id: str, *accounts: VendorAccount) -> tuple[str, str]:
     spec = resolve(llm_id, accounts)
     return spec.name, spec.factory
 
@@ -32,7 +32,7 @@ def refusal(llm_id: str, *accounts: VendorAccount, kind: str = "chat") -> str:
     return raised.value.message
 
 
-def test_a_model_is_named_with_its_factory():
+def test_model_id_resolves_to_the_account_of_its_factory():
     spec = resolve("gpt-5@OpenAI", [account("OpenAI", "gpt-5")])
 
     assert (spec.id, spec.name, spec.factory) == ("gpt-5@OpenAI", "gpt-5", "OpenAI")
@@ -41,21 +41,21 @@ def test_a_model_is_named_with_its_factory():
     assert spec.is_tools
 
 
-def test_a_model_name_may_hold_any_sign():
+def test_model_name_may_contain_any_character():
     lab = account("LM-Studio", "nomic@q8_0", instance="studio", base_url="http://lab:1234")
 
-    assert found("nomic@q8_0@studio@LM-Studio", lab) == ("nomic@q8_0", "LM-Studio")
-    assert found("org/m:7b@OpenAI", account("OpenAI", "org/m:7b")) == ("org/m:7b", "OpenAI")
+    assert name_and_factory("nomic@q8_0@studio@LM-Studio", lab) == ("nomic@q8_0", "LM-Studio")
+    assert name_and_factory("org/m:7b@OpenAI", account("OpenAI", "org/m:7b")) == ("org/m:7b", "OpenAI")
 
 
-def test_of_several_instances_the_named_one_is_used_and_else_the_default():
+def test_named_instance_is_used_or_else_the_default_instance():
     a, b = account("OpenAI", "m", instance="default", api_key="a"), account("OpenAI", "m", instance="b", api_key="b")
 
     assert resolve("m@b@OpenAI", [a, b]).api_key == "b"
     assert resolve("m@OpenAI", [b, a]).api_key == "a"
 
 
-def test_the_only_active_instance_stands_in_for_the_default():
+def test_only_active_instance_is_used_as_the_default():
     a = account("OpenAI", "m", instance="a", api_key="a")
     b = account("OpenAI", "m", instance="b", status="inactive")
 
@@ -87,17 +87,20 @@ def test_suffix_of_a_stored_name_is_cut_whether_or_not_the_account_lists_the_mod
 
     for names in ((), (stored,), (plain,)):
         own = account(factory, *names, base_url="http://gpu:8000")
-        assert found(llm_id, own) == (plain, factory)
-        assert found(f"{plain}@{factory}", own) == (plain, factory)
+        assert name_and_factory(llm_id, own) == (plain, factory)
+        assert name_and_factory(f"{plain}@{factory}", own) == (plain, factory)
 
 
 def test_suffix_is_cut_from_a_bare_name_that_an_account_lists():
-    assert found("m___VLLM", account("VLLM", "m", base_url="http://gpu:8000")) == ("m", "VLLM")
+    assert name_and_factory("m___VLLM", account("VLLM", "m", base_url="http://gpu:8000")) == ("m", "VLLM")
 
 
 def test_suffix_of_another_factory_is_a_part_of_the_name():
-    assert found("m___VLLM@OpenAI", account("OpenAI")) == ("m___VLLM", "OpenAI")
-    assert found("m___OpenAI-API@VLLM", account("VLLM", base_url="http://gpu:8000")) == ("m___OpenAI-API", "VLLM")
+    assert name_and_factory("m___VLLM@OpenAI", account("OpenAI")) == ("m___VLLM", "OpenAI")
+    assert name_and_factory("m___OpenAI-API@VLLM", account("VLLM", base_url="http://gpu:8000")) == (
+        "m___OpenAI-API",
+        "VLLM",
+    )
 
 
 def test_instance_after_the_factory_selects_the_account():
@@ -116,29 +119,29 @@ def test_instance_after_the_factory_selects_the_account():
 
 
 def test_factory_with_a_number_sign_in_its_own_name_is_found():
-    assert found("m@Acme#2", account("Acme#2", "m", base_url="http://a:1")) == ("m", "Acme#2")
+    assert name_and_factory("m@Acme#2", account("Acme#2", "m", base_url="http://a:1")) == ("m", "Acme#2")
 
 
 def test_a_bare_name_is_searched_in_all_accounts():
-    assert found("m", account("OpenAI", "n"), account("Groq", "m")) == ("m", "Groq")
-    assert found("gpt-4o", account("Groq", "x"), account("OpenAI")) == ("gpt-4o", "OpenAI")
+    assert name_and_factory("m", account("OpenAI", "n"), account("Groq", "m")) == ("m", "Groq")
+    assert name_and_factory("gpt-4o", account("Groq", "x"), account("OpenAI")) == ("gpt-4o", "OpenAI")
 
 
-def test_a_bare_name_is_searched_where_it_can_be_used():
+def test_bare_name_prefers_an_account_where_the_model_is_enabled():
     disabled = VendorAccount("OpenAI", models={"m": AccountModel(status="inactive")})
 
-    assert found("m", disabled, account("Groq", "m")) == ("m", "Groq")
+    assert name_and_factory("m", disabled, account("Groq", "m")) == ("m", "Groq")
     assert "disabled" in refusal("m", disabled)
 
 
-def test_a_stored_id_names_its_model():
+def test_stored_id_resolves_to_its_model():
     stored = VendorAccount("OpenAI", models={"gpt-5": AccountModel(id="0123456789abcdef0123456789abcdef")})
 
-    assert found("0123456789abcdef0123456789abcdef", stored) == ("gpt-5", "OpenAI")
+    assert name_and_factory("0123456789abcdef0123456789abcdef", stored) == ("gpt-5", "OpenAI")
 
 
-def test_an_account_without_a_list_is_open_to_every_model():
-    assert found("brand-new@OpenAI", account("OpenAI")) == ("brand-new", "OpenAI")
+def test_account_without_a_model_list_accepts_every_model():
+    assert name_and_factory("brand-new@OpenAI", account("OpenAI")) == ("brand-new", "OpenAI")
 
 
 @pytest.mark.parametrize(
@@ -160,7 +163,7 @@ def test_missing_model_is_reported_with_a_remedy(llm_id: str, complaint: str):
     assert refusal(llm_id, account("OpenAI", "m")) == complaint
 
 
-def test_a_model_that_may_not_be_used_is_named_with_the_reason():
+def test_model_that_is_not_usable_is_refused_with_the_reason():
     models = {
         "off": AccountModel(status="inactive"),
         "odd": AccountModel(status="unsupported"),
@@ -174,7 +177,7 @@ def test_a_model_that_may_not_be_used_is_named_with_the_reason():
     assert "Provider OpenAI is disabled" in refusal("m@OpenAI", account("OpenAI", "m", status="inactive"))
 
 
-def test_a_model_that_sees_can_chat_and_other_kinds_are_asked_for_by_name():
+def test_vision_model_can_chat_and_other_kinds_must_be_requested():
     models = {
         "eye": AccountModel(kinds=frozenset({"vision"})),
         "embed": AccountModel(kinds=frozenset({"embedding"})),
@@ -211,7 +214,7 @@ def test_a_version_is_added_once_at_most(segments: list[str]):
     assert with_version(once) == once
 
 
-def test_a_server_of_ones_own_needs_a_base_url():
+def test_self_hosted_factory_without_a_base_url_is_refused():
     assert resolve("m@Ollama", [account("Ollama", "m", base_url="http://localhost:11434")]).base_url == (
         "http://localhost:11434/v1"
     )
@@ -223,7 +226,7 @@ def test_a_base_url_must_name_a_web_server(url: str):
     assert "must be http(s)://host/" in refusal("m@VLLM", account("VLLM", "m", base_url=url))
 
 
-def test_an_unknown_factory_with_a_base_url_is_taken_for_compatible():
+def test_unknown_factory_with_a_base_url_is_openai_compatible():
     spec = resolve("m@Mine", [account("Mine", "m", base_url="http://mine/v2")])
 
     assert (spec.base_url, spec.is_tools, spec.context_tokens) == ("http://mine/v2", True, 8192)
@@ -236,19 +239,19 @@ def test_tool_support_comes_from_the_model_then_the_key_then_the_vendor():
     assert resolve("m@VLLM", [account("VLLM", "m", **vllm)]).is_tools
     assert not resolve("m@VLLM", [account("VLLM", "m", api_key=wrapped, **vllm)]).is_tools
     assert not resolve("m@VLLM", [account("VLLM", "m", extra={"is_tools": False}, **vllm)]).is_tools
-    told = VendorAccount("VLLM", models={"m": AccountModel(is_tools=True)}, api_key=wrapped, **vllm)
-    assert resolve("m@VLLM", [told]).is_tools
+    own = VendorAccount("VLLM", models={"m": AccountModel(is_tools=True)}, api_key=wrapped, **vllm)
+    assert resolve("m@VLLM", [own]).is_tools
 
 
 def test_context_comes_from_the_account_then_the_vendor_then_8192():
-    told = VendorAccount("OpenAI", models={"gpt-5": AccountModel(context_tokens=5), "gpt-4o": AccountModel()})
+    own = VendorAccount("OpenAI", models={"gpt-5": AccountModel(context_tokens=5), "gpt-4o": AccountModel()})
 
-    assert resolve("gpt-5@OpenAI", [told]).context_tokens == 5
-    assert resolve("gpt-4o@OpenAI", [told]).context_tokens == 128_000
+    assert resolve("gpt-5@OpenAI", [own]).context_tokens == 5
+    assert resolve("gpt-4o@OpenAI", [own]).context_tokens == 128_000
     assert resolve("m@OpenAI", [account("OpenAI")]).context_tokens == 8192
 
 
-def test_what_is_stored_beside_a_key_stays_available_but_unseen():
+def test_fields_stored_beside_an_api_key_are_available_but_not_in_the_repr():
     wrapped = '{"api_key": "sk-1", "provider_order": "a,b", "token": "sk-2"}'
     spec = resolve("m@OpenRouter", [account("OpenRouter", "m", api_key=wrapped)])
 
@@ -258,18 +261,18 @@ def test_what_is_stored_beside_a_key_stays_available_but_unseen():
 
 
 @pytest.mark.parametrize("llm_id", ["echo", "echo@Easel", "scripted", "scripted@Easel"])
-def test_a_stand_in_is_chosen_by_its_name_and_labelled(llm_id: str):
+def test_built_in_model_is_chosen_by_name_and_labelled(llm_id: str):
     spec = resolve(llm_id, [])
 
     assert (spec.id, spec.factory, spec.is_builtin) == (llm_id, "Easel", True)
 
 
-def test_no_failure_leads_to_a_stand_in():
+def test_unknown_model_never_falls_back_to_a_built_in_model():
     assert "not found" in refusal("gpt-5@OpenAI")
     assert "not found" in refusal("echo@OpenAI")
 
 
-def test_the_echo_needs_nothing():
+def test_echo_model_needs_no_account():
     answer = asyncio.run(open_chat(resolve("echo", [])).complete(ASK))
 
     assert answer.text == "hi"
@@ -288,12 +291,12 @@ def test_scripted_model_without_rules_names_the_missing_setting():
         open_chat(resolve("scripted", []))
 
 
-def test_a_script_that_is_handed_in_answers_for_any_model():
+def test_injected_script_answers_for_any_model():
     script = Script([{"model": "gpt-5@OpenAI", "reply": "scripted"}])
     scripted = open_chat(scripted_spec("gpt-5@OpenAI"), scripted=script)
-    in_place_of = open_chat(resolve("gpt-5@OpenAI", [account("OpenAI")]), scripted=script)
+    substitute = open_chat(resolve("gpt-5@OpenAI", [account("OpenAI")]), scripted=script)
 
-    for model in (scripted, in_place_of):
+    for model in (scripted, substitute):
         assert asyncio.run(model.complete(ASK)).text == "scripted"
         assert model.spec.is_builtin
 
@@ -328,7 +331,7 @@ def test_a_script_that_is_handed_in_answers_for_any_model():
         ("Mine", {}, "http://mine/openai", Dialect.OPENAI, "http://mine/openai/v1"),
     ],
 )
-def test_a_model_is_asked_in_its_vendors_words_or_those_its_account_names(
+def test_dialect_and_base_url_come_from_the_account_or_the_vendor(
     factory: str, extra: dict[str, str], base_url: str | None, dialect: Dialect, used: str
 ):
     spec = resolve(f"m@{factory}", [VendorAccount(factory, base_url=base_url, extra=extra)])
@@ -357,7 +360,7 @@ def test_kinds_of_a_model_come_from_the_vendor_if_the_account_has_none():
     assert resolve("anything@OpenAI", [account("OpenAI")], kind="rerank").kinds == {"rerank"}
 
 
-def test_every_secret_of_an_account_is_known_as_one():
+def test_every_secret_in_an_account_key_is_listed_as_a_secret():
     key = '{"auth_mode": "access_key_secret", "bedrock_ak": "AKIA-ME", "bedrock_sk": "shh", "bedrock_region": "eu"}'
     spec = resolve("claude@Bedrock", [account("Bedrock", "claude", api_key=key)])
 
@@ -365,14 +368,14 @@ def test_every_secret_of_an_account_is_known_as_one():
     assert "eu" not in spec.secrets
 
 
-def test_azure_keeps_its_base_url_as_it_is():
+def test_azure_base_url_gets_no_version():
     spec = resolve("gpt-4o@Azure-OpenAI", [account("Azure-OpenAI", "gpt-4o", base_url="https://me.azure.example/")])
 
     assert spec.base_url == "https://me.azure.example"
     assert open_chat(spec).spec == spec
 
 
-def test_every_vendor_has_a_web_address_or_leaves_it_to_the_account():
+def test_every_vendor_has_an_https_base_url_or_none():
     for factory, vendor in vendors().items():
         assert vendor.base_url is None or vendor.base_url.startswith("https://"), factory
 

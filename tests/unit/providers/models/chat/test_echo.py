@@ -29,23 +29,23 @@ def test_the_echo_answers_the_last_question():
     assert echo_answer([{"role": role, "content": content} for role, content in talk]) == "second"
 
 
-def test_the_echo_of_nothing_is_nothing():
+def test_echo_without_messages_is_empty():
     assert echo_answer([]) == ""
 
 
-def test_the_echo_is_streamed_in_small_pieces():
+def test_echo_is_streamed_in_small_deltas():
     async def read() -> list[str]:
         request = ChatRequest([{"role": "user", "content": "a" * 30}])
         model = RetryingModel(echo_spec(), EchoWire())
         return [delta.text async for delta in model.stream(request) if isinstance(delta, ContentDelta)]
 
-    pieces = asyncio.run(read())
+    texts = asyncio.run(read())
 
-    assert "".join(pieces) == "a" * 30
-    assert len(pieces) == 3
+    assert "".join(texts) == "a" * 30
+    assert len(texts) == 3
 
 
-def test_the_echo_is_labelled_as_a_stand_in():
+def test_echo_model_is_labelled_as_built_in():
     assert echo_spec().is_builtin
 
 
@@ -66,7 +66,7 @@ def test_a_question_that_names_no_category_is_echoed():
     assert echo("hm", CATEGORIZE) == "hm"
 
 
-def test_the_echo_prefers_the_longer_of_two_names_at_one_place():
+def test_echo_prefers_the_longer_of_two_categories_at_the_same_position():
     assert echo("ordering", "Categories:\n- order\n- ordering") == "ordering"
 
 
@@ -110,7 +110,7 @@ def test_every_kind_of_schema_has_a_small_instance(schema: Any, instance: Any):
     assert instance_of(schema) == instance
 
 
-def test_a_schema_that_refers_to_itself_comes_to_an_end():
+def test_instance_of_a_recursive_schema_is_finite():
     schema = {"$defs": {"n": {"properties": {"next": {"$ref": "#/$defs/n"}}}}, "$ref": "#/$defs/n"}
 
     assert json.dumps(instance_of(schema))

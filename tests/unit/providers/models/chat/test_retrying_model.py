@@ -25,7 +25,7 @@ SPEC = ModelSpec("m@Acme", "m", "Acme", "https://acme.example/v1", api_key="sk-v
 
 
 class Wire:
-    """Plays one list of deltas or failures for each request."""
+    """Replay one list of deltas or failures for each request."""
 
     def __init__(self, *plays: Sequence[Delta | ProviderError]) -> None:
         self._plays = list(plays)
@@ -44,7 +44,7 @@ class Wire:
 
 
 class Waits(list[float]):
-    """Waits that pass at once and are remembered."""
+    """Record each wait without sleeping."""
 
     async def __call__(self, seconds: float) -> None:
         self.append(seconds)
@@ -69,13 +69,13 @@ def without_usage(deltas: list[Delta]) -> list[Delta]:
     return [delta for delta in deltas if not isinstance(delta, UsageDelta)]
 
 
-def test_an_answer_comes_in_pieces_and_its_usage_at_the_end():
+def test_answer_is_streamed_in_deltas_with_its_usage_at_the_end():
     deltas = streamed(Wire([ContentDelta("Hel"), ContentDelta("lo"), UsageDelta(Usage(3, 2, 5))]))
 
     assert deltas == [ContentDelta("Hel"), ContentDelta("lo"), UsageDelta(Usage(3, 2, 5, calls=1))]
 
 
-def test_deltas_that_repeat_the_text_so_far_are_kept():
+def test_delta_that_repeats_earlier_text_is_not_dropped():
     deltas = streamed(Wire([ContentDelta("ha"), ContentDelta("ha")]))
 
     assert without_usage(deltas) == [ContentDelta("ha"), ContentDelta("ha")]
@@ -87,7 +87,7 @@ def test_usage_that_the_provider_does_not_report_is_estimated():
     assert deltas[-1] == UsageDelta(Usage(2, 3, 5, calls=1))
 
 
-def test_a_rate_limit_that_passes_is_not_noticed():
+def test_temporary_rate_limit_is_retried_without_an_error():
     wire = Wire([provider_error("429")], [ContentDelta("hi"), UsageDelta(Usage(1, 1, 2))])
     answer = completed(wire, retries=1)
 
@@ -102,7 +102,7 @@ def test_stream_is_repeated_only_before_its_first_delta():
     assert wire.sent == 2
 
 
-def test_a_stream_that_breaks_off_ends_with_the_error_and_is_not_begun_again():
+def test_interrupted_stream_ends_with_the_error_and_is_not_restarted():
     wire = Wire([ContentDelta("half"), provider_error("503 gone")], [ContentDelta("never")])
     deltas = streamed(wire, retries=5)
 
@@ -117,13 +117,13 @@ def test_stream_with_reasoning_is_not_repeated():
     assert without_usage(streamed(wire, retries=5)) == [ReasoningDelta("hm"), ErrorDelta("SERVER_ERROR", "503")]
 
 
-def test_a_whole_answer_that_broke_off_may_be_asked_for_again():
+def test_interrupted_answer_that_is_not_streamed_is_retried():
     wire = Wire([ContentDelta("half"), provider_error("503")], [ContentDelta("whole")])
 
     assert completed(wire, retries=1).text == "whole"
 
 
-def test_the_last_failure_is_named_by_its_cause():
+def test_last_failure_is_reported_with_its_error_code():
     wire = Wire([provider_error("429 slow down")])
     answer = completed(wire, retries=2)
 
@@ -133,7 +133,7 @@ def test_the_last_failure_is_named_by_its_cause():
 
 
 @pytest.mark.parametrize("message", ["invalid request: bad", "no such apikey", "quota used up", "boom"])
-def test_a_failure_that_repeating_cannot_mend_is_reported_at_once(message: str):
+def test_permanent_failure_is_not_retried(message: str):
     wire = Wire([provider_error(message)])
 
     assert completed(wire, retries=5).error is not None
@@ -147,21 +147,21 @@ def test_without_retries_there_is_one_request():
     assert wire.sent == 1
 
 
-def test_waits_double_and_end_at_a_minute():
+def test_waits_double_up_to_one_minute():
     waits = Waits()
     streamed(Wire([provider_error("503")]), waits, retries=7, retry_delay=2.0)
 
     assert waits == [2, 4, 8, 16, 32, 60, 60]
 
 
-def test_waits_are_shortened_by_chance():
+def test_waits_are_shortened_by_jitter():
     waits = Waits()
     streamed(Wire([provider_error("503")]), waits, jitter=0.25, retries=2, retry_delay=2.0)
 
     assert waits == [0.5, 1.0]
 
 
-def test_wait_that_a_provider_asks_for_is_respected():
+def test_retry_after_of_a_provider_is_respected():
     waits = Waits()
     streamed(
         Wire([ProviderError(ErrorCode.RATE_LIMIT_EXCEEDED, "", retry_after=7.5)], [ContentDelta("hi")]),
@@ -172,7 +172,7 @@ def test_wait_that_a_provider_asks_for_is_respected():
     assert waits == [7.5]
 
 
-def test_a_provider_that_asks_for_a_very_long_wait_is_not_asked_again():
+def test_request_is_not_retried_after_a_very_long_retry_after():
     wire, waits = Wire([ProviderError(ErrorCode.RATE_LIMIT_EXCEEDED, "later", retry_after=3600)]), Waits()
     deltas = streamed(wire, waits, retries=5)
 
@@ -192,26 +192,26 @@ def test_reasoning_in_tags_is_separated_from_the_answer():
     assert without_usage(deltas) == [ReasoningDelta("why"), ContentDelta("so")]
 
 
-def test_a_whole_answer_has_no_reasoning_in_it():
+def test_text_of_a_complete_answer_contains_no_reasoning():
     answer = completed(Wire([ContentDelta("why</think>\nso"), ReasoningDelta("hm")]))
 
     assert (answer.text, answer.reasoning) == ("so", "hm")
 
 
-def test_held_back_text_is_sent_before_an_error():
+def test_buffered_text_is_sent_before_an_error():
     deltas = streamed(Wire([ContentDelta("<thin"), provider_error("503")]), retries=1)
 
     assert without_usage(deltas) == [ContentDelta("<thin"), ErrorDelta("SERVER_ERROR", "503")]
 
 
-def test_tool_calls_come_after_the_text_and_clean():
+def test_tool_calls_come_after_the_text_without_null_characters():
     call = ToolCall("c1", "search", '{"q": "a\0"}')
     deltas = streamed(Wire([ContentDelta("wait\0"), CallsDelta((call,))]))
 
     assert without_usage(deltas) == [ContentDelta("wait"), CallsDelta((ToolCall("c1", "search", '{"q": "a"}'),))]
 
 
-def test_a_whole_answer_carries_its_tool_calls():
+def test_complete_answer_contains_its_tool_calls():
     call = ToolCall("c1", "search", "{}")
 
     assert completed(Wire([CallsDelta((call,))])).calls == (call,)
@@ -226,14 +226,14 @@ def test_a_reader_that_is_cancelled_closes_the_wire():
             finally:
                 self.closed += 1
 
-    async def read(wire: Wire, heard: asyncio.Event) -> None:
+    async def read(wire: Wire, first_delta: asyncio.Event) -> None:
         async for _ in model_over(wire).stream(ChatRequest(ASK)):
-            heard.set()
+            first_delta.set()
 
     async def cancel_while_reading() -> int:
-        wire, heard = Endless(), asyncio.Event()
-        reader = asyncio.create_task(read(wire, heard))
-        await heard.wait()
+        wire, first_delta = Endless(), asyncio.Event()
+        reader = asyncio.create_task(read(wire, first_delta))
+        await first_delta.wait()
         reader.cancel()
         await asyncio.gather(reader, return_exceptions=True)
         return wire.closed
@@ -248,7 +248,7 @@ def test_every_request_is_closed_before_the_next_is_sent():
     assert wire.closed == wire.sent == 2
 
 
-def test_a_request_that_leaves_it_open_is_repeated_as_often_as_this_process_is_set_to() -> None:
+def test_request_without_its_own_retries_uses_the_retries_of_the_process() -> None:
     wire, waits = Wire([provider_error("429 slow down")]), Waits()
     model = RetryingModel(SPEC, wire, RetryPolicy(waits, lambda: 1.0, retries=2, base_delay=0.5))
 

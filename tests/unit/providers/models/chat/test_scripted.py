@@ -28,12 +28,12 @@ TALK = [
 ]
 
 
-async def at_once(_: float) -> None:
-    """A wait between two requests that takes no time."""
+async def no_wait(_: float) -> None:
+    """Replace the wait between two requests."""
 
 
 def model(script: Script, name: str = "m") -> RetryingModel:
-    return RetryingModel(scripted_spec(name), ScriptedWire(script, name), RetryPolicy(at_once))
+    return RetryingModel(scripted_spec(name), ScriptedWire(script, name), RetryPolicy(no_wait))
 
 
 def answer(script: Script, messages: list[dict[str, Any]] | None = None, name: str = "m", **request: Any) -> str:
@@ -101,7 +101,7 @@ def test_a_rule_answers_when_all_its_conditions_hold(condition: dict[str, Any], 
     assert answer(script) == ("this" if holds_here else "other")
 
 
-def test_the_first_rule_that_holds_answers_until_it_is_used_up():
+def test_first_matching_rule_answers_until_its_uses_are_exhausted():
     script = Script([{"reply": "once", "times": 1}, {"reply": "twice", "times": 2}, {"reply": "always"}])
 
     assert [answer(script) for _ in range(5)] == ["once", "twice", "twice", "always", "always"]
@@ -109,31 +109,31 @@ def test_the_first_rule_that_holds_answers_until_it_is_used_up():
 
 def test_uses_are_counted_over_all_models_and_threads_of_a_script():
     script = Script([{"reply": "rare", "times": 20}, {"reply": "common"}])
-    heard: list[str] = []
-    threads = [threading.Thread(target=lambda: heard.extend(answer(script) for _ in range(10))) for _ in range(4)]
+    answers: list[str] = []
+    threads = [threading.Thread(target=lambda: answers.extend(answer(script) for _ in range(10))) for _ in range(4)]
 
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
 
-    assert sorted(heard) == ["common"] * 20 + ["rare"] * 20
+    assert sorted(answers) == ["common"] * 20 + ["rare"] * 20
 
 
-def test_an_answer_is_streamed_in_pieces_of_eight_and_then_five():
+def test_answer_is_streamed_in_deltas_of_eight_and_then_five_characters():
     script = Script([{"reasoning": "0123456789", "reply": "abcdefghijklmnop"}])
 
     assert deltas(script) == [
-        *(ReasoningDelta(piece) for piece in ("01234567", "89")),
-        *(ContentDelta(piece) for piece in ("abcdefgh", "ijklm", "nop")),
+        *(ReasoningDelta(text) for text in ("01234567", "89")),
+        *(ContentDelta(text) for text in ("abcdefgh", "ijklm", "nop")),
     ]
 
 
-def test_an_empty_reply_is_an_answer():
+def test_empty_reply_is_a_valid_answer():
     assert answer(Script([{"reply": ""}])) == ""
 
 
-def test_tool_calls_are_sent_as_text_and_each_has_an_id_of_its_own():
+def test_tool_call_arguments_are_sent_as_text_and_each_call_has_its_own_id():
     script = Script([{"tool_calls": [{"name": "a", "arguments": {"é": 1}}, {"name": "b", "arguments": "{bad"}]}])
     first, second = deltas(script), deltas(script)
 
@@ -141,14 +141,14 @@ def test_tool_calls_are_sent_as_text_and_each_has_an_id_of_its_own():
     assert second != first
 
 
-def test_an_error_is_classified_and_repeated_like_a_real_one():
+def test_scripted_error_is_classified_and_retried_like_a_vendor_error():
     script = Script([{"error": "429 rate limit", "times": 2}, {"reply": "Refund"}])
 
     assert answer(script, retries=5) == "Refund"
     assert [seen.rule for seen in script.requests] == [0, 0, 1]
 
 
-def test_an_error_that_stays_is_the_answer():
+def test_permanent_error_is_the_answer():
     script = Script([{"error": "invalid request: bad"}])
 
     assert answer(script, retries=5) == "**ERROR**: INVALID_REQUEST - invalid request: bad"
@@ -159,7 +159,7 @@ def test_a_stream_can_break_after_its_reply():
     script = Script([{"reply": "half an answer", "error_after": "503 server unavailable"}])
 
     assert deltas(script, retries=3) == [
-        *(ContentDelta(piece) for piece in ("half an ", "answe", "r")),
+        *(ContentDelta(text) for text in ("half an ", "answe", "r")),
         ErrorDelta("SERVER_ERROR", "503 server unavailable"),
     ]
 
@@ -215,7 +215,7 @@ def test_all_callers_of_a_file_share_one_script(tmp_path: Path):
 
 
 @pytest.mark.parametrize("content", [None, "{", '{"rules": 3}', "7"])
-def test_a_file_without_rules_is_refused_by_name(tmp_path: Path, content: str | None):
+def test_file_without_rules_is_refused_with_its_name(tmp_path: Path, content: str | None):
     path = tmp_path / "rules.json"
     if content is not None:
         path.write_text(content)

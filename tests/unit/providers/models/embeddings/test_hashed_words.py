@@ -1,4 +1,4 @@
-"""The stand-in for embeddings and ranks."""
+"""The built-in models for embeddings and ranks."""
 
 import asyncio
 from math import isclose, sqrt
@@ -14,7 +14,7 @@ from providers.models.embeddings.hashed_words import VECTOR_LENGTH, vector_of
 from providers.models.vendors.accounts import VendorAccount
 
 
-def near(a: str, b: str) -> float:
+def similarity(a: str, b: str) -> float:
     return sum(x * y for x, y in zip(vector_of(a), vector_of(b), strict=True))
 
 
@@ -27,15 +27,15 @@ def test_every_text_has_a_vector_of_length_1(text: str):
 
 
 def test_texts_that_share_words_are_near_each_other():
-    assert near("Refunds take five days.", "how long does a REFUND take?") > near(
+    assert similarity("Refunds take five days.", "how long does a REFUND take?") > similarity(
         "Refunds take five days.", "Opening hours"
     )
-    assert near("退款需要五天", "退款") > near("退款需要五天", "营业时间")
-    assert near("", "refund") == 0
+    assert similarity("退款需要五天", "退款") > similarity("退款需要五天", "营业时间")
+    assert similarity("", "refund") == 0
 
 
 def test_vectors_are_the_same_on_every_machine():
-    assert [place for place, number in enumerate(vector_of("widget")) if number] == [331]
+    assert [index for index, number in enumerate(vector_of("widget")) if number] == [331]
 
 
 @pytest.mark.parametrize("name", ["echo", "scripted", "echo@Easel"])
@@ -47,7 +47,7 @@ def test_built_in_embedder_is_opened_by_name_and_identifies_itself(name: str):
     assert (len(embedded.vectors), embedded.tokens) == (2, 2)
 
 
-def test_the_stand_in_ranks_by_shared_words():
+def test_built_in_reranker_ranks_by_shared_words():
     reranker = open_reranker(resolve("echo", [], kind=RERANK))
 
     first, second, third = asyncio.run(reranker.rank("widget price", ["nothing", "widget", "the price of a widget"]))
@@ -56,6 +56,6 @@ def test_the_stand_in_ranks_by_shared_words():
     assert second > third > 0 or third > second > 0
 
 
-def test_no_failure_leads_to_the_stand_in():
+def test_unsupported_embedding_model_never_falls_back_to_the_built_in_one():
     with pytest.raises(ModelError, match="cannot be used as embedding"):
         open_embedder(resolve("titan@Bedrock", [VendorAccount("Bedrock")], kind=EMBEDDING))

@@ -1,4 +1,4 @@
-"""Vectors out of answers that are not quite what they should be."""
+"""Parsing of vectors from valid and invalid answers."""
 
 import json
 import struct
@@ -27,23 +27,23 @@ def packed(vector: Sequence[float]) -> str:
 
 
 @given(st.lists(st.lists(floats32, min_size=3, max_size=3), min_size=1, max_size=5), st.randoms(), st.booleans())
-def test_every_text_gets_its_own_vector_whatever_the_order_and_the_encoding(
+def test_every_text_gets_its_own_vector_for_any_order_and_encoding(
     vectors: list[list[float]], chance: Any, in_base64: bool
 ):
     order = chance.sample(range(len(vectors)), len(vectors))
-    told = answer(*(packed(vector) if in_base64 else vector for vector in vectors), order=order)
+    response = answer(*(packed(vector) if in_base64 else vector for vector in vectors), order=order)
 
-    assert vectors_in(told, len(vectors)) == vectors
+    assert vectors_in(response, len(vectors)) == vectors
 
 
 def test_vectors_without_an_index_are_in_the_order_of_the_texts():
-    told = {"data": [{"embedding": [1, 0]}, {"embedding": [0, 1]}]}
+    response = {"data": [{"embedding": [1, 0]}, {"embedding": [0, 1]}]}
 
-    assert vectors_in(told, 2) == [[1.0, 0.0], [0.0, 1.0]]
+    assert vectors_in(response, 2) == [[1.0, 0.0], [0.0, 1.0]]
 
 
 @pytest.mark.parametrize(
-    ("told", "complaint"),
+    ("response", "complaint"),
     [
         (answer([1.0]), "contains 1 vectors for 2 texts"),
         (answer([1.0], [1.0], [1.0]), "contains 3 vectors for 2 texts"),
@@ -74,9 +74,9 @@ def test_vectors_without_an_index_are_in_the_order_of_the_texts():
         ({"data": "x"}, "contains no vectors"),
     ],
 )
-def test_invalid_answer_is_an_error_with_its_reason(told: Any, complaint: str):
+def test_invalid_answer_is_an_error_with_its_reason(response: Any, complaint: str):
     with pytest.raises(ProviderError, match=complaint) as failed:
-        vectors_in(told, 2)
+        vectors_in(response, 2)
 
     assert failed.value.code is ErrorCode.MODEL_ERROR
 
@@ -94,7 +94,7 @@ def test_error_instead_of_vectors_has_the_vendors_message():
 
 
 @given(st.text(max_size=200), st.integers(1, 20))
-def test_what_is_sent_is_never_empty_and_never_longer_than_the_model_reads(text: str, tokens: int):
+def test_truncated_text_is_never_empty_and_fits_the_model(text: str, tokens: int):
     sent = truncate_text(text, tokens)
 
     assert sent
@@ -103,5 +103,5 @@ def test_what_is_sent_is_never_empty_and_never_longer_than_the_model_reads(text:
 
 
 @pytest.mark.parametrize(("own", "used"), [(None, 32), (5, 5), (0, 32), (-1, 32), ("5", 32), (True, 32)])
-def test_an_account_may_say_how_many_texts_go_at_once(own: Any, used: int):
+def test_account_can_set_the_batch_size(own: Any, used: int):
     assert batch_size(own, 32) == used

@@ -1,4 +1,4 @@
-"""Scores out of the answers of rerankers."""
+"""Parsing and scaling of scores from the answers of rerankers."""
 
 import json
 from itertools import pairwise
@@ -19,7 +19,7 @@ def ranked(*pairs: tuple[int, Any], name: str = "relevance_score") -> list[dict[
 
 
 @pytest.mark.parametrize(
-    "told",
+    "response",
     [
         {"results": ranked((2, 0.9), (0, 0.5), (1, 0.1))},
         {"data": ranked((2, 0.9), (0, 0.5), (1, 0.1))},
@@ -28,18 +28,18 @@ def ranked(*pairs: tuple[int, Any], name: str = "relevance_score") -> list[dict[
         {"rankings": ranked((2, 0.9), (0, 0.5), (1, 0.1), name="logit")},
     ],
 )
-def test_scores_come_in_the_order_of_the_texts_whatever_the_list_is_called(told: Any):
-    assert scores_in(told, 3) == [0.5, 0.1, 0.9]
+def test_scores_are_in_the_order_of_the_texts_for_any_list_name(response: Any):
+    assert scores_in(response, 3) == [0.5, 0.1, 0.9]
 
 
-def test_a_text_that_the_answer_leaves_out_has_no_chance():
-    told = scores_in({"results": ranked((1, 3.0), (2, -2.0))}, 3)
+def test_text_missing_from_the_answer_scores_zero():
+    raw_scores = scores_in({"results": ranked((1, 3.0), (2, -2.0))}, 3)
 
-    assert scale_scores(told) == [0.0, 1.0, 0.0]
+    assert scale_scores(raw_scores) == [0.0, 1.0, 0.0]
 
 
 @pytest.mark.parametrize(
-    ("told", "complaint"),
+    ("response", "complaint"),
     [
         ({"results": ranked((3, 0.1))}, "was not in the request"),
         ({"results": ranked((-1, 0.1))}, "was not in the request"),
@@ -54,13 +54,13 @@ def test_a_text_that_the_answer_leaves_out_has_no_chance():
         ({"error": {"message": "model not loaded"}}, "model not loaded"),
     ],
 )
-def test_invalid_answer_is_an_error_with_its_reason(told: Any, complaint: str):
+def test_invalid_answer_is_an_error_with_its_reason(response: Any, complaint: str):
     with pytest.raises(ProviderError, match=complaint):
-        scores_in(told, 3)
+        scores_in(response, 3)
 
 
 @pytest.mark.parametrize(
-    ("told", "used"),
+    ("raw_scores", "used"),
     [
         ([0.2, 0.9, 0.0], [0.2, 0.9, 0.0]),
         ([-2.0, 0.0, 2.0], [0.0, 0.5, 1.0]),
@@ -70,14 +70,14 @@ def test_invalid_answer_is_an_error_with_its_reason(told: Any, complaint: str):
         ([], []),
     ],
 )
-def test_scores_are_scaled_only_where_one_lies_outside(told: list[float], used: list[float]):
-    assert scale_scores(told) == used
+def test_scores_are_scaled_only_if_one_is_outside_0_to_1(raw_scores: list[float], used: list[float]):
+    assert scale_scores(raw_scores) == used
 
 
 @given(st.lists(scores, max_size=8))
-def test_scaled_scores_lie_between_0_and_1_and_keep_their_order(told: list[float | None]):
-    used = scale_scores(told)
+def test_scaled_scores_lie_between_0_and_1_and_keep_their_order(raw_scores: list[float | None]):
+    used = scale_scores(raw_scores)
 
     assert all(0 <= score <= 1 for score in used)
-    for (a, b), (x, y) in zip(pairwise(told), pairwise(used), strict=True):
+    for (a, b), (x, y) in zip(pairwise(raw_scores), pairwise(used), strict=True):
         assert a is None or b is None or (a <= b) <= (x <= y)

@@ -1,4 +1,4 @@
-"""Keys of requests: the same for a repetition, another one for every other request."""
+"""Idempotency keys: a repeated request has the same key, every other request has another one."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -14,7 +14,7 @@ from providers.errors import ErrorCode, ProviderError
 from providers.interfaces import HttpCall, HttpResponse
 from providers.models.limits.idempotency_keys import HEADER, IdempotencyKeys, IdempotentHttp, IdempotentModel, within
 from providers.models.types.chat import ChatRequest, Completion, ContentDelta, Delta, ErrorDelta, ModelSpec
-from providers.models.types.rate_limits import RateLimitKey, VendorRateLimit
+from providers.rate_limits import RateLimitKey, VendorRateLimit
 from tests.fakes import FakeHttp
 
 ORDER = HttpCall("POST", "http://shop.test/orders", json={"item": 1})
@@ -25,13 +25,13 @@ def fine(call: HttpCall) -> HttpResponse:
 
 
 def keys(*calls: HttpCall, http: IdempotentHttp | None = None, answer: Any = fine) -> list[str | None]:
-    """The keys under which some requests of an activation leave."""
+    """Send requests of one activation and return their idempotency keys."""
     inner = FakeHttp(answer)
-    asyncio.run(_sent(http or IdempotentHttp(inner, IdempotencyKeys("activation")), calls))
+    asyncio.run(_send_all(http or IdempotentHttp(inner, IdempotencyKeys("activation")), calls))
     return [call.headers.get(HEADER) for call in inner.calls]
 
 
-async def _sent(http: IdempotentHttp, calls: Sequence[HttpCall]) -> None:
+async def _send_all(http: IdempotentHttp, calls: Sequence[HttpCall]) -> None:
     for call in calls:
         try:
             await http.send(call)
@@ -54,27 +54,27 @@ def test_no_two_requests_of_an_activation_share_a_key(bodies: list[str]):
 
 
 @pytest.mark.parametrize("status", [500, 429])
-def test_a_try_after_no_good_answer_repeats_the_request(status: int):
+def test_try_after_an_error_status_has_the_same_key(status: int):
     first, second, third = keys(ORDER, ORDER, answer=lambda _: HttpResponse(status, {}, b"", "")) + keys(ORDER)
 
     assert first == second == third
 
 
-def test_a_try_after_a_broken_connection_repeats_the_request():
-    def breaks(call: HttpCall) -> HttpResponse:
+def test_try_after_a_broken_connection_has_the_same_key():
+    def break_connection(call: HttpCall) -> HttpResponse:
         raise HttpFailed("broken", retryable=True)
 
-    first, second = keys(ORDER, ORDER, answer=breaks)
+    first, second = keys(ORDER, ORDER, answer=break_connection)
 
     assert first == second
 
 
 @pytest.mark.parametrize("method", ["GET", "head", "OPTIONS"])
-def test_what_only_asks_has_no_key(method: str):
+def test_request_with_a_safe_method_has_no_key(method: str):
     assert keys(HttpCall(method, "http://shop.test")) == [None]
 
 
-def test_a_key_that_was_given_stays():
+def test_key_set_by_the_caller_is_not_replaced():
     inner = FakeHttp(fine)
 
     asyncio.run(
@@ -86,7 +86,7 @@ def test_a_key_that_was_given_stays():
     assert dict(inner.calls[0].headers) == {"idempotency-key": "k"}
 
 
-def test_the_same_request_of_another_activation_or_part_of_one_is_another_request():
+def test_same_request_of_another_activation_or_part_has_another_key():
     inner = FakeHttp(fine)
     http = IdempotentHttp(inner, IdempotencyKeys("activation"))
 
@@ -96,7 +96,7 @@ def test_the_same_request_of_another_activation_or_part_of_one_is_another_reques
     assert len({call.headers[HEADER] for call in inner.calls}) == 4
 
 
-def test_requests_that_are_under_way_together_have_keys_of_their_own():
+def test_concurrent_identical_requests_have_distinct_keys():
     async def together() -> None:
         await asyncio.gather(*(http.send(ORDER) for _ in range(3)))
 
@@ -119,7 +119,7 @@ class Slow:
 # -- models -----------------------------------------------------------------------------------------------------------
 @dataclass
 class Model:
-    """Notes the keys under which it is asked."""
+    """Record the keys of the requests."""
 
     deltas: Sequence[Delta] = (ContentDelta("hi"),)
     keys: list[str | None] = field(default_factory=list)
@@ -138,7 +138,7 @@ class Model:
         return Completion("hi")
 
 
-async def asked(model: Model, *questions: str) -> None:
+async def ask_model(model: Model, *questions: str) -> None:
     keyed = IdempotentModel(model, IdempotencyKeys("activation"))
     for question in questions:
         request = ChatRequest([{"role": "user", "content": question}])
@@ -147,39 +147,39 @@ async def asked(model: Model, *questions: str) -> None:
     await keyed.complete(ChatRequest([{"role": "user", "content": "at once"}]))
 
 
-def test_rounds_of_a_model_have_keys_that_another_attempt_repeats():
+def test_model_rounds_have_the_same_keys_in_another_attempt():
     first, second = Model(), Model()
 
-    asyncio.run(asked(first, "a", "b", "a"))
-    asyncio.run(asked(second, "a", "b", "a"))
+    asyncio.run(ask_model(first, "a", "b", "a"))
+    asyncio.run(ask_model(second, "a", "b", "a"))
 
     assert first.keys == second.keys
     assert len({*first.keys}) == 4
 
 
-def test_a_model_that_has_failed_is_asked_again_under_the_same_key():
+def test_model_call_after_a_failure_has_the_same_key():
     model = Model([ErrorDelta("SERVER_ERROR", "broken")])
 
-    asyncio.run(asked(model, "a", "a"))
+    asyncio.run(ask_model(model, "a", "a"))
 
     assert model.keys[0] == model.keys[1]
 
 
-# -- at a vendor's pace ----------------------------------------------------------------------------------------------
-SLOWLY = VendorRateLimit(requests=1, seconds=3.0)
-QUESTION = HttpCall("GET", "http://Preprints.test:8080/api", params={"q": "a"}, rate_limit=SLOWLY)
+# -- vendor rate limits ----------------------------------------------------------------------------------------------
+RATE_LIMIT = VendorRateLimit(requests=1, seconds=3.0)
+QUESTION = HttpCall("GET", "http://Preprints.test:8080/api", params={"q": "a"}, rate_limit=RATE_LIMIT)
 
 
 @dataclass
-class Line:
-    """Where requests wait; it lets each of them leave, and notes what it was told."""
+class FakeRateLimiter:
+    """Permit every request, and record limits, tickets and failures."""
 
     tickets: list[str] = field(default_factory=list)
-    paces: list[RateLimitKey] = field(default_factory=list)
+    limits: list[RateLimitKey] = field(default_factory=list)
     refused: list[ProviderError | None] = field(default_factory=list)
 
-    async def acquire(self, limit: RateLimitKey, ticket: str) -> "Line":
-        self.paces.append(limit)
+    async def acquire(self, limit: RateLimitKey, ticket: str) -> "FakeRateLimiter":
+        self.limits.append(limit)
         self.tickets.append(ticket)
         return self
 
@@ -193,51 +193,53 @@ def answering(status: int, **headers: str) -> Callable[[HttpCall], HttpResponse]
     )
 
 
-def lined_up(*calls: HttpCall, answer: Any = fine) -> Line:
-    line = Line()
-    asyncio.run(_sent(IdempotentHttp(FakeHttp(answer), IdempotencyKeys("activation"), line), calls))
-    return line
+def send_rate_limited(*calls: HttpCall, answer: Any = fine) -> FakeRateLimiter:
+    limiter = FakeRateLimiter()
+    asyncio.run(_send_all(IdempotentHttp(FakeHttp(answer), IdempotencyKeys("activation"), limiter), calls))
+    return limiter
 
 
-def test_a_request_waits_for_its_vendors_pace_under_the_same_ticket_in_every_attempt():
-    again = HttpCall("GET", "http://preprints.test:8080/api", params={"q": "b"}, rate_limit=SLOWLY)
+def test_request_waits_for_its_vendor_limit_with_the_same_ticket_in_every_attempt():
+    again = HttpCall("GET", "http://preprints.test:8080/api", params={"q": "b"}, rate_limit=RATE_LIMIT)
 
-    line = lined_up(QUESTION, again, QUESTION)
+    limiter = send_rate_limited(QUESTION, again, QUESTION)
 
-    assert line.tickets == lined_up(QUESTION, again, QUESTION).tickets
-    assert len({*line.tickets}) == 3
-    assert {limit.key for limit in line.paces} == {SLOWLY.for_host("preprints.test:8080").key}
-    assert line.refused == []
-
-
-def test_a_request_to_a_vendor_without_a_pace_waits_for_nothing():
-    assert lined_up(ORDER).tickets == []
+    assert limiter.tickets == send_rate_limited(QUESTION, again, QUESTION).tickets
+    assert len({*limiter.tickets}) == 3
+    assert {limit.key for limit in limiter.limits} == {RATE_LIMIT.for_host("preprints.test:8080").key}
+    assert limiter.refused == []
 
 
-def test_a_try_after_no_good_answer_waits_with_the_ticket_that_it_had():
-    line = lined_up(QUESTION, QUESTION, answer=answering(500))
-
-    assert line.tickets[0] == line.tickets[1]
-    assert line.refused == []
+def test_request_to_a_vendor_without_a_limit_takes_no_ticket():
+    assert send_rate_limited(ORDER).tickets == []
 
 
-def test_a_part_of_an_activation_waits_under_tickets_of_its_own():
-    line = Line()
-    http = IdempotentHttp(FakeHttp(fine), IdempotencyKeys("activation"), line)
+def test_try_after_an_error_status_waits_with_the_same_ticket():
+    limiter = send_rate_limited(QUESTION, QUESTION, answer=answering(500))
+
+    assert limiter.tickets[0] == limiter.tickets[1]
+    assert limiter.refused == []
+
+
+def test_part_of_an_activation_has_its_own_tickets():
+    limiter = FakeRateLimiter()
+    http = IdempotentHttp(FakeHttp(fine), IdempotencyKeys("activation"), limiter)
 
     for one in (http, within(http, "0:1"), within(http, "0:2")):
         asyncio.run(one.send(QUESTION))
 
-    assert len({*line.tickets}) == 3
+    assert len({*limiter.tickets}) == 3
 
 
 @pytest.mark.parametrize(
     ("status", "headers", "seconds"),
     [(429, {"retry_after": "7"}, 7.0), (429, {}, None), (503, {"retry_after": "7"}, 7.0)],
 )
-def test_a_vendor_that_was_asked_too_fast_holds_all_back(status: int, headers: dict[str, str], seconds: float | None):
-    line = lined_up(QUESTION, answer=answering(status, **headers))
+def test_rate_limit_response_is_reported_to_the_limiter_with_its_delay(
+    status: int, headers: dict[str, str], seconds: float | None
+):
+    limiter = send_rate_limited(QUESTION, answer=answering(status, **headers))
 
-    (refused,) = line.refused
+    (refused,) = limiter.refused
     assert refused is not None
     assert (refused.code, refused.retry_after) == (ErrorCode.RATE_LIMIT_EXCEEDED, seconds)

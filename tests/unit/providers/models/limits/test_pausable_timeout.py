@@ -1,4 +1,4 @@
-"""Time limits in which only work counts."""
+"""Timeouts that count work and not waits."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -38,7 +38,7 @@ def test_a_wait_does_not_count_and_work_after_it_does():
     assert waited[0] >= 2 * LONG * 0.9
 
 
-def test_waits_side_by_side_count_once():
+def test_concurrent_waits_are_counted_once():
     async def wait(seconds: float) -> None:
         with pause_timeouts():
             await asyncio.sleep(seconds)
@@ -49,12 +49,12 @@ def test_waits_side_by_side_count_once():
             await asyncio.gather(wait(LONG), wait(LONG / 2))
             return time.paused_seconds, monotonic() - began
 
-    stood_still, passed = asyncio.run(work())
+    paused, passed = asyncio.run(work())
 
-    assert LONG * 0.9 <= stood_still <= passed
+    assert LONG * 0.9 <= paused <= passed
 
 
-def test_a_wait_of_a_task_begun_elsewhere_stops_nothing():
+def test_wait_in_an_unrelated_task_does_not_pause_the_timeout():
     async def wait() -> None:
         with pause_timeouts():
             await asyncio.sleep(10)
@@ -71,7 +71,7 @@ def test_a_wait_of_a_task_begun_elsewhere_stops_nothing():
         asyncio.run(work())
 
 
-def test_who_is_cancelled_while_it_waits_is_cancelled_and_not_out_of_time():
+def test_cancel_during_a_wait_is_not_reported_as_a_timeout():
     async def wait() -> None:
         async with PausableTimeout(SHORT):
             with pause_timeouts():
@@ -80,7 +80,7 @@ def test_who_is_cancelled_while_it_waits_is_cancelled_and_not_out_of_time():
     assert asyncio.run(cancelled(wait()))
 
 
-def test_without_a_limit_it_measures():
+def test_paused_seconds_are_measured_without_a_limit():
     async def work() -> tuple[float, float]:
         async with PausableTimeout(None) as time:
             began = monotonic()
@@ -90,9 +90,9 @@ def test_without_a_limit_it_measures():
             await asyncio.sleep(SHORT)
             return time.paused_seconds, passed
 
-    stood_still, passed = asyncio.run(work())
+    paused, passed = asyncio.run(work())
 
-    assert SHORT * 0.9 <= stood_still <= passed
+    assert SHORT * 0.9 <= paused <= passed
 
 
 async def cancelled(work: Coroutine[Any, Any, None]) -> bool:

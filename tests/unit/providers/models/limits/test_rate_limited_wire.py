@@ -1,4 +1,4 @@
-"""Every request passes the gate, and what it came to is told there."""
+"""Every request acquires a permit, and its release reports the tokens or the failure."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
@@ -12,13 +12,13 @@ from providers.models.chat.retrying_model import RetryingModel, RetryPolicy
 from providers.models.limits.rate_limited_wire import PermitRequest, RateLimitedWire
 from providers.models.types.chat import ChatRequest, ContentDelta, Delta, ModelSpec, Usage, UsageDelta
 
-ASKED = ChatRequest([{"role": "user", "content": "How are you today?"}])
+REQUEST = ChatRequest([{"role": "user", "content": "How are you today?"}])
 REFUSED = ProviderError(ErrorCode.RATE_LIMIT_EXCEEDED, "slow down", 3.0)
 
 
 @dataclass
 class Wire:
-    """Gives what is laid ready, a request after the other."""
+    """Replay one prepared reply for each request."""
 
     replies: list[list[Delta | ProviderError]]
 
@@ -30,78 +30,78 @@ class Wire:
 
 
 @dataclass
-class Gate:
-    """Lets everybody through, and keeps what it is told."""
+class FakeRateLimiter:
+    """Permit every request and record the releases."""
 
-    entered: int = 0
-    told: list[tuple[int | None, ProviderError | None]] = field(default_factory=list)
+    acquired: int = 0
+    releases: list[tuple[int | None, ProviderError | None]] = field(default_factory=list)
 
-    async def acquire(self, request: PermitRequest) -> "Gate":
-        self.entered += 1
+    async def acquire(self, request: PermitRequest) -> "FakeRateLimiter":
+        self.acquired += 1
         return self
 
     def release(self, tokens: int | None, failed: ProviderError | None) -> None:
-        self.told.append((tokens, failed))
+        self.releases.append((tokens, failed))
 
     def observe_headers(self, headers: Mapping[str, str]) -> None:
-        raise AssertionError("a wire hears headers")
+        raise AssertionError("observe_headers was called")
 
 
 def test_tokens_counted_by_the_vendor_are_reported():
-    gate = passed([ContentDelta("Fine."), UsageDelta(Usage(5, 2, 7))])
+    limiter = limiter_after([ContentDelta("Fine."), UsageDelta(Usage(5, 2, 7))])
 
-    assert gate.told == [(7, None)]
+    assert limiter.releases == [(7, None)]
 
 
 def test_tokens_without_a_count_are_estimated():
-    ((tokens, failed),) = passed([ContentDelta("Fine, thank you.")]).told
+    ((tokens, failed),) = limiter_after([ContentDelta("Fine, thank you.")]).releases
 
     assert failed is None
     assert tokens is not None
     assert 5 < tokens < 30
 
 
-def test_a_repeated_request_passes_once_more():
-    gate = passed([REFUSED], [REFUSED], [ContentDelta("Fine."), UsageDelta(Usage(5, 2, 7))])
+def test_every_retry_acquires_another_permit():
+    limiter = limiter_after([REFUSED], [REFUSED], [ContentDelta("Fine."), UsageDelta(Usage(5, 2, 7))])
 
-    assert gate.entered == 3
-    assert gate.told == [(None, REFUSED), (None, REFUSED), (7, None)]
+    assert limiter.acquired == 3
+    assert limiter.releases == [(None, REFUSED), (None, REFUSED), (7, None)]
 
 
 def test_cancelled_request_reports_no_tokens():
-    gate = Gate()
+    limiter = FakeRateLimiter()
 
     async def leaves_early() -> None:
-        wire = RateLimitedWire(Wire([[ContentDelta("Fi"), ContentDelta("ne.")]]), gate)
-        stream = wire.send(ASKED, streamed=True)
+        wire = RateLimitedWire(Wire([[ContentDelta("Fi"), ContentDelta("ne.")]]), limiter)
+        stream = wire.send(REQUEST, streamed=True)
         await anext(stream)
         await stream.aclose()
 
     asyncio.run(leaves_early())
 
-    assert gate.told == [(None, None)]
+    assert limiter.releases == [(None, None)]
 
 
-def passed(*replies: Any) -> Gate:
-    """The gate, after a call over it."""
+def limiter_after(*replies: Any) -> FakeRateLimiter:
+    """Make one model call with `replies` and return its rate limiter."""
 
     async def no_wait(_: float) -> None:
         pass
 
-    gate = Gate()
+    limiter = FakeRateLimiter()
     model = RetryingModel(
-        ModelSpec("m", "m", "F", None), RateLimitedWire(Wire(list(replies)), gate), RetryPolicy(sleep=no_wait)
+        ModelSpec("m", "m", "F", None), RateLimitedWire(Wire(list(replies)), limiter), RetryPolicy(sleep=no_wait)
     )
-    answer = asyncio.run(model.complete(ChatRequest(ASKED.messages, retries=5)))
+    answer = asyncio.run(model.complete(ChatRequest(REQUEST.messages, retries=5)))
     assert answer.error is None
-    return gate
+    return limiter
 
 
 @pytest.mark.parametrize("reply", [[REFUSED]])
-def test_a_failure_comes_through(reply: list[Delta | ProviderError]):
+def test_failure_of_a_request_is_raised(reply: list[Delta | ProviderError]):
     async def fails() -> None:
-        async for _ in RateLimitedWire(Wire([reply]), Gate()).send(ASKED, streamed=False):
-            raise AssertionError("nothing was said")
+        async for _ in RateLimitedWire(Wire([reply]), FakeRateLimiter()).send(REQUEST, streamed=False):
+            raise AssertionError("a delta arrived")
 
     with pytest.raises(ProviderError):
         asyncio.run(fails())

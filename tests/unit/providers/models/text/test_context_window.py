@@ -36,11 +36,11 @@ def total(messages: list[dict[str, Any]]) -> int:
         ("3f786850e387550fdab836ed7e6dc881de23001b", 20),
     ],
 )
-def test_an_estimate_is_near_the_real_count(text: str, exact: int):
+def test_token_estimate_is_near_the_exact_count(text: str, exact: int):
     assert count_tokens(text) == pytest.approx(exact, rel=0.25)
 
 
-def test_no_text_has_no_tokens():
+def test_empty_text_has_no_tokens():
     assert count_tokens("") == 0
 
 
@@ -50,12 +50,12 @@ def test_two_texts_together_have_no_fewer_tokens_than_the_longer_half(left: str,
 
 
 @given(st.text() | st.text("aZ09 ._-\n{}\u4e2d\u00e9"))
-def test_no_text_has_more_tokens_than_are_thought_possible(text: str):
+def test_token_count_is_never_above_the_maximum_estimate(text: str):
     assert count_tokens(text) <= max_tokens_of(text)
 
 
 @given(st.text(), st.integers(min_value=-1, max_value=50))
-def test_a_cut_text_is_a_beginning_that_stays_under_the_limit(text: str, limit: int):
+def test_truncated_text_is_a_prefix_within_the_limit(text: str, limit: int):
     cut = truncate_to_tokens(text, limit)
 
     assert text.startswith(cut)
@@ -66,7 +66,7 @@ def test_a_text_that_fits_is_not_cut():
     assert truncate_to_tokens("Three small words", 3) == "Three small words"
 
 
-def test_a_long_unbroken_run_is_cut_inside():
+def test_long_word_is_truncated_inside():
     cut = truncate_to_tokens("x" * 10_000, 20)
 
     assert 10 <= len(cut) < 200
@@ -109,11 +109,11 @@ def test_limit_that_is_not_positive_means_8192_tokens():
     assert fit_messages([message("user", WORDS)], -1) == [message("user", WORDS)]
 
 
-def test_no_messages_stay_no_messages():
+def test_empty_list_of_messages_stays_empty():
     assert fit_messages([], 10) == []
 
 
-def test_the_messages_that_were_given_are_not_changed():
+def test_fit_messages_does_not_change_its_input():
     given_messages = [message("system", WORDS), message("user", WORDS)]
 
     fit_messages(given_messages, 100)
@@ -121,7 +121,7 @@ def test_the_messages_that_were_given_are_not_changed():
     assert given_messages == [message("system", WORDS), message("user", WORDS)]
 
 
-def test_images_beside_a_text_survive_its_cutting():
+def test_images_beside_a_truncated_text_are_preserved():
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,QQ=="}}
     fitted = fit_messages([message("user", [{"type": "text", "text": WORDS}, image])], 100)
 
@@ -138,14 +138,16 @@ def test_images_beside_a_text_survive_its_cutting():
     st.text(alphabet="be ", max_size=200),
     st.integers(min_value=1, max_value=60),
 )
-def test_with_one_system_message_the_limit_is_always_kept(turns: list[dict[str, Any]], system: str, limit: int):
-    fitted = fit_messages([message("system", system), *turns], limit)
+def test_messages_with_one_system_message_always_fit_the_limit(
+    conversation: list[dict[str, Any]], system: str, limit: int
+):
+    fitted = fit_messages([message("system", system), *conversation], limit)
 
     assert total(fitted) <= limit
-    assert fitted[-1]["role"] == turns[-1]["role"]
+    assert fitted[-1]["role"] == conversation[-1]["role"]
 
 
-def test_the_text_of_a_content_is_read_in_all_its_forms():
+def test_text_is_extracted_from_every_form_of_content():
     assert text_of("a") == "a"
     assert text_of([{"type": "text", "text": "a"}, {"type": "image_url"}, {"type": "text", "text": "b"}]) == "a\nb"
     assert text_of(None) == ""

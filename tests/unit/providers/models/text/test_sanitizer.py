@@ -15,34 +15,34 @@ def cut_at(text: str, cuts: list[int]) -> list[str]:
     return [text[start:end] for start, end in pairwise(edges)]
 
 
-def told_apart(pieces: list[str]) -> tuple[str, str]:
-    thoughts = ReasoningSplitter()
-    deltas: list[SpokenDelta] = [delta for piece in pieces for delta in thoughts.feed(piece)]
-    deltas += thoughts.flush()
+def split_reasoning(parts: list[str]) -> tuple[str, str]:
+    splitter = ReasoningSplitter()
+    deltas: list[SpokenDelta] = [delta for part in parts for delta in splitter.feed(part)]
+    deltas += splitter.flush()
     reasoning = "".join(delta.text for delta in deltas if isinstance(delta, ReasoningDelta))
     return reasoning, "".join(delta.text for delta in deltas if isinstance(delta, ContentDelta))
 
 
-def test_what_cannot_be_stored_or_spoken_is_taken_out():
+def test_characters_that_cannot_be_stored_are_removed():
     assert clean("a\0b\ufdd0c\ufdd1\ufdd2\ufdd3") == "abc"
     assert clean("half \ud83d a smile") == "half \ufffd a smile"
 
 
-def test_a_character_that_arrives_in_two_halves_is_whole_again():
+def test_surrogate_pair_split_over_two_deltas_is_joined():
     cleaner = TextCleaner()
 
-    pieces = [cleaner.feed("smile \ud83d"), cleaner.feed("\ude00!"), cleaner.flush()]
+    parts = [cleaner.feed("smile \ud83d"), cleaner.feed("\ude00!"), cleaner.flush()]
 
-    assert pieces == ["smile ", "😀!", ""]
+    assert parts == ["smile ", "😀!", ""]
 
 
 @given(AWKWARD, st.lists(st.integers(min_value=0)))
-def test_however_a_text_is_cut_it_is_cleaned_alike(text: str, cuts: list[int]):
+def test_text_is_cleaned_the_same_for_any_split(text: str, cuts: list[int]):
     cleaner = TextCleaner()
 
-    pieces = [cleaner.feed(piece) for piece in cut_at(text, cuts)]
+    parts = [cleaner.feed(part) for part in cut_at(text, cuts)]
 
-    assert "".join(pieces) + cleaner.flush() == clean(text)
+    assert "".join(parts) + cleaner.flush() == clean(text)
 
 
 @given(AWKWARD)
@@ -54,29 +54,29 @@ def test_cleaned_text_can_be_encoded_and_is_not_changed_again(text: str):
 
 
 def test_reasoning_in_tags_is_separated_from_the_answer():
-    assert told_apart(["<think>because</think>", "so"]) == ("because", "so")
-    assert told_apart(["\n<th", "ink>be", "cause</thi", "nk>so"]) == ("because", "so")
+    assert split_reasoning(["<think>because</think>", "so"]) == ("because", "so")
+    assert split_reasoning(["\n<th", "ink>be", "cause</thi", "nk>so"]) == ("because", "so")
 
 
-def test_tags_further_on_belong_to_the_answer():
-    assert told_apart(["Use <think>", " tags"]) == ("", "Use <think> tags")
-    assert told_apart(["<think>a</think>b<think>c</think>"]) == ("a", "b<think>c</think>")
+def test_tags_after_the_start_belong_to_the_answer():
+    assert split_reasoning(["Use <think>", " tags"]) == ("", "Use <think> tags")
+    assert split_reasoning(["<think>a</think>b<think>c</think>"]) == ("a", "b<think>c</think>")
 
 
 def test_reasoning_without_a_closing_tag_is_not_an_answer():
-    assert told_apart(["<think>hm", "m</thin"]) == ("hmm</thin", "")
+    assert split_reasoning(["<think>hm", "m</thin"]) == ("hmm</thin", "")
 
 
 def test_answer_that_begins_like_a_tag_is_returned_in_full():
-    assert told_apart(["<thi"]) == ("", "<thi")
-    assert told_apart(["<thin", "g>"]) == ("", "<thing>")
+    assert split_reasoning(["<thi"]) == ("", "<thi")
+    assert split_reasoning(["<thin", "g>"]) == ("", "<thing>")
 
 
 @given(TAGGED, st.lists(st.integers(min_value=0)))
-def test_however_a_stream_is_cut_reasoning_and_answer_are_the_same(text: str, cuts: list[int]):
-    assert told_apart(cut_at(text, cuts)) == told_apart([text])
+def test_reasoning_and_answer_are_the_same_for_any_split_of_the_stream(text: str, cuts: list[int]):
+    assert split_reasoning(cut_at(text, cuts)) == split_reasoning([text])
 
 
-def test_a_whole_answer_begins_behind_the_last_thought():
+def test_complete_answer_begins_after_the_last_reasoning():
     assert without_reasoning("a</think>b</think>\n\nc") == "c"
     assert without_reasoning("\nplain") == "\nplain"

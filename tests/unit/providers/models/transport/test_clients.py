@@ -19,7 +19,7 @@ def spec(key: str, base_url: str = "https://acme.example/v1") -> ModelSpec:
 
 
 def test_a_client_is_shared_by_one_account_only():
-    async def lent() -> list[object]:
+    async def borrow() -> list[object]:
         clients: list[object] = []
         for each in (spec("a"), spec("a"), spec("b"), spec("a", "https://other.example/v1")):
             async with borrow_client(each) as client:
@@ -27,7 +27,7 @@ def test_a_client_is_shared_by_one_account_only():
         await close_connections()
         return clients
 
-    first, again, other_key, other_url = asyncio.run(lent())
+    first, again, other_key, other_url = asyncio.run(borrow())
 
     assert first is again
     assert len({id(first), id(other_key), id(other_url)}) == 3
@@ -36,7 +36,7 @@ def test_a_client_is_shared_by_one_account_only():
 def test_unused_clients_are_closed_above_the_limit(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(model_clients, "_MAX_CLIENTS", 1)
 
-    async def lent() -> list[bool]:
+    async def borrow() -> list[bool]:
         async with borrow_client(spec("a")) as busy:
             async with borrow_client(spec("b")) as idle:
                 pass
@@ -46,20 +46,20 @@ def test_unused_clients_are_closed_above_the_limit(monkeypatch: pytest.MonkeyPat
         await close_connections()
         return [*while_busy, busy.is_closed()]
 
-    assert asyncio.run(lent()) == [False, True, True, True]
+    assert asyncio.run(borrow()) == [False, True, True, True]
 
 
 def test_every_event_loop_has_clients_of_its_own():
-    async def lent() -> object:
+    async def borrow() -> object:
         async with borrow_client(spec("a")) as client:
             return client
 
-    assert asyncio.run(lent()) is not asyncio.run(lent())
+    assert asyncio.run(borrow()) is not asyncio.run(borrow())
 
 
 @pytest.fixture
 def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """One that names no proxy."""
+    """An environment without proxy variables."""
     for each in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
         monkeypatch.delenv(each, raising=False)
         monkeypatch.delenv(each.upper(), raising=False)
@@ -73,15 +73,15 @@ def test_proxy_of_the_environment_is_used_only_if_the_deployment_allows_it(
 ):
     environment.setenv(name, "http://proxy.example:3128")
 
-    async def lent(hosts: ModelAddressPolicy) -> list[object]:
+    async def borrow(hosts: ModelAddressPolicy) -> list[object]:
         async with lend(spec("a"), hosts) as client:
-            inside = getattr(client, "_client", client)  # the SDK's has one of httpx2 in it
-            ways = [inside._transport, *inside._mounts.values()]
+            inside = getattr(client, "_client", client)  # the SDK client wraps one of httpx2
+            transports = [inside._transport, *inside._mounts.values()]
         await close_connections()
-        return [type(way) for way in ways if way is not None]
+        return [type(transport) for transport in transports if transport is not None]
 
-    assert asyncio.run(lent(ModelAddressPolicy())) == [PooledTransport]
-    assert asyncio.run(lent(ModelAddressPolicy(by_proxy=True))) == [ProxyTransport]
+    assert asyncio.run(borrow(ModelAddressPolicy())) == [PooledTransport]
+    assert asyncio.run(borrow(ModelAddressPolicy(by_proxy=True))) == [ProxyTransport]
 
 
 @pytest.mark.parametrize(
@@ -107,33 +107,33 @@ def test_proxy_comes_from_the_environment(
 
 @pytest.mark.parametrize("host", ["169.254.169.254", "0xa9fea9fe", "[::ffff:a9fe:a9fe]", "metadata.google.internal"])
 def test_proxy_is_not_used_for_forbidden_addresses(host: str):
-    async def asked() -> None:
+    async def send() -> None:
         async with httpx2.AsyncClient(
             transport=ProxyTransport("http://127.0.0.1:9", ssl.create_default_context(), ModelAddressPolicy())
         ) as client:
             await client.post(f"http://{host}/")
 
     with pytest.raises(AddressRefused):
-        asyncio.run(asked())
+        asyncio.run(send())
 
 
-def test_all_clients_trust_the_same_authorities(monkeypatch: pytest.MonkeyPatch):
+def test_all_clients_share_one_tls_context(monkeypatch: pytest.MonkeyPatch):
     loaded: list[ssl.SSLContext] = []
     load = ssl.create_default_context
 
-    def counted(*given: Any, **named: Any) -> ssl.SSLContext:
-        loaded.append(load(*given, **named))
+    def record_load(*args: Any, **kwargs: Any) -> ssl.SSLContext:
+        loaded.append(load(*args, **kwargs))
         return loaded[-1]
 
-    monkeypatch.setattr(ssl, "create_default_context", counted)
+    monkeypatch.setattr(ssl, "create_default_context", record_load)
     model_clients.tls_context.cache_clear()
 
-    async def lent() -> None:
+    async def borrow() -> None:
         for key in ("a", "b", "c"):
             async with borrow_client(spec(key)):
                 pass
         await close_connections()
 
-    asyncio.run(lent())
+    asyncio.run(borrow())
 
     assert len(loaded) == 1

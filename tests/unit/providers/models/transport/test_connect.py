@@ -1,4 +1,4 @@
-"""Which address of a model's server is connected to, and that nothing else is."""
+"""Which address of a model's server a connection is opened to."""
 
 import asyncio
 import socket
@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from canvas.errors import AddressRefused, ToolError
-from providers.http.address_policy import Guard
+from providers.address_policy import Guard
 from providers.models.transport import connect
 from providers.models.transport.connect import (
     ModelAddressPolicy,
@@ -42,7 +42,7 @@ async def listening() -> AsyncGenerator[int]:
 
 
 class Network:
-    """Sockets that are opened when a test says so. `tried` has the addresses in order."""
+    """Sockets that open when a test calls `finish`. `tried` has the addresses in order."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.tried: list[str] = []
@@ -55,7 +55,7 @@ class Network:
         answer = self.answers.setdefault(address, asyncio.get_running_loop().create_future())
         return await asyncio.shield(answer)
 
-    def says(self, address: str, answer: Exception | None = None) -> socket.socket:
+    def finish(self, address: str, answer: Exception | None = None) -> socket.socket:
         future = self.answers.setdefault(address, asyncio.get_running_loop().create_future())
         opened = socket.socket()
         if answer is not None:
@@ -65,36 +65,36 @@ class Network:
         return opened
 
 
-async def until(network: Network, tried: int) -> None:
+async def wait_until_tried(network: Network, tried: int) -> None:
     while len(network.tried) < tried:
         await asyncio.sleep(0)
 
 
-async def settled() -> None:
-    """All callbacks of tasks that are over have run."""
+async def run_callbacks() -> None:
+    """Run the callbacks of all tasks that are done."""
     for _ in range(5):
         await asyncio.sleep(0)
 
 
 @given(st.lists(st.sampled_from(["10.0.0.1", "10.0.0.2", "10.0.0.3", "fd00::1", "fd00::2"]), unique=True))
-def test_address_families_alternate_and_no_address_is_lost(found: list[str]):
-    turns = interleave_families(found)
+def test_address_families_alternate_and_no_address_is_lost(addresses: list[str]):
+    interleaved = interleave_families(addresses)
 
-    assert sorted(turns) == sorted(found)
-    assert turns[:1] == found[:1]
+    assert sorted(interleaved) == sorted(addresses)
+    assert interleaved[:1] == addresses[:1]
     for family in (True, False):
-        assert [each for each in turns if (":" in each) is family] == [
-            each for each in found if (":" in each) is family
+        assert [each for each in interleaved if (":" in each) is family] == [
+            each for each in addresses if (":" in each) is family
         ]
-    both = 2 * min(sum(":" in each for each in found), sum(":" not in each for each in found))
-    assert all((":" in left) is not (":" in right) for left, right in pairwise(turns[:both]))
+    both = 2 * min(sum(":" in each for each in addresses), sum(":" not in each for each in addresses))
+    assert all((":" in left) is not (":" in right) for left, right in pairwise(interleaved[:both]))
 
 
 def test_the_next_address_is_tried_at_once_when_one_refuses(monkeypatch: pytest.MonkeyPatch):
     async def steps() -> None:
         network = Network(monkeypatch)
-        network.says("10.0.0.1", ConnectionRefusedError("no"))
-        second = network.says("10.0.0.2")
+        network.finish("10.0.0.1", ConnectionRefusedError("no"))
+        second = network.finish("10.0.0.2")
 
         opened = await connect_first(["10.0.0.1", "10.0.0.2", "10.0.0.3"], 80, wait=60)
 
@@ -107,30 +107,30 @@ def test_the_next_address_is_tried_at_once_when_one_refuses(monkeypatch: pytest.
 def test_the_next_address_is_tried_beside_one_that_does_not_answer(monkeypatch: pytest.MonkeyPatch):
     async def steps() -> None:
         network = Network(monkeypatch)
-        fast = network.says("10.0.0.1")
+        fast = network.finish("10.0.0.1")
 
         assert await connect_first(["fd00::1", "10.0.0.1"], 80, wait=0.01) is fast
-        late = network.says("fd00::1")
-        await settled()
+        late = network.finish("fd00::1")
+        await run_callbacks()
 
-        assert late.fileno() >= 0  # it was called off before it was opened, so it was never ours
+        assert late.fileno() >= 0  # its attempt was cancelled before, so connect_first does not own this socket
 
     within_seconds(steps())
 
 
-def test_of_two_that_answer_at_once_one_is_taken_and_the_other_closed(monkeypatch: pytest.MonkeyPatch):
+def test_second_of_two_simultaneous_connections_is_closed(monkeypatch: pytest.MonkeyPatch):
     async def steps() -> None:
         network = Network(monkeypatch)
-        dialling_ = asyncio.create_task(connect_first(["fd00::1", "10.0.0.1"], 80, wait=0))
-        await until(network, 2)
+        connecting = asyncio.create_task(connect_first(["fd00::1", "10.0.0.1"], 80, wait=0))
+        await wait_until_tried(network, 2)
 
-        both = [network.says("fd00::1"), network.says("10.0.0.1")]
-        taken = await dialling_
-        await settled()
+        both = [network.finish("fd00::1"), network.finish("10.0.0.1")]
+        chosen = await connecting
+        await run_callbacks()
 
-        assert taken in both
+        assert chosen in both
         assert [each.fileno() >= 0 for each in both].count(True) == 1
-        assert taken.fileno() >= 0
+        assert chosen.fileno() >= 0
 
     within_seconds(steps())
 
@@ -138,8 +138,8 @@ def test_of_two_that_answer_at_once_one_is_taken_and_the_other_closed(monkeypatc
 def test_last_error_is_raised_if_no_address_answers(monkeypatch: pytest.MonkeyPatch):
     async def steps() -> None:
         network = Network(monkeypatch)
-        network.says("10.0.0.1", ConnectionRefusedError("first"))
-        network.says("10.0.0.2", OSError("last"))
+        network.finish("10.0.0.1", ConnectionRefusedError("first"))
+        network.finish("10.0.0.2", OSError("last"))
 
         with pytest.raises(OSError, match="last"):
             await connect_first(["10.0.0.1", "10.0.0.2"], 80, wait=60)
@@ -152,12 +152,12 @@ def test_cancelled_connect_leaves_no_attempt_running(monkeypatch: pytest.MonkeyP
         network = Network(monkeypatch)
         before = asyncio.all_tasks()
         work = asyncio.create_task(connect_first(["10.0.0.1", "10.0.0.2"], 80, wait=0))
-        await until(network, 2)
+        await wait_until_tried(network, 2)
 
         work.cancel()
         with pytest.raises(asyncio.CancelledError):
             await work
-        await settled()
+        await run_callbacks()
 
         assert asyncio.all_tasks() == before
 
@@ -165,11 +165,11 @@ def test_cancelled_connect_leaves_no_attempt_running(monkeypatch: pytest.MonkeyP
 
 
 def test_name_is_resolved_once_and_the_checked_address_is_used():
-    asked: list[str] = []
+    lookups: list[str] = []
 
     async def resolve(name: str, port: int) -> Sequence[str]:
-        asked.append(name)
-        return [HERE] if len(asked) == 1 else ["169.254.169.254"]
+        lookups.append(name)
+        return [HERE] if len(lookups) == 1 else ["169.254.169.254"]
 
     async def steps() -> str:
         async with listening() as port:
@@ -177,7 +177,7 @@ def test_name_is_resolved_once_and_the_checked_address_is_used():
                 return str(opened.getpeername()[0])
 
     assert within_seconds(steps()) == HERE
-    assert asked == ["ollama.internal"]
+    assert lookups == ["ollama.internal"]
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_deployment_decides_which_addresses_models_may_have(
 
     async def steps() -> list[str]:
         network = Network(monkeypatch)
-        network.says(address)
+        network.finish(address)
         with pytest.raises(AddressRefused, match=r"^The base URL ") if is_refused else nullcontext():
             (await open_checked_socket("models.example", 443, hosts, resolve)).close()
         return network.tried

@@ -6,14 +6,14 @@ from canvas.errors import ModelError
 from providers.models.vendors.accounts import VendorAccount, accounts_from_toml, kinds_of, split_api_key
 
 
-def written(folder: Path, text: str) -> Path:
+def write_accounts(folder: Path, text: str) -> Path:
     path = folder / "models.toml"
     path.write_text(text, encoding="utf-8")
     return path
 
 
 def test_accounts_are_read_with_their_models(tmp_path: Path):
-    path = written(
+    path = write_accounts(
         tmp_path,
         """
         [[account]]
@@ -37,23 +37,23 @@ def test_accounts_are_read_with_their_models(tmp_path: Path):
     assert account.extra == {"drop_params": ["top_p"]}
 
 
-def test_a_key_is_taken_from_the_environment(tmp_path: Path):
-    path = written(tmp_path, '[[account]]\nfactory = "OpenAI"\napi_key = "${env:MY_KEY}"\n')
+def test_api_key_is_read_from_the_environment(tmp_path: Path):
+    path = write_accounts(tmp_path, '[[account]]\nfactory = "OpenAI"\napi_key = "${env:MY_KEY}"\n')
 
     (account,) = accounts_from_toml(path, {"MY_KEY": "sk-1"})
 
     assert account.api_key == "sk-1"
 
 
-def test_a_key_that_is_not_in_the_environment_is_asked_for_by_name(tmp_path: Path):
-    path = written(tmp_path, '[[account]]\nfactory = "OpenAI"\napi_key = "${env:MY_KEY}"\n')
+def test_api_key_missing_from_the_environment_is_reported_by_name(tmp_path: Path):
+    path = write_accounts(tmp_path, '[[account]]\nfactory = "OpenAI"\napi_key = "${env:MY_KEY}"\n')
 
     with pytest.raises(ModelError, match="MY_KEY, which is not set"):
         accounts_from_toml(path, {})
 
 
 def test_a_file_without_accounts_has_none(tmp_path: Path):
-    assert accounts_from_toml(written(tmp_path, ""), {}) == []
+    assert accounts_from_toml(write_accounts(tmp_path, ""), {}) == []
 
 
 @pytest.mark.parametrize(
@@ -66,15 +66,15 @@ def test_a_file_without_accounts_has_none(tmp_path: Path):
         ('[[account]]\nfactory = "A"\n[account.models.m]\ncontext_tokens = 0', "field models.m.context_tokens"),
     ],
 )
-def test_a_mistake_in_the_file_is_named_without_its_value(tmp_path: Path, text: str, complaint: str):
+def test_invalid_accounts_file_is_reported_without_its_values(tmp_path: Path, text: str, complaint: str):
     with pytest.raises(ModelError, match=complaint) as raised:
-        accounts_from_toml(written(tmp_path, text), {})
+        accounts_from_toml(write_accounts(tmp_path, text), {})
 
     assert "sk-secret" not in raised.value.message
     assert raised.value.__cause__ is None or "sk-secret" not in str(raised.value.__cause__)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path):
+def test_missing_accounts_file_is_reported_with_its_name(tmp_path: Path):
     with pytest.raises(ModelError, match=r"nowhere\.toml"):
         accounts_from_toml(tmp_path / "nowhere.toml", {})
 
@@ -94,7 +94,7 @@ def test_an_account_does_not_show_its_key():
         (["chat", "speech2text"], {"chat", "asr"}),
     ],
 )
-def test_kinds_are_read_in_all_their_stored_forms(stored: int | str | list[str], kinds: set[str]):
+def test_kinds_are_read_from_every_stored_form(stored: int | str | list[str], kinds: set[str]):
     assert kinds_of(stored) == kinds
 
 

@@ -20,9 +20,9 @@ PLAIN = ParameterRules()
 
 
 def body(
-    model: str, manners: ParameterRules = PLAIN, account: dict[str, Any] | None = None, **params: Any
+    model: str, rules: ParameterRules = PLAIN, account: dict[str, Any] | None = None, **params: Any
 ) -> dict[str, Any]:
-    return wire_params(model, params or ALL, manners, account or {}).body
+    return wire_params(model, params or ALL, rules, account or {}).body
 
 
 def thinking(model: str, chosen: str | None, *switches: ThinkingSwitch) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def thinking(model: str, chosen: str | None, *switches: ThinkingSwitch) -> dict[
     return wire_params(model, params, ParameterRules(switches=frozenset(switches)), {}).extra
 
 
-def test_a_model_without_a_family_gets_what_the_author_chose():
+def test_model_without_a_family_gets_the_parameters_of_the_author():
     assert body("some-model") == {
         "temperature": 0.2,
         "top_p": 0.5,
@@ -40,25 +40,25 @@ def test_a_model_without_a_family_gets_what_the_author_chose():
     }
 
 
-def test_the_length_of_an_answer_is_limited_in_the_vendors_words():
+def test_max_tokens_is_sent_under_the_name_of_the_vendor():
     assert body("m", ParameterRules("max_tokens"), max_tokens=9) == {"max_tokens": 9}
     assert body("m", ParameterRules("max_completion_tokens"), max_tokens=9) == {"max_completion_tokens": 9}
 
 
 @given(st.dictionaries(st.text().map("x_{}".format), st.integers()))
-def test_what_no_provider_knows_is_never_sent(params: dict[str, int]):
+def test_unknown_parameters_are_never_sent(params: dict[str, int]):
     sent = wire_params("m", {**params, "temperature": 0.5}, PLAIN, {})
 
     assert (sent.body, sent.extra) == ({"temperature": 0.5}, {})
 
 
 @pytest.mark.parametrize("model", ["gpt-5", "gpt-5-mini", "GPT-5.1", "openai/gpt-5"])
-def test_gpt_5_chooses_its_own_temperature(model: str):
+def test_gpt_5_gets_no_temperature(model: str):
     assert body(model) == {"presence_penalty": 0.3, "frequency_penalty": 0.4, "max_completion_tokens": 100}
 
 
 @pytest.mark.parametrize("model", ["gpt-5-chat-latest", "gpt-4o", "claude-opus-4-1", "claude-sonnet-4-5"])
-def test_models_that_take_a_temperature_keep_it(model: str):
+def test_models_that_support_a_temperature_get_it(model: str):
     assert body(model)["temperature"] == 0.2
 
 
@@ -93,7 +93,7 @@ def test_kimi_k2_5_has_fixed_parameters(model: str):
         ("qwen3-235b-a22b", "disabled", True),
     ],
 )
-def test_qwen3_thinks_only_when_asked_except_where_it_must(model: str, chosen: str | None, sent: bool):
+def test_qwen3_thinking_is_off_by_default_unless_the_model_requires_it(model: str, chosen: str | None, sent: bool):
     assert thinking(model, chosen, ThinkingSwitch.FLAG) == {"enable_thinking": sent}
 
 
@@ -113,16 +113,16 @@ def test_servers_that_render_prompts_get_the_flag_in_the_template():
         ("some-model", "enabled", {}),
     ],
 )
-def test_thinking_is_switched_the_way_of_the_family(model: str, chosen: str | None, sent: dict[str, Any]):
+def test_thinking_switch_has_the_form_of_the_model_family(model: str, chosen: str | None, sent: dict[str, Any]):
     assert thinking(model, chosen, ThinkingSwitch.TYPE) == sent
 
 
 @pytest.mark.parametrize("model", ["qwen3-8b", "deepseek-chat", "glm-4.6"])
-def test_a_vendor_that_knows_no_switch_is_sent_none(model: str):
+def test_vendor_without_a_thinking_switch_gets_none(model: str):
     assert thinking(model, "enabled") == {}
 
 
-def test_an_account_has_the_last_word():
+def test_account_parameters_override_all_others():
     account = {
         "drop_params": ["top_p"],
         "set_params": {"temperature": 1, "reasoning_effort": "low", "verbosity": "low"},
@@ -134,7 +134,7 @@ def test_an_account_has_the_last_word():
     assert sent.extra == {"verbosity": "low"}
 
 
-def test_an_account_may_describe_families_of_its_own_which_come_first():
+def test_families_of_an_account_come_before_the_built_in_ones():
     own = {
         "families": [
             {"pattern": "gpt-5-tuned", "set": {"temperature": 1}},
@@ -150,13 +150,13 @@ def test_an_account_may_describe_families_of_its_own_which_come_first():
 
 
 @pytest.mark.parametrize(
-    ("told", "complaint"),
+    ("families", "complaint"),
     [
         ([{"pattern": "("}], "0.pattern: .* is not a valid regular expression"),
         ([{"pattern": "a", "dorp": []}], "0.dorp: Extra inputs"),
         ({"pattern": "a"}, "families: Input should be a valid list"),
     ],
 )
-def test_invalid_families_are_refused_before_a_request(told: Any, complaint: str):
+def test_invalid_families_are_refused_before_a_request(families: Any, complaint: str):
     with pytest.raises(ModelError, match=complaint):
-        resolve("m@OpenAI", [VendorAccount("OpenAI", extra={"families": told})])
+        resolve("m@OpenAI", [VendorAccount("OpenAI", extra={"families": families})])

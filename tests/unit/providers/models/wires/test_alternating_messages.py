@@ -1,4 +1,4 @@
-"""Messages as the turns of two speakers."""
+"""Conversion of messages to a dialogue in which user and assistant alternate."""
 
 from typing import Any
 
@@ -34,35 +34,39 @@ def dialogue(*given_messages: dict[str, Any], images: tuple[str, ...] = ()) -> A
 
 
 @given(messages)
-def test_messages_alternate_begin_with_the_user_and_are_never_empty(said: list[dict[str, Any]]):
-    turns = dialogue(*said).messages
+def test_messages_alternate_begin_with_the_user_and_are_never_empty(given_messages: list[dict[str, Any]]):
+    alternating = dialogue(*given_messages).messages
 
-    assert [turn.is_assistant for turn in turns] == [bool(at % 2) for at in range(len(turns))]
-    assert turns
-    for turn in turns:
-        assert turn.parts
-        assert all(part.text.strip() for part in turn.parts if isinstance(part, TextPart))
+    assert [message.is_assistant for message in alternating] == [bool(at % 2) for at in range(len(alternating))]
+    assert alternating
+    for message in alternating:
+        assert message.parts
+        assert all(part.text.strip() for part in message.parts if isinstance(part, TextPart))
 
 
 @given(messages)
-def test_no_text_and_no_result_is_lost(said: list[dict[str, Any]]):
-    found = dialogue(*said)
-    parts = [part for turn in found.messages for part in turn.parts]
+def test_every_text_and_tool_result_is_preserved(given_messages: list[dict[str, Any]]):
+    result = dialogue(*given_messages)
+    parts = [part for message in result.messages for part in message.parts]
 
-    spoken = [m["content"] for m in said if m["role"] in ("user", "assistant") and (m["content"] or "").strip()]
-    assert [part.text for part in parts if isinstance(part, TextPart) and part.text != "..."] == spoken
-    assert len([part for part in parts if isinstance(part, ToolResultPart)]) == sum(m["role"] == "tool" for m in said)
+    texts = [
+        m["content"] for m in given_messages if m["role"] in ("user", "assistant") and (m["content"] or "").strip()
+    ]
+    assert [part.text for part in parts if isinstance(part, TextPart) and part.text != "..."] == texts
+    assert len([part for part in parts if isinstance(part, ToolResultPart)]) == sum(
+        m["role"] == "tool" for m in given_messages
+    )
 
 
 def test_system_messages_are_separated_wherever_they_are():
-    found = dialogue(
+    result = dialogue(
         {"role": "system", "content": "A"}, {"role": "user", "content": "Q"}, {"role": "developer", "content": "B"}
     )
 
-    assert (found.system, len(found.messages)) == ("A\n\nB", 1)
+    assert (result.system, len(result.messages)) == ("A\n\nB", 1)
 
 
-def test_a_result_knows_the_name_of_its_call_also_where_ids_are_used_again():
+def test_tool_result_has_the_name_of_its_call_even_if_call_ids_repeat():
     def call(name: str) -> dict[str, Any]:
         return {
             "role": "assistant",
@@ -70,21 +74,21 @@ def test_a_result_knows_the_name_of_its_call_also_where_ids_are_used_again():
             "tool_calls": [{"id": "call_0", "function": {"name": name, "arguments": '{"a": 1}'}, "extra_content": {}}],
         }
 
-    result = {"role": "tool", "tool_call_id": "call_0", "content": "r"}
-    found = dialogue({"role": "user", "content": "Q"}, call("first"), result, call("second"), result)
+    tool_message = {"role": "tool", "tool_call_id": "call_0", "content": "r"}
+    result = dialogue({"role": "user", "content": "Q"}, call("first"), tool_message, call("second"), tool_message)
 
-    results = [part for turn in found.messages for part in turn.parts if isinstance(part, ToolResultPart)]
-    assert [result.name for result in results] == ["first", "second"]
-    assert found.messages[1].parts == [ToolCallPart("call_0", "first", {"a": 1})]
+    results = [part for message in result.messages for part in message.parts if isinstance(part, ToolResultPart)]
+    assert [each.name for each in results] == ["first", "second"]
+    assert result.messages[1].parts == [ToolCallPart("call_0", "first", {"a": 1})]
 
 
 @pytest.mark.parametrize("arguments", ["{oops", "[1]", "", None, "1", "[" * 100_000])
-def test_arguments_that_are_no_object_are_none(arguments: Any):
+def test_arguments_that_are_not_an_object_become_empty(arguments: Any):
     call = {"id": "c", "function": {"name": "f", "arguments": arguments}}
 
-    (_, turn) = dialogue({"role": "user", "content": "Q"}, {"role": "assistant", "tool_calls": [call]}).messages
+    (_, message) = dialogue({"role": "user", "content": "Q"}, {"role": "assistant", "tool_calls": [call]}).messages
 
-    assert turn.parts == [ToolCallPart("c", "f", {})]
+    assert message.parts == [ToolCallPart("c", "f", {})]
 
 
 @pytest.mark.parametrize(
@@ -96,11 +100,11 @@ def test_arguments_that_are_no_object_are_none(arguments: Any):
         ("https://example.com/a.png", ImagePart(url="https://example.com/a.png")),
     ],
 )
-def test_an_image_is_its_bytes_or_where_it_is(url: str, picture: ImagePart):
+def test_image_is_read_from_a_data_url_or_referenced_by_url(url: str, picture: ImagePart):
     assert image_of(url) == picture
 
 
 def test_images_belong_to_the_last_question():
-    found = dialogue({"role": "user", "content": "Q"}, images=("data:image/png;base64,AAAA",))
+    result = dialogue({"role": "user", "content": "Q"}, images=("data:image/png;base64,AAAA",))
 
-    assert found.messages[-1].parts == [TextPart("Q"), ImagePart("image/png", "AAAA")]
+    assert result.messages[-1].parts == [TextPart("Q"), ImagePart("image/png", "AAAA")]

@@ -24,41 +24,41 @@ class Stream:
         self.closed += 1
 
 
-def piece(finish: str | None = None, **delta: Any) -> dict[str, Any]:
+def delta_chunk(finish: str | None = None, **delta: Any) -> dict[str, Any]:
     return {"choices": [{"delta": delta, "finish_reason": finish}]}
 
 
 def call(index: int | None, call_id: str | None, name: str | None, arguments: Any) -> dict[str, Any]:
-    return piece(tool_calls=[{"index": index, "id": call_id, "function": {"name": name, "arguments": arguments}}])
+    return delta_chunk(tool_calls=[{"index": index, "id": call_id, "function": {"name": name, "arguments": arguments}}])
 
 
 def read(*chunks: Any) -> list[Delta]:
-    async def all_of() -> list[Delta]:
+    async def read_all() -> list[Delta]:
         return [delta async for delta in deltas_of_stream(Stream(*chunks))]
 
-    return asyncio.run(all_of())
+    return asyncio.run(read_all())
 
 
 def answer(content: str | None = None, finish: str = "stop", **message: Any) -> list[Delta]:
     return deltas_of_answer({"choices": [{"message": {"content": content, **message}, "finish_reason": finish}]})
 
 
-def test_a_stream_is_text_reasoning_calls_and_usage():
+def test_stream_yields_reasoning_text_and_usage():
     deltas = read(
-        piece(role="assistant", content=""),
-        piece(reasoning_content="a"),
-        piece(reasoning="b"),
-        piece(content="c"),
-        piece("stop"),
+        delta_chunk(role="assistant", content=""),
+        delta_chunk(reasoning_content="a"),
+        delta_chunk(reasoning="b"),
+        delta_chunk(content="c"),
+        delta_chunk("stop"),
         {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}},
     )
 
     assert deltas == [ReasoningDelta("a"), ReasoningDelta("b"), ContentDelta("c"), UsageDelta(Usage(3, 2, 5))]
 
 
-def test_of_several_usages_the_last_counts():
-    first = {**piece(content="a"), "usage": {"prompt_tokens": 3, "completion_tokens": 1}}
-    last = {**piece("stop"), "usage": {"prompt_tokens": 3, "completion_tokens": 2}}
+def test_last_of_several_usages_is_used():
+    first = {**delta_chunk(content="a"), "usage": {"prompt_tokens": 3, "completion_tokens": 1}}
+    last = {**delta_chunk("stop"), "usage": {"prompt_tokens": 3, "completion_tokens": 2}}
 
     assert read(first, last)[-1] == UsageDelta(Usage(3, 2, 5))
 
@@ -69,17 +69,17 @@ def test_usage_inside_a_choice_is_found():
     assert read(chunk)[-1] == UsageDelta(Usage(1, 1, 2))
 
 
-def test_a_split_that_does_not_add_up_is_dropped_and_the_total_kept():
-    chunk = {**piece(content="a"), "usage": {"prompt_tokens": 9, "completion_tokens": 9, "total_tokens": 5}}
+def test_inconsistent_token_split_is_dropped_and_the_total_is_used():
+    chunk = {**delta_chunk(content="a"), "usage": {"prompt_tokens": 9, "completion_tokens": 9, "total_tokens": 5}}
 
     assert read(chunk)[-1] == UsageDelta(Usage(0, 0, 5))
 
 
 def test_usage_of_zero_counts_as_missing():
-    assert read({**piece(content="a"), "usage": {"total_tokens": 0}}) == [ContentDelta("a")]
+    assert read({**delta_chunk(content="a"), "usage": {"total_tokens": 0}}) == [ContentDelta("a")]
 
 
-def test_tool_calls_are_put_together_from_their_pieces():
+def test_tool_calls_are_assembled_from_their_deltas():
     deltas = read(
         call(0, "c0", "search", ""),
         call(0, None, None, '{"q":'),
@@ -103,33 +103,36 @@ def test_calls_without_id_index_or_text_get_defaults():
 
 
 @pytest.mark.parametrize("chunk", [{}, {"choices": None}, {"choices": [{"delta": None}]}, {"choices": [3]}, "?"])
-def test_chunks_that_say_nothing_are_passed_over(chunk: Any):
-    assert read(chunk, piece(content="a"), chunk) == [ContentDelta("a")]
+def test_chunks_without_content_are_ignored(chunk: Any):
+    assert read(chunk, delta_chunk(content="a"), chunk) == [ContentDelta("a")]
 
 
 def test_truncated_answer_ends_with_a_notice_in_its_language():
-    english, chinese = read(piece("length", content="It was")), read(piece("length", content="从前有一个人"))
+    english, chinese = (
+        read(delta_chunk("length", content="It was")),
+        read(delta_chunk("length", content="从前有一个人")),
+    )
 
     assert "truncated by your chosen LLM" in english[-1].text
     assert "回答已经被大模型截断" in chinese[-1].text
 
 
-def test_a_stream_that_ends_before_it_begins_is_a_failure_that_may_pass():
+def test_empty_stream_is_a_server_error():
     with pytest.raises(ProviderError) as raised:
         read()
 
     assert raised.value.code is ErrorCode.SERVER_ERROR
 
 
-def test_an_answer_that_a_filter_withheld_is_a_failure():
+def test_answer_blocked_by_a_content_filter_is_a_failure():
     with pytest.raises(ProviderError) as raised:
-        read(piece("content_filter"))
+        read(delta_chunk("content_filter"))
 
     assert raised.value.code is ErrorCode.CONTENT_FILTERED
 
 
-def test_an_empty_answer_is_an_answer():
-    assert read(piece("stop", content="")) == []
+def test_empty_answer_is_not_a_failure():
+    assert read(delta_chunk("stop", content="")) == []
     assert answer("") == []
 
 
@@ -138,7 +141,7 @@ def test_refusal_is_returned_as_text():
 
 
 def test_a_stream_is_closed_when_it_has_been_read():
-    stream = Stream(piece(content="a"))
+    stream = Stream(delta_chunk(content="a"))
 
     async def exhaust() -> None:
         async for _ in deltas_of_stream(stream):
@@ -149,7 +152,7 @@ def test_a_stream_is_closed_when_it_has_been_read():
     assert stream.closed == 1
 
 
-def test_a_whole_answer_is_read_like_a_stream():
+def test_complete_answer_is_read_like_a_stream():
     calls = [{"id": "c0", "function": {"name": "search", "arguments": "{}"}}]
 
     assert answer("a", reasoning_content="hm", tool_calls=calls) == [
@@ -187,5 +190,5 @@ def test_a_reply_without_an_answer_is_a_failure(reply: Any, code: ErrorCode):
         ([1], None),
     ],
 )
-def test_the_message_of_an_error_is_found_in_all_its_places(body: Any, message: str | None):
+def test_error_message_is_found_in_every_known_form(body: Any, message: str | None):
     assert message_in(body) == message

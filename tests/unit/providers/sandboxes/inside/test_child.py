@@ -1,4 +1,4 @@
-"""How the sandbox finds and weighs the processes of a program, on processes of this test."""
+"""How the sandbox finds the processes of a program and measures their memory."""
 
 import os
 import subprocess
@@ -23,7 +23,7 @@ def processes() -> Iterator[int]:
 
 @pytest.fixture
 def family() -> Iterator[tuple[int, int]]:
-    """A child of this process, and a child of that one."""
+    """Start a child process that has a child of its own, and yield both process ids."""
     with subprocess.Popen(
         [sys.executable, "-c", SLEEPING], stdout=subprocess.PIPE, text=True, start_new_session=True
     ) as child:
@@ -33,20 +33,20 @@ def family() -> Iterator[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("has_lists", [True, False])
-def test_all_that_a_process_has_started_is_found_with_and_without_lists_of_children(
+def test_all_descendants_of_a_process_are_found_with_and_without_kernel_lists(
     processes: int, family: tuple[int, int], monkeypatch: pytest.MonkeyPatch, has_lists: bool
 ):
     child, grandchild = family
     if not has_lists:
         monkeypatch.setattr(sandbox_child, "_exists", lambda *_: False)
-    below: Any = sandbox_child._descendants  # pyright: ignore[reportPrivateUsage]
+    descendants: Any = sandbox_child._descendants  # pyright: ignore[reportPrivateUsage]
 
-    assert {child, grandchild} <= set(below(processes, os.getpid()))
-    assert list(below(processes, child)) == [grandchild]
-    assert list(below(processes, grandchild)) == []
+    assert {child, grandchild} <= set(descendants(processes, os.getpid()))
+    assert list(descendants(processes, child)) == [grandchild]
+    assert list(descendants(processes, grandchild)) == []
 
 
-def test_a_process_that_has_ended_holds_nothing(processes: int):
+def test_ended_process_uses_no_memory(processes: int):
     with subprocess.Popen(["true"]) as ended:
         ended.wait()
 

@@ -1,4 +1,4 @@
-"""Limits of a credential, and what vendors say about them."""
+"""Rate limits of an account, and the limits that vendors report in headers."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -7,8 +7,8 @@ import pytest
 from pydantic import ValidationError
 
 from providers.models.chat.catalogue import resolve
-from providers.models.types.rate_limits import RateLimits, VendorRateLimit, reset_delay
 from providers.models.vendors.accounts import AccountModel, VendorAccount, accounts_from_toml
+from providers.rate_limits import RateLimits, VendorRateLimit, reset_delay
 
 LIMITED = """
 [[account]]
@@ -22,7 +22,7 @@ tokens_per_minute = 30000
 """
 
 
-def test_limits_stand_in_an_account_or_in_a_model_of_it(tmp_path: Path):
+def test_limits_are_read_from_an_account_or_its_model(tmp_path: Path):
     (tmp_path / "models.toml").write_text(LIMITED)
 
     (account,) = accounts_from_toml(tmp_path / "models.toml")
@@ -31,7 +31,7 @@ def test_limits_stand_in_an_account_or_in_a_model_of_it(tmp_path: Path):
     assert account.models["large"].limits_by_name == {"tokens_per_minute": 30000}
 
 
-def test_models_share_their_accounts_limits_and_one_with_its_own_shares_none(tmp_path: Path):
+def test_model_uses_its_own_limits_or_shares_those_of_its_account(tmp_path: Path):
     (tmp_path / "models.toml").write_text(LIMITED)
     accounts = accounts_from_toml(tmp_path / "models.toml")
 
@@ -47,7 +47,7 @@ def test_models_share_their_accounts_limits_and_one_with_its_own_shares_none(tmp
     assert (large.key, large.limits.limits_by_name) == ("all/OpenAI/default/large", {"tokens_per_minute": 30000})
 
 
-def test_accounts_of_two_tenants_have_a_pace_each():
+def test_accounts_of_two_tenants_have_separate_rate_limits():
     models, rates = {"m": AccountModel()}, RateLimits(concurrency=1)
     one, other = (
         VendorAccount("OpenAI", models=models, rate_limits=rates, owner=tenant) for tenant in ("one", "other")
@@ -60,12 +60,12 @@ def test_accounts_of_two_tenants_have_a_pace_each():
     assert keys == {"one/OpenAI/default", "other/OpenAI/default"}
 
 
-def test_an_account_without_limits_has_no_pace():
+def test_account_without_limits_has_no_rate_limit():
     assert resolve("m@OpenAI", [VendorAccount("OpenAI", models={"m": AccountModel()})]).rate_limit is None
 
 
 @pytest.mark.parametrize("limit", [0, -1])
-def test_a_limit_is_at_least_one(limit: int):
+def test_limit_below_one_is_refused(limit: int):
     with pytest.raises(ValidationError):
         RateLimits(requests_per_minute=limit)
 
@@ -121,24 +121,30 @@ def test_exhausted_limit_in_headers_gives_the_seconds_until_reset(headers: dict[
         ({"anthropic-ratelimit-requests-remaining": "0", "anthropic-ratelimit-requests-reset": "soon"}, None),
     ],
 )
-def test_a_vendor_may_name_the_moment_at_which_it_answers_again(headers: dict[str, str], seconds: float | None):
+def test_reset_time_in_headers_is_converted_to_seconds(headers: dict[str, str], seconds: float | None):
     assert reset_delay(headers, datetime(2026, 1, 27, 12, tzinfo=UTC)) == seconds
 
 
-def test_a_vendors_pace_is_one_for_all_at_each_of_its_hosts():
-    pace = VendorRateLimit(requests=1, seconds=3.0)
+def test_vendor_limit_without_a_key_is_shared_per_host():
+    vendor_limit = VendorRateLimit(requests=1, seconds=3.0)
 
-    assert pace.for_host("a.test") == pace.for_key("any key").for_host("a.test")
-    assert pace.for_host("a.test").key != pace.for_host("b.test").key
-    assert pace.for_host("a.test").key != VendorRateLimit(requests=3, seconds=1.0).for_host("a.test").key
-    assert (pace.for_host("a.test").limits.requests_per_minute, pace.for_host("a.test").window) == (1, 3.1)
+    assert vendor_limit.for_host("a.test") == vendor_limit.for_key("any key").for_host("a.test")
+    assert vendor_limit.for_host("a.test").key != vendor_limit.for_host("b.test").key
+    assert vendor_limit.for_host("a.test").key != VendorRateLimit(requests=3, seconds=1.0).for_host("a.test").key
+    assert (vendor_limit.for_host("a.test").limits.requests_per_minute, vendor_limit.for_host("a.test").window) == (
+        1,
+        3.1,
+    )
 
 
-def test_a_vendor_that_counts_by_key_is_asked_faster_with_one_which_does_not_show():
-    pace = VendorRateLimit(requests=3, seconds=1.0, with_key=10)
-    one, other = pace.for_key("key-of-one").for_host("a.test"), pace.for_key("key-of-another").for_host("a.test")
+def test_vendor_limit_with_a_key_is_per_key_and_hides_the_key():
+    vendor_limit = VendorRateLimit(requests=3, seconds=1.0, with_key=10)
+    one, other = (
+        vendor_limit.for_key("key-of-one").for_host("a.test"),
+        vendor_limit.for_key("key-of-another").for_host("a.test"),
+    )
 
-    assert len({one.key, other.key, pace.for_key("").for_host("a.test").key}) == 3
+    assert len({one.key, other.key, vendor_limit.for_key("").for_host("a.test").key}) == 3
     assert one.limits.requests_per_minute == 10
-    assert pace.for_key("").for_host("a.test").limits.requests_per_minute == 3
-    assert "key-of-one" not in f"{pace.for_key('key-of-one')} {one}"
+    assert vendor_limit.for_key("").for_host("a.test").limits.requests_per_minute == 3
+    assert "key-of-one" not in f"{vendor_limit.for_key('key-of-one')} {one}"

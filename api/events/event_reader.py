@@ -8,9 +8,9 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
-from uuid import UUID
 
 from canvas.errors import NotFound
+from canvas.ids import RunId, TenantId
 from scheduler.coordinator.version_cache import VersionCache
 from scheduler.views.event_frames import EventSerializer
 from store.db.database import Database
@@ -32,9 +32,9 @@ class EventReader:
         self._versions = versions
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="easel-streams")
         self._places = asyncio.Semaphore(THREADS)
-        self._to_come: dict[tuple[UUID, UUID, int], asyncio.Task[ReadResult]] = {}
+        self._to_come: dict[tuple[TenantId, RunId, int], asyncio.Task[ReadResult]] = {}
 
-    async def read_after(self, tenant_id: UUID, run_id: UUID, number: int) -> ReadResult:
+    async def read_after(self, tenant_id: TenantId, run_id: RunId, number: int) -> ReadResult:
         """Return a run, its events after a number, and their message streams. Raises NotFound."""
         key = (tenant_id, run_id, number)
         reading = self._to_come.get(key)
@@ -52,12 +52,12 @@ class EventReader:
         self._threads.shutdown(wait=False)
         self._database.close()
 
-    async def _read(self, key: tuple[UUID, UUID, int]) -> ReadResult:
+    async def _read(self, key: tuple[TenantId, RunId, int]) -> ReadResult:
         async with self._places:  # a queue here and not in the pool, since this code must know which reads have begun
             del self._to_come[key]
             return await self.in_thread(lambda database: self._rows(database, *key))
 
-    def _rows(self, database: Database, tenant_id: UUID, run_id: UUID, number: int) -> ReadResult:
+    def _rows(self, database: Database, tenant_id: TenantId, run_id: RunId, number: int) -> ReadResult:
         with database.statements() as tx:
             reading = run_queries.read_events(tx, tenant_id, run_id, number)
             if reading is None:

@@ -21,12 +21,13 @@ from uuid import UUID
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
+from api.events.event_reader import EventReader
 from api.http.errors import TokenEnded
 from api.http.replies import parse_id
-from api.runs.event_reader import EventReader
 from canvas.errors import ExecutorError
 from canvas.events.run_events import CLOSING_EVENTS, MESSAGE, USER_INPUTS
 from canvas.events.stream_sequencer import Frame, Position, SequencedEvent, StreamSequencer, TextDelta
+from canvas.ids import ActivationId, RunId, TenantId
 from canvas.state.run_state import RunStatus
 from scheduler.messaging.subscriptions import EventSubscriptions, Notification, Subscription
 from scheduler.views.event_frames import EventSerializer
@@ -79,7 +80,7 @@ class Envelope:
         return replace(self, body={**self.body, "data": {"content": "", "audio_binary": audio.hex()}})
 
 
-def ended_line(error: TokenEnded, run_id: UUID) -> bytes:
+def ended_line(error: TokenEnded, run_id: RunId) -> bytes:
     """Return the last line of a stream whose token has ended. The run continues."""
     return f"data:{encode({**error.body, 'run_id': run_id.hex})}\n\n".encode()
 
@@ -123,11 +124,13 @@ class EventStreams:
         await self._subscriptions.close()
         self._reader.close()
 
-    def subscribe(self, run_id: UUID) -> AbstractAsyncContextManager[Subscription]:
+    def subscribe(self, run_id: RunId) -> AbstractAsyncContextManager[Subscription]:
         """Subscribe to a run, before it starts or before its rows are read."""
         return self._subscriptions.subscribe(run_id)
 
-    async def read(self, tenant_id: UUID, run_id: UUID, after: Position) -> tuple[RunSummary, list[Envelope], Position]:
+    async def read(
+        self, tenant_id: TenantId, run_id: RunId, after: Position
+    ) -> tuple[RunSummary, list[Envelope], Position]:
         """Return the stored envelopes after a position, with audio, and the position after them. Raises NotFound."""
         transcript = StreamSequencer[EventRow](after)
         reading, wire = await self._reader.read_after(tenant_id, run_id, after.event)
@@ -137,7 +140,7 @@ class EventStreams:
 
     async def follow(
         self,
-        tenant_id: UUID,
+        tenant_id: TenantId,
         subscription: Subscription,
         after: Position,
         until: StreamEnd,
@@ -162,7 +165,7 @@ class EventStreams:
             await envelopes.aclose()
 
     async def _envelopes(
-        self, tenant_id: UUID, subscription: Subscription, after: Position, until: StreamEnd, *, with_audio: bool
+        self, tenant_id: TenantId, subscription: Subscription, after: Position, until: StreamEnd, *, with_audio: bool
     ) -> AsyncGenerator[Envelope | None]:
         transcript = StreamSequencer[EventRow](after)
         clock = asyncio.get_running_loop().time
@@ -209,7 +212,7 @@ class EventStreams:
                 beat_at = clock() + self._keepalive_interval
                 yield None
 
-    async def _add_audio(self, tenant_id: UUID, wired: Envelope) -> Envelope | None:
+    async def _add_audio(self, tenant_id: TenantId, wired: Envelope) -> Envelope | None:
         """Return an envelope, with its audio if it has some; None if the audio file cannot be read."""
         if wired.audio_file is None:
             return wired
@@ -217,7 +220,7 @@ class EventStreams:
         audio = await self._reader.in_thread(lambda database: self._read_audio(database, tenant_id, parse_id(named)))
         return wired.with_audio(audio) if audio else None
 
-    def _read_audio(self, database: Database, tenant_id: UUID, file_id: UUID | None) -> bytes | None:
+    def _read_audio(self, database: Database, tenant_id: TenantId, file_id: UUID | None) -> bytes | None:
         if file_id is None:
             return None
         try:
@@ -259,7 +262,7 @@ class EventStreams:
 
 
 def _poll_rows(
-    database: Database, run_ids: list[UUID], tokens: set[UUID]
+    database: Database, run_ids: list[RunId], tokens: set[UUID]
 ) -> tuple[list[run_queries.RunProgress], set[UUID]]:
     """Return the last event of each run, and the tokens that are still valid."""
     with database.statements() as tx:
@@ -275,7 +278,7 @@ def _apply_notification(transcript: StreamSequencer[EventRow], notification: Not
                 transcript.mark_stale()  # over, with no later event: the end may still be missing
         case {"t": str() as turn, "ep": int() as epoch, "o": int() as offset, "x": str() as text}:
             try:
-                return transcript.on_text_delta(UUID(turn), epoch, offset, text)
+                return transcript.on_text_delta(ActivationId(UUID(turn)), epoch, offset, text)
             except ValueError:
                 transcript.mark_stale()
         case _:

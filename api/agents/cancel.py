@@ -2,17 +2,17 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from uuid import UUID
 
-from api.dependencies import ApiContext
-from api.http.auth import RequestPrincipal
-from api.http.replies import parse_id
+from api.http.replies import parse_session_id
+from api.requests.auth import RequestPrincipal
+from api.requests.dependencies import ApiContext
 from canvas.errors import NotFound
+from canvas.ids import CanvasId, RunId, SessionId
 from store.agents import conversations
 from store.runs import external_ids, run_queries
 
 
-def cancel(context: ApiContext, principal: RequestPrincipal, task: str, canvas_id: UUID | None = None) -> None:
+def cancel(context: ApiContext, principal: RequestPrincipal, task: str, canvas_id: CanvasId | None = None) -> None:
     """Cancel a run, or all open and queued runs of a session, if it belongs to the caller.
 
     `task` is the id of a session or a run, or the external id of a run. With `canvas_id`, it must belong to that agent.
@@ -30,7 +30,10 @@ def cancel(context: ApiContext, principal: RequestPrincipal, task: str, canvas_i
 
 
 def cancel_open_runs(
-    context: ApiContext, principal: RequestPrincipal, canvas_id: UUID, session_ids: Sequence[UUID] | None = None
+    context: ApiContext,
+    principal: RequestPrincipal,
+    canvas_id: CanvasId,
+    session_ids: Sequence[SessionId] | None = None,
 ) -> None:
     """Cancel every open run of an agent, or those of some of its sessions."""
     with context.database.transaction() as tx:
@@ -39,9 +42,11 @@ def cancel_open_runs(
         context.lifecycle.cancel_run(principal.tenant_id, run_id)
 
 
-def _session(context: ApiContext, principal: RequestPrincipal, task: str, canvas_id: UUID | None) -> UUID | None:
+def _session(
+    context: ApiContext, principal: RequestPrincipal, task: str, canvas_id: CanvasId | None
+) -> SessionId | None:
     """Return the id of the caller's session, if there is one and it belongs to the agent."""
-    session_id = parse_id(task)
+    session_id = parse_session_id(task)
     if session_id is None:
         return None
     try:
@@ -52,7 +57,7 @@ def _session(context: ApiContext, principal: RequestPrincipal, task: str, canvas
     return session_id if canvas_id in (None, session.canvas_id) else None
 
 
-def _run(context: ApiContext, principal: RequestPrincipal, task: str, canvas_id: UUID | None) -> UUID | None:
+def _run(context: ApiContext, principal: RequestPrincipal, task: str, canvas_id: CanvasId | None) -> RunId | None:
     """Return the id of the caller's run, if there is one and it belongs to the agent."""
     with context.database.statements() as tx:
         run_id = external_ids.find_run(tx, principal.tenant_id, task)

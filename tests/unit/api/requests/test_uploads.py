@@ -1,4 +1,4 @@
-"""Names and types of files that come in, and how they go out."""
+"""Names and types of uploaded files and of the files in replies."""
 
 import asyncio
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ import pytest
 
 from api.agents.files import _disposition_name, _is_page, _reply_type  # pyright: ignore[reportPrivateUsage] (rules without a row to read)
 from api.http.errors import RequestRefused
-from api.http.uploads import MAX_NAME_CHARS, MAX_UPLOAD_BYTES, IncomingFile, fetch_file, file_name, mime_type_of
+from api.requests.uploads import MAX_NAME_CHARS, MAX_UPLOAD_BYTES, IncomingFile, fetch_file, file_name, mime_type_of
 from canvas.errors import AddressRefused
 from providers.interfaces import HttpCall, HttpResponse
 
@@ -95,14 +95,14 @@ def test_documents_and_images_are_not_pages(kind: str, ext: str) -> None:
         ("€ 5.pdf", '; filename="__5.pdf"'),
     ],
 )
-def test_a_name_keeps_letters_digits_dots_and_dashes(name: str, expected: str) -> None:
+def test_disposition_name_contains_only_letters_digits_dots_and_dashes(name: str, expected: str) -> None:
     assert _disposition_name(name) == expected
     assert _disposition_name(name).isascii()
 
 
 @dataclass
 class Web:
-    """The outside world: one reply, and what it was asked."""
+    """An HTTP client that gives one reply and records its calls."""
 
     reply: HttpResponse | Exception
     calls: list[HttpCall] = field(default_factory=list[HttpCall])
@@ -130,12 +130,12 @@ def reply(
         ("https://a.example/%2e%2e%2fsecret", "", ("secret.bin", "application/octet-stream")),
     ],
 )
-def test_a_file_at_an_address_is_named_after_it(url: str, content_type: str, expected: tuple[str, str]) -> None:
+def test_fetched_file_is_named_after_its_url(url: str, content_type: str, expected: tuple[str, str]) -> None:
     web = Web(reply(headers={"content-type": content_type}, url=url))
 
-    found = asyncio.run(fetch_file(web, "https://a.example/first"))
+    file = asyncio.run(fetch_file(web, "https://a.example/first"))
 
-    assert found == IncomingFile(*expected, b"bytes")
+    assert file == IncomingFile(*expected, b"bytes")
     assert (web.calls[0].url, web.calls[0].max_bytes, web.calls[0].trusted) == (
         "https://a.example/first",
         MAX_UPLOAD_BYTES,
@@ -144,14 +144,14 @@ def test_a_file_at_an_address_is_named_after_it(url: str, content_type: str, exp
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "message"),
     [
         (AddressRefused("URL leads to 'localhost', which is not allowed."), "which is not allowed"),
         (reply(404), "status 404"),
     ],
 )
-def test_an_address_without_a_file_is_refused(answer: Any, told: str) -> None:
+def test_url_without_a_file_is_refused(answer: Any, message: str) -> None:
     with pytest.raises(RequestRefused) as caught:
         asyncio.run(fetch_file(Web(answer), "http://localhost/"))
 
-    assert told in caught.value.message
+    assert message in caught.value.message

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from canvas.errors import NodeFailure
-from components.nodes.flow.comparison import loop_holds, switch_holds
+from components.text.comparison import loop_holds, switch_holds
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
@@ -49,7 +49,7 @@ OPERATORS = st.sampled_from(["contains", "start with", "empty", "not empty", "="
         ("a", "ne", "b", True),
     ],
 )
-def test_switch_compares_as_its_table_says(left: Any, operator: str, operand: Any, expected: bool):
+def test_switch_condition_compares_values_as_specified(left: Any, operator: str, operand: Any, expected: bool):
     assert switch_holds(left, operator, operand) is expected
 
 
@@ -57,7 +57,7 @@ def test_switch_compares_as_its_table_says(left: Any, operator: str, operand: An
     ("left", "operator", "operand"),
     [(None, ">", "1"), ([1, 2], ">", "1"), (5, ">", "five"), ("x", "~=", "1"), ("x", "in", "x"), ("x", None, "x")],
 )
-def test_switch_refuses_what_cannot_be_compared(left: Any, operator: Any, operand: Any):
+def test_switch_condition_with_incomparable_values_fails_the_node(left: Any, operator: Any, operand: Any):
     with pytest.raises(NodeFailure):
         switch_holds(left, operator, operand)
 
@@ -89,7 +89,7 @@ def test_switch_refuses_what_cannot_be_compared(left: Any, operator: Any, operan
         (None, "no such operator", None, False),
     ],
 )
-def test_a_loop_compares_by_the_type_of_the_value(left: Any, operator: str, operand: Any, expected: bool):
+def test_loop_condition_compares_by_the_type_of_the_value(left: Any, operator: str, operand: Any, expected: bool):
     assert loop_holds(left, operator, operand) is expected
 
 
@@ -105,13 +105,13 @@ def test_a_loop_compares_by_the_type_of_the_value(left: Any, operator: str, oper
         ("a", "contains", 1),
     ],
 )
-def test_loop_refuses_operators_that_a_type_does_not_have(left: Any, operator: str, operand: Any):
+def test_loop_condition_with_an_operator_of_another_type_fails_the_node(left: Any, operator: str, operand: Any):
     with pytest.raises(NodeFailure):
         loop_holds(left, operator, operand)
 
 
 @given(JSON, OPERATORS, JSON)
-def test_any_two_values_compare_or_fail_cleanly(left: Any, operator: str, operand: Any):
+def test_any_two_values_can_be_compared_or_fail_the_node(left: Any, operator: str, operand: Any):
     for holds in (switch_holds, loop_holds):
         try:
             verdict = holds(left, operator, operand)

@@ -12,13 +12,13 @@ from pydantic import ValidationError
 
 from canvas.errors import ModelError, NodeFailure
 from canvas.outcome import Finished
-from components.browsing import browser as module
 from components.browsing.actions import PageAction
-from components.browsing.browser import BrowserParams, browser
 from components.browsing.files import DownloadedFile
 from components.browsing.page_view import PageView
 from components.browsing.session import BrowserOptions, open_browser
-from providers.http.address_policy import Guard
+from components.nodes.agent import browser as module
+from components.nodes.agent.browser import BrowserParams, browser
+from providers.address_policy import Guard
 from providers.interfaces import BrowserSettings, Services
 from providers.models.types.chat import ChatRequest, Completion, ErrorDelta, ModelSpec, Usage
 from tests.fakes import FakeContext, FakeHttp, no_network, run
@@ -37,7 +37,7 @@ class Log:
 
 @dataclass
 class Model:
-    """Gives one answer, and remembers what it was asked."""
+    """A model that returns one answer and records its requests."""
 
     answer: str | ErrorDelta = DONE
     requests: list[ChatRequest] = field(default_factory=list)
@@ -70,22 +70,22 @@ class Downloads:
 
 
 @dataclass
-class Opened:
-    """Stands in for real browsers: notes what was wanted, and leaves these downloads behind."""
+class FakeBrowsers:
+    """Replaces `open_browser`: records the options of each browser, and returns these downloads."""
 
     downloads: list[DownloadedFile] = field(default_factory=list)
-    wanted: list[BrowserOptions] = field(default_factory=list)
+    options: list[BrowserOptions] = field(default_factory=list)
 
     @asynccontextmanager
-    async def __call__(self, settings: BrowserSettings, wanted: BrowserOptions, log: Any) -> AsyncGenerator[Any]:
-        self.wanted.append(wanted)
-        assert wanted.scratch.is_dir()
+    async def __call__(self, settings: BrowserSettings, options: BrowserOptions, log: Any) -> AsyncGenerator[Any]:
+        self.options.append(options)
+        assert options.scratch.is_dir()
         yield EmptyPage(), Downloads(self.downloads)
 
 
 @pytest.fixture
-def browsers(monkeypatch: pytest.MonkeyPatch) -> Opened:
-    browsers = Opened()
+def browsers(monkeypatch: pytest.MonkeyPatch) -> FakeBrowsers:
+    browsers = FakeBrowsers()
     monkeypatch.setattr(module, "open_browser", browsers)
     return browsers
 
@@ -125,7 +125,7 @@ def test_wrong_parameters_are_refused_at_load_with_their_label(params: dict[str,
     assert complaint in str(refused.value)
 
 
-def test_a_model_is_all_that_must_be_given():
+def test_llm_id_is_the_only_required_parameter():
     params = BrowserParams.model_validate({"llm_id": "m"})
 
     assert (params.prompts, params.max_steps, params.headless) == ("{sys.query}", 30, True)
@@ -135,7 +135,7 @@ def test_a_model_is_all_that_must_be_given():
 # -- a run ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_task_is_the_prompt_with_its_values(browsers: Opened):
+def test_task_is_the_prompt_with_its_references_resolved(browsers: FakeBrowsers):
     model = Model()
     ctx = FakeContext(globals={"sys.query": "Q"}, values={"a": {"list": [1, "ü"]}})
 
@@ -147,7 +147,7 @@ def test_the_task_is_the_prompt_with_its_values(browsers: Opened):
     assert ctx.usage.calls == 1
 
 
-def test_the_model_is_asked_with_the_authors_settings(browsers: Opened):
+def test_model_request_has_the_generation_and_retry_settings_of_the_node(browsers: FakeBrowsers):
     model = Model()
 
     browse(model, temperature=0.3, max_retries=2, delay_after_error=1)
@@ -157,12 +157,12 @@ def test_the_model_is_asked_with_the_authors_settings(browsers: Opened):
     assert [message["role"] for message in model.requests[0].messages] == ["system", "user"]
 
 
-def test_a_failing_model_fails_the_node(browsers: Opened):
+def test_a_failing_model_fails_the_node(browsers: FakeBrowsers):
     with pytest.raises(ModelError, match="AUTH_ERROR"):
         browse(Model(ErrorDelta("AUTH_ERROR", "no key")))
 
 
-def test_files_to_upload_stand_below_the_task(browsers: Opened):
+def test_files_to_upload_are_listed_below_the_task(browsers: FakeBrowsers):
     model = Model()
     ctx = FakeContext(globals={"sys.query": "Q"}, stored={"f1": b"1", "f2": b"2"})
 
@@ -170,10 +170,10 @@ def test_files_to_upload_stand_below_the_task(browsers: Opened):
 
     task = "Q\n\nFiles that can be uploaded:\n- file id: f1, name: f1\n- file id: f2, name: b.pdf\n"
     assert task in model.requests[0].messages[-1]["content"]
-    assert [file.name for file in browsers.wanted[0].files] == ["f1", "b.pdf"]
+    assert [file.name for file in browsers.options[0].files] == ["f1", "b.pdf"]
 
 
-def test_downloads_are_stored_and_those_that_fail_are_left_out(browsers: Opened, tmp_path: Path):
+def test_downloads_are_stored_and_failed_ones_are_omitted(browsers: FakeBrowsers, tmp_path: Path):
     (tmp_path / "x").write_bytes(b"%PDF")
     browsers.downloads = [
         DownloadedFile("a.pdf", tmp_path / "x"),
@@ -191,39 +191,39 @@ def test_downloads_are_stored_and_those_that_fail_are_left_out(browsers: Opened,
     json.dumps(outcome.outputs, allow_nan=False)
 
 
-def test_nothing_is_left_behind_on_disk(browsers: Opened):
+def test_scratch_folder_is_removed_after_the_run(browsers: FakeBrowsers):
     browse()
 
-    assert not browsers.wanted[0].scratch.exists()
+    assert not browsers.options[0].scratch.exists()
 
 
-def test_a_session_is_kept_for_the_same_node_of_the_same_canvas(browsers: Opened):
+def test_browser_profile_is_shared_by_runs_of_the_same_node_and_canvas_only(browsers: FakeBrowsers):
     def profile(node_id: str = "Browser:A", canvas_id: str = "one", **params: Any) -> str | None:
         ctx = FakeContext(globals={"sys.query": "Q"}, node_id=node_id, canvas_id=canvas_id)
         browse(None, ctx, **params)
-        return browsers.wanted[-1].profile
+        return browsers.options[-1].profile
 
     assert profile() == profile()
     assert len({profile(), profile("Browser:B"), profile(canvas_id="other")}) == 3
     assert profile(persist_session=False) is None
 
 
-# -- what is missing --------------------------------------------------------------------------------------------------
+# -- missing browser or library ---------------------------------------------------------------------------------------
 
 
-def test_without_a_configured_browser_the_node_says_so():
+def test_node_without_a_configured_browser_fails():
     ctx = FakeContext(globals={"sys.query": "Q"}, models={"m": Model()})
 
     with pytest.raises(NodeFailure, match="has no browser configured"):
         run(browser, {"llm_id": "m"}, ctx)
 
 
-def test_without_playwright_the_node_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_node_without_playwright_fails_and_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setitem(sys.modules, "playwright.async_api", None)
 
-    async def wanted() -> None:
+    async def open_and_fail() -> None:
         async with open_browser(SETTINGS, BrowserOptions(tmp_path), Log()):
             raise AssertionError("there is no Playwright")
 
     with pytest.raises(NodeFailure, match=r"pip install easel\[browser\]"):
-        asyncio.run(wanted())
+        asyncio.run(open_and_fail())

@@ -1,28 +1,28 @@
-"""Which errors say that the database was away, and what people are told of it."""
+"""Which errors are an outage of the database, and how the outage is described."""
 
 import psycopg
 import pytest
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as NoConnectionFree
 
-from store.primitives.db_errors import is_outage, is_retryable, outage_reason
+from store.db.db_errors import is_outage, is_retryable, outage_reason
 
 
-def an_error(original: BaseException) -> DBAPIError:
-    """What SQLAlchemy makes of an error of the driver."""
+def database_error(original: BaseException) -> DBAPIError:
+    """Wrap an error of the driver as SQLAlchemy does."""
     instance = DBAPIError.instance("select 'could not extend file'", {}, original, psycopg.Error)  # pyright: ignore
     assert isinstance(instance, DBAPIError)
     return instance
 
 
 class Unnamed(psycopg.InternalError):
-    """What PostgreSQL has no name for."""
+    """An error without a class of its own."""
 
     sqlstate = "XX000"
 
 
 @pytest.mark.parametrize(
-    ("original", "told"),
+    ("original", "reason"),
     [
         (psycopg.errors.DiskFull('could not extend file "base/5/1": No space left'), "has no room left on its disk"),
         (Unnamed('could not extend file "base/5/1": File too large'), "has no room left on its disk"),
@@ -40,11 +40,11 @@ class Unnamed(psycopg.InternalError):
         (psycopg.OperationalError("connection refused"), "does not answer"),
     ],
 )
-def test_transient_error_is_an_outage_and_is_described_by_its_cause(original: psycopg.Error, told: str):
-    error = an_error(original)
+def test_transient_error_is_an_outage_and_is_described_by_its_cause(original: psycopg.Error, reason: str):
+    error = database_error(original)
 
     assert is_outage(error)
-    assert outage_reason(error) == told
+    assert outage_reason(error) == reason
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_transient_error_is_an_outage_and_is_described_by_its_cause(original: ps
     ],
 )
 def test_permanent_error_is_not_an_outage(original: psycopg.Error):
-    assert not is_outage(an_error(original))
+    assert not is_outage(database_error(original))
 
 
 def test_errors_without_sqlstate_are_classified_too():
@@ -70,11 +70,11 @@ def test_errors_without_sqlstate_are_classified_too():
 
 
 @pytest.mark.parametrize(
-    ("said", "is_repeated"),
+    ("message", "retryable"),
     [
         ('new row for relation "variables_default" violates partition constraint', True),
         ('new row for relation "variables_default" violates check constraint "ck_of_somebody"', False),
     ],
 )
-def test_row_that_missed_the_partition_of_its_week_may_be_written_again(said: str, is_repeated: bool):
-    assert is_retryable(an_error(psycopg.errors.CheckViolation(said))) is is_repeated
+def test_row_that_missed_the_partition_of_its_week_is_retryable(message: str, retryable: bool):
+    assert is_retryable(database_error(psycopg.errors.CheckViolation(message))) is retryable

@@ -13,9 +13,10 @@ from uuid import UUID
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from api.dependencies import ApiContext, ApiContextDep, run_in_thread
 from api.http.errors import Unauthorized
 from api.http.query_parameters import refuse_unknown_parameters
+from api.requests.dependencies import ApiContext, ApiContextDep, run_in_thread
+from canvas.ids import CanvasId, TenantId
 from store.tenants import tenants
 
 _bearer = HTTPBearer(auto_error=False, description="An API token: `easel tokens create`")
@@ -32,7 +33,7 @@ class ShareLink:
     """A share link: it opens the published version of one agent, and everything that was created by the link."""
 
     token_id: UUID
-    canvas_id: UUID
+    canvas_id: CanvasId
 
     def key_route(self, route: str) -> str:
         """Return the route for idempotency keys of this link, which keeps them apart from keys of other callers."""
@@ -43,13 +44,13 @@ class ShareLink:
 class RequestPrincipal:
     """The caller. `kind`: `api`, `admin`, or `beta` for share links. Only share links have a `link`."""
 
-    tenant_id: UUID
+    tenant_id: TenantId
     user_id: str
     kind: str
     token_id: UUID
     link: ShareLink | None = None
 
-    def may_use(self, canvas_id: UUID) -> bool:
+    def may_use(self, canvas_id: CanvasId) -> bool:
         """Return whether the caller may use an agent of the tenant."""
         return self.link is None or self.link.canvas_id == canvas_id
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from components.nodes.llm.json_in_text import read_json, to_storable_json
+from components.text.json_in_text import read_json, to_storable_json
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_json_in_an_answer_is_repaired_and_anything_but_objects_and_arrays_is_re
 
 
 @given(st.text())
-def test_no_answer_breaks_the_reading_of_json(answer: str):
+def test_json_in_any_text_is_an_object_or_an_array_or_none(answer: str):
     assert isinstance(read_json(answer), dict | list | None)
 
 

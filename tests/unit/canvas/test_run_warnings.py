@@ -1,9 +1,8 @@
-"""What a run tells although it did not fail."""
+"""Warnings of a run that did not fail."""
 
-from canvas import budget
-from canvas.events import run_warnings
-from canvas.events.run_warnings import Notice
+from canvas import budget, run_warnings
 from canvas.outcome import Finished
+from canvas.run_warnings import Notice
 from store.primitives import outcome_codec
 
 
@@ -19,14 +18,14 @@ def test_warnings_of_a_step_are_stored_once_each_and_bounded():
     assert outcome_codec.decode_outcome(column).outcome == Finished()
 
 
-def test_step_without_warnings_stores_nothing_of_them():
+def test_step_without_warnings_stores_no_warnings_field():
     column = outcome_codec.encode_outcome(Finished(), error=None, restarts_text=False, has_written=False)
 
     assert (run_warnings.warnings_in(column), run_warnings.warnings_in(None)) == ([], [])
     assert run_warnings.WARNINGS not in column
 
 
-def test_counts_of_a_run_are_no_usage_where_usage_is_shown():
+def test_warning_counts_of_a_run_are_left_out_of_its_usage():
     usage = {"calls": 2, run_warnings.WARNINGS: 1, run_warnings.MODEL_ERRORS: 1}
 
     assert budget.usage_json(usage) == {"calls": 2}

@@ -4,15 +4,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import Annotated, TypeVar
-from uuid import UUID
 
 from celery import Celery
 from fastapi import Depends, Request
 from starlette.concurrency import run_in_threadpool
 
-from api.agents.findings import CheckedVersions
+from api.events.event_stream import EventStreams
+from api.findings import CheckedVersions
 from api.http.background import BackgroundTasks
-from api.runs.event_stream import EventStreams
+from canvas.ids import CanvasId, TenantId
 from components import registry
 from knowledge.bases.search import KnowledgeBaseSearch
 from knowledge.memory.memories import MemoryStore
@@ -56,7 +56,7 @@ class ApiContext:
         """The database with the connection pool of the routes."""
         return self.lifecycle.coordinator.database
 
-    def canvas_secrets(self, tenant_id: UUID, canvas_id: UUID) -> CanvasSecrets:
+    def canvas_secrets(self, tenant_id: TenantId, canvas_id: CanvasId) -> CanvasSecrets:
         """Return the secrets of one canvas, which encrypt them for storage and mask them in replies."""
         return CanvasSecrets.for_canvas(self.encryption_key, tenant_id, canvas_id, registry.secret_fields)
 

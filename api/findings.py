@@ -4,11 +4,11 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from threading import Lock
 from typing import Any
-from uuid import UUID
 
 from canvas.document import parsing
 from canvas.document.document import Document
 from canvas.errors import InvalidCanvas
+from canvas.ids import TenantId, VersionId
 from canvas.validation.findings import Finding, errors_of
 from components.checks import missing_models as model_checks
 from components.checks import missing_sources as source_checks
@@ -45,7 +45,7 @@ def refuse_errors(findings: Sequence[Finding]) -> None:
 
 
 def missing_models(
-    tx: Transaction, tenant_id: UUID, document: Document, shared: Sequence[VendorAccount] = ()
+    tx: Transaction, tenant_id: TenantId, document: Document, shared: Sequence[VendorAccount] = ()
 ) -> list[Finding]:
     """Return a warning for every model that a document names and its tenant lacks; `shared`: everyone's accounts."""
     own = [
@@ -62,7 +62,7 @@ def missing_models(
     return list(model_checks.find_missing(document, [*own, *shared]))
 
 
-def missing_sources(tx: Transaction, tenant_id: UUID, document: Document, *, elsewhere: bool) -> list[Finding]:
+def missing_sources(tx: Transaction, tenant_id: TenantId, document: Document, *, elsewhere: bool) -> list[Finding]:
     """Return a warning for every knowledge base, memory and MCP server that a document names and its tenant lacks.
 
     `elsewhere`: a search server may have those that are not the tenant's own.
@@ -80,10 +80,10 @@ class CheckedVersions:
     """The versions that have been checked and can run. Versions never change, so one check is enough."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[UUID, None] = OrderedDict()
+        self._known: OrderedDict[VersionId, None] = OrderedDict()
         self._lock = Lock()
 
-    def check(self, tx: Transaction, versions: VersionCache, version_id: UUID) -> None:
+    def check(self, tx: Transaction, versions: VersionCache, version_id: VersionId) -> None:
         """Raise InvalidCanvas if a version cannot run."""
         with self._lock:
             if version_id in self._known:

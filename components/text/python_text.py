@@ -8,7 +8,7 @@ import ast
 import math
 from typing import Any
 
-from components.nodes.flow.comparison import TEXT_OPERATORS
+from components.text.comparison import TEXT_OPERATORS
 from components.text.templates import templates
 
 MAX_LITERAL_CHARS = 200_000  # characters; reading a text takes up to 500 bytes of memory for each of its characters

@@ -1,4 +1,4 @@
-"""The guard: where canvases may lead us, and where never."""
+"""The guard of outgoing addresses: which hosts a canvas may reach."""
 
 import asyncio
 import socket
@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from canvas.errors import AddressRefused, ToolError
-from providers.http.address_policy import Guard, is_address, is_off_limits, is_public, resolve_checked
+from providers.address_policy import Guard, is_address, is_off_limits, is_public, resolve_checked
 from tests.attacks import hosts
 
 CLOSED = Guard()
@@ -36,7 +36,7 @@ def resolver(names: Mapping[str, Sequence[str]]) -> Callable[[str, int], Corouti
     return resolve
 
 
-def checked(host: str, guard: Guard = CLOSED, *, trusted: bool = False, subject: str = "Host") -> list[str]:
+def checked_addresses(host: str, guard: Guard = CLOSED, *, trusted: bool = False, subject: str = "Host") -> list[str]:
     return asyncio.run(
         resolve_checked(host, 443, guard, trusted=trusted, subject=subject, resolve=resolver(DNS))  #
     )
@@ -57,8 +57,8 @@ def checked(host: str, guard: Guard = CLOSED, *, trusted: bool = False, subject:
         ("2002:808:808::1", ["2002:808:808::1"]),
     ],
 )
-def test_public_hosts_become_their_addresses(host: str, addresses: list[str]):
-    assert checked(host) == addresses
+def test_public_host_resolves_to_its_addresses(host: str, addresses: list[str]):
+    assert checked_addresses(host) == addresses
 
 
 @pytest.mark.parametrize(
@@ -103,19 +103,19 @@ def test_public_hosts_become_their_addresses(host: str, addresses: list[str]):
 )
 def test_a_host_with_any_address_that_is_not_public_is_refused(host: str, address: str):
     with pytest.raises(AddressRefused) as refused:
-        checked(host)
+        checked_addresses(host)
 
     assert refused.value.message == f"Host resolves to a non-public address ({address}), which is not allowed."
     assert not refused.value.retryable
 
 
-def test_the_text_names_an_url_where_the_host_came_in_one():
+def test_refusal_names_the_host_or_the_url_that_was_checked():
     with pytest.raises(AddressRefused, match=r"^URL resolves to a non-public address \(10\.0\.0\.1\), which is not"):
-        checked("private.example", subject="URL")
+        checked_addresses("private.example", subject="URL")
     with pytest.raises(AddressRefused, match=r"^URL is missing a host\.$"):
-        checked("", subject="URL")
+        checked_addresses("", subject="URL")
     with pytest.raises(AddressRefused, match=r"^Host must not be empty\.$"):
-        checked(".")
+        checked_addresses(".")
 
 
 @pytest.mark.parametrize(
@@ -123,11 +123,11 @@ def test_the_text_names_an_url_where_the_host_came_in_one():
     ["localhost", "LOCALHOST", "localhost.", "a.b.localhost", "metadata", "metadata.google.internal", "ⓛocalhost"],
 )
 def test_internal_names_are_refused_without_looking_them_up(host: str):
-    async def nobody(name: str, port: int) -> Sequence[str]:
+    async def fail_lookup(name: str, port: int) -> Sequence[str]:
         raise AssertionError("looked up")
 
     with pytest.raises(AddressRefused, match="is not allowed"):
-        asyncio.run(resolve_checked(host, 80, CLOSED, resolve=nobody))
+        asyncio.run(resolve_checked(host, 80, CLOSED, resolve=fail_lookup))
 
 
 @pytest.mark.parametrize(
@@ -139,53 +139,53 @@ def test_internal_names_are_refused_without_looking_them_up(host: str):
 )  # fmt: skip
 def test_a_name_that_cannot_be_resolved_is_refused(host: str):
     with pytest.raises(AddressRefused, match=r"^Could not resolve hostname '"):
-        checked(host)
+        checked_addresses(host)
 
 
-def test_where_nothing_is_checked_a_failing_look_up_may_be_tried_again():
+def test_failed_lookup_of_an_unchecked_host_is_retryable():
     for guard, trusted in ((CLOSED, True), (Guard(allow_any=True), False)):
         with pytest.raises(ToolError, match="Could not resolve") as failed:
-            checked("nobody.example", guard, trusted=trusted)
+            checked_addresses("nobody.example", guard, trusted=trusted)
 
         assert not isinstance(failed.value, AddressRefused)
         assert failed.value.retryable
 
 
-def test_a_name_without_addresses_is_one_that_cannot_be_resolved():
+def test_name_without_addresses_is_refused_as_unresolvable():
     with pytest.raises(AddressRefused, match="it has no address"):
         asyncio.run(resolve_checked("empty.example", 80, CLOSED, resolve=resolver({"empty.example": []})))
 
 
 def test_hosts_of_the_deployment_may_be_private():
-    assert checked("localhost", trusted=True) == ["127.0.0.1"]
-    assert checked("mixed.example", trusted=True) == ["93.184.216.34", "10.0.0.1"]
+    assert checked_addresses("localhost", trusted=True) == ["127.0.0.1"]
+    assert checked_addresses("mixed.example", trusted=True) == ["93.184.216.34", "10.0.0.1"]
 
 
 @pytest.mark.parametrize(
     "host", ["10.1.2.3", "192.168.0.1", "100.64.0.1", "127.0.0.1", "[::1]", "[fd00::1]", "198.18.0.1"]
 )
-def test_a_server_of_the_deployment_may_be_on_any_network_of_its_own(host: str):
-    assert checked(host, trusted=True)
+def test_trusted_host_may_be_on_any_private_network(host: str):
+    assert checked_addresses(host, trusted=True)
 
 
 @pytest.mark.parametrize("host", hosts.OFF_LIMITS)
 def test_link_local_and_reserved_addresses_are_never_allowed(host: str):
     with pytest.raises(AddressRefused):
-        checked(host, trusted=True)
-    assert checked(host, Guard(allow_any=True), trusted=True)
+        checked_addresses(host, trusted=True)
+    assert checked_addresses(host, Guard(allow_any=True), trusted=True)
 
 
-def test_a_list_of_exceptions_opens_single_ones_of_these_too():
+def test_allow_list_permits_single_link_local_addresses():
     guard = Guard.parse(allowed="169.254.20.0/24, metadata")
 
-    assert checked("169.254.20.10", guard, trusted=True) == ["169.254.20.10"]
+    assert checked_addresses("169.254.20.10", guard, trusted=True) == ["169.254.20.10"]
     with pytest.raises(AddressRefused, match=r"link-local or reserved address \(169\.254\.169\.254\)"):
-        checked("169.254.169.254", guard, trusted=True)
+        checked_addresses("169.254.169.254", guard, trusted=True)
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.ip_addresses(v=4), st.sampled_from(["::ffff:0:0", "64:ff9b::", "64:ff9b:1::"]))
-def test_an_address_inside_another_is_off_limits_like_itself(inner: IPv4Address, around: str):
+def test_ipv4_address_embedded_in_ipv6_is_off_limits_like_the_ipv4_address(inner: IPv4Address, around: str):
     assert is_off_limits(IPv6Address(int(IPv6Address(around)) | int(inner))) == is_off_limits(inner)
 
 
@@ -193,12 +193,12 @@ def test_an_address_inside_another_is_off_limits_like_itself(inner: IPv4Address,
 def test_the_guard_can_be_switched_off(switch: bool | str):
     guard = Guard.parse(switch)
 
-    assert checked("private.example", guard) == ["10.0.0.1"]
-    assert checked("localhost", guard) == ["127.0.0.1"]
+    assert checked_addresses("private.example", guard) == ["10.0.0.1"]
+    assert checked_addresses("localhost", guard) == ["127.0.0.1"]
 
 
 @pytest.mark.parametrize("switch", ["", "0", "false", "no", "off", "2", False])
-def test_any_other_value_leaves_it_on(switch: bool | str):
+def test_any_other_switch_value_leaves_the_guard_on(switch: bool | str):
     assert Guard.parse(switch) == CLOSED
 
 
@@ -223,10 +223,10 @@ def test_single_hosts_and_networks_can_be_allowed(allowed: str, host: str, is_al
     guard = Guard.parse(allowed=allowed)
 
     if is_allowed:
-        assert checked(host, guard)
+        assert checked_addresses(host, guard)
     else:
         with pytest.raises(AddressRefused):
-            checked(host, guard)
+            checked_addresses(host, guard)
 
 
 @pytest.mark.parametrize("entry", ["10.0.0.0/33", "http://searx", "searx:8080", "a b", "1.2.3", "*", "999.1.1.1"])
@@ -235,7 +235,7 @@ def test_allowed_entry_that_is_not_a_host_or_network_is_refused(entry: str):
         Guard.parse(allowed=f"good.example,{entry}")
 
 
-def test_what_is_an_address_needs_no_look_up():
+def test_ip_literals_are_recognised_as_addresses():
     hosts = ["127.1", "[::1]", "8.8.8.8", "cafe", "public.example"]
 
     assert [is_address(host) for host in hosts] == [True, True, True, False, False]
@@ -243,7 +243,7 @@ def test_what_is_an_address_needs_no_look_up():
 
 @settings(max_examples=60, deadline=None)
 @given(st.ip_addresses(v=4))
-def test_an_address_inside_another_is_as_public_as_it_is_itself(inner: IPv4Address):
+def test_ipv4_address_embedded_in_ipv6_is_public_like_the_ipv4_address(inner: IPv4Address):
     mapped = IPv6Address(0xFFFF << 32 | int(inner))
     nat64 = IPv6Address(int(IPv6Address("64:ff9b::")) | int(inner))
     six_to_four = IPv6Address(0x2002 << 112 | int(inner) << 80)
@@ -255,8 +255,8 @@ def test_an_address_inside_another_is_as_public_as_it_is_itself(inner: IPv4Addre
 @given(st.text(max_size=40))
 def test_any_resolved_host_gives_only_public_addresses(host: str):
     try:
-        found = checked(host)
+        addresses = checked_addresses(host)
     except AddressRefused:
         return
 
-    assert all(is_public(ip_address(address)) for address in found)
+    assert all(is_public(ip_address(address)) for address in addresses)

@@ -15,7 +15,7 @@ from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
 from api.http.errors import ARGUMENT, DATA, RequestRefused
-from api.http.request_bodies import declared_size
+from api.requests.request_bodies import declared_size
 from canvas.errors import AnswerTooLarge, NodeFailure
 from providers.interfaces import Http, HttpCall
 from store.files.blobs import Blobs

@@ -1,4 +1,4 @@
-"""Bodies of requests as they are read."""
+"""Reading of request bodies."""
 
 import asyncio
 import json
@@ -10,12 +10,12 @@ from typing import Any, cast
 import pytest
 from fastapi import Request
 
-from api.dependencies import ApiContext
-from api.http import request_bodies
+from api.requests import request_bodies
+from api.requests.dependencies import ApiContext
 from canvas.document import json_checks
 
 Reads = Callable[[Request, ApiContext], Coroutine[Any, Any, dict[str, Any]]]
-EDGE = cast(
+CONTEXT = cast(
     "ApiContext",
     SimpleNamespace(
         max_canvas_bytes=8 * request_bodies.PARSE_IN_THREAD_ABOVE,
@@ -24,7 +24,7 @@ EDGE = cast(
 )
 
 
-def bringing(body: bytes) -> Request:
+def request_with(body: bytes) -> Request:
     async def receive() -> dict[str, Any]:
         return {"type": "http.request", "body": body, "more_body": False}
 
@@ -34,17 +34,17 @@ def bringing(body: bytes) -> Request:
 @pytest.mark.parametrize("reads", [request_bodies.canvas_body, request_bodies.small_body, request_bodies.chat_body])
 def test_large_bodies_are_parsed_in_a_thread(reads: Reads, monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[int] = []
-    copied = json_checks.copy_storable
+    original = json_checks.copy_storable
 
-    def noted(value: Any) -> Any:
+    def record_thread(value: Any) -> Any:
         threads.append(threading.get_ident())
-        return copied(value)
+        return original(value)
 
-    monkeypatch.setattr(json_checks, "copy_storable", noted)
+    monkeypatch.setattr(json_checks, "copy_storable", record_thread)
     small, large = {"text": "x"}, {"text": "x" * request_bodies.PARSE_IN_THREAD_ABOVE}
 
-    assert asyncio.run(reads(bringing(json.dumps(small).encode()), EDGE)) == small
-    assert asyncio.run(reads(bringing(json.dumps(large).encode()), EDGE)) == large
+    assert asyncio.run(reads(request_with(json.dumps(small).encode()), CONTEXT)) == small
+    assert asyncio.run(reads(request_with(json.dumps(large).encode()), CONTEXT)) == large
 
     assert threads[0] == threading.get_ident()
     assert threads[1] != threading.get_ident()

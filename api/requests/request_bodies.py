@@ -11,9 +11,9 @@ from typing import Annotated, Any, TypeVar, get_args
 from fastapi import Depends, Request
 from pydantic import BaseModel, ValidationError
 
-from api.dependencies import ApiContextDep, run_in_thread
 from api.http.errors import ARGUMENT, RequestRefused, UnknownParameter
 from api.http.schemas import Body
+from api.requests.dependencies import ApiContextDep, run_in_thread
 from canvas.document import json_checks
 from canvas.errors import InvalidRequest
 

@@ -17,16 +17,16 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Annotated, Any, BinaryIO
-from uuid import UUID
 
 from fastapi import Depends, Header, Request
 from fastapi.responses import Response
 
-from api.http.auth import AnyTokenCaller, RequestPrincipal
 from api.http.errors import RepeatedRequest
 from api.http.replies import json_reply
-from api.http.request_bodies import CanvasBody, SmallBody
+from api.requests.auth import AnyTokenCaller, RequestPrincipal
+from api.requests.request_bodies import CanvasBody, SmallBody
 from canvas.errors import InvalidRequest
+from canvas.ids import TenantId
 from store.db.database import Database
 from store.db.transaction import Transaction
 from store.files.blobs import hash_file
@@ -42,7 +42,7 @@ _KeyHeader = Annotated[str | None, Header(description="A repeat with the same ke
 class IdempotentRequest:
     """A request with its idempotency key. Without a key, every repeat is executed."""
 
-    tenant_id: UUID
+    tenant_id: TenantId
     route: str
     key: str | None
     digest: bytes = field(repr=False)

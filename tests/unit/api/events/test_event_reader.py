@@ -1,31 +1,31 @@
-"""Listeners who ask for the same at once share a reading; nobody gets one that began before he asked."""
+"""Streams that read the same rows at once share one read; a read that has read_number is not shared."""
 
 import asyncio
 import threading
 from typing import Any, cast
 from uuid import UUID, uuid4
 
-from api.runs.event_reader import EventReader
+from api.events.event_reader import EventReader
 from canvas.errors import NotFound
 
 TENANT, RUN = uuid4(), uuid4()
 
 
 class Rows(EventReader):
-    """Readings of rows that are numbers: how many readings had begun before."""
+    """An event reader that returns the number of each read instead of rows."""
 
     def __init__(self) -> None:
         super().__init__(cast("Any", _Nothing()), cast("Any", None))
-        self.asked: list[int] = []
-        self.may_go_on = threading.Event()
+        self.numbers: list[int] = []
+        self.may_finish = threading.Event()
 
     def _rows(self, database: Any, tenant_id: UUID, run_id: UUID, number: int) -> Any:
-        self.asked.append(number)
-        begun = len(self.asked)
-        assert self.may_go_on.wait(5)
+        self.numbers.append(number)
+        read_number = len(self.numbers)
+        assert self.may_finish.wait(5)
         if number < 0:
             raise NotFound("There is no such run.")
-        return begun, None
+        return read_number, None
 
 
 class _Nothing:
@@ -35,12 +35,12 @@ class _Nothing:
 def test_simultaneous_streams_share_one_read():
     async def listen() -> list[Any]:
         rows = Rows()
-        rows.may_go_on.set()
+        rows.may_finish.set()
         read = await asyncio.gather(
             *(rows.read_after(TENANT, RUN, 7) for _ in range(25)), rows.read_after(TENANT, RUN, 8)
         )
         rows.close()
-        return [*sorted(rows.asked), *read]
+        return [*sorted(rows.numbers), *read]
 
     assert asyncio.run(listen()) == [7, 8, *[(1, None)] * 25, (2, None)]
 
@@ -49,11 +49,11 @@ def test_read_that_has_begun_is_not_shared():
     async def listen() -> list[Any]:
         rows = Rows()
         first = asyncio.create_task(rows.read_after(TENANT, RUN, 7))
-        while not rows.asked:
+        while not rows.numbers:
             await asyncio.sleep(0)
         second = asyncio.create_task(rows.read_after(TENANT, RUN, 7))
         await asyncio.sleep(0)
-        rows.may_go_on.set()
+        rows.may_finish.set()
         read = [await first, await second]
         rows.close()
         return read
@@ -64,14 +64,14 @@ def test_read_that_has_begun_is_not_shared():
 def test_cancelled_stream_does_not_cancel_a_shared_read():
     async def listen() -> Any:
         rows = Rows()
-        leaving, staying = (asyncio.create_task(rows.read_after(TENANT, RUN, 7)) for _ in range(2))
-        while not rows.asked:
+        cancelled, other = (asyncio.create_task(rows.read_after(TENANT, RUN, 7)) for _ in range(2))
+        while not rows.numbers:
             await asyncio.sleep(0)
-        leaving.cancel()
-        rows.may_go_on.set()
-        read = await staying
+        cancelled.cancel()
+        rows.may_finish.set()
+        read = await other
         rows.close()
-        return read, leaving.cancelled()
+        return read, cancelled.cancelled()
 
     assert asyncio.run(listen()) == ((1, None), True)
 
@@ -79,7 +79,7 @@ def test_cancelled_stream_does_not_cancel_a_shared_read():
 def test_error_of_a_shared_read_is_raised_in_every_stream():
     async def listen() -> list[Any]:
         rows = Rows()
-        rows.may_go_on.set()
+        rows.may_finish.set()
         read = await asyncio.gather(*(rows.read_after(TENANT, RUN, -1) for _ in range(3)), return_exceptions=True)
         rows.close()
         return read
