@@ -11,8 +11,8 @@ from components.browsing.loop import ActionFailed
 from components.browsing.page import parse_web_address
 from providers.interfaces import HttpCall, Program
 from providers.sandboxes.ssh import SshSandbox, SshSettings
-from tests.attacks import doors, hosts, urls
-from tests.attacks.doors import Clients, EntryPoint
+from tests.attacks import entry_points, hosts, urls
+from tests.attacks.entry_points import Clients, EntryPoint
 from tests.attacks.wire import Wire
 
 REFUSALS = {"address_refused", "refused", "skipped"}
@@ -30,25 +30,25 @@ def outcomes(entry_point: EntryPoint, attacks: Iterable[str], clients: Clients) 
     return asyncio.run(work())
 
 
-@pytest.mark.parametrize("entry_point", doors.HOSTS)
+@pytest.mark.parametrize("entry_point", entry_points.HOSTS)
 def test_non_public_host_is_refused_in_every_spelling(entry_point: str, wire: Wire):
-    results = outcomes(doors.HOSTS[entry_point], hosts.REFUSED, Clients(wire))
+    results = outcomes(entry_points.HOSTS[entry_point], hosts.REFUSED, Clients(wire))
 
     assert {host: outcome for host, outcome in results.items() if outcome not in REFUSALS} == {}
     assert [address for address in wire.connections if address[0] != "93.184.216.34"] == []
 
 
-@pytest.mark.parametrize("entry_point", doors.HOSTS)
+@pytest.mark.parametrize("entry_point", entry_points.HOSTS)
 def test_public_host_is_connected_to_at_the_checked_address(entry_point: str, wire: Wire):
-    results = outcomes(doors.HOSTS[entry_point], hosts.PUBLIC, Clients(wire))
+    results = outcomes(entry_points.HOSTS[entry_point], hosts.PUBLIC, Clients(wire))
 
     assert set(results.values()).isdisjoint({"address_refused", "refused"})
     assert {address for address, _ in wire.connections} == {"93.184.216.34"}
 
 
-@pytest.mark.parametrize("entry_point", doors.URLS)
+@pytest.mark.parametrize("entry_point", entry_points.URLS)
 def test_disguised_url_never_connects_to_a_private_address(entry_point: str, wire: Wire):
-    results = outcomes(doors.URLS[entry_point], urls.DISGUISED, Clients(wire))
+    results = outcomes(entry_points.URLS[entry_point], urls.DISGUISED, Clients(wire))
 
     assert len(results) == len(urls.DISGUISED)
     assert {address for address, _ in wire.connections} <= {"93.184.216.34"}
@@ -56,20 +56,20 @@ def test_disguised_url_never_connects_to_a_private_address(entry_point: str, wir
 
 
 @pytest.mark.parametrize(
-    "entry_point", [name for name in doors.URLS if name not in ("Invoke's proxy", "Crawler's proxy")]
+    "entry_point", [name for name in entry_points.URLS if name not in ("Invoke's proxy", "Crawler's proxy")]
 )
 def test_url_with_another_scheme_than_http_is_refused(entry_point: str, wire: Wire):
-    results = outcomes(doors.URLS[entry_point], urls.OTHER_SCHEMES, Clients(wire))
+    results = outcomes(entry_points.URLS[entry_point], urls.OTHER_SCHEMES, Clients(wire))
 
     assert {url: outcome for url, outcome in results.items() if not outcome} == {}
     assert wire.connections == []
 
 
-@pytest.mark.parametrize("entry_point", doors.URLS)
+@pytest.mark.parametrize("entry_point", entry_points.URLS)
 def test_url_with_a_port_of_another_protocol_is_refused(entry_point: str, wire: Wire):
     attacks = [f"http://public.example:{port}/" for port in urls.OTHER_PORTS]
 
-    results = outcomes(doors.URLS[entry_point], attacks, Clients(wire))
+    results = outcomes(entry_points.URLS[entry_point], attacks, Clients(wire))
 
     assert {url: outcome for url, outcome in results.items() if outcome not in REFUSALS} == {}
     assert {port for _, port in wire.connections} <= {80}
@@ -84,13 +84,13 @@ def test_browser_address_with_another_scheme_than_http_is_refused(url: str):
 @pytest.mark.parametrize(
     "variable", ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"]
 )
-@pytest.mark.parametrize("entry_point", doors.HOSTS)
+@pytest.mark.parametrize("entry_point", entry_points.HOSTS)
 def test_tools_ignore_a_proxy_in_the_environment(
     entry_point: str, variable: str, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv(variable, "http://198.51.100.7:3128")
 
-    outcomes(doors.HOSTS[entry_point], hosts.PUBLIC, Clients(wire))
+    outcomes(entry_points.HOSTS[entry_point], hosts.PUBLIC, Clients(wire))
 
     assert {address for address, _ in wire.connections} == {"93.184.216.34"}
 

@@ -13,8 +13,8 @@ from canvas.errors import AddressRefused, HttpFailed
 from providers.address_policy import Guard
 from providers.http.client import HttpClient
 from providers.interfaces import HttpCall, HttpResponse
-from tests.attacks import doors, hosts, urls
-from tests.attacks.doors import Clients
+from tests.attacks import entry_points, hosts, urls
+from tests.attacks.entry_points import Clients
 from tests.attacks.wire import LOCALHOST, Answer, LocalServer, ReceivedRequest, Wire, local_server, reply, tls
 
 ADMITTED = Guard(allowed=(LOCALHOST,))
@@ -77,7 +77,7 @@ def test_redirect_to_a_non_public_address_is_refused(entry_point: str, wire: Wir
             wire.own_ports.add(server.port)
             clients = Clients(wire, Guard(allowed=("first.example",)))
             start = server.url("/start", host="first.example")
-            outcomes = {attack: await doors.URLS[entry_point](start, clients) for attack in attacks}
+            outcomes = {attack: await entry_points.URLS[entry_point](start, clients) for attack in attacks}
             await clients.http.aclose()
             return server.port, outcomes
 

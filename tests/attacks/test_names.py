@@ -9,8 +9,8 @@ from itertools import chain, repeat
 import pytest
 
 from providers.address_policy import Guard
-from tests.attacks import doors
-from tests.attacks.doors import Clients
+from tests.attacks import entry_points
+from tests.attacks.entry_points import Clients
 from tests.attacks.wire import Wire
 
 PUBLIC, PRIVATE = "93.184.216.34", "169.254.169.254"
@@ -31,7 +31,7 @@ class RebindingWire(Wire):
         self._answers = chain(repeat(PUBLIC, self.public_answers), repeat(PRIVATE))
 
 
-def try_host(entry_point: doors.EntryPoint, host: str, wire: Wire) -> str:
+def try_host(entry_point: entry_points.EntryPoint, host: str, wire: Wire) -> str:
     async def work() -> str:
         clients = Clients(wire)
         try:
@@ -42,24 +42,24 @@ def try_host(entry_point: doors.EntryPoint, host: str, wire: Wire) -> str:
     return asyncio.run(work())
 
 
-@pytest.mark.parametrize("entry_point", doors.HOSTS)
+@pytest.mark.parametrize("entry_point", entry_points.HOSTS)
 def test_host_name_rebound_to_a_private_address_is_refused(entry_point: str, wire: Wire):
     rebinding = RebindingWire(
         connections=wire.connections, public_answers=2 if "proxy" in entry_point else 1
     )  # for the proxy and for its target
 
-    try_host(doors.HOSTS[entry_point], "rebinding.example", rebinding)
-    again = try_host(doors.HOSTS[entry_point], "rebinding.example", rebinding)
+    try_host(entry_points.HOSTS[entry_point], "rebinding.example", rebinding)
+    again = try_host(entry_points.HOSTS[entry_point], "rebinding.example", rebinding)
 
     assert {address for address, _ in wire.connections} == {PUBLIC}
-    assert again in (doors.REFUSED, "skipped")
+    assert again in (entry_points.REFUSED, "skipped")
 
 
-@pytest.mark.parametrize("entry_point", doors.HOSTS)
+@pytest.mark.parametrize("entry_point", entry_points.HOSTS)
 def test_host_name_with_one_private_address_is_refused(entry_point: str, wire: Wire):
     wire.names = {"mixed.example": (PUBLIC, "2606:2800:220:1::1", PRIVATE)}
 
-    try_host(doors.HOSTS[entry_point], "mixed.example", wire)
+    try_host(entry_points.HOSTS[entry_point], "mixed.example", wire)
 
     assert [address for address, _ in wire.connections if address != PUBLIC] == []
 
@@ -81,7 +81,7 @@ def test_author_cannot_change_the_host_of_a_configured_base_url(entry_point: str
     async def work() -> str:
         clients = Clients(wire, base_urls=base_urls)
         try:
-            return await doors.URLS[entry_point](text, clients)
+            return await entry_points.URLS[entry_point](text, clients)
         finally:
             await clients.http.aclose()
 
@@ -107,13 +107,13 @@ def test_allow_list_admits_only_the_listed_hosts(wire: Wire):
     async def work(hosts: Sequence[str]) -> list[str]:
         clients = Clients(wire, guard)
         try:
-            return [await doors.HOSTS["Invoke"](host, clients) for host in hosts]
+            return [await entry_points.HOSTS["Invoke"](host, clients) for host in hosts]
         finally:
             await clients.http.aclose()
 
     refused = asyncio.run(work(attacks))
 
-    assert set(refused) == {doors.REFUSED}
+    assert set(refused) == {entry_points.REFUSED}
     assert wire.connections == []
     asyncio.run(work(["searx.internal", "a.corp.example", "10.7.0.1", "[::ffff:10.7.0.2]"]))
     connections = [ip_address(address) for address, _ in wire.connections]

@@ -18,7 +18,7 @@ from providers.models.chat.catalogue import AccountModel, VendorAccount, open_ch
 from providers.models.transport.clients import close_connections
 from providers.models.transport.http1 import request_bytes
 from providers.models.types.chat import ChatRequest
-from tests.attacks.doors import _as_context
+from tests.attacks.entry_points import _as_context
 from tests.attacks.wire import LOCALHOST, LocalServer, local_server, reply, tls
 from tests.fakes import FakeContext
 

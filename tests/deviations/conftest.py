@@ -9,7 +9,7 @@ from cli.conformance.play import runner
 from embedded import EmbeddedServers
 from settings import Settings
 from tests import services as test_services
-from tests.deviations.told import CaseResult, CaseRunner
+from tests.deviations.observed_run import CaseResult, CaseRunner
 
 JOBS = 2  # runs at the same time
 

@@ -24,7 +24,7 @@ from components.nodes.flow.user_fill_up import user_fill_up
 from providers.interfaces import HttpCall, HttpResponse, Services
 from scheduler.coordinator.run_start import RunRequest
 from store.tables.runs import metadata
-from tests.deviations.told import CaseResult, CaseRunner, covers_rows, dsl_of, message_params, switch_params
+from tests.deviations.observed_run import CaseResult, CaseRunner, covers_rows, dsl_of, message_params, switch_params
 from tests.fakes import FakeContext, FakeHttp, run
 from tests.unit.components.nodes.agent.agents import Log
 

@@ -3,7 +3,7 @@
 import pytest
 
 from components.nodes.flow.loop import loop
-from tests.deviations.told import (
+from tests.deviations.observed_run import (
     CaseResult,
     CaseRunner,
     assigner_params,

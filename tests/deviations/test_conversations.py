@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tests.deviations.told import (
+from tests.deviations.observed_run import (
     CaseResult,
     CaseRunner,
     assigner_params,

@@ -8,7 +8,14 @@ from canvas.document import parsing
 from canvas.errors import InvalidCanvas
 from canvas.validation import check
 from components.checks.check import findings_of
-from tests.deviations.told import CaseResult, CaseRunner, covers_rows, dsl_of, load_recorded_case, message_params
+from tests.deviations.observed_run import (
+    CaseResult,
+    CaseRunner,
+    covers_rows,
+    dsl_of,
+    load_recorded_case,
+    message_params,
+)
 
 
 def refusal_of(document: Any) -> str:

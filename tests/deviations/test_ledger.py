@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.deviations.told import RECORDINGS
+from tests.deviations.observed_run import RECORDINGS
 
 E_ROWS = {f"E{number}" for number in range(1, 28)}
 QUIRKS = {f"Q{number}" for number in range(1, 16)}

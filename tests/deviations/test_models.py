@@ -9,7 +9,7 @@ from canvas.outcome import Finished
 from components.nodes.llm.llm import llm
 from components.nodes.llm.model_call import GenerationParams, retry_wait
 from providers.models.types.chat import ChatRequest, Completion, ContentDelta, Delta, ModelSpec
-from tests.deviations.told import (
+from tests.deviations.observed_run import (
     CaseResult,
     CaseRunner,
     covers_rows,

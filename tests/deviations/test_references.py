@@ -4,7 +4,7 @@ import pytest
 
 from canvas.outcome import Finished
 from components.nodes.flow.message import message
-from tests.deviations.told import (
+from tests.deviations.observed_run import (
     CaseResult,
     CaseRunner,
     covers_rows,

@@ -4,7 +4,7 @@ import pytest
 
 from canvas.state.run_state import MAX_ORDINAL, RunStatus
 from tests.builders import canvas_of, routed_to, script_of
-from tests.deviations.told import (
+from tests.deviations.observed_run import (
     CaseResult,
     CaseRunner,
     covers_rows,

@@ -4,7 +4,13 @@ import json
 
 import pytest
 
-from tests.deviations.told import CaseResult, covers_rows, first_remaining_difference, without_blanks, without_reasoning
+from tests.deviations.observed_run import (
+    CaseResult,
+    covers_rows,
+    first_remaining_difference,
+    without_blanks,
+    without_reasoning,
+)
 
 # -- E1: the demo of all nodes ---------------------------------------------------------------------------------------
 

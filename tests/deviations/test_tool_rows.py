@@ -25,7 +25,7 @@ from providers.interfaces import McpCall, McpToolDescription, Services
 from providers.mcp.headers import fill_headers
 from providers.mcp.results import text_of
 from providers.models.chat.scripted import Script
-from tests.deviations.told import covers_rows
+from tests.deviations.observed_run import covers_rows
 from tests.fakes import FakeContext, FakeHttp, no_network, run
 from tests.unit.components.nodes.agent.agents import ECHO, Calls, Log, ask, calls, echo_tool, only_tools
 from tests.unit.components.tools.vendors import by_model, by_path, error_of, json_reply, outputs_of, reply, vendor

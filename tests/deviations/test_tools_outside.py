@@ -33,7 +33,7 @@ from providers.interfaces import (
     Services,
 )
 from providers.mail import MailServers
-from tests.deviations.told import covers_rows
+from tests.deviations.observed_run import covers_rows
 from tests.fakes import FakeContext, FakeHttp, no_network, run
 from tests.unit.components.tools.vendors import json_reply, outputs_of, vendor
 

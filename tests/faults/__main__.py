@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 
 from tests import services
-from tests.faults import chaos, flushed
+from tests.faults import flushed, random_killer
 from tests.faults.cluster import SHORT_LEASES, Cluster, cluster_on
 from tests.faults.matrix import CELLS, run_cell
 from tests.faults.table import Tally, table
@@ -31,7 +31,7 @@ def main() -> int:
     parts = {
         "matrix": lambda: whole_matrix(options.cells, options.seed),
         "flushall": flushed.measure,
-        "chaos": lambda: random_killer(options.seed),
+        "chaos": lambda: run_random_killer(options.seed),
     }
     rows: dict[str, Tally] = {}
     for name, part in parts.items():
@@ -57,11 +57,11 @@ def whole_matrix(cells: str, seed: int) -> dict[str, Tally]:
     return rows
 
 
-def random_killer(seed: int) -> dict[str, Tally]:
+def run_random_killer(seed: int) -> dict[str, Tally]:
     """Run the random killer, first on processes only."""
     rows: dict[str, Tally] = {}
     for kind, options in KILLED:
-        tally, _ = chaos.run_killer(chaos.parse_options(["--seed", str(seed), *options]))
+        tally, _ = random_killer.run_killer(random_killer.parse_options(["--seed", str(seed), *options]))
         rows[f"random: {kind}"] = tally
     return rows
 
@@ -75,7 +75,7 @@ def _run_cell(cell: Callable[[], tuple[Tally, list[str]]], cluster: Cluster, nam
         statuses = cluster.statuses
         tally, wrong = Tally(sum(statuses.values())), [str(error)]
         tally.lost = max(1, tally.started - statuses.get("succeeded", 0))
-    chaos.log_progress(f"{time.monotonic() - began:6.1f} s  {name}", *wrong)
+    random_killer.log_progress(f"{time.monotonic() - began:6.1f} s  {name}", *wrong)
     return tally
 
 

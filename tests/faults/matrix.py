@@ -19,8 +19,8 @@ from scheduler.messaging.celery_app import RUNS as RUNS_QUEUE
 from scheduler.messaging.celery_app import START
 from store.primitives.ids import new_id
 from tests.faults.cluster import Cluster, is_stopped
+from tests.faults.critical_points import POINTS, SIGNALS, Stop
 from tests.faults.easel_up import data_of
-from tests.faults.points import POINTS, SIGNALS, Stop
 from tests.faults.table import Tally
 
 RUNS = 6

@@ -1,7 +1,7 @@
 """A process of the product with an injected fault: `python -m tests.faults.process worker -c 16`.
 
 The environment selects the fault:
-    FAULT_STOP         where it stops itself: "after the claim, 3, SIGKILL" (tests/faults/points.py)
+    FAULT_STOP         where it stops itself: "after the claim, 3, SIGKILL" (tests/faults/critical_points.py)
     FAULT_CLOCK        seconds by which its clock is ahead of the others
     FAULT_VISIBILITY   seconds after which Redis redelivers an unacknowledged message
     FAULT_TRUST        any value: its sweeper trusts its first observations, as after a long uptime
@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any
 
-from tests.faults.points import Stop, arm
+from tests.faults.critical_points import Stop, arm
 
 WORKER_OPTIONS = ("--without-gossip", "--without-mingle", "--without-heartbeat", "-l", "WARNING")
 SHIFTED_PACKAGES = ("api", "canvas", "celery", "components", "kombu", "providers", "scheduler", "store", "worker")

@@ -7,11 +7,11 @@ from uuid import UUID
 
 from canvas.outcome import UNKNOWN_OUTCOME
 from canvas.state.run_state import ACTIVATION_MOVES, RUN_MOVES, ActivationStatus, RunStatus, scope_key
-from tests.simulator import stories
-from tests.simulator.stories import Scenario
+from tests.simulator import scenarios
+from tests.simulator.scenarios import Scenario
+from tests.simulator.simulation import InvariantViolated, Process
 from tests.simulator.tables import Change, Data, Observer, Row, Server, ServerTransaction
 from tests.simulator.twins_runs import decode_json
-from tests.simulator.world import InvariantViolated, Process
 
 FINAL = frozenset({"done", "closed"})
 BUSY = frozenset({"ready", "running", "reported"})
@@ -205,7 +205,7 @@ class Invariants(Observer):
         _check(state["live"] == sum(status in BUSY for status in statuses), "a run counts its busy activations wrongly")
         _check(state["queued"] == statuses.count("queued"), "a run counts its queue wrongly")
         _check(state["live"] <= state["max_running"], "more nodes run than may")
-        numbers = stories.scenario_of(run["version_id"]).canvas.numbers
+        numbers = scenarios.scenario_of(run["version_id"]).canvas.numbers
         alive: dict[str, int] = {}
         for row in rows:
             if row["status"] not in FINAL:
@@ -235,7 +235,7 @@ class Invariants(Observer):
         """Check that every run is over, with the same result as without faults."""
         for run in self.server["runs"].committed():
             _check(run["status"] in OVER, f"a run is {run['status']} at the end")
-            scenario = stories.scenario_of(run["version_id"])
+            scenario = scenarios.scenario_of(run["version_id"])
             if run["id"] in self.cancelled | self.poisoned_runs | self.unknown:
                 continue
             if run["version_id"] in self.server.deleted_versions:  # it ended before the deletion, or because of it

@@ -14,7 +14,7 @@ from kombu.exceptions import OperationalError
 
 from scheduler.messaging.celery_app import NODES, RUNS
 from scheduler.messaging.redis_bus import Bus, cancel_keys, session_keys
-from tests.simulator.world import Actor, Simulation
+from tests.simulator.simulation import Actor, Simulation
 
 LISTEN_TIMEOUT = 2.0  # seconds after which a listener checks whether Redis is still up
 

@@ -39,15 +39,15 @@ from store.runs.decisions import is_stale_cache
 from store.runs.new_activations import InlineReport
 from store.runs.reports import is_lease_lost
 from tests.builders import NodeAttempt
-from tests.simulator import stories
+from tests.simulator import scenarios
 from tests.simulator.database import SimulatedDatabase, SimulatedTransaction
 from tests.simulator.invariants import LEASE_ID
 from tests.simulator.messages import Broker, Message, Redis, SimulatedBus
-from tests.simulator.stage import Event
-from tests.simulator.stories import Scenario
+from tests.simulator.patches import Event
+from tests.simulator.scenarios import Scenario
+from tests.simulator.simulation import InvariantViolated, Process, Simulation
 from tests.simulator.tables import Server
 from tests.simulator.twins_runs import decode_json
-from tests.simulator.world import InvariantViolated, Process, Simulation
 from worker.attempt import AttemptRunner
 from worker.context.side_effects import SideEffectGuard
 from worker.context.text_stream import MessageStreamWriter
@@ -117,7 +117,7 @@ class ScenarioVersions(VersionCache):
     def get(self, tx: Transaction, version_id: UUID) -> CompiledVersion:
         if isinstance(tx, SimulatedTransaction) and version_id in tx.server.deleted_versions:
             raise VersionGone("This version is gone.")
-        scenario = stories.scenario_of(version_id)
+        scenario = scenarios.scenario_of(version_id)
         return CompiledVersion(scenario.document, scenario.canvas)
 
     def canvas(self, tx: Transaction, version_id: UUID) -> Canvas:
@@ -222,7 +222,8 @@ class ScriptedAttempt(AttemptRunner):
     def _execute(self) -> Outcome | None:
         installation = self._dependencies.models
         assert isinstance(installation, Installation)
-        simulation, claim, scenario = installation.simulation, self._claim, stories.scenario_of(self._claim.version_id)
+        simulation, claim = installation.simulation, self._claim
+        scenario = scenarios.scenario_of(claim.version_id)
         node = scenario.canvas.node(claim.node_id)
         behavior = installation.behavior
         if (claim.id, claim.attempt) in installation.limited and not claim.budgeted:

@@ -5,15 +5,15 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from tests.simulator import stage, twins_runs, twins_work
-from tests.simulator.chaos import ALL_FAULTS, FaultInjector
+from tests.simulator import patches, twins_runs, twins_work
+from tests.simulator.clients import ClientRequest, Clients
+from tests.simulator.fault_injector import ALL_FAULTS, FaultInjector
 from tests.simulator.invariants import Invariants
 from tests.simulator.messages import Broker, Redis
-from tests.simulator.people import ClientRequest, Clients
 from tests.simulator.processes import Installation, NodeBehavior, ScriptedAttempt
-from tests.simulator.stories import scenarios
+from tests.simulator.scenarios import scenarios
+from tests.simulator.simulation import InvariantViolated, Simulation
 from tests.simulator.tables import Server
-from tests.simulator.world import InvariantViolated, Simulation
 from worker import executor
 
 MAX_STEPS = 20_000
@@ -83,7 +83,7 @@ class Schedule:
 
     def run(self) -> None:
         """Run the schedule. Raises InvariantViolated, or the first unexpected error."""
-        stage.activate(self.simulation)
+        patches.activate(self.simulation)
         simulation = self.simulation
         try:
             self.fault_injector.start()
@@ -134,5 +134,5 @@ def _client_requests(rng: random.Random, simulation: Simulation) -> list[ClientR
 @contextmanager
 def patched_modules() -> Generator[None]:
     """Let production modules use simulated clocks, threads and ids within the block."""
-    with stage.patch_modules((executor, "AttemptRunner", ScriptedAttempt)):
+    with patches.patch_modules((executor, "AttemptRunner", ScriptedAttempt)):
         yield

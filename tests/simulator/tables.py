@@ -14,7 +14,7 @@ from psycopg import errors
 from sqlalchemy.exc import DatabaseError, IntegrityError, OperationalError
 
 from store.db.guards import RowGuard
-from tests.simulator.world import Actor, Simulation
+from tests.simulator.simulation import Actor, Simulation
 
 Data = Mapping[str, Any]
 

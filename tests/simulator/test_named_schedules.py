@@ -19,17 +19,17 @@ from store.monitoring import queue_probes
 from store.runs import activations
 from store.runs.activations import Claim
 from tests.builders import canvas_of, default_outcome, goto
-from tests.simulator import stage, stories
-from tests.simulator.chaos import FaultInjector
+from tests.simulator import patches, scenarios
+from tests.simulator.clients import CANVAS, TENANT, ClientRequest, Clients
 from tests.simulator.database import SimulatedDatabase
+from tests.simulator.fault_injector import FaultInjector
 from tests.simulator.invariants import Invariants
 from tests.simulator.messages import Broker, Redis
-from tests.simulator.people import CANVAS, TENANT, ClientRequest, Clients
 from tests.simulator.processes import Installation, NodeBehavior, sweeper_process
+from tests.simulator.scenarios import Scenario, make_scenario
 from tests.simulator.schedule import patched_modules
-from tests.simulator.stories import Scenario, make_scenario
+from tests.simulator.simulation import Process, Simulation
 from tests.simulator.tables import Server
-from tests.simulator.world import Process, Simulation
 from worker.reporter import Reporter
 
 RUN = UUID(int=1 << 80 | 0x7 << 76 | 0b10 << 62 | 1)
@@ -48,7 +48,7 @@ class ManualSchedule:
 
     def __post_init__(self) -> None:
         self.simulation = Simulation(1, pace=0.002, is_traced=True)
-        stage.activate(self.simulation)
+        patches.activate(self.simulation)
         self.server = Server(self.simulation)
         invariants = self.server.observer = Invariants(self.server)
         broker, redis = Broker(self.simulation), Redis(self.simulation)
@@ -151,7 +151,7 @@ class ManualSchedule:
 
 
 def number_of(scenario: Scenario) -> int:
-    return next(number for number, known in enumerate(stories.scenarios()) if known is scenario)
+    return next(number for number, known in enumerate(scenarios.scenarios()) if known is scenario)
 
 
 @pytest.fixture
@@ -159,8 +159,8 @@ def new_schedule(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Makes the schedule of a scenario, beside the generated ones."""
 
     def make(scenario: Scenario, behavior: NodeBehavior | None = None) -> ManualSchedule:
-        known = (*stories.scenarios(), scenario)
-        monkeypatch.setattr(stories, "scenarios", lambda: known)
+        known = (*scenarios.scenarios(), scenario)
+        monkeypatch.setattr(scenarios, "scenarios", lambda: known)
         return ManualSchedule(scenario, behavior) if behavior is not None else ManualSchedule(scenario)
 
     with patched_modules():

@@ -13,7 +13,14 @@ from providers.models.types.chat import (
     Usage,
     UsageDelta,
 )
-from tests.integration.providers.asked import MESSAGES, PIXEL, WEATHER, ScriptedVendor, conversation, without_usage
+from tests.integration.providers.scripted_vendor import (
+    MESSAGES,
+    PIXEL,
+    WEATHER,
+    ScriptedVendor,
+    conversation,
+    without_usage,
+)
 from tests.vendor_server import Reply, events, streamed, whole
 
 KEY = "sk-ant-a-long-secret"

@@ -17,7 +17,7 @@ from providers.models.types.chat import (
     UsageDelta,
 )
 from providers.models.wires.aws import find_machine_credentials
-from tests.integration.providers.asked import PIXEL, WEATHER, ScriptedVendor, conversation, without_usage
+from tests.integration.providers.scripted_vendor import PIXEL, WEATHER, ScriptedVendor, conversation, without_usage
 from tests.vendor_server import Reply, streamed, whole
 
 pytest.importorskip("botocore")

@@ -12,7 +12,7 @@ from providers.models.chat.retrying_model import RetryPolicy
 from providers.models.transport.clients import close_connections
 from providers.models.vendors.accounts import AccountModel, VendorAccount
 from providers.models.wires.openai_sdk import RequestLimits
-from tests.integration.providers.asked import Waits
+from tests.integration.providers.scripted_vendor import Waits
 from tests.vendor_server import Reply, VendorServer, vendor_server, whole
 
 VOICE = Recording("memo.mp3", b"ID3\x00audio", "audio/mpeg")

@@ -40,15 +40,15 @@ from store.tables.tenants import canvases, tenants, versions
 from store.tenants import idempotency
 from tests.builders import NodeAttempt
 from tests.integration.engine import Outbox, values_of, variable_of
-from tests.simulator import stage
+from tests.simulator import patches
 from tests.simulator.database import TWINS, SimulatedDatabase
 from tests.simulator.messages import Redis, SimulatedBus
 from tests.simulator.processes import ScenarioVersions, StrictCoordinator
+from tests.simulator.scenarios import Scenario, scenarios
 from tests.simulator.schedule import patched_modules
-from tests.simulator.stories import Scenario, scenarios
+from tests.simulator.simulation import Simulation
 from tests.simulator.tables import Server
 from tests.simulator.twins_runs import decode_json
-from tests.simulator.world import Simulation
 
 TENANT, CANVAS = UUID(int=7), UUID(int=8)
 OPERATIONS = 60
@@ -118,7 +118,7 @@ class Side:
 
     def execute(self, operation: Callable[["Side"], Any]) -> Any:
         """Execute an operation; return its result or its error."""
-        stage.activate(self.simulation)
+        patches.activate(self.simulation)
         self.simulation.now += 0.01
         self.outbox.sent.clear()
         try:

@@ -26,7 +26,7 @@ from store.tenants.budgets import BudgetLimits
 from tests.builders import content
 from tests.integration.engine import FORM, Bench, Run, at_work, execute_with_continuations, until
 from tests.integration.worker.conftest import PausedNodes
-from tests.integration.worker.priced import MODEL, PRICES, PricedModel, priced_model
+from tests.integration.worker.metered_vendor import MODEL, PRICES, PricedModel, priced_model
 
 CLOSE_ATTEMPT = text("update activations set lease_id = null, status = 'closed' where id = :id")
 EXPIRE = text("update activations set lease_until = now() - interval '1 minute' where id = :id")

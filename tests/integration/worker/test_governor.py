@@ -21,7 +21,7 @@ from store.monitoring import wait_facts
 from tests.builders import content
 from tests.integration.engine import REDIS_AWAY, Bench, Run, at_work, until
 from tests.integration.worker import test_agent_over_the_wire as agents
-from tests.integration.worker.paces import expire_rate_limit_waits
+from tests.integration.worker.short_rate_windows import expire_rate_limit_waits
 from worker.context.rate_limit_wait import RESCHEDULE_EARLY
 
 MODEL = "m@OpenAI-API-Compatible"

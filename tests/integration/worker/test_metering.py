@@ -27,7 +27,7 @@ from store.tenants.budgets import BudgetLimits
 from tests.builders import content
 from tests.integration.engine import Bench, Run
 from tests.integration.knowledge_bases import EMBEDDING, RANKS, KnowledgeTenant, Vendor, vendor
-from tests.integration.worker.paces import expire_rate_limit_waits
+from tests.integration.worker.short_rate_windows import expire_rate_limit_waits
 from worker.services.factory import ServiceConfig
 from worker.worker import Worker
 

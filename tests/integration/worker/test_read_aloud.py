@@ -21,7 +21,7 @@ from store.tables.tenants import files as rows
 from store.tenants import uploads
 from tests.fakes import FakeHttp, no_network
 from tests.integration.engine import Bench, Run, at_work, until
-from tests.integration.worker.test_voice import lose_worker
+from tests.integration.worker.test_message_streams import lose_worker
 from worker.worker import Worker
 
 WITH_SPEECH = {"content": ["So: {model@content} Bye."], "auto_play": True}

@@ -19,7 +19,7 @@ from providers.rate_limits import MINUTE, VendorRateLimit
 from scheduler.sweeper.sweeper import Sweeper
 from tests.builders import content
 from tests.integration.engine import REDIS_AWAY, Bench, Run, at_work, until
-from tests.integration.worker.paces import expire_rate_limit_waits
+from tests.integration.worker.short_rate_windows import expire_rate_limit_waits
 from worker.services.factory import ServiceConfig
 from worker.worker import Worker
 

@@ -26,8 +26,8 @@ from store.tables.runs import activations as rows
 from store.tables.runs import turns as turn_rows
 from tests.builders import content
 from tests.integration.engine import Bench, Run, at_work, until
-from tests.integration.worker.paces import expire_rate_limit_waits
 from tests.integration.worker.provider import FIRST_WORD, FULL_TEXT, MODEL, hanging_model
+from tests.integration.worker.short_rate_windows import expire_rate_limit_waits
 from worker.context import text_stream
 
 ANSWER = "Forty-two, of course. 😀 And \u4f60\u597d besides."

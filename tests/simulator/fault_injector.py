@@ -10,10 +10,10 @@ from sqlalchemy.exc import SQLAlchemyError
 from store.db.transaction import Transaction
 from store.runs import run_rows
 from store.tenants import budgets
+from tests.simulator.clients import Clients
 from tests.simulator.invariants import OVER
-from tests.simulator.people import Clients
 from tests.simulator.processes import Installation, WorkerProcess, scheduler_process, sweeper_process
-from tests.simulator.world import Process
+from tests.simulator.simulation import Process
 
 MAINTENANCE_INTERVAL = 0.6  # seconds; an asynchronous commit can be lost for so long
 

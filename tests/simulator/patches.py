@@ -18,7 +18,7 @@ from uuid import UUID, uuid4
 
 from scheduler.sweeper import sweeper
 from store.primitives import ids
-from tests.simulator.world import EPOCH, Actor, Simulation
+from tests.simulator.simulation import EPOCH, Actor, Simulation
 from worker.fastpath import claim_batcher, report_batcher
 from worker.leases import cancel_listener, leases
 

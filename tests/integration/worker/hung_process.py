@@ -1,6 +1,6 @@
 """Start an Easel process of which a part hangs as soon as a file exists.
 
-python -m tests.integration.worker.standing_still FILE worker|scheduler|sweeper [arguments of celery]
+python -m tests.integration.worker.hung_process FILE worker|scheduler|sweeper [arguments of celery]
 
 `worker` and `scheduler` then receive no more messages, as with a broken connection that is not detected; a `sweeper`
 waits in the middle of a tick for the database. Nodes of a worker behave as their ids begin: `wait_N` waits N seconds,

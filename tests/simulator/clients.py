@@ -13,7 +13,7 @@ from store.agents.versions import VersionGone
 from store.runs import run_rows
 from tests.simulator.invariants import OVER
 from tests.simulator.processes import Installation
-from tests.simulator.world import Process
+from tests.simulator.simulation import Process
 
 TENANT = UUID(int=7)
 CANVAS = UUID(int=8)

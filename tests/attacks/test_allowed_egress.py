@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.attacks.ways_out import OURS, WAYS_OUT
+from tests.attacks.allowed_egress import OURS, WAYS_OUT
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("api", "canvas", "components", "providers", "scheduler", "store", "worker")

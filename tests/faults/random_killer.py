@@ -1,4 +1,6 @@
-"""The random killer: `python -m tests.faults.chaos --runs 200 --seconds 120 --seed 7 [--servers] [--up] [--flush]`.
+"""The random killer.
+
+    python -m tests.faults.random_killer --runs 200 --seconds 120 --seed 7 [--servers] [--up] [--flush]
 
 While runs of all kinds continue it kills processes of `easel up`, every one to six seconds; in the end all runs must
 have the same result as without faults. Prints a table; exit code 1 if a guarantee is broken.

@@ -93,7 +93,7 @@ class Programs:
         }
         with at.with_suffix(".log").open("wb") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "tests.integration.worker.standing_still", str(at), *arguments],
+                [sys.executable, "-m", "tests.integration.worker.hung_process", str(at), *arguments],
                 cwd=ROOT, env={**inherited, **own, **FAST, **more}, stdout=log, stderr=log,
             )  # fmt: skip
         program = Program(process, at, at.with_suffix(".log"))

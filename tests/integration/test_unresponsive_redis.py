@@ -20,7 +20,7 @@ from scheduler.sweeper.sweeper import Sweeper
 from store.primitives.ids import new_id
 from store.runs.new_activations import TaskMessage
 from tests.integration.engine import Bench, at_work, until
-from tests.integration.silent import DroppingProxy, black_hole, proxy_to
+from tests.integration.unresponsive_redis import DroppingProxy, black_hole, proxy_to
 from tests.integration.worker.conftest import PausedNodes
 
 NEVER = timedelta(hours=1)
