@@ -292,10 +292,12 @@ def test_messages_fetched_together_are_requeued_in_their_order(
 ):
     expected, consumer = fill_queue(bench, app, server, 12), open_consumer(8)
     consumer.receive_ids(8)
+    lookups = commands(server, "hget")
 
     consumer.channel.close()
 
     assert queued_ids(server, NODES) == expected
+    assert commands(server, "hget") == lookups, "a round trip for each message would make a shutdown slow"
 
 
 def test_messages_are_fetched_one_by_one_after_the_server_refused_blmpop(

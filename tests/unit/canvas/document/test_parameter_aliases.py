@@ -170,6 +170,13 @@ def test_invalid_condition_is_refused_with_the_name_of_the_node(text: str):
     assert (caught.value.node, caught.value.field) == ("x", "cases[0].condition")
 
 
+@pytest.mark.parametrize(
+    ("literal", "value"), [("''", ""), ('""', ""), ("'", "'"), ("'a'", "a"), ("'a\"", "'a\""), ("-1.5", -1.5), ("a", "a")]
+)
+def test_literal_is_unquoted_only_between_two_equal_quotes(literal: str, value: Any):
+    assert conditions.parse_condition(f"{{a@b}} == {literal}").clauses[0].right == value
+
+
 @given(st.text(alphabet="{}ab@. <>=!andor'\"\\containsnull0", max_size=60))
 def test_any_text_is_parsed_as_a_condition_or_refused(text: str):
     try:
