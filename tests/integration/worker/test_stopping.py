@@ -205,13 +205,13 @@ def test_earlier_cancel_key_is_found_at_the_claim(bench: Bench, paused_nodes: Pa
     with redis.Redis.from_url(bench.redis_url) as client:
         client.set(f"{run.id}-cancel", "x")
 
-    with at_work(bench, bench.a_worker(renew_every=NEVER, cancel_poll=NEVER)):
+    with at_work(bench, bench.a_worker(lease=NEVER, renew_every=NEVER, cancel_poll=NEVER)):
         until(lambda: run.status == "cancelled", seconds=SOON)
 
 
 def test_cancel_key_of_a_run_between_two_nodes_is_found(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     run = bench.start("begin -> work")
-    worker = bench.a_worker(renew_every=NEVER, cancel_poll=NEVER)
+    worker = bench.a_worker(lease=NEVER, renew_every=NEVER, cancel_poll=NEVER)
     may_poll = threading.Event()
     bus = bench.coordinator.dispatch.bus
     find_cancelled = bus.find_cancelled
