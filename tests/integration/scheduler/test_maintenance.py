@@ -5,11 +5,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import UTC, datetime
 
+import pytest
 from sqlalchemy import text
 from structlog.testing import capture_logs
 
+from scheduler.sweeper import maintenance
 from scheduler.sweeper.maintenance import run_exclusive_maintenance, run_maintenance
 from store.db.database import Database
+from store.db.transaction import Transaction
 from store.maintenance import partitions
 from store.monitoring import queue_probes
 from store.tables.runs import PARTITIONED
@@ -88,3 +91,17 @@ def test_maintenance_claimed_by_a_killed_sweeper_is_run_by_another(database: Dat
 
     assert run_exclusive_maintenance(database, datetime.now(UTC))
     assert run_exclusive_maintenance(database, datetime.now(UTC))
+
+
+@pytest.mark.parametrize(("full_batches", "limit", "expected"), [(9, 3, 3), (2, 3, 3), (0, 3, 1), (9, None, 10)])
+def test_batches_end_at_their_limit_or_after_one_that_is_not_full(
+    database: Database, full_batches: int, limit: int | None, expected: int
+):
+    calls: list[int] = []
+
+    def delete_batch(tx: Transaction) -> int:
+        calls.append(1)
+        return 5 if len(calls) <= full_batches else 0
+
+    assert maintenance._in_batches(database, delete_batch, 5, limit) == 5 * min(full_batches, expected)
+    assert len(calls) == expected

@@ -12,6 +12,7 @@ from uuid import UUID
 import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
+from structlog.testing import capture_logs
 
 from scheduler.sweeper.maintenance import Retention, apply_retention, run_maintenance
 from store.agents import conversations
@@ -22,6 +23,7 @@ from store.maintenance import partitions
 from store.primitives.ids import first_id_at, new_id
 from store.primitives.weeks import Week
 from store.runs import run_rows
+from store.tables.runs import PARTITIONED
 from store.tenants import uploads
 from tests.integration.store.rows import add_outputs, add_run
 
@@ -36,6 +38,7 @@ ADD_MESSAGE = text("""
     values (:id, :number, :run_id, :role, to_json(cast(:content as text)), :activation, :node)
 """)
 COUNT_FILES = text("select count(*) from files")
+SET_CREATION_TIME = text("update files set created_at = :created_at where id = :id")
 
 
 @pytest.fixture
@@ -185,6 +188,33 @@ def test_files_of_deleted_runs_are_deleted_unless_other_files_have_the_same_cont
         assert tx.scalar(COUNT_FILES) == 1
         assert blobs.get(uploads.get(tx, TENANT, upload.id).sha256) == b"shared"
     assert [path.name for path in blobs.folder.glob("*/*")] == [upload.sha256.hex()]
+
+
+@pytest.mark.parametrize(("id_time", "is_deleted"), [(NOW, False), (NOW + timedelta(days=30), True)])
+def test_old_file_of_a_missing_run_is_deleted_only_if_the_id_of_the_run_has_a_time_in_the_far_future(
+    database: Database, blobs: LocalBlobs, id_time: datetime, is_deleted: bool
+):
+    content = uploads.store_content(blobs, "a.pdf", "application/pdf", b"made")
+    with database.transaction() as tx:
+        made = uploads.register(tx, TENANT, content, run_id=_id_at(id_time))
+        tx.execute(SET_CREATION_TIME, id=made.id, created_at=OLD)
+    _age(blobs, made.sha256)
+
+    _apply_retention(database, blobs)
+
+    with database.transaction() as tx:
+        assert tx.scalar(COUNT_FILES) == (0 if is_deleted else 1)
+
+
+def test_log_line_of_a_retention_names_the_dropped_partitions(database: Database):
+    with database.transaction() as tx:
+        _conversation(tx, "Hello", {"content": "Hi"}, at=OLD)
+
+    with capture_logs() as logs:
+        _apply_retention(database)
+
+    (applied,) = [line for line in logs if line["event"] == "retention_applied"]
+    assert applied["partitions"] == [Week.of(OLD).partition(table) for table in PARTITIONED]
 
 
 def test_file_is_not_deleted_before_its_conversation(database: Database, blobs: LocalBlobs):

@@ -69,6 +69,17 @@ def count_runs(bench: Bench) -> int:
         return tx.scalar(COUNT_RUNS, tenant_id=bench.tenant_id)
 
 
+def test_flower_shows_the_ids_of_a_message_and_only_the_names_of_its_other_options():
+    shown = start_messages.format_options({"run_id": "order-4711", "query": "a secret", "x" * 99: 1})
+
+    assert shown == f"{{'run_id': 'order-4711', 'query': ..., '{'x' * 64}': ...}}"
+    assert start_messages.format_options("no object") == "{}"
+    assert (
+        start_messages.format_arguments(("acme", "order-4711", "agent", "a secret"))
+        == "('acme', 'order-4711', 'agent')"
+    )
+
+
 # -- any id ----------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("sent_id", IDS)
 def test_run_of_any_external_id_is_in_the_current_week_and_found_under_that_id(bench: Bench, agent: UUID, sent_id: str):

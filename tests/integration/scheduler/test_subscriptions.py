@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import redis
 
-from scheduler.messaging.redis_bus import channel
+from scheduler.messaging.redis_bus import async_redis, channel
 from scheduler.messaging.subscriptions import NAME, QUEUE_SIZE, EventSubscriptions, Subscription
 from store.primitives.ids import new_id
 
@@ -118,3 +118,14 @@ def test_closed_subscription_is_removed(redis_url: str) -> None:
             return while_open, len(subscriptions.subscriptions)
 
     assert run(listen) == (2, 0)
+
+
+def test_command_of_an_async_client_is_repeated_once_after_its_connection_broke(redis_url: str) -> None:
+    async def command() -> object:
+        async with async_redis(redis_url) as client:
+            broken = await client.client_id()
+            with redis.Redis.from_url(redis_url) as other:
+                other.client_kill_filter(_id=broken)
+            return await client.ping()
+
+    assert run(command) is True

@@ -257,7 +257,7 @@ def test_new_sweeper_expires_leases_only_after_its_observation_time(bench: Bench
     assert (at_first, run.statuses["begin"]) == ("running", "ready")
 
 
-@pytest.mark.parametrize(("gap", "continues"), [(3, True), (5, False)])
+@pytest.mark.parametrize(("gap", "continues"), [(0, True), (3, True), (4, True), (5, False)])
 def test_sweeper_continues_the_observation_of_its_predecessor_after_a_short_gap(
     bench: Bench, clock: "Clock", gap: int, continues: bool
 ):
@@ -281,7 +281,7 @@ def test_repeatedly_killed_sweeper_still_finds_expired_leases(bench: Bench, cloc
     assert run.statuses["begin"] == "ready"
 
 
-@pytest.mark.parametrize("jump", [timedelta(minutes=2), timedelta(minutes=-2)])
+@pytest.mark.parametrize("jump", [timedelta(minutes=2), timedelta(minutes=-2), timedelta(seconds=-1.5)])
 def test_clock_jump_between_two_sweepers_expires_no_lease(bench: Bench, clock: "Clock", jump: timedelta):
     run = bench.start("begin -> work")
     tick_times(Sweeper(bench.coordinator), clock, 8)

@@ -8,6 +8,7 @@ import pytest
 
 from canvas.outcome import Finished
 from components.context import NodeContext
+from scheduler.views import run_view
 from store.runs import values
 from tests.builders import content
 from tests.integration.engine import Bench, NodeFunction, Run
@@ -248,3 +249,21 @@ def test_loop_exit_keeps_a_variable_that_a_slower_branch_sets_later(bench: Bench
 
     assert (run.status, run.text) == ("succeeded", "1")
     assert run.outputs("loop") == {"n": 1}
+
+
+def test_variable_of_a_loop_in_progress_is_shown_as_its_output(bench: Bench):
+    bench.does(work=lambda ctx: Finished(assign={"loop@n": ctx.lookup("loop@n") + 1}))
+    row = {"variable": "n", "type": "number", "input_mode": "constant", "value": 0}
+    run = bench.start(
+        "begin -> loop -> say",
+        "loop: visit -> work -> later",
+        loop={"loop_variables": [row], "maximum_loop_count": 5, "logical_operator": "or"},
+        work={"script": "{loop@n}"},
+        say=content("{loop@n}"),
+    )
+
+    bench.play(until=lambda: run.statuses.get("work") == "done")
+
+    with bench.coordinator.database.transaction() as tx:
+        shown = run_view.outputs_of(tx, bench.coordinator.versions, run.row, lambda entry: ("declared",))
+    assert (shown["loop"]["declared"], shown["loop"]["n"]) == (None, 1)

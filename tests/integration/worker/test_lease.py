@@ -111,7 +111,10 @@ def test_cancel_key_of_another_program_stops_the_attempt(bench: Bench, paused_no
     run = paused_nodes.start("begin -> work")
     named = run.id if whose == "run" else run.conversation_id
 
-    with at_work(bench, bench.a_worker(lease=NEVER, renew_every=NEVER)), redis.Redis.from_url(bench.redis_url) as client:
+    with (
+        at_work(bench, bench.a_worker(lease=NEVER, renew_every=NEVER)),
+        redis.Redis.from_url(bench.redis_url) as client,
+    ):
         paused_nodes.wait_for("work")
         began = monotonic()
         client.set(f"{named}-cancel", "any value")
@@ -157,7 +160,10 @@ def test_cancel_keys_are_polled_after_a_run_that_cannot_be_cancelled(
         refused.set()
         raise NotFound("There is no such run.")
 
-    with at_work(bench, bench.a_worker(lease=NEVER, renew_every=NEVER)), redis.Redis.from_url(bench.redis_url) as client:
+    with (
+        at_work(bench, bench.a_worker(lease=NEVER, renew_every=NEVER)),
+        redis.Redis.from_url(bench.redis_url) as client,
+    ):
         paused_nodes.wait_for("work", "work2")
         with monkeypatch.context() as patch:
             patch.setattr(type(bench.lifecycle), "cancel_run", refuse)

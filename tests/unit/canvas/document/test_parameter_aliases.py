@@ -171,7 +171,8 @@ def test_invalid_condition_is_refused_with_the_name_of_the_node(text: str):
 
 
 @pytest.mark.parametrize(
-    ("literal", "value"), [("''", ""), ('""', ""), ("'", "'"), ("'a'", "a"), ("'a\"", "'a\""), ("-1.5", -1.5), ("a", "a")]
+    ("literal", "value"),
+    [("''", ""), ('""', ""), ("'", "'"), ("'a'", "a"), ("'a\"", "'a\""), ("-1.5", -1.5), ("a", "a")],
 )
 def test_literal_is_unquoted_only_between_two_equal_quotes(literal: str, value: Any):
     assert conditions.parse_condition(f"{{a@b}} == {literal}").clauses[0].right == value
