@@ -12,13 +12,11 @@ from sqlalchemy.exc import DatabaseError, OperationalError
 
 from canvas.events.run_events import Event
 from canvas.routing.decision import Decision
-from canvas.state.run_state import RULES_VERSION, ActivationStatus, RunStatus
-from scheduler.messaging.notifications import Notifications, RunEnd
+from canvas.state.run_state import RULES_VERSION, ActivationStatus
 from store.db.transaction import Transaction
 from store.primitives.ids import new_id
 from store.runs import decisions, run_rows
 from store.runs.decisions import DecisionInput
-from store.runs.new_activations import TaskMessage
 from store.runs.run_rows import RunRow
 from store.tables.runs import runs as rows
 from store.tables.runs import scopes
@@ -119,17 +117,6 @@ def test_scopes_of_a_run_are_deleted_when_it_ends(bench: Bench):
     assert run.status == "succeeded"
     assert count_scopes(bench, run) == 0
     assert {row.status for row in run.activations} == {"done"}
-
-
-def test_notifications_of_two_decisions_of_a_transaction_are_sent_together():
-    run_id, one, two = new_id(), *(TaskMessage(new_id(), new_id(), "LLM") for _ in range(2))
-    end = RunEnd(new_id())
-
-    first = Notifications(run_id, [one], last_event=1, status=RunStatus.STOPPING, cancel_requested=True)
-    both = first.followed_by(Notifications(run_id, [two], last_event=2, status=RunStatus.FAILED, end=end))
-
-    assert both == Notifications(run_id, [one, two], None, 2, RunStatus.FAILED, cancel_requested=True, end=end)
-    assert first.followed_by(Notifications(run_id)) == first
 
 
 # -- advances from a cached run --------------------------------------------------------------------------------------
