@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from structlog.testing import capture_logs
 
 from canvas.errors import StateError
 from canvas.outcome import Failed, Finished
@@ -150,6 +151,27 @@ def test_advance_that_always_fails_is_logged_and_stops_no_other_run(bench: Bench
 
     assert (broken.status, healthy.status) == ("running", "succeeded")
     assert broken.statuses == {"begin": "reported"}
+
+
+def test_cancelled_run_whose_advance_always_fails_is_ended_by_force_with_a_log_line(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+):
+    run = bench.start("begin -> work")
+    claimed = bench.claim(run, "begin")
+    bench.lifecycle.cancel_run(bench.tenant_id, run.id)
+    bench.report(claimed)
+    at_first = run.status
+
+    def contradict(canvas: Any, state: Any, reports: Any) -> Any:
+        raise StateError("Stored facts contradict each other.\nA second line.")
+
+    monkeypatch.setattr(decide, "decide", contradict)
+    with capture_logs() as logs:
+        bench.coordinator.advance_run(run.id)
+
+    assert (at_first, run.status) == ("stopping", "cancelled")
+    (line,) = [line for line in logs if line["event"] == "cancelled_by_force"]
+    assert (line["run_id"], line["error"]) == (str(run.id), "Stored facts contradict each other.")
 
 
 def test_advance_leaves_a_run_unchanged_that_is_over_unknown_or_of_newer_rules(bench: Bench):

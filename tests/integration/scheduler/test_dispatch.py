@@ -13,6 +13,7 @@ import redis
 from celery.signals import before_task_publish
 
 from canvas.state.run_state import RunStatus
+from scheduler.messaging import redis_bus
 from scheduler.messaging.celery_app import NODES, RUNS, make_app
 from scheduler.messaging.dispatch import Dispatch
 from scheduler.messaging.notifications import Notifications, RunEnd
@@ -218,6 +219,15 @@ def test_cancel_subscription_ignores_messages_of_other_programs(dispatch: Dispat
     dispatch.bus.publish_cancel(run_id)
 
     assert until(lambda: next(requests)) == run_id
+
+
+def test_cancel_subscription_is_confirmed_without_waiting_for_a_ping(
+    dispatch: Dispatch, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(redis_bus, "PING_INTERVAL", 3600.0)
+    monkeypatch.setattr(redis_bus, "SUBSCRIPTION_TIMEOUT", 20.0)
+
+    assert next(dispatch.bus.cancel_requests()) is None
 
 
 # -- helpers ---------------------------------------------------------------------------------------------------------
