@@ -7,6 +7,7 @@ import pytest
 pytest.importorskip("cosmic_ray", reason="the extra `mutants` is not installed")
 
 from tests.mutation.mutants import SQL_AND, SQL_EDGE, mutants_of
+from tests.mutation.selection import lines_to_run
 
 SOURCE = '''"""Text with 1 < 2 in it."""
 
@@ -49,3 +50,25 @@ def test_number_is_changed_in_code_but_not_in_constants_and_docstrings():
 def test_condition_of_a_statement_in_sql_is_changed():
     assert changed(SQL_AND) == ["update jobs set attempt = 1 where status = 'ready' or due <= now()"]
     assert changed(SQL_EDGE) == ["update jobs set attempt = 1 where status = 'ready' and due < now()"]
+
+
+MODULE = """
+SIZE = 3
+CLAIM = text("update jobs set attempt = 1")
+BOTH = CLAIM + OTHER
+
+def claim():
+    run(BOTH)
+
+def count():
+    return 7
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"), [(10, [{10}]), (3, [{7}, {7, 10}]), (4, [{7}, {7, 10}]), (2, [set(), {7, 10}])]
+)
+def test_change_outside_of_functions_is_tested_by_what_runs_the_functions_that_use_it(
+    line: int, expected: list[set[int]]
+):
+    assert list(lines_to_run(MODULE, line)) == expected
