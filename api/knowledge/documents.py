@@ -89,7 +89,7 @@ def _store_rows(context: ApiContext, base: KnowledgeBase, once: IdempotentReques
             documents.add(tx, base.tenant_id, base.id, file.name, file.mime_type, file.size, file.sha256)
             for file in kept
         ]
-        return once.store_reply(tx, success([knowledge_wire.document_json(document, base) for document, _ in added]))
+        return once.store_reply(tx, success([knowledge_wire.document_json(document, base) for document in added]))
 
 
 @router.get("/datasets/{dataset_id}/documents/{document_id}")

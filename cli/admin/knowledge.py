@@ -180,7 +180,7 @@ def _add_document(
     mime_type = mimetypes.guess_type(name, strict=False)[0] or "application/octet-stream"
     sha256 = storage_of(connection.blobs, base.id).store(data)
     with connection.database.transaction() as tx:
-        document, _ = knowledge_documents.add(
+        document = knowledge_documents.add(
             tx, base.tenant_id, base.id, name, mime_type, len(data), sha256, metadata=metadata, status="pending"
         )
         if document.status in ("failed", "uploaded"):

@@ -194,15 +194,15 @@ def add(
     *,
     metadata: Mapping[str, Any] | None = None,
     status: str = "uploaded",
-) -> tuple[KnowledgeDocument, bool]:
-    """Add a document to the caller's base; return it, and whether it is new.
+) -> KnowledgeDocument:
+    """Add a document to the caller's base; return it, or the one that has the same content.
 
     A base has the same content once, under its first name. Other content under a name in use gets a number: `a(1).txt`.
     """
     tx.execute(LOCK_BASE, base_id=str(base_id))
     same = tx.rows(SAME_CONTENT, of_tenant=tenant_id, of_base=base_id, hash=sha256)
     if same:
-        return KnowledgeDocument(*same[0]), False
+        return KnowledgeDocument(*same[0])
     used_names = {row.name for row in tx.rows(NAMES, of_tenant=tenant_id, of_base=base_id)}
     (row,) = tx.rows(
         INSERT,
@@ -216,7 +216,7 @@ def add(
         metadata=dict(metadata or {}),
         status=status,
     )
-    return KnowledgeDocument(*row), True
+    return KnowledgeDocument(*row)
 
 
 def get_many(tx: Transaction, tenant_id: TenantId, base_id: UUID, ids: Sequence[UUID]) -> list[KnowledgeDocument]:

@@ -121,7 +121,7 @@ class KnowledgeTenant:
         data = text.encode() if isinstance(text, str) else text
         sha256 = storage_of(self.blobs, base_id).store(data)
         with self.database.transaction() as tx:
-            document, _ = documents.add(
+            document = documents.add(
                 tx,
                 self.tenant_id,
                 base_id,

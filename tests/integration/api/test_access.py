@@ -109,7 +109,7 @@ def test_ids_of_another_tenant_get_the_same_reply_as_unknown_ids(
             tx, owner.tenant_id, uploads.store_content(LocalBlobs(tmp_path), "a.txt", "text/plain", b"a")
         )
         base = bases.create(tx, owner.tenant_id, "x", embedding_model="echo", parser={})
-        document, _ = documents.add(tx, owner.tenant_id, base, "a.txt", "text/plain", 1, b"a" * 32)
+        document = documents.add(tx, owner.tenant_id, base, "a.txt", "text/plain", 1, b"a" * 32)
         memory = memories.create(
             tx, owner.tenant_id, "x", types=1, embedding_model="", chat_model="", most_bytes=10_000
         )

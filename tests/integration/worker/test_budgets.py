@@ -315,6 +315,20 @@ def test_all_runs_of_a_session_share_its_budget(bench: Bench, model: PricedModel
     assert (first.status, again.status, elsewhere.status) == ("succeeded", "waiting", "succeeded")
 
 
+@pytest.mark.parametrize("measure", ["calls", "tokens"])
+def test_each_run_of_a_tenant_has_a_budget_of_its_own(bench: Bench, model: PricedModel, measure: str):
+    nodes = {"one": llm("1"), "two": llm("2"), "say": content("{one@content} {two@content}")}
+    limit = {"calls": 1, "tokens": 150}[measure]
+
+    first = start_with_budget(bench, "begin -> one -> two -> say", **nodes, budget={"calls": 1})
+    bench.play()
+    second = start_with_budget(bench, "begin -> one -> two -> say", **nodes, budget={measure: limit})
+    bench.play()
+
+    assert (first.status, second.status) == ("waiting", "waiting")
+    assert model.questions == ["1", "1"]
+
+
 def test_budget_of_a_start_request_cannot_raise_the_default_run_budget(bench: Bench, model: PricedModel):
     bench.lifecycle.set_budget(bench.tenant_id, BudgetLimits("run", DEFAULT_SCOPE_ID, {"calls": 1}))
     nodes = {"one": llm("1"), "two": llm("2"), "say": content("{one@content} {two@content}")}
