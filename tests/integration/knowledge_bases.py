@@ -121,7 +121,7 @@ class KnowledgeTenant:
         data = text.encode() if isinstance(text, str) else text
         sha256 = storage_of(self.blobs, base_id).store(data)
         with self.database.transaction() as tx:
-            document = documents.add(
+            return documents.add(
                 tx,
                 self.tenant_id,
                 base_id,
@@ -132,7 +132,6 @@ class KnowledgeTenant:
                 metadata=metadata,
                 status="pending",
             )
-        return document
 
     def ingestion(self, **options: Any) -> Ingestion:
         return Ingestion(self.database, self.blobs, options.pop("models", self.models), **options)
