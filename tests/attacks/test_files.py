@@ -4,7 +4,8 @@ import asyncio
 import resource
 import sys
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from multiprocessing import get_context
 from multiprocessing.queues import Queue
 from pathlib import Path
@@ -71,15 +72,21 @@ def test_hostile_file_is_read_in_bounded_time_and_memory(name: str):
 
 
 @pytest.fixture
-def strict_pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[ProcessPool]:
-    """A process pool with a limit of one second per file."""
-    pool = ProcessPool(2, ProcessLimits(seconds=1.0))
-    monkeypatch.setattr(limited_process, "process_pool", lambda: pool)
-    yield pool
-    pool.close()
+def use_pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[float], ProcessPool]]:
+    """Return a function that makes files be read by a process pool with this limit, in seconds per file."""
+    with ExitStack() as opened:
+
+        def use(seconds: float) -> ProcessPool:
+            pool = ProcessPool(2, ProcessLimits(seconds=seconds))
+            opened.callback(pool.close)
+            monkeypatch.setattr(limited_process, "process_pool", lambda: pool)
+            return pool
+
+        yield use
 
 
-def test_page_that_evades_the_tag_check_is_stopped_by_the_time_limit(strict_pool: ProcessPool):
+def test_page_that_evades_the_tag_check_is_stopped_by_the_time_limit(use_pool: Callable[[float], ProcessPool]):
+    use_pool(1.0)
     file = UnparsedFile("evasive.html", "text/html", evasive_html(5 * MIB // 2))
 
     with pytest.raises(FileUnreadable, match=r'"evasive.html" \(HTML page\) cannot be read within its limits'):
@@ -90,14 +97,16 @@ def test_page_that_evades_the_tag_check_is_stopped_by_the_time_limit(strict_pool
         file.text_blocking()
 
 
-def test_slow_files_of_one_owner_do_not_delay_the_files_of_another(strict_pool: ProcessPool):
+def test_slow_files_of_one_owner_do_not_delay_the_files_of_another(use_pool: Callable[[float], ProcessPool]):
+    pool = use_pool(60.0)
+
     async def read() -> tuple[str, int]:
         OWNER.set("attacker")
         hostile = UnparsedFile("evasive.html", "text/html", evasive_html(5 * MIB // 2))
         attack = [asyncio.create_task(hostile.text()) for _ in range(7)]
         OWNER.set("somebody else")
         page = b"<p>" + b"hello " * SMALL_PAGE
-        while not strict_pool.is_busy:
+        while not pool.is_busy:
             await asyncio.sleep(0.001)
         text = await UnparsedFile("honest.html", "text/html", page).text()
         unfinished = sum(not each.done() for each in attack)

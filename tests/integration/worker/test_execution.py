@@ -269,12 +269,14 @@ def test_other_runs_continue_while_a_component_does_not_stop(bench: Bench):
     worker = worker_with_time_limit(bench, 0.1)
     bench.play(until=lambda: "compute" in stuck.statuses)
     activation = stuck.activation("compute")
-    threading.Thread(target=worker.execute, args=(stuck.id, activation.id), daemon=True).start()
+    executing = threading.Thread(target=worker.execute, args=(stuck.id, activation.id), daemon=True)
+    executing.start()
     until(lambda: stuck.statuses["compute"] == "running")
 
     bench.play(worker)
 
-    assert (other.status, stuck.status) == ("succeeded", "running")
+    assert other.status == "succeeded"
+    assert executing.is_alive()
     until(lambda: stuck.status == "failed")
     may_end.set()
 
