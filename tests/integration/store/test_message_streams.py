@@ -7,8 +7,9 @@ from sqlalchemy import update
 
 from store.db.database import Database
 from store.primitives.ids import new_id
-from store.runs import message_streams
+from store.runs import message_streams, reports
 from store.runs.message_streams import StreamLease, StreamRow
+from store.runs.reports import ReportPayload
 from store.tables.runs import turns as rows
 
 
@@ -80,6 +81,31 @@ def test_streams_are_listed_once_they_are_open_in_the_order_of_opening(database:
         shown = message_streams.list_opened(tx, run_id)
 
     assert [(one.id, one.opened_at) for one in shown] == [(early.id, 4), (late.id, 9)]
+
+
+@pytest.mark.parametrize(("epoch", "expected"), [(None, 4), (3, 3), (7, 7)])
+def test_reported_text_has_the_epoch_of_its_writer_or_else_the_next_one(
+    database: Database, epoch: int | None, expected: int
+):
+    writer, column = uuid4(), {"node_id": "say", "speaker": uuid4(), "keep": 5, "text": "Hello"}
+    stream = OneStream(database)
+    stream.claim(writer)
+    with database.transaction() as tx:
+        tx.execute(update(rows).where(rows.c.id == stream.id).values(epoch=3))
+        row = {"run_id": stream.run_id, "id": stream.id, "epoch": epoch, **column}
+        reports._write_values(tx, ReportPayload({}, {}, [], [], row))
+
+    found = stream.claim(writer)
+    assert (found.epoch, found.text, found.retained_length) == (expected, "Hello", 5)
+
+
+def test_reported_text_of_a_stream_without_a_row_has_the_first_epoch_after_an_unread_one(database: Database):
+    stream = OneStream(database)
+    with database.transaction() as tx:
+        row = {"run_id": stream.run_id, "id": stream.id, "node_id": "say", "speaker": uuid4(), "keep": 5}
+        reports._write_values(tx, ReportPayload({}, {}, [], [], {**row, "text": "Hello", "epoch": None}))
+
+    assert stream.claim(uuid4()).epoch == 1
 
 
 class OneStream:
