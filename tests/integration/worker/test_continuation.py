@@ -6,7 +6,7 @@ from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 from sqlalchemy import text, update
@@ -23,11 +23,13 @@ from store.primitives.weeks import Week
 from store.runs import reports as report_rows
 from store.runs import run_rows as run_store
 from store.runs.activations import Claim
+from store.tables.runs import activations as activation_rows
 from store.tables.runs import runs as run_rows
 from tests.builders import content
 from tests.integration.engine import Bench, Run, at_work, execute_with_continuations, new_reporter, until
 from worker.fastpath.continuation import Continuation, LocalContinuation
 from worker.fastpath.report_batcher import PendingReport
+from worker.reporter import Reporter
 from worker.worker import Worker
 
 CHAIN = "begin -> one -> two -> three -> say"
@@ -301,6 +303,46 @@ def test_siblings_that_end_together_are_stored_in_one_batch_and_their_results_ar
     finished = [event.node_id for event in run.events if event.name == "node_finished" and event.node_id in nodes]
     assert sorted(finished) == nodes
     assert {row.attempt for row in run.activations} == {1}
+
+
+@pytest.mark.parametrize("is_lease_lost", [False, True])
+def test_batch_of_reports_to_a_locked_run_is_stored_together_unless_a_lease_is_lost(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, is_lease_lost: bool
+):
+    nodes = [f"n{number:02}" for number in range(6)]
+    waiting: list[PendingReport] = []
+    wait, settle, lock = PendingReport.wait, report_rows.report_inline, Reporter._lock_run
+
+    def count_and_wait(pending: PendingReport) -> None:
+        waiting.append(pending)
+        wait(pending)
+
+    def settle_slowly(tx: Transaction, claimed: Claim, *args: Any) -> None:
+        if claimed.node_id in nodes:
+            until(lambda: len(waiting) == len(nodes) - 1)
+        settle(tx, claimed, *args)
+
+    def find_the_run_locked(self: Reporter, tx: Transaction, scope_keys: Any) -> Any:
+        if len(waiting) < len(nodes) - 1:
+            return lock(self, tx, scope_keys)
+        if is_lease_lost and not lost:
+            lost.append(waiting[-1].report.claim.id)
+            with bench.database.transaction() as other:
+                other.execute(update(activation_rows).where(activation_rows.c.id == lost[0]).values(lease_id=uuid4()))
+        return None
+
+    lost: list[UUID] = []
+    monkeypatch.setattr(PendingReport, "wait", count_and_wait)
+    monkeypatch.setattr(report_rows, "report_inline", settle_slowly)
+    monkeypatch.setattr(Reporter, "_lock_run", find_the_run_locked)
+    run = bench.start(f"begin -> {', '.join(nodes)} -> say", say=content("end"))
+
+    with capture_logs() as logs, at_work(bench, threads=len(nodes)):
+        until(lambda: len([row for row in run.activations if row.status == "done" or row.id in lost]) >= len(nodes) + 1)
+
+    apart = [line for line in logs if line["event"] == "reports_not_stored_together"]
+    assert len(apart) == (1 if is_lease_lost else 0)
+    assert {row.attempt for row in run.activations if row.node_id in nodes} == {1}
 
 
 # -- helpers ---------------------------------------------------------------------------------------------------------
