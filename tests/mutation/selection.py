@@ -14,7 +14,7 @@ from coverage import CoverageData
 
 DECLARATIONS = {"store/tables/": ("tests/integration/store/test_migrations.py", 30.0)}
 """Tests of modules that only declare something, so that no line of them runs in a test: (tests, seconds)."""
-FOLDERS = ("tests/unit", "tests/integration", "tests/simulator", "tests/attacks")
+FOLDERS = ("tests/unit", "tests/integration", "tests/simulator", "tests/attacks", "tests/deviations")
 
 
 class Selection:

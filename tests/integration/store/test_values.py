@@ -98,6 +98,25 @@ def test_outputs_that_no_advance_has_applied_are_not_read(bench: Bench, recorded
     assert read_outputs(bench, everything) == {"one": {"result": 1}}
 
 
+def test_awaited_outputs_are_read_only_if_applied_by_the_revision_and_in_a_visible_region(bench: Bench):
+    run = bench.start("begin -> one, two -> three")
+    bench.play(until=lambda: "one" in run.statuses)
+    one = bench.claim(run, "one")
+
+    def read(region: bytes, revision: int) -> list[str]:
+        view = ReadView(run.id, one.order_key, [(region, revision)])
+        with bench.database.transaction() as tx:
+            return list(values.query_awaited_outputs(tx, view, {"one": None})())
+
+    bench.report(one, values=[values_of(one, {"result": 1})])
+    before = read(b"", 10**6)
+    bench.coordinator.advance_run(run.id)
+    applied = run.activation("one").folded_rev
+
+    assert before == []
+    assert (read(b"", applied), read(b"", applied - 1), read(b"item", applied)) == (["one"], [], [])
+
+
 def test_each_iteration_of_a_loop_reads_the_outputs_of_the_one_before(bench: Bench, recorded: dict[str, list[Any]]):
     bench.does(add=adds(1), after=records(recorded, "env.count"))
 

@@ -11,8 +11,9 @@ from sqlalchemy.exc import OperationalError
 from canvas.outcome import Finished
 from store.db import database as database_module
 from store.db.database import Database
+from store.runs.reports import ReportPayload
 from tests.builders import content
-from tests.integration.engine import Bench, Run, at_work, until
+from tests.integration.engine import Bench, Run, at_work, new_reporter, until
 from worker import report_content, reporter
 
 BIG = "x" * (report_content.LARGE_REPORT + 1)
@@ -44,6 +45,25 @@ def database(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Dat
     database = Database(database_url)
     yield database
     database.close()
+
+
+@pytest.mark.parametrize(
+    ("size", "is_broken", "answers", "expected"),
+    [(0, True, True, False), (9, False, True, False), (9, True, False, False), (9, True, True, True)],
+)
+def test_only_a_large_report_that_breaks_its_connection_while_the_database_answers_has_failed_by_its_size(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, size: int, is_broken: bool, answers: bool, expected: bool
+):
+    error = OperationalError("commit", {}, Exception("connection lost"), connection_invalidated=is_broken)
+    reporting = new_reporter(bench.coordinator, bench.claim(bench.start("begin -> work"), "begin"))
+
+    def ping(self: Database) -> None:
+        if not answers:
+            raise OperationalError("select 1", {}, Exception("connection refused"))
+
+    monkeypatch.setattr(Database, "ping", ping)
+
+    assert reporting._failed_by_size(error, ReportPayload({}, {}, [], [], size=size)) is expected
 
 
 def return_outputs(outputs: Any, assign: Any = None) -> Any:

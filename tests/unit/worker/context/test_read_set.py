@@ -94,6 +94,14 @@ def test_node_in_overlapping_items_does_not_read_its_own_outputs(monkeypatch: py
     assert "work" in reads(*parts, each={"max_concurrency": 1}).nodes
 
 
+def test_only_the_item_node_reads_what_its_container_refers_to():
+    parts, each = ("begin -> list -> each", "each: item -> work"), {"items_ref": "list@result"}
+
+    assert "list" in reads(*parts, of="item", each=each).nodes
+    assert "list" not in reads(*parts, of="work", each=each).nodes
+    assert "each" not in reads(*parts, of="work", each=each).nodes
+
+
 def test_history_and_files_are_read_only_where_referred_to():
     using = reads("begin -> work", work={"script": "{sys.history} {sys.files}"})
     not_using = reads("begin -> work", work={"script": "{sys.query}"})
