@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+import httpx2
 import pytest
 
 from canvas.errors import AddressRefused, HttpFailed
@@ -266,6 +267,26 @@ def test_response_above_the_size_limit_is_an_error():
     assert "larger than 4,999 bytes" in declared.message
     assert "compressed more than 2 times" in failure_of(answers({"/": nested})).message
     assert not large.retryable
+
+
+@pytest.mark.parametrize(("length", "is_read"), [(5, True), (6, False)])
+def test_body_of_a_library_transport_is_limited_to_exactly_its_size_limit(length: int, is_read: bool):
+    async def work() -> bytes:
+        http = HttpClient(LOOPBACK)
+        try:
+            async with (
+                Server(answers({"/": reply(bytes(length))})) as server,
+                httpx2.AsyncClient(transport=http.transport(5)) as client,
+            ):
+                return (await client.get(server.url())).content
+        finally:
+            await http.aclose()
+
+    if is_read:
+        assert run_within_deadline(work) == bytes(length)
+    else:
+        with pytest.raises(HttpFailed, match="larger than 5 bytes"):
+            run_within_deadline(work)
 
 
 def test_response_that_cannot_be_decompressed_is_an_error():
