@@ -54,7 +54,7 @@ class WebhookCall:
     agent_id: CanvasId
     address: str
     headers: Mapping[str, str] = field(repr=False)
-    is_owner: bool = False
+    is_owner: bool
 
 
 def admit(security: Any, call: WebhookCall, buckets: RateBuckets) -> int:

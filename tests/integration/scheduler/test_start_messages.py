@@ -457,6 +457,19 @@ def test_repeatedly_refused_start_has_one_row(bench: Bench, agent: UUID):
     assert "'queyr'" in refusal_of(bench, "order-4711")
 
 
+def test_row_of_a_repeatedly_refused_start_has_the_agent_of_the_last_message(bench: Bench, agent: UUID):
+    tenant = str(bench.tenant_id)
+
+    send(bench, tenant, "order-4711")
+    without_agent = get_run(bench, "order-4711").canvas_id
+    send(bench, tenant, "order-4711", str(agent), qurey="Hello")
+    with_agent = get_run(bench, "order-4711").canvas_id
+    send(bench, tenant, "order-4711")
+
+    assert (without_agent, with_agent) == (UUID(int=0), agent)
+    assert get_run(bench, "order-4711").canvas_id == UUID(int=0)
+
+
 def test_concurrent_refusals_of_one_id_store_one_row(bench: Bench, agent: UUID):
     with ThreadPoolExecutor(4) as pool:
         for each in [pool.submit(send, bench, str(bench.tenant_id), "x", str(agent), qurey="Hi") for _ in range(8)]:

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import text
 
 from canvas.errors import NotFound
-from store.agents import canvases, conversations, versions
+from store.agents import canvases, conversation_runs, conversations, versions
 from store.agents.conversations import ConversationFilter
 from store.db.database import Database
 from store.primitives.ids import new_id
@@ -28,6 +28,17 @@ def names(database: Database, tenant_id: UUID, filters: ConversationFilter | Non
         found, total = conversations.page(tx, tenant_id, CANVAS, filters or ConversationFilter(), **options)
     assert total >= len(found)
     return [conversation.name for conversation in found]
+
+
+def test_messages_can_be_added_while_another_transaction_has_locked_the_conversation(
+    database: Database, tenant_id: UUID
+):
+    conversation = create(database, tenant_id)
+
+    with database.transaction() as holder, database.transaction() as tx:
+        assert conversation_runs.lock(holder, tenant_id, conversation)
+        tx.execute(text("set local lock_timeout = 2000"))
+        add_user_message(tx, conversation, 1, "Hello")
 
 
 def test_conversation_has_the_version_it_was_created_with_and_its_title(database: Database, tenant_id: UUID):

@@ -3,9 +3,11 @@
 import random
 from collections.abc import Mapping
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 
 from canvas.outcome import Finished
 from components.context import NodeContext
@@ -13,6 +15,7 @@ from scheduler.messaging.celery_app import EXECUTE
 from store.monitoring import sweep_queries
 from store.runs import values
 from store.runs.values import ReadView
+from store.tables.runs import INDEXED_KEY_BYTES, node_values
 from tests.builders import reads
 from tests.integration.engine import Bench, NodeFunction, Run, values_of
 
@@ -115,6 +118,22 @@ def test_awaited_outputs_are_read_only_if_applied_by_the_revision_and_in_a_visib
 
     assert before == []
     assert (read(b"", applied), read(b"", applied - 1), read(b"item", applied)) == (["one"], [], [])
+
+
+def test_outputs_are_read_if_their_order_key_differs_only_beyond_its_indexed_part(bench: Bench):
+    run = bench.start("begin -> one -> two")
+    bench.play()
+    written, edge = b"x" * 2 * INDEXED_KEY_BYTES, b"x" * 2 * INDEXED_KEY_BYTES + b"y"
+    of_one = (node_values.c.run_id == run.id, node_values.c.node_id == "one")
+    with bench.database.transaction() as tx:
+        tx.execute(update(node_values).where(*of_one).values(place=written))
+
+    def read(place: bytes) -> list[str]:
+        with bench.database.transaction() as tx:
+            view: Any = SimpleNamespace(run_id=run.id, place=SimpleNamespace(level_key=place), limits=[(b"", 10**6)])
+            return list(values.query_outputs(tx, view, ["one"])())
+
+    assert (read(edge), read(written), read(written[:-1])) == (["one"], ["one"], [])
 
 
 def test_each_iteration_of_a_loop_reads_the_outputs_of_the_one_before(bench: Bench, recorded: dict[str, list[Any]]):

@@ -365,7 +365,7 @@ def test_headers_that_carry_credentials_are_known() -> None:
 
 
 def test_no_secret_shows_in_a_repr() -> None:
-    assert "easel_owner" not in repr(WebhookCall(AGENT, "", {"authorization": "easel_owner"}))
+    assert "easel_owner" not in repr(WebhookCall(AGENT, "", {"authorization": "easel_owner"}, is_owner=True))
 
 
 LATIN = st.text(st.characters(max_codepoint=255, exclude_characters="\x00\r\n"), max_size=20)
