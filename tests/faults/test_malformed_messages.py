@@ -36,7 +36,7 @@ def with_change(change: Callable[[Envelope], object]) -> Callable[[str, str], by
 
 def with_body(value: Any) -> Callable[[str, str], bytes]:
     """Make a message with this body."""
-    return with_change(lambda message: message.update(with_body=b64encode(json.dumps(value).encode()).decode()))
+    return with_change(lambda message: message.update(body=b64encode(json.dumps(value).encode()).decode()))
 
 
 def raw(data: bytes) -> Callable[[str, str], bytes]:
@@ -61,7 +61,7 @@ DROPPED: Mapping[str, Callable[[str, str], bytes]] = {
     "headers that are a list": with_change(lambda message: message.update(headers=[1])),
     "no headers": with_change(lambda message: message.pop("headers")),
     "an unknown encoding": with_change(lambda message: message["properties"].update(body_encoding="rot13")),
-    "no base64": with_change(lambda message: message.update(with_body="%")),
+    "no base64": with_change(lambda message: message.update(body="%")),
     "no body": with_change(lambda message: message.pop("body")),
     "a body of one member": with_body([1, SECRET][:1]),
     "a body that is null": with_body(None),
