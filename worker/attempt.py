@@ -53,7 +53,6 @@ from worker.context.run_budget import RunBudget
 from worker.context.side_effects import SideEffectGuard
 from worker.context.text_stream import MessageStreamWriter
 from worker.context.variables import NodeVariables
-from worker.event_loop import WorkerLoop
 from worker.fastpath.continuation import Continuation
 from worker.fastpath.report_batcher import ReportBatcher
 from worker.fastpath.switches import FastPath
@@ -61,6 +60,7 @@ from worker.leases.attempt_handle import Attempt
 from worker.leases.leases import LeaseKeeper
 from worker.reporter import Reporter
 from worker.services.models import CachedTenantModels
+from worker.threads.event_loop import WorkerLoop
 
 log = structlog.get_logger()
 

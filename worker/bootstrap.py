@@ -35,7 +35,6 @@ from store.primitives.encryption import EncryptionKey
 from worker.caches.value_caches import value_caches
 from worker.context.node_context import TimeLimit
 from worker.context.output_limits import OutputLimits
-from worker.event_loop import WorkerLoop
 from worker.executor import Executor
 from worker.fastpath.claim_batcher import ClaimBatcher
 from worker.fastpath.switches import fast_path_of
@@ -46,6 +45,7 @@ from worker.services.mcp import McpServers
 from worker.services.models import CachedTenantModels
 from worker.services.tts import RedisAudioCache, TtsModels
 from worker.services.uploaded_files import ReadFile, UploadedFiles
+from worker.threads.event_loop import WorkerLoop
 from worker.worker import Worker
 
 

@@ -18,11 +18,11 @@ from scheduler.messaging.celery_app import make_app
 from scheduler.metrics import Metrics
 from settings import Settings
 from worker.bootstrap import build_worker
-from worker.computing_threads import COMPUTING_THREADS
 from worker.fastpath.admission import Admission
 from worker.fastpath.switches import fast_path_of
 from worker.leases.leases import LAST_REPORTS
 from worker.leases.loop_watchdog import EventLoopWatchdog
+from worker.threads.computing_threads import COMPUTING_THREADS
 from worker.worker import Worker
 
 WATCH_INTERVAL = 1.0  # seconds between two checks of the event loop, and of the lease threads

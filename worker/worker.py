@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from canvas.ids import ActivationId, RunId
 from providers.isolation.limited_process import close_limited_processes
 from store.db.database import Database
-from worker.event_loop import WorkerLoop
 from worker.executor import Executor
 from worker.fastpath.continuation import LocalContinuation
 from worker.leases.leases import LeaseKeeper
 from worker.services.background_jobs import SingleJobRunner
+from worker.threads.event_loop import WorkerLoop
 
 
 @dataclass(frozen=True, kw_only=True)

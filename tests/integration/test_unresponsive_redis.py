@@ -154,7 +154,7 @@ def test_attempt_is_cancelled_by_its_row_if_redis_does_not_answer(
 ):
     run = paused_nodes.start("begin -> work")
 
-    worker = bench.a_worker(bench.a_coordinator(redis_url=unresponsive_url), renew_every=NEVER)
+    worker = bench.a_worker(bench.a_coordinator(redis_url=unresponsive_url), lease=NEVER, renew_every=NEVER)
 
     with at_work(bench, worker):  # it renews only because it receives no cancel requests
         paused_nodes.wait_for("work")
@@ -177,7 +177,7 @@ def test_worker_receives_cancel_requests_again_after_it_reconnects(
     bench: Bench, paused_nodes: PausedNodes, proxy: DroppingProxy
 ):
     run = paused_nodes.start("begin -> work")
-    worker = bench.a_worker(bench.a_coordinator(redis_url=proxy.url), renew_every=NEVER, cancel_poll=NEVER)
+    worker = bench.a_worker(bench.a_coordinator(redis_url=proxy.url), lease=NEVER, renew_every=NEVER, cancel_poll=NEVER)
 
     with at_work(bench, worker):
         paused_nodes.wait_for("work")
@@ -195,7 +195,7 @@ def test_cancel_request_lost_while_disconnected_is_applied_after_the_worker_reco
 ):
     monkeypatch.setattr("worker.leases.leases.RENEW_WHILE_UNSUBSCRIBED", NEVER.total_seconds())
     run = paused_nodes.start("begin -> work")
-    worker = bench.a_worker(bench.a_coordinator(redis_url=proxy.url), renew_every=NEVER, cancel_poll=NEVER)
+    worker = bench.a_worker(bench.a_coordinator(redis_url=proxy.url), lease=NEVER, renew_every=NEVER, cancel_poll=NEVER)
 
     with at_work(bench, worker):
         paused_nodes.wait_for("work")

@@ -81,8 +81,7 @@ LAYERS = {
     ),
     "knowledge": ("billing index names", "models", "bases memory", "memory_router retriever"),
     "worker": (
-        "caches computing_threads",
-        "event_loop",
+        "caches threads",
         "leases services",
         "context fastpath",
         "report_content",

@@ -6,7 +6,7 @@ from typing import Any
 from canvas.document import references
 from canvas.document.document import Entry
 from canvas.graph import container_outputs, parallel_items
-from canvas.graph.canvas import Node, NodeKind
+from canvas.graph.canvas import Canvas, Node, NodeKind
 from canvas.state.run_state import ScopeKey, container_entry
 from components.text.extraction.file_texts import UnparsedFile
 from scheduler.coordinator.version_cache import CompiledVersion
@@ -19,8 +19,8 @@ from store.runs.values import PendingValues, StoredValue
 from worker.caches.outputs import read_view_of
 from worker.caches.run_inputs import RunInputs
 from worker.caches.value_caches import ValueCaches
-from worker.computing_threads import COMPUTING_THREADS
 from worker.context.read_set import Collected, ReadSet, items_ref
+from worker.threads.computing_threads import COMPUTING_THREADS
 
 Declared = Callable[[Entry], tuple[str, ...]]
 ReadFile = Callable[[Mapping[str, Any], str], str | UnparsedFile]
@@ -51,7 +51,7 @@ class NodeVariables:
         cached = caches.outputs.get_visible(self._view, nodes - reads.items)
         outputs = self._latest(values.query_outputs, tx, nodes - cached.keys(), reads)
         waited = values.query_awaited_outputs(
-            tx, self._view, {node: self._shared_pass(node) for node in reads.waits_for}
+            tx, self._view, {node: shared_iteration(compiled.canvas, claim.scope, node) for node in reads.waits_for}
         )
         names = reads.names if may_be_assigned else frozenset[str]()
         variables = self._latest(values.query_variables, tx, names, reads)
@@ -114,15 +114,6 @@ class NodeVariables:
             return values_found
 
         return receive
-
-    def _shared_pass(self, node_id: str) -> tuple[str, int] | None:
-        """Return (entry, pass) of the container of a node, if the container is around the reader too; None if not."""
-        canvas, scope = self._compiled.canvas, self._claim.scope
-        parent = canvas.node(node_id).parent
-        if parent is None:
-            return "", 0
-        depth = next((at for at, (name, _, _) in enumerate(scope, 1) if name == canvas.nodes[parent].id), None)
-        return (container_entry(scope[:depth]), scope[depth - 1][2]) if depth is not None else None
 
     # -- collecting ---------------------------------------------------------------------------------------------
     def _collect(self, tx: Transaction, node: Node, reads: ReadSet) -> dict[str, dict[str, list[Any]]]:
@@ -201,3 +192,15 @@ def _read_uploads(run_inputs: RunInputs, compiled: CompiledVersion, read_file: R
         with COMPUTING_THREADS.waiting():  # a child process reads it
             texts.append(file.text_blocking() if isinstance(file, UnparsedFile) else file)
     return texts
+
+
+def shared_iteration(canvas: Canvas, scope: ScopeKey, node_id: str) -> tuple[str, int] | None:
+    """Return (entry, item) of the container of a node if a reader in `scope` is in it too, else None.
+
+    A node outside of any container has ("", 0).
+    """
+    parent = canvas.node(node_id).parent
+    if parent is None:
+        return "", 0
+    depth = next((at for at, (name, _, _) in enumerate(scope, 1) if name == canvas.nodes[parent].id), None)
+    return (container_entry(scope[:depth]), scope[depth - 1][2]) if depth is not None else None

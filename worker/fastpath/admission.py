@@ -14,7 +14,7 @@ from time import monotonic
 
 from celery.worker import state
 
-from worker.computing_threads import ComputingThreads
+from worker.threads.computing_threads import ComputingThreads
 
 MAX_IDLE = 0.1  # seconds without a new task after which one more message is taken
 

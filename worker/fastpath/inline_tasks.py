@@ -31,9 +31,9 @@ from celery.worker.request import Request
 from scheduler.messaging.celery_app import NODES
 from scheduler.messaging.celery_message import task_body, task_headers
 from scheduler.messaging.dispatch import flower_task_name
-from worker.computing_threads import COMPUTING_THREADS
 from worker.fastpath.continuation import Continuation, LocalContinuation
 from worker.fastpath.switches import FastPath
+from worker.threads.computing_threads import COMPUTING_THREADS
 
 log = structlog.get_logger()
 

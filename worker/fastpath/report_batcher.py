@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from canvas.ids import RunId
 from store.runs.new_activations import InlineReport
-from worker.computing_threads import COMPUTING_THREADS
 from worker.fastpath.continuation import Continuation
+from worker.threads.computing_threads import COMPUTING_THREADS
 
 MAX_BATCH = 64  # reports of one transaction, which must be over within a moment
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from canvas.errors import AttemptStopped
 from canvas.ids import ActivationId, LeaseId, RunId, SessionId
-from worker.event_loop import WorkerLoop
+from worker.threads.event_loop import WorkerLoop
 
 
 @dataclass(eq=False)

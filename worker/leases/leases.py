@@ -19,10 +19,10 @@ from canvas.ids import LeaseId, RunId, SessionId
 from scheduler.messaging.redis_bus import Bus
 from store.db.database import Database
 from store.runs import activations
-from worker.computing_threads import COMPUTING_THREADS
-from worker.event_loop import WorkerLoop
 from worker.leases.attempt_handle import Attempt
 from worker.leases.cancel_listener import CancelKeyPoller, CancelListener, pause_after_failure
+from worker.threads.computing_threads import COMPUTING_THREADS
+from worker.threads.event_loop import WorkerLoop
 
 log = structlog.get_logger()
 

@@ -17,9 +17,9 @@ from typing import Any
 import structlog
 from structlog.contextvars import STRUCTLOG_KEY_PREFIX
 
-from worker.event_loop import WorkerLoop
 from worker.leases.attempt_handle import Attempt
 from worker.leases.leases import LeaseKeeper
+from worker.threads.event_loop import WorkerLoop
 
 log = structlog.get_logger()
 

@@ -8,7 +8,7 @@ from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from typing import Protocol
 
-from worker.event_loop import WorkerLoop
+from worker.threads.event_loop import WorkerLoop
 
 
 class BackgroundJob(Protocol):

@@ -2,8 +2,9 @@
 
 import gc
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -273,24 +274,41 @@ def test_report_to_a_locked_run_is_stored_and_applied_by_the_next_advance(bench:
 
 
 # -- concurrent reports ----------------------------------------------------------------------------------------------
+@dataclass
+class Siblings:
+    """Parallel nodes; the report of the first is stored once the reports of all others wait for it."""
+
+    nodes: Sequence[str]
+    waiting: list[PendingReport] = field(default_factory=list[PendingReport])
+
+    @property
+    def all_wait(self) -> bool:
+        return len(self.waiting) == len(self.nodes) - 1
+
+
+@pytest.fixture
+def siblings(monkeypatch: pytest.MonkeyPatch) -> Siblings:
+    siblings = Siblings([f"n{number:02}" for number in range(8)])
+    wait, store = PendingReport.wait, report_rows.report_inline
+
+    def record_and_wait(pending: PendingReport) -> None:
+        siblings.waiting.append(pending)
+        wait(pending)
+
+    def store_once_all_wait(tx: Transaction, claimed: Claim, *args: Any) -> None:
+        if claimed.node_id in siblings.nodes:
+            until(lambda: siblings.all_wait)
+        store(tx, claimed, *args)
+
+    monkeypatch.setattr(PendingReport, "wait", record_and_wait)
+    monkeypatch.setattr(report_rows, "report_inline", store_once_all_wait)
+    return siblings
+
+
 def test_siblings_that_end_together_are_stored_in_one_batch_and_their_results_are_in_order(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, siblings: Siblings
 ):
-    nodes = [f"n{number:02}" for number in range(8)]
-    waiting: list[PendingReport] = []
-    wait, settle = PendingReport.wait, report_rows.report_inline
-
-    def waits(part: PendingReport) -> None:
-        waiting.append(part)
-        wait(part)
-
-    def settle_slowly(tx: Transaction, claimed: Claim, *args: Any) -> None:
-        if claimed.node_id in nodes:
-            until(lambda: len(waiting) == len(nodes) - 1)
-        settle(tx, claimed, *args)
-
-    monkeypatch.setattr(PendingReport, "wait", waits)
-    monkeypatch.setattr(report_rows, "report_inline", settle_slowly)
+    nodes = siblings.nodes
     message = content(" ".join(f"{{{node}@result}}" for node in nodes))
     run = bench.start(f"begin -> {', '.join(nodes)} -> say", say=message)
 
@@ -307,42 +325,30 @@ def test_siblings_that_end_together_are_stored_in_one_batch_and_their_results_ar
 
 @pytest.mark.parametrize("is_lease_lost", [False, True])
 def test_batch_of_reports_to_a_locked_run_is_stored_together_unless_a_lease_is_lost(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, is_lease_lost: bool
+    bench: Bench, siblings: Siblings, monkeypatch: pytest.MonkeyPatch, is_lease_lost: bool
 ):
-    nodes = [f"n{number:02}" for number in range(6)]
-    waiting: list[PendingReport] = []
-    wait, settle, lock = PendingReport.wait, report_rows.report_inline, Reporter._lock_run
-
-    def count_and_wait(pending: PendingReport) -> None:
-        waiting.append(pending)
-        wait(pending)
-
-    def settle_slowly(tx: Transaction, claimed: Claim, *args: Any) -> None:
-        if claimed.node_id in nodes:
-            until(lambda: len(waiting) == len(nodes) - 1)
-        settle(tx, claimed, *args)
+    lock, lost = Reporter._lock_run, list[UUID]()
 
     def find_the_run_locked(self: Reporter, tx: Transaction, scope_keys: Any) -> Any:
-        if len(waiting) < len(nodes) - 1:
+        if not siblings.all_wait:
             return lock(self, tx, scope_keys)
         if is_lease_lost and not lost:
-            lost.append(waiting[-1].report.claim.id)
+            lost.append(siblings.waiting[-1].report.claim.id)
             with bench.database.transaction() as other:
                 other.execute(update(activation_rows).where(activation_rows.c.id == lost[0]).values(lease_id=uuid4()))
         return None
 
-    lost: list[UUID] = []
-    monkeypatch.setattr(PendingReport, "wait", count_and_wait)
-    monkeypatch.setattr(report_rows, "report_inline", settle_slowly)
     monkeypatch.setattr(Reporter, "_lock_run", find_the_run_locked)
-    run = bench.start(f"begin -> {', '.join(nodes)} -> say", say=content("end"))
+    run = bench.start(f"begin -> {', '.join(siblings.nodes)} -> say", say=content("end"))
 
-    with capture_logs() as logs, at_work(bench, threads=len(nodes)):
-        until(lambda: len([row for row in run.activations if row.status == "done" or row.id in lost]) >= len(nodes) + 1)
+    with capture_logs() as logs, at_work(bench, threads=len(siblings.nodes)):
+        until(
+            lambda: sum(run.statuses.get(node) == "done" for node in siblings.nodes) == len(siblings.nodes) - len(lost)
+        )
 
     apart = [line for line in logs if line["event"] == "reports_not_stored_together"]
-    assert len(apart) == (1 if is_lease_lost else 0)
-    assert {row.attempt for row in run.activations if row.node_id in nodes} == {1}
+    assert len(apart) == len(lost) == is_lease_lost
+    assert {row.attempt for row in run.activations if row.node_id in siblings.nodes} == {1}
 
 
 # -- helpers ---------------------------------------------------------------------------------------------------------

@@ -26,9 +26,9 @@ from scheduler.messaging.celery_app import make_app
 from scheduler.messaging.dispatch import Dispatch
 from scheduler.messaging.redis_bus import Bus
 from tests.integration.engine import Bench, Run, until
-from worker.computing_threads import ComputingThreads
 from worker.fastpath.admission import Admission
 from worker.leases import leases
+from worker.threads.computing_threads import ComputingThreads
 
 ROOT = Path(__file__).parents[3]
 SOON = 80.0  # seconds to wait for a process, on a busy machine

@@ -49,7 +49,9 @@ def test_a_function_that_calls_itself_is_counted_once():
 
 
 def test_flame_graph_is_well_formed_and_omits_frames_that_are_too_narrow():
-    stacks = flame.parse_stacks([*LINES, "run (threading.py);<lambda> (/srv/easel/worker/event_loop.py) 9990"], ROOT)
+    stacks = flame.parse_stacks(
+        [*LINES, "run (threading.py);<lambda> (/srv/easel/worker/threads/event_loop.py) 9990"], ROOT
+    )
 
     picture = ElementTree.fromstring(flame.flame_graph(stacks, "a <worker>"))
 
@@ -57,7 +59,7 @@ def test_flame_graph_is_well_formed_and_omits_frames_that_are_too_narrow():
     assert [text.partition(":")[0] for text in titles] == [
         "all",
         "run (threading.py)",
-        "<lambda> (worker/event_loop.py)",
+        "<lambda> (worker/threads/event_loop.py)",
     ]
 
 

@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from celery.worker import state
 
-from worker import computing_threads
-from worker.computing_threads import ComputingThreads
 from worker.fastpath import admission
 from worker.fastpath.admission import MAX_IDLE, Admission
+from worker.threads import computing_threads
+from worker.threads.computing_threads import ComputingThreads
 
 
 class Clock:

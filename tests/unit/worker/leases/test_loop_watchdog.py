@@ -11,10 +11,10 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from worker.event_loop import WorkerLoop
 from worker.leases import loop_watchdog as watchdog_module
 from worker.leases.attempt_handle import Attempt
 from worker.leases.loop_watchdog import EventLoopWatchdog
+from worker.threads.event_loop import WorkerLoop
 
 
 class FakeLeases:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from worker.computing_threads import COMPUTING_THREADS
+from worker.threads.computing_threads import COMPUTING_THREADS
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ from concurrent.futures import CancelledError
 
 import pytest
 
-from worker.event_loop import WorkerLoop
+from worker.threads.event_loop import WorkerLoop
 
 
 @pytest.fixture
