@@ -160,7 +160,7 @@ def test_message_is_sent_to_the_accepted_recipients(servers: Servers, tls: ssl.S
 def test_message_with_unknown_outcome_is_not_sent_again(servers: Servers, tls: ssl.SSLContext, stop: Any):
     async def work() -> None:
         async with SmtpServer(tls, **stop) as server:
-            ctx = FakeContext(limits={"Email": 0.7 if "stall_at" in stop else 60.0})
+            ctx = FakeContext(limits={"Email": 3.0 if "stall_at" in stop else 60.0})
             first = await send_email(servers(), server, ctx, max_retries=3)
             second = await send_email(servers(), server, ctx, max_retries=3)
 

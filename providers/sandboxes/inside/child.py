@@ -252,10 +252,8 @@ def _parent_of(processes: int, process: int) -> int | None:
 
 def _measure_memory(processes: int, found: Sequence[int], most: int) -> int:
     """Return the bytes that processes use together; shared pages count once if the sum exceeds `most`."""
-    resident = {process: _resident_memory(processes, process) for process in found}
-    if sum(resident.values()) <= most:
-        return sum(resident.values())
-    return sum(_proportional_memory(processes, process, size) for process, size in resident.items())
+    resident = sum(_resident_memory(processes, process) for process in found)
+    return resident if resident <= most else sum(_proportional_memory(processes, process) for process in found)
 
 
 def _resident_memory(processes: int, process: int) -> int:
@@ -263,12 +261,15 @@ def _resident_memory(processes: int, process: int) -> int:
     return int(fields[1]) * resource.getpagesize() if len(fields) > 1 else 0
 
 
-def _proportional_memory(processes: int, process: int, resident: int) -> int:
-    """Return the memory of a process with its share of shared pages, or all of it if the kernel does not report it."""
+def _proportional_memory(processes: int, process: int) -> int:
+    """Return the memory of a process with its share of shared pages, or all of it if the kernel does not report it.
+
+    A process that has ended meanwhile has none.
+    """
     for line in _read_file(processes, f"{process}/smaps_rollup").splitlines():
         if line.startswith("Pss:"):
             return int(line.split()[1]) * 1024
-    return resident
+    return _resident_memory(processes, process)
 
 
 def _list_folder(processes: int, path: str) -> list[str]:
