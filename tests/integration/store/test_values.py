@@ -123,17 +123,17 @@ def test_awaited_outputs_are_read_only_if_applied_by_the_revision_and_in_a_visib
 def test_outputs_are_read_if_their_order_key_differs_only_beyond_its_indexed_part(bench: Bench):
     run = bench.start("begin -> one -> two")
     bench.play()
-    written, edge = b"x" * 2 * INDEXED_KEY_BYTES, b"x" * 2 * INDEXED_KEY_BYTES + b"y"
+    written, applied = b"x" * 2 * INDEXED_KEY_BYTES, run.activation("one").folded_rev
     of_one = (node_values.c.run_id == run.id, node_values.c.node_id == "one")
     with bench.database.transaction() as tx:
         tx.execute(update(node_values).where(*of_one).values(place=written))
 
     def read(place: bytes) -> list[str]:
         with bench.database.transaction() as tx:
-            view: Any = SimpleNamespace(run_id=run.id, place=SimpleNamespace(level_key=place), limits=[(b"", 10**6)])
+            view: Any = SimpleNamespace(run_id=run.id, place=SimpleNamespace(level_key=place), limits=[(b"", applied)])
             return list(values.query_outputs(tx, view, ["one"])())
 
-    assert (read(edge), read(written), read(written[:-1])) == (["one"], ["one"], [])
+    assert (read(written + b"y"), read(written), read(written[:-1])) == (["one"], ["one"], [])
 
 
 def test_each_iteration_of_a_loop_reads_the_outputs_of_the_one_before(bench: Bench, recorded: dict[str, list[Any]]):
