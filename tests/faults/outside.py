@@ -40,6 +40,21 @@ class ExternalServices:
     prompts: Counter[str] = field(default_factory=Counter[str])  # by prompt
     effects: list[Effect] = field(default_factory=list[Effect])
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _may_answer: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self._may_answer.set()
+
+    def hold_answers(self) -> None:
+        """Answer no request until `release_answers`, so that all attempts that wait for an answer go on."""
+        self._may_answer.clear()
+
+    def release_answers(self) -> None:
+        self._may_answer.set()
+
+    def wait_before_answer(self) -> None:
+        self._may_answer.wait()
+        time.sleep(self.answer_delay)
 
     @property
     def url(self) -> str:
@@ -133,7 +148,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._ignore_disconnect(lambda: self._answer(json.loads(body)))
         else:
             self.services.record_effect(Effect(self.path, self.headers.get("idempotency-key"), body))
-            time.sleep(self.services.answer_delay)
+            self.services.wait_before_answer()
             self._ignore_disconnect(lambda: self._reply(f"done {_digest(self.path, body)}".encode(), "text/plain"))
 
     def _ignore_disconnect(self, answer: Any) -> None:
@@ -145,7 +160,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, body: Mapping[str, Any]) -> None:
         prompt = next(str(each["content"]) for each in reversed(body["messages"]) if each["role"] == "user")
         self.services.record_prompt(prompt)
-        time.sleep(self.services.answer_delay)
+        self.services.wait_before_answer()
         if body.get("tools") and not any(each["role"] == "tool" for each in body["messages"]):
             self._call(body)
         elif body.get("stream"):

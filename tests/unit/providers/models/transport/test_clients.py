@@ -1,5 +1,6 @@
 import asyncio
 import ssl
+from collections.abc import Callable
 from typing import Any
 
 import httpx2
@@ -118,14 +119,19 @@ def test_proxy_is_not_used_for_forbidden_addresses(host: str):
 
 
 def test_all_clients_share_one_tls_context(monkeypatch: pytest.MonkeyPatch):
-    loaded: list[ssl.SSLContext] = []
-    load = ssl.create_default_context
+    loaded: set[ssl.SSLContext] = set()
 
-    def record_load(*args: Any, **kwargs: Any) -> ssl.SSLContext:
-        loaded.append(load(*args, **kwargs))
-        return loaded[-1]
+    def recording(name: str) -> Callable[..., None]:
+        load = getattr(ssl.SSLContext, name)
 
-    monkeypatch.setattr(ssl, "create_default_context", record_load)
+        def record_load(context: ssl.SSLContext, *args: Any, **kwargs: Any) -> None:
+            loaded.add(context)
+            load(context, *args, **kwargs)
+
+        return record_load
+
+    for name in ("load_verify_locations", "load_default_certs"):  # which of them depends on SSL_CERT_FILE
+        monkeypatch.setattr(ssl.SSLContext, name, recording(name))
     model_clients.tls_context.cache_clear()
 
     async def borrow() -> None:
@@ -136,4 +142,4 @@ def test_all_clients_share_one_tls_context(monkeypatch: pytest.MonkeyPatch):
 
     asyncio.run(borrow())
 
-    assert len(loaded) == 1
+    assert loaded == {model_clients.tls_context()}
