@@ -375,14 +375,14 @@ class Settings(BaseSettings):
             raise ValueError("a probe may be lost: make EASEL_UNRESPONSIVE_AFTER more than twice EASEL_PROBE_INTERVAL")
         return self
 
-    def time_limit(self, component: str, asked: float | None = None) -> float:
+    def time_limit(self, component: str, requested: float | None = None) -> float:
         """Return the seconds that one attempt of a component may take; infinite if it only waits for other nodes.
 
         In order of precedence: the component's own variable, the node's parameters (Invoke), the table,
         COMPONENT_EXEC_TIMEOUT, 600 s.
         """
         own = self._limits.get(f"_{component.upper()}")
-        return own or asked or TIME_LIMITS.get(component) or self._limits.get("", 600)
+        return own or requested or TIME_LIMITS.get(component) or self._limits.get("", 600)
 
     @property
     def values_in_files(self) -> bool:

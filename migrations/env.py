@@ -1,6 +1,7 @@
 """Alembic's entry point. It uses the connection that `store.maintenance.migrate` passes, else DATABASE_URL."""
 
 import os
+from collections.abc import Mapping
 
 from alembic import context
 from sqlalchemy import Connection, create_engine
@@ -11,11 +12,15 @@ import store.tables.mcp
 import store.tables.memory
 import store.tables.tenants  # noqa: F401 (their tables belong to the metadata)
 from store.maintenance.partitions import is_partition
-from store.tables.runs import metadata
+from store.tables.runs import FORMER_COLUMNS, metadata
 
 
-def _is_ours(name: str | None, kind: str, _parents: object) -> bool:
-    """Return whether autogenerate compares an object: partitions follow from their tables and are left out."""
+def _is_ours(name: str | None, kind: str, parents: Mapping[str, str | None]) -> bool:
+    """Return whether autogenerate compares an object: neither partitions, which follow from their tables, nor columns
+    that only the previous release uses.
+    """
+    if kind == "column":
+        return name not in FORMER_COLUMNS.get(parents["table_name"] or "", ())
     return kind != "table" or name is None or not is_partition(name)
 
 

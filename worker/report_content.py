@@ -142,7 +142,7 @@ class ReportBuilder:
         return {
             **self._row_key(),
             "node_id": node_id,
-            "pass_of": container_entry(scope),
+            "container_entry": container_entry(scope),
             "item": scope[-1][2] if scope else 0,
             "outputs": checked,
             "inputs": self._check(inputs),
@@ -153,7 +153,7 @@ class ReportBuilder:
         return {
             "run_id": self.claim.run_id,
             "activation_id": self.claim.id,
-            "place": self.claim.order_key.key,
+            "order_key": self.claim.order_key.key,
             "region": self.claim.order_key.region,
         }
 

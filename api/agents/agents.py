@@ -81,15 +81,15 @@ def list_agents(
 @router.post("/agents", openapi_extra=body_openapi(CanvasFields))
 def create_agent(context: ApiContextDep, principal: ApiTokenCaller, body: CanvasBody, once: OnceByCanvas) -> Response:
     """Store a canvas and its first version. `warnings` lists what its author still has to fill in."""
-    wanted = parse_body(CanvasFields, body)
-    if not wanted.dsl:
+    fields = parse_body(CanvasFields, body)
+    if not fields.dsl:
         raise RequestRefused(ARGUMENT, "No DSL data in request.")
-    document = parse_document(wanted.dsl, context.max_canvas_bytes)
-    title = (wanted.title or "").strip()
+    document = parse_document(fields.dsl, context.max_canvas_bytes)
+    title = (fields.title or "").strip()
     if not title:
         raise RequestRefused(ARGUMENT, "No title in request.")
     findings = findings_of(document)
-    refuse_errors(findings if wanted.release else refusals_of(document, findings))
+    refuse_errors(findings if fields.release else refusals_of(document, findings))
     canvas_id = CanvasId(new_id())
     sealed = context.canvas_secrets(principal.tenant_id, canvas_id).seal_document(document.raw)
     with once.transaction(context.database) as tx:
@@ -99,16 +99,16 @@ def create_agent(context: ApiContextDep, principal: ApiTokenCaller, body: Canvas
                 principal.tenant_id,
                 title,
                 sealed,
-                description=wanted.description,
-                avatar=wanted.avatar,
-                canvas_type=wanted.canvas_type or "",
-                canvas_category=wanted.canvas_category or "agent_canvas",
-                permission=wanted.permission or "me",
-                release=wanted.release,
+                description=fields.description,
+                avatar=fields.avatar,
+                canvas_type=fields.canvas_type or "",
+                canvas_category=fields.canvas_category or "agent_canvas",
+                permission=fields.permission or "me",
+                release=fields.release,
                 canvas_id=canvas_id,
             )
-        except Conflict as taken:
-            raise RequestRefused(DATA, taken.message) from None
+        except Conflict as conflict:
+            raise RequestRefused(DATA, conflict.message) from None
         stored = canvases.get(tx, principal.tenant_id, canvas_id)
         findings += _find_missing(tx, context, principal, document)
         reply = {**_row(context, stored), "warnings": findings_json(findings)}
@@ -132,27 +132,27 @@ def update_agent(
 ) -> Response:
     """Change the fields in the body. A document becomes a version; `release` publishes it. `warnings` are about it."""
     once.check_repeat(context.database)
-    wanted = parse_body(CanvasFields, body)
-    if wanted.title is not None and not wanted.title.strip():
+    fields = parse_body(CanvasFields, body)
+    if fields.title is not None and not fields.title.strip():
         raise RequestRefused(ARGUMENT, "No title in request.")
-    stored, document, warnings = _check_document(context, principal, agent_id, wanted.dsl, is_release=wanted.release)
+    stored, document, warnings = _check_document(context, principal, agent_id, fields.dsl, is_release=fields.release)
     with once.transaction(context.database) as tx:
         try:
             canvases.update(
                 tx,
                 principal.tenant_id,
                 stored.id,
-                title=wanted.title,
+                title=fields.title,
                 dsl=_encrypt_secrets(tx, context, stored, document),
-                description=wanted.description,
-                avatar=wanted.avatar,
-                canvas_type=wanted.canvas_type,
-                canvas_category=wanted.canvas_category,
-                permission=wanted.permission,
-                release=wanted.release,
+                description=fields.description,
+                avatar=fields.avatar,
+                canvas_type=fields.canvas_type,
+                canvas_category=fields.canvas_category,
+                permission=fields.permission,
+                release=fields.release,
             )
-        except Conflict as taken:
-            raise RequestRefused(DATA, taken.message) from None
+        except Conflict as conflict:
+            raise RequestRefused(DATA, conflict.message) from None
         changed = canvases.get(tx, principal.tenant_id, stored.id)
         reply = {"update_time": milliseconds(changed.updated_at), "warnings": findings_json(warnings)}
         return once.store_reply(tx, success(reply, **ignored_field_warnings(CanvasFields, body)))
@@ -216,16 +216,16 @@ def publish(
 ) -> Response:
     """Publish the draft, or a document that becomes the draft. Returns the version, and `warnings` about it."""
     once.check_repeat(context.database)
-    wanted = parse_body(PublishBody, body)
-    stored, document, warnings = _check_document(context, principal, agent_id, wanted.dsl, is_release=True)
+    fields = parse_body(PublishBody, body)
+    stored, document, warnings = _check_document(context, principal, agent_id, fields.dsl, is_release=True)
     with once.transaction(context.database) as tx:
         version = canvases.publish(
             tx,
             principal.tenant_id,
             stored.id,
             dsl=_encrypt_secrets(tx, context, stored, document),
-            title=wanted.title,
-            description=wanted.description,
+            title=fields.title,
+            description=fields.description,
         )
         return once.store_reply(tx, success({**version_row(version), "warnings": findings_json(warnings)}))
 

@@ -38,13 +38,13 @@ def create_session(
     release: str = "",
 ) -> Response:
     """Create a conversation with the draft, or with `release` the latest published version."""
-    wanted = parse_body(NewSessionBody, with_query(body, user_id=user_id, release=release))
+    fields = parse_body(NewSessionBody, with_query(body, user_id=user_id, release=release))
     with once.transaction(context.database) as tx:
         try:
             stored = canvases.get(tx, principal.tenant_id, CanvasId(id_or_unused(agent_id)))
         except NotFound:
             raise not_found("Agent not found.") from None
-        chosen = versions.lock_latest_released if wanted.release else versions.lock_draft_version
+        chosen = versions.lock_latest_released if fields.release else versions.lock_draft_version
         version = chosen(tx, principal.tenant_id, stored.id)
         context.checked_versions.check(tx, context.versions, version.id)
         created = conversations.create(
@@ -52,8 +52,8 @@ def create_session(
             principal.tenant_id,
             stored.id,
             version.id,
-            wanted.user_id or principal.user_id,
-            wanted.name or "",
+            fields.user_id or principal.user_id,
+            fields.name or "",
             "agent",
         )
         shown = session_wire.session_item(tx, context, conversations.get(tx, principal.tenant_id, created))
@@ -123,16 +123,16 @@ def delete_session(context: ApiContextDep, principal: ApiTokenCaller, agent_id: 
 @router.delete("", openapi_extra=body_openapi(DeleteSessionsBody))
 def delete_sessions(context: ApiContextDep, principal: ApiTokenCaller, agent_id: str, body: SmallBody) -> Response:
     """Delete the conversations that the body names, or all, and cancel their open runs."""
-    wanted = parse_body(DeleteSessionsBody, body)
+    fields = parse_body(DeleteSessionsBody, body)
     with context.database.transaction() as tx:
         canvas = get_caller_canvas(tx, principal, agent_id)
-    if wanted.delete_all and not wanted.ids:
+    if fields.delete_all and not fields.ids:
         _delete(context, principal, canvas.id, None)
         return result(None)
-    if not wanted.ids:
+    if not fields.ids:
         return result(None)
-    ids = [session_id for session_id in map(parse_session_id, wanted.ids) if session_id is not None]
-    return _deletion_reply(wanted.ids, _delete(context, principal, canvas.id, ids))
+    ids = [session_id for session_id in map(parse_session_id, fields.ids) if session_id is not None]
+    return _deletion_reply(fields.ids, _delete(context, principal, canvas.id, ids))
 
 
 def _deletion_reply(requested_ids: list[str], deleted: set[SessionId]) -> Response:

@@ -51,11 +51,11 @@ async def try_database(
     lacking = [name for name in REQUIRED_FIELDS if body.get(name) is None]
     if lacking:
         raise RequestRefused(ARGUMENT, f"required argument are missing: {','.join(lacking)}; ")
-    wanted = parse_body(DatabaseCheckBody, body)
-    if canvas_secrets.is_mask(wanted.password):
+    fields = parse_body(DatabaseCheckBody, body)
+    if canvas_secrets.is_mask(fields.password):
         raise RequestRefused(ARGUMENT, "The password is masked. Enter it to test the connection.")
     databases: Databases = request.app.state.databases
-    params = validate_fields(ExeSQLParams, wanted.model_dump())
+    params = validate_fields(ExeSQLParams, fields.model_dump())
     target = {**{name: getattr(params, name) for name in REQUIRED_FIELDS}, "timeout": SECONDS}
     try:
         async with asyncio.timeout(SECONDS), databases.connect(target) as connection:

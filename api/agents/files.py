@@ -82,13 +82,15 @@ async def upload(
         )
         await run_in_thread(lambda: once.check_repeat(context.database))
         if url and len(found) == 1:
-            wanted = await fetch_file(http, url)
-            kept = [
-                await run_in_thread(lambda: uploads.store_content(blobs, wanted.name, wanted.mime_type, wanted.data))
+            remote_file = await fetch_file(http, url)
+            stored_files = [
+                await run_in_thread(
+                    lambda: uploads.store_content(blobs, remote_file.name, remote_file.mime_type, remote_file.data)
+                )
             ]
         else:
-            kept = await run_in_thread(lambda: [store_upload(blobs, file) for file in found])
-    return await run_in_thread(lambda: _store_rows(context, principal, once, kept))
+            stored_files = await run_in_thread(lambda: [store_upload(blobs, file) for file in found])
+    return await run_in_thread(lambda: _store_rows(context, principal, once, stored_files))
 
 
 def _check_agent(context: ApiContext, principal: RequestPrincipal, agent_id: str) -> None:
@@ -100,14 +102,14 @@ def _check_agent(context: ApiContext, principal: RequestPrincipal, agent_id: str
 
 
 def _store_rows(
-    context: ApiContext, principal: RequestPrincipal, once: IdempotentRequest, kept: list[StoredRef]
+    context: ApiContext, principal: RequestPrincipal, once: IdempotentRequest, stored_files: list[StoredRef]
 ) -> Response:
     """Store the rows of all files of a request, in one transaction."""
     with once.transaction(context.database) as tx:
         token_id = principal.link.token_id if principal.link is not None else None
         rows = [
             uploads.register(tx, principal.tenant_id, file, created_by=principal.user_id, token_id=token_id)
-            for file in kept
+            for file in stored_files
         ]
         stored = [file_json(row) for row in rows]
         return once.store_reply(tx, success(stored[0] if len(stored) == 1 else stored))

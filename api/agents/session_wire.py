@@ -133,7 +133,7 @@ def dsl_of(tx: Transaction, context: ApiContext, session: Conversation) -> dict[
     composed = copy.deepcopy(dict(defaults.reset_by_type(document).raw))
     composed = context.canvas_secrets(session.tenant_id, session.canvas_id).mask_document(composed)
     row = run_rows.read(tx, session.tenant_id, session.last_run) if session.last_run else None
-    if row is None or not row["base"]:
+    if row is None or not row["baseline"]:
         return composed
     composed["globals"] = run_view.globals_of(tx, row)
     composed["history"] = run_view.history_of(tx, row)

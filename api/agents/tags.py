@@ -27,8 +27,8 @@ def list_tags(context: ApiContextDep, principal: ApiTokenCaller, canvas_category
 @router.put("/agents/{agent_id}/tags", openapi_extra=body_openapi(TagsBody))
 def set_tags(context: ApiContextDep, principal: ApiTokenCaller, agent_id: str, body: SmallBody) -> Response:
     """Replace the tags of an agent, up to 512 characters in all."""
-    wanted = parse_body(TagsBody, body)
-    tags = wanted.tags.split(",") if isinstance(wanted.tags, str) else wanted.tags
+    fields = parse_body(TagsBody, body)
+    tags = fields.tags.split(",") if isinstance(fields.tags, str) else fields.tags
     with context.database.transaction() as tx:
         try:
             canvas_list.set_tags(tx, principal.tenant_id, CanvasId(id_or_unused(agent_id)), tags)

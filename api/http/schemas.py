@@ -127,7 +127,7 @@ class TurnBody(Body):
     def options(self) -> dict[str, Any]:
         """Return the given options of a start (scheduler/lifecycle/start_options.py). Raises InvalidRequest."""
         files = self.files[0] if self.files and isinstance(self.files[0], list) else self.files
-        given: dict[str, Any] = {
+        options: dict[str, Any] = {
             "query": self.question if self.query is None else self.query,
             "inputs": self.inputs,
             "files": files or None,
@@ -142,7 +142,7 @@ class TurnBody(Body):
             "idempotency_key": self.idempotency_key,
             "budget": self._limits(),
         }
-        return {name: value for name, value in given.items() if value is not None}
+        return {name: value for name, value in options.items() if value is not None}
 
     def _limits(self) -> dict[str, Any] | None:
         if self.run_timeout is None:

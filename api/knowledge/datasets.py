@@ -108,17 +108,17 @@ def get_caller_base(tx: Transaction, principal: RequestPrincipal, dataset_id: st
 @router.post("/datasets", openapi_extra=body_openapi(NewDatasetBody))
 def create(context: ApiContextDep, principal: ApiTokenCaller, body: SmallBody, once: OnceByBody) -> Response:
     """Create an empty base."""
-    wanted = parse_body(NewDatasetBody, body)
-    model = _choose_model(context, principal, wanted.embedding_model)
+    fields = parse_body(NewDatasetBody, body)
+    model = _choose_model(context, principal, fields.embedding_model)
     with once.transaction(context.database) as tx:
         base_id = knowledge_bases.create(
             tx,
             principal.tenant_id,
-            wanted.name,
+            fields.name,
             embedding_model=model,
-            parser=wanted.parser_config.model_dump(),
-            description=wanted.description,
-            language=wanted.language,
+            parser=fields.parser_config.model_dump(),
+            description=fields.description,
+            language=fields.language,
         )
         base = knowledge_bases.get(tx, principal.tenant_id, base_id)
         return once.store_reply(
@@ -142,14 +142,14 @@ def list_datasets(
     `orderby` is `create_time` or `update_time`; `desc=false` reverses the order.
     """
     named = [*parse_list(",".join(ids or [])), *([id] if id else [])]
-    wanted = {each: parse_id(each) for each in named}
+    fields = {each: parse_id(each) for each in named}
     with context.database.transaction() as tx:
-        for each in wanted:
+        for each in fields:
             get_caller_base(tx, principal, each)
         bases, total = knowledge_bases.page(
             tx,
             principal.tenant_id,
-            ids=[each for each in wanted.values() if each is not None] if named else None,
+            ids=[each for each in fields.values() if each is not None] if named else None,
             name=name or None,
             order_by=parse_order(orderby, knowledge_bases.ORDERS),
             descending=is_true(desc),
@@ -165,24 +165,26 @@ def list_datasets(
 @router.put("/datasets/{dataset_id}", openapi_extra=body_openapi(ChangedDatasetBody))
 def change(context: ApiContextDep, principal: ApiTokenCaller, body: SmallBody, dataset_id: str) -> Response:
     """Change a base. Its embedding model cannot change while it has chunks."""
-    wanted = parse_body(ChangedDatasetBody, body)
+    fields = parse_body(ChangedDatasetBody, body)
     with context.database.transaction() as tx:
         base = get_caller_base(tx, principal, dataset_id)
-    model = _choose_model(context, principal, wanted.embedding_model) if wanted.embedding_model else None
+    model = _choose_model(context, principal, fields.embedding_model) if fields.embedding_model else None
     with context.database.transaction() as tx:
         base = get_caller_base(tx, principal, dataset_id)
         if model is not None and model != base.embedding_model and base.chunks:
-            kept = base.embedding_model or "none"
-            raise RequestRefused(DATA, f"When chunk_count ({base.chunks}) > 0, embedding_model must remain {kept}.")
+            current_model = base.embedding_model or "none"
+            raise RequestRefused(
+                DATA, f"When chunk_count ({base.chunks}) > 0, embedding_model must remain {current_model}."
+            )
         knowledge_bases.update(
             tx,
             principal.tenant_id,
             base.id,
-            name=wanted.name,
-            description=wanted.description,
-            language=wanted.language,
+            name=fields.name,
+            description=fields.description,
+            language=fields.language,
             embedding_model=model,
-            parser=wanted.parser_config.model_dump() if wanted.parser_config is not None else None,
+            parser=fields.parser_config.model_dump() if fields.parser_config is not None else None,
         )
         changed = knowledge_wire.dataset_json(knowledge_bases.get(tx, principal.tenant_id, base.id))
         return success(changed, **ignored_field_warnings(ChangedDatasetBody, body))
@@ -191,12 +193,12 @@ def change(context: ApiContextDep, principal: ApiTokenCaller, body: SmallBody, d
 @router.delete("/datasets", openapi_extra=body_openapi(DeleteBody))
 def delete(context: ApiContextDep, principal: ApiTokenCaller, body: SmallBody) -> Response:
     """Delete bases with their documents: `ids`, or all with `delete_all`."""
-    wanted = parse_body(DeleteBody, body)
-    if wanted.delete_all and not wanted.ids:
+    fields = parse_body(DeleteBody, body)
+    if fields.delete_all and not fields.ids:
         _delete_all(context, principal)
         return success(None)
     with context.database.transaction() as tx:
-        bases = [get_caller_base(tx, principal, each) for each in required_ids(wanted.ids, "ids")]
+        bases = [get_caller_base(tx, principal, each) for each in required_ids(fields.ids, "ids")]
     for base in bases:
         delete_base(context, base)
     return success(None)
@@ -238,16 +240,16 @@ def required_ids(ids: Sequence[str] | None, name: str) -> list[str]:
     return list(dict.fromkeys(ids))
 
 
-def _choose_model(context: ApiContext, principal: RequestPrincipal, wanted: str) -> str:
+def _choose_model(context: ApiContext, principal: RequestPrincipal, fields: str) -> str:
     """Return the embedding model of a base: the requested one, or the tenant's first.
 
     Raises RequestRefused for others.
     """
     accounts = context.models.accounts(principal.tenant_id)
-    if not wanted:
+    if not fields:
         return first_model_of(accounts, EMBEDDING) or ""
     try:
-        resolve(wanted, accounts, kind=EMBEDDING)
+        resolve(fields, accounts, kind=EMBEDDING)
     except ModelError as error:
         raise RequestRefused(DATA, error.message) from error
-    return wanted
+    return fields

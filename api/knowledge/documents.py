@@ -74,8 +74,8 @@ async def upload(request: Request, context: ApiContextDep, principal: ApiTokenCa
         )
         await run_in_thread(lambda: once.check_repeat(context.database))
         blobs = storage_of(context.blobs, base.id)
-        kept = await run_in_thread(lambda: [store_upload(blobs, file) for file in found])
-    return await run_in_thread(lambda: _store_rows(context, base, once, kept))
+        stored_files = await run_in_thread(lambda: [store_upload(blobs, file) for file in found])
+    return await run_in_thread(lambda: _store_rows(context, base, once, stored_files))
 
 
 def _get_base(context: ApiContext, principal: RequestPrincipal, dataset_id: str) -> KnowledgeBase:
@@ -83,11 +83,13 @@ def _get_base(context: ApiContext, principal: RequestPrincipal, dataset_id: str)
         return get_caller_base(tx, principal, dataset_id)
 
 
-def _store_rows(context: ApiContext, base: KnowledgeBase, once: IdempotentRequest, kept: list[StoredRef]) -> Response:
+def _store_rows(
+    context: ApiContext, base: KnowledgeBase, once: IdempotentRequest, stored_files: list[StoredRef]
+) -> Response:
     with once.transaction(context.database) as tx:
         added = [
             documents.add(tx, base.tenant_id, base.id, file.name, file.mime_type, file.size, file.sha256)
-            for file in kept
+            for file in stored_files
         ]
         return once.store_reply(tx, success([knowledge_wire.document_json(document, base) for document in added]))
 
@@ -151,18 +153,18 @@ def change(
     context: ApiContextDep, principal: ApiTokenCaller, body: SmallBody, dataset_id: str, document_id: str
 ) -> Response:
     """Change a document's name, or replace its metadata, which filters use."""
-    wanted = parse_body(ChangedDocumentBody, body)
-    if wanted.enabled is False or wanted.status not in (None, "1"):
+    fields = parse_body(ChangedDocumentBody, body)
+    if fields.enabled is False or fields.status not in (None, "1"):
         message = "A document cannot be disabled here. Delete it, or stop parsing it."
-        raise UnsupportedParameter(message, field="enabled" if wanted.enabled is False else "status")
-    if wanted.meta_fields is not None and len(json.dumps(wanted.meta_fields)) > MAX_METADATA_CHARS:
+        raise UnsupportedParameter(message, field="enabled" if fields.enabled is False else "status")
+    if fields.meta_fields is not None and len(json.dumps(fields.meta_fields)) > MAX_METADATA_CHARS:
         raise RequestRefused(DATA, f"`meta_fields` may have at most {MAX_METADATA_CHARS} characters.")
     try:
         with context.database.transaction() as tx:
             base = get_caller_base(tx, principal, dataset_id)
             document = _get_document(tx, base, document_id)
             documents.update(
-                tx, principal.tenant_id, base.id, document.id, name=wanted.name, metadata=wanted.meta_fields
+                tx, principal.tenant_id, base.id, document.id, name=fields.name, metadata=fields.meta_fields
             )
             changed = knowledge_wire.document_json(_get_document(tx, base, document_id), base)
             return success(changed, **ignored_field_warnings(ChangedDocumentBody, body))
@@ -173,12 +175,12 @@ def change(
 @router.delete("/datasets/{dataset_id}/documents", openapi_extra=body_openapi(DeleteBody))
 def delete(context: ApiContextDep, principal: ApiTokenCaller, body: SmallBody, dataset_id: str) -> Response:
     """Delete documents with their chunks: `ids`, or all with `delete_all`."""
-    wanted = parse_body(DeleteBody, body)
+    fields = parse_body(DeleteBody, body)
     with context.database.statements() as tx:
         base = get_caller_base(tx, principal, dataset_id)
         ids = (
-            _require_documents(tx, base, required_ids(wanted.ids, "ids"))
-            if not wanted.delete_all or wanted.ids
+            _require_documents(tx, base, required_ids(fields.ids, "ids"))
+            if not fields.delete_all or fields.ids
             else None
         )
     if ids is not None:
@@ -278,9 +280,9 @@ def _get_document(tx: Transaction, base: KnowledgeBase, written: str) -> Knowled
 def _require_documents(tx: Transaction, base: KnowledgeBase, written: list[str]) -> list[UUID]:
     """Return the ids of documents of a base. Raises RequestRefused if one is not in the base."""
     ids = {each: parse_id(each) for each in written}
-    wanted = [each for each in ids.values() if each is not None]
-    known = {document.id for document in documents.get_many(tx, base.tenant_id, base.id, wanted)}
+    fields = [each for each in ids.values() if each is not None]
+    known = {document.id for document in documents.get_many(tx, base.tenant_id, base.id, fields)}
     missing = [each for each, document_id in ids.items() if document_id not in known]
     if missing:
         raise not_found(f"Documents not found: {missing}")
-    return wanted
+    return fields

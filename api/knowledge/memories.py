@@ -89,23 +89,23 @@ def get_caller_memory(tx: Transaction, principal: RequestPrincipal, memory_id: s
 @router.post("/memories", openapi_extra=body_openapi(NewMemoryBody))
 def create(context: ApiContextDep, principal: ApiTokenCaller, body: SmallBody, once: OnceByBody) -> Response:
     """Create an empty memory."""
-    wanted = parse_body(NewMemoryBody, body)
-    embedding, chat = _choose_models(context, principal, wanted.embd_id, wanted.llm_id, is_new=True)
+    fields = parse_body(NewMemoryBody, body)
+    embedding, chat = _choose_models(context, principal, fields.embd_id, fields.llm_id, is_new=True)
     with once.transaction(context.database) as tx:
         made = memories.create(
             tx,
             principal.tenant_id,
-            wanted.name,
-            types=_type_bits(wanted.memory_type),
+            fields.name,
+            types=_type_bits(fields.memory_type),
             embedding_model=embedding or "",
             chat_model=chat or "",
-            most_bytes=wanted.memory_size,
-            description=wanted.description,
-            permissions=wanted.permissions,
-            policy=wanted.forgetting_policy,
-            temperature=wanted.temperature,
-            system_prompt=wanted.system_prompt,
-            user_prompt=wanted.user_prompt,
+            most_bytes=fields.memory_size,
+            description=fields.description,
+            permissions=fields.permissions,
+            policy=fields.forgetting_policy,
+            temperature=fields.temperature,
+            system_prompt=fields.system_prompt,
+            user_prompt=fields.user_prompt,
         )
         return once.store_reply(
             tx, success(memory_wire.memory_json(made), **ignored_field_warnings(NewMemoryBody, body))
@@ -175,11 +175,11 @@ def show(
 @router.put("/memories/{memory_id}", openapi_extra=body_openapi(ChangedMemoryBody))
 def change(context: ApiContextDep, principal: ApiTokenCaller, body: SmallBody, memory_id: str) -> Response:
     """Change a memory."""
-    wanted = parse_body(ChangedMemoryBody, body)
+    fields = parse_body(ChangedMemoryBody, body)
     with context.database.transaction() as tx:
         get_caller_memory(tx, principal, memory_id)
-    embedding, chat = _choose_models(context, principal, wanted.embd_id, wanted.llm_id, is_new=False)
-    types = _type_bits(wanted.memory_type) | TYPES["raw"] if wanted.memory_type is not None else None
+    embedding, chat = _choose_models(context, principal, fields.embd_id, fields.llm_id, is_new=False)
+    types = _type_bits(fields.memory_type) | TYPES["raw"] if fields.memory_type is not None else None
     with context.database.transaction() as tx:
         memory = get_caller_memory(tx, principal, memory_id)
         fixed = {"memory_type": (types, memory.types), "embd_id": (embedding, memory.embedding_model)}
@@ -190,17 +190,17 @@ def change(context: ApiContextDep, principal: ApiTokenCaller, body: SmallBody, m
             tx,
             principal.tenant_id,
             memory.id,
-            name=wanted.name,
+            name=fields.name,
             types=types,
             embedding_model=embedding,
             chat_model=chat,
-            description=wanted.description,
-            permissions=wanted.permissions,
-            most_bytes=wanted.memory_size,
-            policy=wanted.forgetting_policy,
-            temperature=wanted.temperature,
-            system_prompt=wanted.system_prompt,
-            user_prompt=wanted.user_prompt,
+            description=fields.description,
+            permissions=fields.permissions,
+            most_bytes=fields.memory_size,
+            policy=fields.forgetting_policy,
+            temperature=fields.temperature,
+            system_prompt=fields.system_prompt,
+            user_prompt=fields.user_prompt,
         )
         return success(memory_wire.memory_json(changed), **ignored_field_warnings(ChangedMemoryBody, body))
 

@@ -57,10 +57,10 @@ class MessageStatusBody(Body):
 @router.post("/messages", openapi_extra=body_openapi(NewMessageBody))
 async def add(context: ApiContextDep, principal: ApiTokenCaller, body: SmallBody, once: OnceByBody) -> Response:
     """Store a question and its answer. A model extracts facts from them later."""
-    wanted = parse_body(NewMessageBody, body)
-    entries = _entries([wanted.memory_id] if isinstance(wanted.memory_id, str) else wanted.memory_id)
+    fields = parse_body(NewMessageBody, body)
+    entries = _entries([fields.memory_id] if isinstance(fields.memory_id, str) else fields.memory_id)
     await run_in_thread(lambda: once.check_repeat(context.database))
-    record = wanted.model_dump(exclude={"memory_id"})
+    record = fields.model_dump(exclude={"memory_id"})
     key = f"{once.route} {once.key}" if once.key is not None else None
     try:
         await TenantMemories(principal.tenant_id, context.memories).save(entries, record, key)
@@ -148,18 +148,18 @@ def forget(context: ApiContextDep, principal: ApiTokenCaller, message_key: str) 
 def switch(context: ApiContextDep, principal: ApiTokenCaller, body: SmallBody, message_key: str) -> Response:
     """Enable or disable a message for searches."""
     memory_id, number = _parse_key(message_key)
-    wanted = parse_body(MessageStatusBody, body)
+    fields = parse_body(MessageStatusBody, body)
     try:
         with context.database.transaction() as tx:
-            memory_messages.enable(tx, principal.tenant_id, memory_id, number, enabled=wanted.status)
+            memory_messages.enable(tx, principal.tenant_id, memory_id, number, enabled=fields.status)
     except NotFound:
         raise _message_not_found(message_key) from None
     return success(None)
 
 
-async def _find_memories(context: ApiContextDep, tenant_id: TenantId, given: Sequence[str]) -> list[Memory]:
+async def _find_memories(context: ApiContextDep, tenant_id: TenantId, parameters: Sequence[str]) -> list[Memory]:
     """Return the caller's memories with these ids. Raises RequestRefused if one does not exist."""
-    entries = _entries([entry for each in given for entry in each.split(",")])
+    entries = _entries([entry for each in parameters for entry in each.split(",")])
     found = await context.memories.find_by_name(tenant_id, entries)
     missing = [entry for entry in entries if entry not in found]
     if missing:
@@ -167,8 +167,8 @@ async def _find_memories(context: ApiContextDep, tenant_id: TenantId, given: Seq
     return list({memory.id: memory for memory in found.values()}.values())
 
 
-def _entries(given: Sequence[str]) -> list[str]:
-    entries = list(dict.fromkeys(entry.strip() for entry in given if entry.strip()))
+def _entries(parameters: Sequence[str]) -> list[str]:
+    entries = list(dict.fromkeys(entry.strip() for entry in parameters if entry.strip()))
     if not entries:
         raise RequestRefused(ARGUMENT, "`memory_id` is required.")
     if len(entries) > MAX_MEMORIES:

@@ -53,40 +53,40 @@ class RetrievalBody(Body):
 @router.post("/retrieval", openapi_extra=body_openapi(RetrievalBody))
 async def retrieve(context: ApiContextDep, principal: ApiTokenCaller, body: SmallBody) -> Response:
     """Find the passages that match a question best."""
-    wanted = parse_body(RetrievalBody, body)
-    ids = required_ids(wanted.dataset_ids, "dataset_ids")
-    if wanted.top_k <= 0:
+    fields = parse_body(RetrievalBody, body)
+    ids = required_ids(fields.dataset_ids, "dataset_ids")
+    if fields.top_k <= 0:
         raise RequestRefused(DATA, "`top_k` must be greater than 0")
     bases = await context.library.find_bases(principal.tenant_id, ids)
     for each in ids:
         if parse_id(each) is None or each not in bases:
             raise not_found(f"You don't own the dataset {each}.")
     chosen = list(bases.values())
-    documents = [document for each in wanted.document_ids if (document := parse_id(each)) is not None]
+    documents = [document for each in fields.document_ids if (document := parse_id(each)) is not None]
     known = await run_in_thread(
         lambda: _find_known_documents(context, principal.tenant_id, [base.id for base in chosen], documents)
     )
-    for each in wanted.document_ids:
+    for each in fields.document_ids:
         if parse_id(each) not in known:
             raise not_found(f"The datasets don't own the document {each}")
-    if not wanted.question.strip():
+    if not fields.question.strip():
         return success({"chunks": [], "doc_aggs": [], "total": 0})
-    conditions = wanted.metadata_condition.get("conditions") or []
+    conditions = fields.metadata_condition.get("conditions") or []
     query = SearchQuery(
-        wanted.question,
-        threshold=wanted.similarity_threshold,
-        word_weight=1 - wanted.vector_similarity_weight,
-        limit=min(wanted.page_size, MOST_SHOWN),
-        offset=(wanted.page - 1) * min(wanted.page_size, MOST_SHOWN),
-        candidates=min(wanted.top_k, MAX_CANDIDATES),
-        rerank_id=wanted.rerank_id,
-        languages=wanted.cross_languages,
-        filter={"method": "manual", "logic": wanted.metadata_condition.get("logic"), "manual": conditions},
+        fields.question,
+        threshold=fields.similarity_threshold,
+        word_weight=1 - fields.vector_similarity_weight,
+        limit=min(fields.page_size, MOST_SHOWN),
+        offset=(fields.page - 1) * min(fields.page_size, MOST_SHOWN),
+        candidates=min(fields.top_k, MAX_CANDIDATES),
+        rerank_id=fields.rerank_id,
+        languages=fields.cross_languages,
+        filter={"method": "manual", "logic": fields.metadata_condition.get("logic"), "manual": conditions},
         document_ids=documents or None,
-        use_graph=wanted.use_kg,
-        use_table_of_contents=wanted.toc_enhance,
-        add_key_words=wanted.keyword,
-        highlight=wanted.highlight,
+        use_graph=fields.use_kg,
+        use_table_of_contents=fields.toc_enhance,
+        add_key_words=fields.keyword,
+        highlight=fields.highlight,
     )
     try:
         found = await context.library.search(principal.tenant_id, chosen, query)

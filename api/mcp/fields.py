@@ -94,33 +94,33 @@ class McpExposureBody(Body):
     name: str | None = Field(default=None, description="Name of the tool; by default from the agent's title")
 
 
-def build_fields(wanted: McpServerBody, before: ServerFields | None = None) -> ServerFields:
+def build_fields(changes: McpServerBody, before: ServerFields | None = None) -> ServerFields:
     """Return all fields of a server; fields that are not given keep their value.
 
     Raises RequestRefused for invalid ones.
     """
-    name = (wanted.name if wanted.name is not None else before.name if before else "").strip()
-    url = (wanted.url if wanted.url is not None else before.url if before else "").strip()
+    name = (changes.name if changes.name is not None else before.name if before else "").strip()
+    url = (changes.url if changes.url is not None else before.url if before else "").strip()
     if before is not None and url == mask_url(before.url):
         url = before.url
     elif HIDDEN in url:
         raise RequestRefused(DATA, f"Invalid url: {HIDDEN} stands for a hidden part. Write the whole address.")
-    server_type = wanted.server_type or (before.server_type if before else "streamable-http")
+    server_type = changes.server_type or (before.server_type if before else "streamable-http")
     if not name or len(name.encode()) > 255:
         raise RequestRefused(DATA, f"Invalid MCP name or length is {len(name)} which is large than 255.")
     if not url:
         raise RequestRefused(DATA, "Invalid url.")
     if server_type not in SERVER_TYPES:
         raise RequestRefused(DATA, f"Unsupported MCP server type: {server_type}")
-    timeout = wanted.timeout if wanted.timeout is not None else before.call_seconds if before else 10.0
-    allowed = before.allowed if before and wanted.allowed_tools is None else wanted.allowed_tools
+    timeout = changes.timeout if changes.timeout is not None else before.call_seconds if before else 10.0
+    allowed = before.allowed if before and changes.allowed_tools is None else changes.allowed_tools
     return ServerFields(
         name=name,
         url=url,
         server_type=server_type,
-        description=wanted.description if wanted.description is not None else before.description if before else "",
-        headers=_keep_hidden(wanted.headers, before.headers if before else {}),
-        variables=_keep_hidden(wanted.variables, before.variables if before else {}),
+        description=changes.description if changes.description is not None else before.description if before else "",
+        headers=_keep_hidden(changes.headers, before.headers if before else {}),
+        variables=_keep_hidden(changes.variables, before.variables if before else {}),
         call_seconds=timeout,
         allowed=list(allowed) if allowed else None,
     )
@@ -195,12 +195,12 @@ def live_tools_json(fields: ServerFields, live: Mapping[str, LiveTool], pins: li
     ]
 
 
-def _keep_hidden(wanted: Mapping[str, Any] | None, before: Mapping[str, str]) -> dict[str, str]:
+def _keep_hidden(changes: Mapping[str, Any] | None, before: Mapping[str, str]) -> dict[str, str]:
     """Return texts by name, with stored values for hidden ones. RAGFlow's tools among the variables are left out."""
-    if wanted is None:
+    if changes is None:
         return dict(before)
     texts: dict[str, str] = {}
-    for name, value in wanted.items():
+    for name, value in changes.items():
         if isinstance(value, Mapping | list) or value is None:
             continue
         texts[name] = before.get(name, "") if value == HIDDEN else str(value)

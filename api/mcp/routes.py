@@ -133,9 +133,9 @@ def list_servers(mcp: McpContextDep, page: ListPageDep, keywords: str = "") -> R
 async def add_server(mcp: McpContextDep, body: SmallBody, once: OnceByBody) -> Response:
     """Add a server. Its tools are read first and approved with it."""
     await run_in_thread(lambda: once.check_repeat(mcp.context.database))
-    wanted = parse_body(McpServerBody, body)
-    fields = build_fields(wanted)
-    live = {} if wanted.unchecked else await mcp.list_live_tools("new", fields)
+    body_fields = parse_body(McpServerBody, body)
+    fields = build_fields(body_fields)
+    live = {} if body_fields.unchecked else await mcp.list_live_tools("new", fields)
     return await run_in_thread(lambda: _add_server(mcp, once, fields, live))
 
 
@@ -143,14 +143,16 @@ async def add_server(mcp: McpContextDep, body: SmallBody, once: OnceByBody) -> R
 async def import_servers(mcp: McpContextDep, body: SmallBody, once: OnceByBody) -> Response:
     """Add the servers of a client's configuration file. Each one succeeds or fails by itself."""
     await run_in_thread(lambda: once.check_repeat(mcp.context.database))
-    wanted = parse_body(McpImportBody, body)
-    if not wanted.servers:
+    body_fields = parse_body(McpImportBody, body)
+    if not body_fields.servers:
         raise RequestRefused(DATA, "No MCP servers provided.")
     found: dict[str, _ReachedServer | RequestRefused] = {}
-    for name, stored in wanted.servers.items():
+    for name, stored in body_fields.servers.items():
         try:
-            fields = build_fields(parse_imported_server(name, stored, unchecked=wanted.unchecked))
-            found[name] = _ReachedServer(fields, {} if wanted.unchecked else await mcp.list_live_tools(name, fields))
+            fields = build_fields(parse_imported_server(name, stored, unchecked=body_fields.unchecked))
+            found[name] = _ReachedServer(
+                fields, {} if body_fields.unchecked else await mcp.list_live_tools(name, fields)
+            )
         except RequestRefused as refused:
             found[name] = refused
     return await run_in_thread(lambda: _add_imported(mcp, once, found))
@@ -159,17 +161,17 @@ async def import_servers(mcp: McpContextDep, body: SmallBody, once: OnceByBody) 
 @router.post("/mcp/servers/list_tools", openapi_extra=body_openapi(McpServerIdsBody))
 async def list_tools_of_many(mcp: McpContextDep, body: SmallBody) -> Response:
     """List the tools that several servers offer now, by id."""
-    wanted = parse_body(McpServerIdsBody, body)
-    if not wanted.mcp_ids:
+    body_fields = parse_body(McpServerIdsBody, body)
+    if not body_fields.mcp_ids:
         raise RequestRefused(DATA, "No MCP server IDs provided.")
-    return success({server_id: await _list_live_tools(mcp, server_id) for server_id in wanted.mcp_ids})
+    return success({server_id: await _list_live_tools(mcp, server_id) for server_id in body_fields.mcp_ids})
 
 
 @router.post("/mcp/servers/test_tool", openapi_extra=body_openapi(McpToolTestBody))
 async def test_tool_by_id(mcp: McpContextDep, body: SmallBody) -> Response:
     """Test a tool of the server in the body. Returns the text that a model would read."""
-    wanted = parse_body(McpToolTestBody, body)
-    return await _test_tool(mcp, wanted.mcp_id or "", wanted)
+    body_fields = parse_body(McpToolTestBody, body)
+    return await _test_tool(mcp, body_fields.mcp_id or "", body_fields)
 
 
 @router.get("/mcp/servers/{server_id}")
@@ -185,10 +187,10 @@ def get_server(mcp: McpContextDep, server_id: str) -> Response:
 async def change_server(mcp: McpContextDep, server_id: str, body: SmallBody) -> Response:
     """Change the fields in the body. If the address changes, the tools are read again and approved."""
     row = await mcp.read_row(server_id)
-    wanted = parse_body(McpServerBody, body)
-    fields = build_fields(wanted, row.fields)
+    body_fields = parse_body(McpServerBody, body)
+    fields = build_fields(body_fields, row.fields)
     moves = any(getattr(fields, name) != getattr(row.fields, name) for name in _TOOL_FIELDS)
-    live = await mcp.list_live_tools(row.id.hex, fields) if moves and not wanted.unchecked else {}
+    live = await mcp.list_live_tools(row.id.hex, fields) if moves and not body_fields.unchecked else {}
     return await run_in_thread(lambda: _change_server(mcp, row, fields, live))
 
 
@@ -217,9 +219,9 @@ async def test_tool(mcp: McpContextDep, server_id: str, body: SmallBody) -> Resp
 async def approve_tools(mcp: McpContextDep, server_id: str, body: SmallBody) -> Response:
     """Approve tools as the server describes them now. Agents may call them from the next attempt on."""
     row = await mcp.read_row(server_id)
-    wanted = parse_body(McpApprovalBody, body)
+    body_fields = parse_body(McpApprovalBody, body)
     live = await mcp.list_live_tools(row.id.hex, row.fields)
-    names = list(live) if wanted.tools is None else wanted.tools
+    names = list(live) if body_fields.tools is None else body_fields.tools
     if missing := [name for name in names if name not in live]:
         raise RequestRefused(DATA, f"The server does not offer: {', '.join(missing)}.")
 
@@ -245,10 +247,10 @@ def get_exposure(context: ApiContextDep, principal: ApiTokenCaller, agent_id: st
 @router.put("/agents/{agent_id}/mcp", openapi_extra=body_openapi(McpExposureBody))
 def expose_agent(context: ApiContextDep, principal: ApiTokenCaller, agent_id: str, body: SmallBody) -> Response:
     """Offer an agent's published version as a tool under `/mcp`."""
-    wanted = parse_body(McpExposureBody, body)
+    body_fields = parse_body(McpExposureBody, body)
     with context.database.transaction() as tx:
         canvas = get_caller_canvas(tx, principal, agent_id)
-        name = wanted.name or agents.make_tool_name(canvas.title, canvas.id)
+        name = body_fields.name or agents.make_tool_name(canvas.title, canvas.id)
         return success({"name": agents.expose(tx, principal.tenant_id, canvas.id, name)})
 
 
@@ -275,14 +277,14 @@ async def _list_live_tools(mcp: McpContext, server_id: str) -> list[dict[str, ob
     return await run_in_thread(compare_with_pins)
 
 
-async def _test_tool(mcp: McpContext, server_id: str, wanted: McpToolTestBody) -> Response:
+async def _test_tool(mcp: McpContext, server_id: str, body_fields: McpToolTestBody) -> Response:
     row = await mcp.read_row(server_id)
-    if not wanted.tool_name:
+    if not body_fields.tool_name:
         raise RequestRefused(DATA, "No tool name provided.")
     session = mcp.make_session(row.id.hex, row.fields)
     try:
         await session.open()
-        return success(await session.call(wanted.tool_name, wanted.arguments))
+        return success(await session.call(body_fields.tool_name, body_fields.arguments))
     except NodeFailure as failure:
         raise RequestRefused(DATA, failure.message) from failure
     finally:

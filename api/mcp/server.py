@@ -182,8 +182,8 @@ async def _answer(ctx: Any, name: str, arguments: Mapping[str, Any]) -> ToolAnsw
     key = find_key(ctx.request)
     if key is not None:
         options["idempotency_key"] = key
-    wanted = await run_in_thread(lambda: choose_turn(context, principal, agent.canvas_id.hex, options, ROUTE))
-    talk = await begin(context, principal.tenant_id, wanted, token_id=principal.token_id)
+    turn = await run_in_thread(lambda: choose_turn(context, principal, agent.canvas_id.hex, options, ROUTE))
+    talk = await begin(context, principal.tenant_id, turn, token_id=principal.token_id)
     talk.stops_with_client = _stops_with_client(ctx)
     try:
         turn_result = await _follow(ctx, talk)

@@ -87,10 +87,10 @@ class IdempotentRequest:
 
 def find_key(request: Request, in_body: str | None = None) -> str | None:
     """Return the request's key from its header or a field of its body. Raises InvalidRequest for an invalid one."""
-    given = set(request.headers.getlist(HEADER)) | ({in_body} if in_body is not None else set())
-    if len(given) > 1:
+    keys = set(request.headers.getlist(HEADER)) | ({in_body} if in_body is not None else set())
+    if len(keys) > 1:
         raise InvalidRequest("The request names more than one idempotency key.")
-    return idempotency.validate_key(given.pop()) if given else None
+    return idempotency.validate_key(keys.pop()) if keys else None
 
 
 def _repeated_request(first: FirstResponse) -> RepeatedRequest:

@@ -53,8 +53,8 @@ ChatBody = Annotated[dict[str, Any], Depends(chat_body)]
 
 def with_query(body: Mapping[str, Any], **query: str) -> dict[str, Any]:
     """Return a body with query parameters added. Fields of the body override them, except null."""
-    given = {name: value for name, value in query.items() if value}
-    return given | {name: value for name, value in body.items() if value is not None}
+    from_query = {name: value for name, value in query.items() if value}
+    return from_query | {name: value for name, value in body.items() if value is not None}
 
 
 def parse_body(model: type[M], body: Mapping[str, Any]) -> M:
@@ -96,8 +96,8 @@ def _refuse_unknown(model: type[Body], body: Mapping[str, Any], path: str) -> No
 
 
 def _ignored_in(model: type[Body], body: Mapping[str, Any], path: str) -> list[str]:
-    given = ((name, values) for name, values in model.without_effect.items() if body.get(name) is not None)
-    here = [f"{path}{name}" for name, values in given if body[name] not in values]
+    without_effect = ((name, values) for name, values in model.without_effect.items() if body.get(name) is not None)
+    here = [f"{path}{name}" for name, values in without_effect if body[name] not in values]
     return here + [
         each for name, inner, value in _nested_bodies(model, body) for each in _ignored_in(inner, value, f"{name}.")
     ]

@@ -113,8 +113,8 @@ def file_json(row: StoredFile) -> dict[str, Any]:
 def file_name(written: str) -> str:
     """Return the last part of a path, with / or \\, without characters that file names cannot have."""
     last = re.split(r"[\\/]", written)[-1]
-    kept = "".join(letter for letter in last if unicodedata.category(letter)[0] != "C").strip()
-    return kept[-MAX_NAME_CHARS:] if kept.strip(".") else "file"
+    printable = "".join(letter for letter in last if unicodedata.category(letter)[0] != "C").strip()
+    return printable[-MAX_NAME_CHARS:] if printable.strip(".") else "file"
 
 
 def mime_type_of(written: str) -> str:

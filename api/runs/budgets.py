@@ -36,12 +36,12 @@ def list_budgets(context: ApiContextDep, principal: ApiTokenCaller) -> Response:
 @router.put("/budgets", openapi_extra=body_openapi(BudgetBody))
 async def set_budget(context: ApiContextDep, principal: ApiTokenCaller, body: SmallBody) -> Response:
     """Set limits of one run or session (`id`), of every one, of the tenant, or of its day. Other limits stay."""
-    wanted = parse_body(BudgetBody, body)
-    limits = parse_limits(wanted.model_dump(exclude={"scope", "id"}))
+    fields = parse_body(BudgetBody, body)
+    limits = parse_limits(fields.model_dump(exclude={"scope", "id"}))
     if not limits:
         raise InvalidRequest("Add at least one limit: tokens, calls, seconds or money.")
-    scope_id = await run_in_thread(lambda: _require_writable(context, principal, wanted.scope, wanted.id or ""))
-    written = BudgetLimits(wanted.scope, scope_id, limits)
+    scope_id = await run_in_thread(lambda: _require_writable(context, principal, fields.scope, fields.id or ""))
+    written = BudgetLimits(fields.scope, scope_id, limits)
     await run_in_thread(lambda: context.lifecycle.set_budget(principal.tenant_id, written))
     return json_reply({"budgets": await run_in_thread(lambda: _list_json(context, principal))})
 
@@ -63,8 +63,8 @@ def _list_json(context: ApiContext, principal: RequestPrincipal) -> list[dict[st
     return [{**account_json(each.account), "id": _id(principal, each)} for each in found]
 
 
-def _id(principal: RequestPrincipal, kept: BudgetRow) -> str | None:
-    return None if kept.scope_id in (DEFAULT_SCOPE_ID, principal.tenant_id) else kept.scope_id.hex
+def _id(principal: RequestPrincipal, row: BudgetRow) -> str | None:
+    return None if row.scope_id in (DEFAULT_SCOPE_ID, principal.tenant_id) else row.scope_id.hex
 
 
 def _require_writable(context: ApiContext, principal: RequestPrincipal, scope: str, written: str) -> UUID:

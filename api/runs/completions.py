@@ -59,8 +59,8 @@ async def complete_by_path(
     release: str = "",
 ) -> Response:
     """Send a message to the agent in the path. The answer is one object, or server-sent events with `stream`."""
-    given = with_query(body, events=events, release=release)
-    return await _complete(request, context, principal, {**given, "agent_id": agent_id})
+    updates = with_query(body, events=events, release=release)
+    return await _complete(request, context, principal, {**updates, "agent_id": agent_id})
 
 
 @router.post("/agents/{agent_id}/run", openapi_extra=body_openapi(RunBody))
@@ -78,18 +78,18 @@ async def run(
     if parse_flag(body.get(OPENAI_FLAG)):
         set_style(request, Style.OPENAI)
         raise UnsupportedParameter(f"`{OPENAI_FLAG}` is for /agents/chat/completions.", field=OPENAI_FLAG)
-    wanted = parse_body(RunBody, body)
-    query = next((text for text in (user_input, wanted.user_input, wanted.message) if text), None)
-    given: dict[str, Any] = {}
-    if wanted.query is None and wanted.question is None and query is not None:
-        given["query"] = query
-    if session_id or wanted.session_id:
-        given["session_id"] = session_id or wanted.session_id
+    fields = parse_body(RunBody, body)
+    query = next((text for text in (user_input, fields.user_input, fields.message) if text), None)
+    updates: dict[str, Any] = {}
+    if fields.query is None and fields.question is None and query is not None:
+        updates["query"] = query
+    if session_id or fields.session_id:
+        updates["session_id"] = session_id or fields.session_id
     else:
-        given["version"] = version or wanted.version or LATEST
+        updates["version"] = version or fields.version or LATEST
     if "text/event-stream" in request.headers.get("accept", ""):
-        given["stream"] = True
-    return await answer_turn(request, context, principal, agent_id, wanted.model_copy(update=given), body, ROUTE)
+        updates["stream"] = True
+    return await answer_turn(request, context, principal, agent_id, fields.model_copy(update=updates), body, ROUTE)
 
 
 async def _complete(
@@ -104,10 +104,10 @@ async def _complete(
         raise UnsupportedParameter(
             f'`messages` are read with `"{OPENAI_FLAG}": true`. Else use `query`.', field="messages"
         )
-    wanted = parse_body(CompletionBody, body)
-    if not wanted.agent_id:
+    fields = parse_body(CompletionBody, body)
+    if not fields.agent_id:
         raise RequestRefused(ARGUMENT, "`agent_id` is required.")
-    return await answer_turn(request, context, principal, wanted.agent_id, wanted, body, ROUTE)
+    return await answer_turn(request, context, principal, fields.agent_id, fields, body, ROUTE)
 
 
 async def answer_turn(
@@ -115,7 +115,7 @@ async def answer_turn(
     context: ApiContext,
     principal: RequestPrincipal,
     agent_id: str,
-    wanted: CompletionBody,
+    fields: CompletionBody,
     body: Mapping[str, Any],
     route: str,
     *,
@@ -125,19 +125,19 @@ async def answer_turn(
 
     `route` is the route of idempotency keys. `with_tags`: the text contains thoughts between think tags.
     """
-    options = with_idempotency_key(request, wanted.options())
-    headers = wanted.custom_header
+    options = with_idempotency_key(request, fields.options())
+    headers = fields.custom_header
     start = await run_in_thread(
         lambda: choose_turn(context, principal, agent_id, options, route, custom_header=headers)
     )
     talk = await begin(context, principal.tenant_id, start, token_id=principal.token_id)
-    talk.stops_with_client = wanted.cancel_on_disconnect
-    ignored = ignored_headers([name for name in wanted.without_effect if body.get(name) is not None])
-    if wanted.stream:
-        compact = wanted.events == "compact"
-        return stream_reply(talk, compact=compact, return_trace=wanted.return_trace, headers=ignored)
+    talk.stops_with_client = fields.cancel_on_disconnect
+    ignored = ignored_headers([name for name in fields.without_effect if body.get(name) is not None])
+    if fields.stream:
+        compact = fields.events == "compact"
+        return stream_reply(talk, compact=compact, return_trace=fields.return_trace, headers=ignored)
     turn_result = await gather(talk, request)
-    reply = _whole(request, turn_result, talk, return_trace=wanted.return_trace, with_tags=with_tags)
+    reply = _whole(request, turn_result, talk, return_trace=fields.return_trace, with_tags=with_tags)
     reply.headers.update({**id_headers(talk), **ignored})
     return reply
 

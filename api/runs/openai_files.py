@@ -107,15 +107,15 @@ async def store_attachments(
     left = MAX_UPLOAD_BYTES - sum(len(part.data) for part in attachments.parts if isinstance(part, IncomingFile))
     if left < 0:
         raise _too_large()
-    kept: list[StoredRef | UUID] = []
+    references: list[StoredRef | UUID] = []
     for part in attachments.parts:  # one after the other, since each may use the whole limit
         if isinstance(part, UUID):
-            kept.append(part)
+            references.append(part)
             continue
         file = await _store_file(http, context, part, left)
-        kept.append(file)
+        references.append(file)
         left -= file.size if isinstance(part, FileAddress) else 0
-    return await run_in_thread(lambda: _register_files(context, principal, kept))
+    return await run_in_thread(lambda: _register_files(context, principal, references))
 
 
 async def _store_file(http: Http, context: ApiContext, part: IncomingFile | FileAddress, left: int) -> StoredRef:
@@ -139,7 +139,7 @@ def _too_large() -> RequestRefused:
 
 
 def _register_files(
-    context: ApiContext, principal: RequestPrincipal, kept: Sequence[StoredRef | UUID]
+    context: ApiContext, principal: RequestPrincipal, references: Sequence[StoredRef | UUID]
 ) -> list[dict[str, Any]]:
     token_id = principal.link.token_id if principal.link is not None else None
     with context.database.transaction() as tx:
@@ -147,7 +147,7 @@ def _register_files(
             _get_upload(principal, tx, each)
             if isinstance(each, UUID)
             else uploads.register(tx, principal.tenant_id, each, created_by=principal.user_id, token_id=token_id)
-            for each in kept
+            for each in references
         ]
     return [file_json(row) for row in rows]
 

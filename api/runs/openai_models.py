@@ -32,9 +32,9 @@ def list_models(context: ApiContextDep, principal: AnyTokenCaller) -> Response:
     A share link lists its agent only.
     """
     ids = [principal.link.canvas_id] if principal.link is not None else []
-    wanted = canvas_list.CanvasFilter(categories=["agent_canvas"], ids=ids)
+    agents_filter = canvas_list.CanvasFilter(categories=["agent_canvas"], ids=ids)
     with context.database.statements() as tx:
-        found, total = canvas_list.page(tx, principal.tenant_id, wanted, limit=MAX_MODELS)
+        found, total = canvas_list.page(tx, principal.tenant_id, agents_filter, limit=MAX_MODELS)
     return _list([_model(each) for each in found], has_more=total > len(found))
 
 

@@ -68,27 +68,29 @@ async def answer(
     """Answer one request of an OpenAI client. Without an agent's id, `model` names the agent."""
     set_style(request, Style.OPENAI)
     refuse_unsupported(body)
-    wanted = parse_body(ChatCompletionBody, body)
-    agent = agent_id or wanted.model
+    fields = parse_body(ChatCompletionBody, body)
+    agent = agent_id or fields.model
     if not agent:
         raise InvalidRequest("`model` is required: the id of an agent. GET …/openai/models lists them.", field="model")
-    asked = next((place for place, message in reversed(list(enumerate(wanted.messages))) if message.role == "user"), -1)
-    if asked < 0:
+    question_index = next(
+        (index for index, message in reversed(list(enumerate(fields.messages))) if message.role == "user"), -1
+    )
+    if question_index < 0:
         raise InvalidRequest("You must provide at least one message.", field="messages")
-    attached = parse_attachments(asked, wanted.messages[asked])
+    attached = parse_attachments(question_index, fields.messages[question_index])
     _check_size(request, context, attached)
-    start = await _start(request, context, principal, agent, wanted, asked, attached)
+    start = await _start(request, context, principal, agent, fields, question_index, attached)
     if isinstance(start, Start) and start.run_id is not None:
         set_requested_run(request, RequestedRun(start.run_id.hex))
     talk = await begin(context, principal.tenant_id, start, token_id=principal.token_id)
     set_requested_run(
         request, RequestedRun(talk.started.run_id.hex, talk.started.conversation_id.hex, is_accepted=True)
     )
-    talk.stops_with_client = wanted.cancel_on_disconnect
-    prompt = sum(count_tokens(message.text) for message in wanted.messages)
+    talk.stops_with_client = fields.cancel_on_disconnect
+    prompt = sum(count_tokens(message.text) for message in fields.messages)
     ignored = ignored_headers(find_ignored(body))
-    if wanted.stream:
-        lines = _lines(talk, agent, prompt, with_usage=wanted.stream_options.include_usage)
+    if fields.stream:
+        lines = _lines(talk, agent, prompt, with_usage=fields.stream_options.include_usage)
         return TurnStreamResponse(talk, lines, ignored)
     reply = _completion(request, await gather(talk, request), talk, agent, prompt)
     reply.headers.update({**id_headers(talk), **ignored})
@@ -100,26 +102,30 @@ async def _start(
     context: ApiContext,
     principal: RequestPrincipal,
     agent: str,
-    wanted: ChatCompletionBody,
-    asked: int,
+    fields: ChatCompletionBody,
+    question_index: int,
     attached: Attachments,
 ) -> TurnToStart:
     """Return the turn to start, or the one that started before with the same key. Store the files of a new turn."""
-    history = [(message.role, message.text) for message in wanted.messages[:asked] if message.role in _ROLES]
+    history = [(message.role, message.text) for message in fields.messages[:question_index] if message.role in _ROLES]
     # these two distinguish requests with the same key
-    compared: dict[str, Any] = {} if wanted.session else {"heard": history}
+    compared: dict[str, Any] = {} if fields.session else {"heard": history}
     if attached.parts:
         compared["attached"] = attached.digests
-    options = {"query": wanted.messages[asked].text, **wanted.options()}
-    given = with_idempotency_key(request, options | {name: value for name, value in compared.items() if value})
-    headers = wanted.custom_header
-    start = await run_in_thread(lambda: choose_turn(context, principal, agent, given, ROUTE, custom_header=headers))
+    options = {"query": fields.messages[question_index].text, **fields.options()}
+    options_with_key = with_idempotency_key(
+        request, options | {name: value for name, value in compared.items() if value}
+    )
+    headers = fields.custom_header
+    start = await run_in_thread(
+        lambda: choose_turn(context, principal, agent, options_with_key, ROUTE, custom_header=headers)
+    )
     if not isinstance(start, Start):
         return start
     if attached.parts:
         files = await store_attachments(request.app.state.http, context, principal, attached)
         start = replace(start, request=replace(start.request, files=(*start.request.files, *files)))
-    return start if wanted.session else replace(start, history=tuple(history))
+    return start if fields.session else replace(start, history=tuple(history))
 
 
 def _check_size(request: Request, context: ApiContext, attached: Attachments) -> None:

@@ -56,11 +56,11 @@ async def start_run(
 
     With an `Idempotency-Key`, the request can be repeated for a day without starting another run.
     """
-    wanted = parse_body(TurnBody, body)
-    options = with_idempotency_key(request, wanted.options())
+    fields = parse_body(TurnBody, body)
+    options = with_idempotency_key(request, fields.options())
     seconds = _wait_seconds(request)
     start = await run_in_thread(
-        lambda: choose_turn(context, principal, agent_id, options, custom_header=wanted.custom_header)
+        lambda: choose_turn(context, principal, agent_id, options, custom_header=fields.custom_header)
     )
     talk = await begin(context, principal.tenant_id, start, token_id=principal.token_id)
     return await _accepted_reply(request, talk, seconds)
@@ -163,15 +163,15 @@ async def resume_run(
 
     A run that waits for a higher budget continues with the budget in the body, or after its budget has been raised.
     """
-    wanted = parse_body(ResumeBody, body)
+    fields = parse_body(ResumeBody, body)
     run_request = RunRequest(
-        query=wanted.query if wanted.query is not None else "",
-        inputs=wanted.all_inputs(),
-        files=tuple(wanted.files),
-        user_id=wanted.user_id or principal.user_id,
-        options=encrypt_headers(context, principal, wanted.custom_header),
+        query=fields.query if fields.query is not None else "",
+        inputs=fields.all_inputs(),
+        files=tuple(fields.files),
+        user_id=fields.user_id or principal.user_id,
+        options=encrypt_headers(context, principal, fields.custom_header),
     )
-    limits = parse_limits(wanted.budget) if wanted.budget is not None else None
+    limits = parse_limits(fields.budget) if fields.budget is not None else None
     seconds = _wait_seconds(request)
     chosen_run = await run_in_thread(lambda: _get_run_id(context, principal, run_id))
     talk = await follow(

@@ -68,9 +68,9 @@ async def complete(
             f"`{OPENAI_FLAG}` is not for share links. Use /openai/chat/completions.", field=OPENAI_FLAG
         )
     body = with_query(body, events=events, release=release)
-    wanted = parse_body(SharedCompletionBody, body)
+    fields = parse_body(SharedCompletionBody, body)
     await run_in_thread(lambda: _get_agent(context, principal, agent_id))
-    return await answer_turn(request, context, principal, agent_id, wanted, body, ROUTE, with_tags=False)
+    return await answer_turn(request, context, principal, agent_id, fields, body, ROUTE, with_tags=False)
 
 
 def _get_agent(context: ApiContext, principal: RequestPrincipal, agent_id: str) -> StoredCanvas:

@@ -39,10 +39,10 @@ def change_task(context: ApiContextDep, principal: ApiTokenCaller, task_id: str,
 @router.post("/agents/{agent_id}/cancel", openapi_extra=body_openapi(CancelBody))
 def cancel_agent(context: ApiContextDep, principal: ApiTokenCaller, agent_id: str, body: SmallBody) -> Response:
     """Cancel a run or a session of this agent, or all its open runs if neither is named."""
-    wanted = parse_body(CancelBody, body)
+    fields = parse_body(CancelBody, body)
     with context.database.transaction() as tx:
         canvas = get_caller_canvas(tx, principal, agent_id)
-    named = [text for text in (wanted.run_id, wanted.session_id) if text]
+    named = [text for text in (fields.run_id, fields.session_id) if text]
     for text in named:
         cancel(context, principal, text, canvas.id)
     if not named:

@@ -266,17 +266,15 @@ def with_idempotency_key(request: Request, options: dict[str, Any]) -> dict[str,
     return {**options, "idempotency_key": key} if key is not None else options
 
 
-async def begin(context: ApiContext, tenant_id: TenantId, wanted: TurnToStart, *, token_id: UUID | None) -> ActiveTurn:
+async def begin(context: ApiContext, tenant_id: TenantId, turn: TurnToStart, *, token_id: UUID | None) -> ActiveTurn:
     """Accept a turn: subscribe to its run, then start it, or resume the run that waits for this turn.
 
     A turn that was accepted before is followed from its beginning. The stream ends when the token does.
     """
-    if isinstance(wanted, Started):
-        return await follow(context, tenant_id, wanted.run_id, lambda: wanted, token_id=token_id)
-    assert wanted.run_id is not None
-    return await follow(
-        context, tenant_id, wanted.run_id, lambda: context.lifecycle.start_run(wanted), token_id=token_id
-    )
+    if isinstance(turn, Started):
+        return await follow(context, tenant_id, turn.run_id, lambda: turn, token_id=token_id)
+    assert turn.run_id is not None
+    return await follow(context, tenant_id, turn.run_id, lambda: context.lifecycle.start_run(turn), token_id=token_id)
 
 
 async def follow(

@@ -49,14 +49,14 @@ class WebhookRequest:
 # -- the body ---------------------------------------------------------------------------------------------------------
 
 
-def check_content_type(header: str, wanted: Any) -> str:
+def check_content_type(header: str, configured: Any) -> str:
     """Return the media type of a body. Raises InvalidRequest if the webhook expects another one."""
-    given = header.partition(";")[0].strip()
-    allowed = texts(wanted)
-    if wanted and given.lower() not in [kind.partition(";")[0].strip().lower() for kind in allowed]:
+    content_type = header.partition(";")[0].strip()
+    allowed = texts(configured)
+    if configured and content_type.lower() not in [kind.partition(";")[0].strip().lower() for kind in allowed]:
         expected = ", ".join(allowed)
-        raise InvalidRequest(f"Invalid Content-Type: expect '{expected}', got '{given[:_MAX_QUOTED_CHARS]}'")
-    return given.lower()
+        raise InvalidRequest(f"Invalid Content-Type: expect '{expected}', got '{content_type[:_MAX_QUOTED_CHARS]}'")
+    return content_type.lower()
 
 
 async def parse_body(content_type: str, header: str, data: bytes) -> Any:

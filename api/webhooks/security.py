@@ -193,14 +193,14 @@ def _block(security: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _check_token(block: Mapping[str, Any], call: WebhookCall) -> None:
-    header, wanted = block.get("token_header"), block.get("token_value")
+    header, expected = block.get("token_header"), block.get("token_value")
     refused = InvalidRequest("Invalid token authentication")
-    if not isinstance(header, str) or not header.strip() or not isinstance(wanted, str) or not wanted:
+    if not isinstance(header, str) or not header.strip() or not isinstance(expected, str) or not expected:
         raise refused
     name = header.strip().lower()
     if call.is_owner and name == "authorization":
         return
-    if not _is_same(_header_bytes(call.headers.get(name, "")), wanted):
+    if not _is_same(_header_bytes(call.headers.get(name, "")), expected):
         raise refused
 
 
@@ -269,9 +269,9 @@ def _expected_values(block: Mapping[str, Any], name: str) -> list[str] | None:
     setting = block.get(name)
     if not setting:
         return None
-    if not (wanted := texts(setting)):
+    if not (expected := texts(setting)):
         raise InvalidRequest(f"Invalid JWT: the setting {name} is not a text")
-    return wanted
+    return expected
 
 
 def _header_bytes(header: str) -> bytes:
@@ -279,5 +279,5 @@ def _header_bytes(header: str) -> bytes:
     return header.encode("latin-1", "backslashreplace")
 
 
-def _is_same(given: bytes, wanted: str) -> bool:
-    return hmac.compare_digest(given, wanted.encode())
+def _is_same(actual: bytes, expected: str) -> bool:
+    return hmac.compare_digest(actual, expected.encode())

@@ -51,11 +51,11 @@ class OpenActivation:
     scope: str
     status: ActivationStatus
     attempt: int
-    strikes: int
+    crash_count: int
     worker: str | None
     lease_until: datetime | None
     not_before: datetime
-    hinted_at: datetime | None
+    enqueued_at: datetime | None
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
@@ -77,7 +77,7 @@ class WaitFacts:
     run_id: RunId
     status: RunStatus
     rules_version: int
-    cancel_request: str | None
+    is_cancel_requested: bool
     error: str
     created_at: datetime
     finished_at: datetime | None
@@ -222,7 +222,10 @@ class _Waits:
             f"({RULES_VERSION}): a scheduler or worker of the newer release must continue it."
         )
         return Wait(
-            WaitsFor.NEWER_RULES, sentence, owner="the newer release", detail={"engine": self.facts.rules_version}
+            WaitsFor.NEWER_RULES,
+            sentence,
+            owner="the newer release",
+            detail={"rules_version": self.facts.rules_version},
         )
 
     def nothing(self) -> Wait:
@@ -239,7 +242,7 @@ class _Waits:
         match one.status:
             case ActivationStatus.RUNNING if one.lease_until is None or one.lease_until < self.facts.now:
                 return self._lost_worker(one)
-            case ActivationStatus.RUNNING if self.facts.cancel_request is not None:
+            case ActivationStatus.RUNNING if self.facts.is_cancel_requested:
                 return self._cancelling(one)
             case ActivationStatus.RUNNING:
                 return self._at_work(one)
@@ -289,21 +292,27 @@ class _Waits:
     def _ready(self, one: OpenActivation) -> Wait:
         facts, node = self.facts, self._node(one)
         quiet = facts.now - facts.last_probe_at if facts.last_probe_at is not None else None
-        if not self._is_swept and (one.hinted_at is None or quiet is None or quiet > MAX_PROBE_AGE):
+        if not self._is_swept and (one.enqueued_at is None or quiet is None or quiet > MAX_PROBE_AGE):
             how = f"{node} is ready, and {self._sweeper_text('sends its task message', 1)}"
-        elif one.hinted_at is None:
+        elif one.enqueued_at is None:
             how = f"{node} is ready, and the sweeper sends its task message within a second"
         elif quiet is None:
             how = f"{node} is ready, and no worker has ever received a task message: start one"
         elif quiet > MAX_PROBE_AGE:
             how = f"{node} is ready, and no worker has received anything from the queue for {_span(quiet)}"
-        elif facts.last_probe_at is not None and one.hinted_at < facts.last_probe_at - MESSAGE_LOST_AFTER:
+        elif facts.last_probe_at is not None and one.enqueued_at < facts.last_probe_at - MESSAGE_LOST_AFTER:
             how = f"{node} is ready, and its task message was lost: the sweeper sends it again within a second"
         else:
             how = f"{node} is ready, and waits in the queue for a free worker"
-        last = f"; its workers were lost {one.strikes} times, and it fails after one more" if one.strikes > 1 else ""
-        detail = _present(hinted_at=_iso(one.hinted_at), last_canary=_iso(facts.last_probe_at), strikes=one.strikes)
-        since = one.hinted_at or one.not_before
+        last = (
+            f"; its workers were lost {one.crash_count} times, and it fails after one more"
+            if one.crash_count > 1
+            else ""
+        )
+        detail = _present(
+            enqueued_at=_iso(one.enqueued_at), last_probe_at=_iso(facts.last_probe_at), crash_count=one.crash_count
+        )
+        since = one.enqueued_at or one.not_before
         return Wait(WaitsFor.WORKER, f"{how}{last}.", "the workers", since, of=one, detail=detail)
 
     def _form(self, one: OpenActivation) -> Wait:
@@ -344,7 +353,7 @@ class _Waits:
         return f"no sweeper has run for {age}. Start one with `easel sweeper`: it {does}"
 
     def _lease_json(self, one: OpenActivation) -> dict[str, Any]:
-        return _present(attempt=one.attempt, strikes=one.strikes, lease_until=_iso(one.lease_until))
+        return _present(attempt=one.attempt, crash_count=one.crash_count, lease_until=_iso(one.lease_until))
 
 
 def _wait_json(wait: Wait, canvas: Canvas | None) -> dict[str, Any]:

@@ -116,7 +116,7 @@ def on_iteration_end(builder: DecisionBuilder, scope: Scope) -> None:
         _begin_next(builder, node, outer, container, item=item + 1, level=scope.last_level + 1)
 
 
-def fail_parallel_item(builder: DecisionBuilder, key: ScopeKey, place: OrderKey, error: str) -> bool:
+def fail_parallel_item(builder: DecisionBuilder, key: ScopeKey, order_key: OrderKey, error: str) -> bool:
     """Record a failure in the innermost container of parallel items around a scope; return whether there is one.
 
     Of several failures that of the first item counts; in it the earliest level, and of that the last, as for a run.
@@ -127,7 +127,7 @@ def fail_parallel_item(builder: DecisionBuilder, key: ScopeKey, place: OrderKey,
         if not container.is_parallel:
             continue
         builder.containers.cancel_later_items(key[:depth])
-        _record_failure(container, item, place, f"item {item}: {error}")
+        _record_failure(container, item, order_key, f"item {item}: {error}")
         return True
     return False
 
@@ -158,13 +158,13 @@ def exits_a_loop(builder: DecisionBuilder, node: Node) -> bool:
     return node.kind is NodeKind.EXIT_LOOP and parent is not None and parent.kind is NodeKind.LOOP
 
 
-def _record_failure(container: Container, item: int, place: OrderKey, error: str) -> None:
+def _record_failure(container: Container, item: int, order_key: OrderKey, error: str) -> None:
     level, last = container.failed_at
-    at = place.key.hex()
+    at = order_key.key.hex()
     is_first = container.failed_item < 0 or item < container.failed_item
-    is_same = item == container.failed_item and (place.level < level or (place.level == level and at > last))
+    is_same = item == container.failed_item and (order_key.level < level or (order_key.level == level and at > last))
     if is_first or is_same:
-        container.failed_item, container.failed_at, container.error = item, (place.level, at), error
+        container.failed_item, container.failed_at, container.error = item, (order_key.level, at), error
 
 
 def _emit_deferred_items(builder: DecisionBuilder, scope: Scope, container: Container) -> None:
@@ -191,10 +191,10 @@ def _emit_deferred(builder: DecisionBuilder, scope: Scope, container: Container,
     builder.activations.emit_finished(activation, node.id, deferred.error)
     if deferred.failure is not None:
         builder.decision.copy_outputs_for.append(activation)
-        place, code = deferred.failure
+        order_key, code = deferred.failure
         error = deferred.error or ""
-        if not fail_parallel_item(builder, scope.key, place, error):
-            builder.fail_run(node.id, place, error, code)
+        if not fail_parallel_item(builder, scope.key, order_key, error):
+            builder.fail_run(node.id, order_key, error, code)
 
 
 def _begin_next(
@@ -202,12 +202,12 @@ def _begin_next(
 ) -> None:
     """Begin the next pass or passes of a container, unless the run or the item around it has failed before."""
     if container.is_parallel:
-        place = OrderKey(0, (), container.order_key.item_region(container.next_item))
+        order_key = OrderKey(0, (), container.order_key.item_region(container.next_item))
     else:
-        place = OrderKey(level, container.order_key.branch_path, scope.region)
-    if builder.run_ended_before(place):
+        order_key = OrderKey(level, container.order_key.branch_path, scope.region)
+    if builder.run_ended_before(order_key):
         return
-    if builder.scope_failed_before(scope.key, place):
+    if builder.scope_failed_before(scope.key, order_key):
         if not container.open_items:
             _end_without_successors(builder, node, scope, container)
     elif container.is_pipelined:
@@ -241,10 +241,10 @@ def _begin_pipelined_items(builder: DecisionBuilder, node: Node, scope: Scope, c
     width = 1 if container.first_open_item < container.warmup_items else container.concurrency
     most = min(count, container.first_open_item + PIPELINE_DEPTH * width)
     while container.open_items < width and container.next_item < most and not container.error:
-        place = container.visit_key(container.next_item)
-        if builder.is_after_failure(scope.key, place):
+        order_key = container.visit_key(container.next_item)
+        if builder.is_after_failure(scope.key, order_key):
             return
-        _start_pass(builder, node, scope, container, item=container.next_item, level=place.level)
+        _start_pass(builder, node, scope, container, item=container.next_item, level=order_key.level)
     if not container.open_items and container.next_item == count:
         _start_pass(builder, node, scope, container, item=count, level=container.visit_key(count).level)
 
@@ -276,11 +276,11 @@ def _start_parallel_item(builder: DecisionBuilder, node: Node, scope: Scope, con
     _begin_pass(builder, node, inner, container, OrderKey(0, (), inner.region))
 
 
-def _begin_pass(builder: DecisionBuilder, node: Node, inner: Scope, container: Container, place: OrderKey) -> None:
+def _begin_pass(builder: DecisionBuilder, node: Node, inner: Scope, container: Container, order_key: OrderKey) -> None:
     container.open_items += 1
     builder.scopes.open(inner)
     builder.scopes.get(inner.key[:-1]).idle &= ~node.bit
-    builder.activations.activate(_item_node(builder, node), inner, place, None)
+    builder.activations.activate(_item_node(builder, node), inner, order_key, None)
 
 
 def _min_activations_per_pass(builder: DecisionBuilder, container: Node) -> int:
@@ -320,13 +320,15 @@ def _end_without_successors(builder: DecisionBuilder, node: Node, scope: Scope, 
     builder.activations.emit_finished(container.activation, node.id, None)
 
 
-def _end_container(builder: DecisionBuilder, inner_key: ScopeKey, place: OrderKey, writer: ActivationId | None) -> None:
+def _end_container(
+    builder: DecisionBuilder, inner_key: ScopeKey, order_key: OrderKey, writer: ActivationId | None
+) -> None:
     """End a container and follow its edges. `writer` is the item visit or ExitLoop that has stored its outputs."""
     scope = builder.scopes.get(inner_key[:-1])
     node = builder.canvas.node(inner_key[-1][0])
     container = scope.containers.pop(node.number)
     builder.decision.new_statuses[container.activation] = ActivationStatus.DONE
     builder.activations.deactivate(node, scope)
-    scope.last_level = max(scope.last_level, place.level)
+    scope.last_level = max(scope.last_level, order_key.level)
     builder.activations.emit_finished(writer or container.activation, node.id, None)
-    builder.follow_edges(node, node.downstream, scope, place)
+    builder.follow_edges(node, node.downstream, scope, order_key)

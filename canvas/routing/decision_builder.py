@@ -59,14 +59,14 @@ class DecisionBuilder:
         self.decision.events.append(event)
 
     # -- edges -----------------------------------------------------------------------------------------------------
-    def follow_edges(self, source: Node, targets: Sequence[int], scope: Scope, place: OrderKey) -> None:
-        """Mark targets of a node as reached, for an activation with order key `place`.
+    def follow_edges(self, source: Node, targets: Sequence[int], scope: Scope, order_key: OrderKey) -> None:
+        """Mark targets of a node as reached, for an activation with an order key.
 
         A target that would come after a failure or cancel is dropped, with the reached nodes that wait for it.
         """
         for position, number in enumerate(targets):
             target = self.canvas.nodes[number]
-            arriving = place.child(position)
+            arriving = order_key.child(position)
             if target.kind.is_item:
                 continue  # an edge back to the item node ends a path of the pass
             if self.is_after_failure(scope.key, arriving):
@@ -122,21 +122,21 @@ class DecisionBuilder:
         return arriving
 
     # -- failures --------------------------------------------------------------------------------------------------
-    def is_after_failure(self, key: ScopeKey, place: OrderKey) -> bool:
+    def is_after_failure(self, key: ScopeKey, order_key: OrderKey) -> bool:
         """Whether an activation in a scope must not begin: a cancel, or a failure of the run or of an item around it.
 
         `run_ended_before` looks at the run alone, `scope_failed_before` at the containers around the scope alone.
         """
-        return self.run_ended_before(place) or self.scope_failed_before(key, place)
+        return self.run_ended_before(order_key) or self.scope_failed_before(key, order_key)
 
-    def run_ended_before(self, place: OrderKey) -> bool:
+    def run_ended_before(self, order_key: OrderKey) -> bool:
         """Whether the run is being cancelled, or has failed at an earlier level than that of an order key."""
         if self.run.is_cancel_requested:
             return True
         failing = self.run.failure
-        return failing is not None and (bool(place.region) or place.level > failing.level)
+        return failing is not None and (bool(order_key.region) or order_key.level > failing.level)
 
-    def scope_failed_before(self, key: ScopeKey, place: OrderKey) -> bool:
+    def scope_failed_before(self, key: ScopeKey, order_key: OrderKey) -> bool:
         """Whether an item of a container around a scope has failed before an order key, in canonical order.
 
         Only containers whose items run at the same time count. Items before the first failed item run to their end,
@@ -148,17 +148,21 @@ class DecisionBuilder:
             if container is None or not container.error or item < container.failed_item:
                 continue
             region = container.order_key.region if container.is_pipelined else container.order_key.item_region(item)
-            is_other_region = place.region != region
-            if item > container.failed_item or is_other_region or place.level > container.failed_at[0]:
+            is_other_region = order_key.region != region
+            if item > container.failed_item or is_other_region or order_key.level > container.failed_at[0]:
                 return True
         return False
 
-    def fail_run(self, node_id: str, place: OrderKey, error: str, code: str) -> None:
+    def fail_run(self, node_id: str, order_key: OrderKey, error: str, code: str) -> None:
         """Begin to stop the run. Of several failures the last of the earliest level counts."""
         failing = self.run.failure
-        key = place.key.hex()
-        if failing is None or place.level < failing.level or (place.level == failing.level and key > failing.order_key):
-            self.run.failure = RunFailure(place.level, key, node_id, error, code)
+        key = order_key.key.hex()
+        if (
+            failing is None
+            or order_key.level < failing.level
+            or (order_key.level == failing.level and key > failing.order_key)
+        ):
+            self.run.failure = RunFailure(order_key.level, key, node_id, error, code)
         self.run.status = RunStatus.STOPPING
 
     def record_last_node(self, report: Report) -> None:
@@ -263,7 +267,7 @@ class Activations:
         """Return the id that the node's next activation in a scope will have."""
         return activation_id(self.run.run_id, node.id, scope.key, scope.ordinals.get(node.number, 0))
 
-    def activate(self, node: Node, scope: Scope, place: OrderKey, stream_id: ActivationId | None) -> None:
+    def activate(self, node: Node, scope: Scope, order_key: OrderKey, stream_id: ActivationId | None) -> None:
         """Decide that a node must run; `assign_run_slots` decides whether it is ready or queued.
 
         `stream_id` is the message stream that the activation writes to.
@@ -277,7 +281,7 @@ class Activations:
                 node.component,
                 scope.key,
                 ordinal,
-                place,
+                order_key,
                 scope.limits,
                 stream_id,
                 ActivationStatus.QUEUED,
@@ -288,9 +292,9 @@ class Activations:
         if self.canvas.may_repeat(node.number):
             scope.ordinals[node.number] = ordinal + 1
         scope.active |= node.bit
-        scope.last_level = max(scope.last_level, place.level)
+        scope.last_level = max(scope.last_level, order_key.level)
         if self.canvas.needs_stream_order:
-            scope.order_keys[node.number] = place
+            scope.order_keys[node.number] = order_key
         if (deferred := self.containers.deferred_events(scope.key)) is not None:
             deferred.append(DeferredEvent(node.number))
         elif node.kind is not NodeKind.MESSAGE and not node.kind.waits_for_user:

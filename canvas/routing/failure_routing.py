@@ -115,11 +115,11 @@ def recover_container(builder: DecisionBuilder, scope_key: ScopeKey, number: int
 
 
 def fail_scope_or_run(
-    builder: DecisionBuilder, scope: Scope, node: Node, place: OrderKey, error: str, code: str
+    builder: DecisionBuilder, scope: Scope, node: Node, order_key: OrderKey, error: str, code: str
 ) -> None:
     """Fail the innermost container of parallel items around a scope, else the run."""
-    if not container_routing.fail_parallel_item(builder, scope.key, place, error):
-        builder.fail_run(node.id, place, error, code)
+    if not container_routing.fail_parallel_item(builder, scope.key, order_key, error):
+        builder.fail_run(node.id, order_key, error, code)
 
 
 def _default_text(value: Json) -> str:

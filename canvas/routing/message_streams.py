@@ -35,9 +35,9 @@ def stream_for(builder: DecisionBuilder, scope: Scope, node: Node) -> Activation
     return builder.streams.of_next_activation(builder.canvas.nodes[target.message], scope).stream_id
 
 
-def record_message_key(builder: DecisionBuilder, scope: Scope, message: Node, place: OrderKey) -> None:
+def record_message_key(builder: DecisionBuilder, scope: Scope, message: Node, order_key: OrderKey) -> None:
     """Record the order key of a Message that is about to be activated in its stream."""
-    builder.streams.of_next_activation(message, scope).order_key = place
+    builder.streams.of_next_activation(message, scope).order_key = order_key
 
 
 def defer_node_finished(builder: DecisionBuilder, report: Report) -> bool:
@@ -168,8 +168,8 @@ def open_next_stream(builder: DecisionBuilder, *, at_rest: bool) -> bool:
             builder.streams.close(stream)
         return at_rest or is_next
     node = builder.canvas.nodes[stream.number]
-    place = stream.order_key
-    assert place is not None  # a Message with a complete text has been activated
+    order_key = stream.order_key
+    assert order_key is not None  # a Message with a complete text has been activated
     builder.emit(Event(MESSAGE_END, dict(stream.end), stream.stream_id, node.id))
     builder.streams.close(stream, has_ended=True)
     if stream.stream_id in builder.run.forms:
@@ -181,7 +181,7 @@ def open_next_stream(builder: DecisionBuilder, *, at_rest: bool) -> bool:
     targets = node.downstream if stream.error is None or node.failure.streams_default else node.failure.goto
     if stream.error is not None and node.is_router and node.failure.streams_default:
         targets = ()  # a default value does not choose a branch
-    builder.follow_edges(node, targets, scope, place)
+    builder.follow_edges(node, targets, scope, order_key)
     return True
 
 

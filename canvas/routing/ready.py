@@ -19,10 +19,10 @@ def activate_ready(builder: DecisionBuilder, scope: Scope) -> bool:
     """Activate every ready node of a scope, in canonical order; return whether anything changed."""
     any_ready = False
     reached = mask_of(scope.reached)
-    for number, place in sorted(scope.reached.items(), key=lambda item: item[1].key):
+    for number, order_key in sorted(scope.reached.items(), key=lambda item: item[1].key):
         if number not in scope.reached:
             continue  # dropped with a node that it waited for
-        if builder.is_after_failure(scope.key, place):
+        if builder.is_after_failure(scope.key, order_key):
             builder.drop_unreachable(scope, number)
             reached = mask_of(scope.reached)
             any_ready = True
@@ -36,13 +36,13 @@ def activate_ready(builder: DecisionBuilder, scope: Scope) -> bool:
         reached &= ~node.bit
         if builder.activations.exceeds_cycle_limit(node, scope):
             text = f'Node "{node.name}" ({node.id}) has run {MAX_ORDINAL} times in one scope. End the cycle it is in.'
-            failure_routing.fail_scope_or_run(builder, scope, node, place, text, "cycle_limit")
+            failure_routing.fail_scope_or_run(builder, scope, node, order_key, text, "cycle_limit")
             continue
         if not builder.activations.check_limit(node):
             continue
         if node.kind is NodeKind.MESSAGE:
-            message_streams.record_message_key(builder, scope, node, place)
-        builder.activations.activate(node, scope, place, message_streams.stream_for(builder, scope, node))
+            message_streams.record_message_key(builder, scope, node, order_key)
+        builder.activations.activate(node, scope, order_key, message_streams.stream_for(builder, scope, node))
     return any_ready
 
 

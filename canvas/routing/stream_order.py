@@ -16,12 +16,16 @@ def next_stream(builder: DecisionBuilder, *, at_rest: bool) -> MessageStreamStat
 
     `at_rest`: everything is idle, so the first stream with a complete text may open.
     """
-    known = [(place, stream) for stream in builder.run.streams if (place := _order_key_of(builder, stream)) is not None]
-    for place, stream in sorted(known, key=lambda pair: pair[0].key):
-        if builder.run_ended_before(place):
+    known = [
+        (order_key, stream)
+        for stream in builder.run.streams
+        if (order_key := _order_key_of(builder, stream)) is not None
+    ]
+    for order_key, stream in sorted(known, key=lambda pair: pair[0].key):
+        if builder.run_ended_before(order_key):
             return None
         if not at_rest:
-            return None if _is_preceded(builder, stream, place) else stream
+            return None if _is_preceded(builder, stream, order_key) else stream
         if stream.is_complete:
             return stream
     return None
@@ -38,7 +42,7 @@ def _order_key_of(builder: DecisionBuilder, stream: MessageStreamState) -> Order
     comers = (scope.active | mask_of(scope.reached)) & above
     if comers.bit_count() > 1 or comers & scope.idle:
         return None  # a writer that waits for a person writes nothing for now
-    place = scope.reached.get(stream.number)
+    order_key = scope.reached.get(stream.number)
     for number in bits(comers):
         writer = builder.canvas.nodes[number]
         target = builder.canvas.stream_targets.get(number)
@@ -49,18 +53,18 @@ def _order_key_of(builder: DecisionBuilder, stream: MessageStreamState) -> Order
             return OrderKey(0)  # the only stream there is: its key is compared with no other
         if number not in scope.order_keys:
             return None
-        place = merge(place, scope.order_keys[number].child(writer.downstream.index(stream.number)))
-    return place
+        order_key = merge(order_key, scope.order_keys[number].child(writer.downstream.index(stream.number)))
+    return order_key
 
 
-def _is_preceded(builder: DecisionBuilder, stream: MessageStreamState, place: OrderKey) -> bool:
+def _is_preceded(builder: DecisionBuilder, stream: MessageStreamState, order_key: OrderKey) -> bool:
     """Whether a stream with an earlier order key can still come while everything idle stays idle."""
     if not builder.canvas.needs_stream_order:
         return False
-    return any(_precedes_in(builder, scope, stream, place) for scope in builder.run.scopes.values())
+    return any(_precedes_in(builder, scope, stream, order_key) for scope in builder.run.scopes.values())
 
 
-def _precedes_in(builder: DecisionBuilder, scope: Scope, stream: MessageStreamState, place: OrderKey) -> bool:
+def _precedes_in(builder: DecisionBuilder, scope: Scope, stream: MessageStreamState, order_key: OrderKey) -> bool:
     canvas = builder.canvas
     movers = (scope.active & ~scope.idle) | mask_of(scope.reached)
     container = canvas.numbers[scope.key[-1][0]] if scope.key else None
@@ -74,10 +78,10 @@ def _precedes_in(builder: DecisionBuilder, scope: Scope, stream: MessageStreamSt
             continue
         above = canvas.reachability.above[number]
         is_open = number in scope.containers
-        if is_open and movers >> number & 1 and _body_precedes(builder, scope, number, place):
+        if is_open and movers >> number & 1 and _body_precedes(builder, scope, number, order_key):
             return True
         comers = movers & (above if is_open else above | 1 << number)
-        if any(_can_precede(builder, scope, comer, number, place) for comer in bits(comers)):
+        if any(_can_precede(builder, scope, comer, number, order_key) for comer in bits(comers)):
             return True
     return False
 
@@ -94,7 +98,7 @@ def _writers_of(builder: DecisionBuilder, stream: MessageStreamState) -> int:
     return mask
 
 
-def _body_precedes(builder: DecisionBuilder, scope: Scope, number: int, place: OrderKey) -> bool:
+def _body_precedes(builder: DecisionBuilder, scope: Scope, number: int, order_key: OrderKey) -> bool:
     """Whether a later pass of an open container, or its own failure, can bring a stream before an order key.
 
     Its present passes are examined with their own scopes.
@@ -105,13 +109,13 @@ def _body_precedes(builder: DecisionBuilder, scope: Scope, number: int, place: O
     if not container.is_parallel:
         # below the visit
         level = _current_level(builder, scope, number, container) + (1 if item.failure.streams_default else 2)
-        return has_streaming_nodes and OrderKey(level, container.order_key.branch_path, scope.region) < place
-    if container.order_key < place and (
+        return has_streaming_nodes and OrderKey(level, container.order_key.branch_path, scope.region) < order_key
+    if container.order_key < order_key and (
         builder.canvas.nodes[number].failure.streams_default or item.failure.streams_default
     ):
         return True  # the container, or the visit that collects, may fail and stream its default value
     following = OrderKey(0, (), container.order_key.item_region(container.next_item))
-    return has_streaming_nodes and container.next_item < (container.count or 0) and following < place
+    return has_streaming_nodes and container.next_item < (container.count or 0) and following < order_key
 
 
 def _current_level(builder: DecisionBuilder, scope: Scope, number: int, container: Container) -> int:

@@ -171,8 +171,8 @@ def _concurrent_items_to_json(container: Container) -> list[Any]:
 
 def _deferred_to_json(event: DeferredEvent) -> list[Any]:
     if event.failure is not None:
-        place, code = event.failure
-        return [event.node, event.error, to_json(place), code]
+        order_key, code = event.failure
+        return [event.node, event.error, to_json(order_key), code]
     return [event.node, event.error] if event.has_ended else [event.node]
 
 
@@ -196,9 +196,9 @@ def _deferred_from_json(data: Sequence[Any]) -> DeferredEvent:
     return DeferredEvent(data[0], len(data) > 1, data[1] if len(data) > 1 else None, failure)
 
 
-def _order_keys_to_json(places: Mapping[int, OrderKey]) -> dict[str, Any]:
-    return {str(number): to_json(place) for number, place in places.items()}
+def _order_keys_to_json(order_keys: Mapping[int, OrderKey]) -> dict[str, Any]:
+    return {str(number): to_json(order_key) for number, order_key in order_keys.items()}
 
 
 def _order_keys_from_json(data: Mapping[str, Sequence[Any]]) -> dict[int, OrderKey]:
-    return {int(number): from_json(list(place)) for number, place in data.items()}
+    return {int(number): from_json(list(order_key)) for number, order_key in data.items()}

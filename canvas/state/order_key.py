@@ -61,9 +61,9 @@ def merge(current: OrderKey | None, arriving: OrderKey) -> OrderKey:
     return min(current, arriving)
 
 
-def to_json(place: OrderKey) -> list[object]:
+def to_json(order_key: OrderKey) -> list[object]:
     """Return a compact JSON form: [level, [[-level, position], ...], region in hex]."""
-    return [place.level, [list(step) for step in place.branch_path], place.region.hex()]
+    return [order_key.level, [list(step) for step in order_key.branch_path], order_key.region.hex()]
 
 
 def from_json(data: list[object]) -> OrderKey:

@@ -88,7 +88,7 @@ def _name(scope: Scope, of: str | None) -> str:
     return f"{scope.capitalize()} {of}" if of is not None else f"Each {scope}"
 
 
-def _shown_id(kept: BudgetRow, tenant_id: TenantId) -> str:
-    if kept.scope_id == tenant_id:
+def _shown_id(row: BudgetRow, tenant_id: TenantId) -> str:
+    if row.scope_id == tenant_id:
         return ""
-    return "each" if kept.scope_id == DEFAULT_SCOPE_ID else kept.scope_id.hex
+    return "each" if row.scope_id == DEFAULT_SCOPE_ID else row.scope_id.hex

@@ -140,15 +140,15 @@ def try_out(
 ) -> None:
     """Call a tool and print the result as a model would read it."""
     try:
-        given = json.loads(arguments)
+        parsed = json.loads(arguments)
     except ValueError:
-        given = None
-    if not isinstance(given, dict):
+        parsed = None
+    if not isinstance(parsed, dict):
         raise InvalidRequest("--arguments must be a JSON object.")
 
     async def call(session: McpSession) -> str:
         await session.open()
-        return await session.call(tool, given)
+        return await session.call(tool, parsed)
 
     with open_connection() as connection:
         _, row = _find_server(connection, tenant, server)
@@ -256,9 +256,9 @@ def _state(tool: LiveTool, approved: bytes | None) -> str:
     return "approved" if approved == digest_of(tool.description, tool.schema) else "changed"
 
 
-def _pairs(given: list[str] | None, option: str) -> Mapping[str, str]:
+def _pairs(arguments: list[str] | None, option: str) -> Mapping[str, str]:
     pairs: dict[str, str] = {}
-    for pair in given or ():
+    for pair in arguments or ():
         name, mark, value = pair.partition("=")
         if not mark or not name.strip():
             raise typer.BadParameter(f"{name!r} is not a pair. Write NAME=VALUE.", param_hint=option)

@@ -57,8 +57,8 @@ def parse_budget(
     tokens: int | None, calls: int | None, seconds: float | None, money: float | None, currency: str | None
 ) -> dict[str, Any] | None:
     """Return the limits as the HTTP API takes them, or None. Raises InvalidRequest for an invalid limit."""
-    given = {"tokens": tokens, "calls": calls, "seconds": seconds, "money": money, "currency": currency}
-    limits = {name: value for name, value in given.items() if value is not None}
+    amounts = {"tokens": tokens, "calls": calls, "seconds": seconds, "money": money, "currency": currency}
+    limits = {name: value for name, value in amounts.items() if value is not None}
     if not limits.keys() - {"currency"}:
         return None
     parse_limits(limits)

@@ -56,9 +56,9 @@ def run(
     Exit code 0: done, 1: failed, 2: bad input or canvas, 3: cancelled, 4: waits for input (see `easel resume`).
     """
     settings = load()
-    given = inputs.parse_inputs(pairs, all_inputs)
+    node_inputs = inputs.parse_inputs(pairs, all_inputs)
     budget = inputs.parse_budget(tokens, calls, seconds, money, currency)
-    options = inputs.build_options(query, given, session=session, release=release, budget=budget)
+    options = inputs.build_options(query, node_inputs, session=session, release=release, budget=budget)
     judged = canvas_file.load_runnable(Path(target), settings.max_canvas_bytes) if canvas_file.is_file(target) else None
     ahead = servers.import_in_background(TURN)
     with servers.open_servers(settings) as found:
@@ -85,9 +85,9 @@ def resume(
 ) -> None:
     """Answer a run that waits for input, and follow it. The exit codes are those of `easel run`."""
     settings = load()
-    given = {**(inputs.parse_inputs(pairs, all_inputs) or {}), **inputs.parse_outcomes(happened, again)}
+    node_inputs = {**(inputs.parse_inputs(pairs, all_inputs) or {}), **inputs.parse_outcomes(happened, again)}
     budget = inputs.parse_budget(tokens, calls, seconds, money, currency)
-    options = inputs.build_options(query, given or None, session=None, release=False, budget=budget)
+    options = inputs.build_options(query, node_inputs or None, session=None, release=False, budget=budget)
     ahead = servers.import_in_background(TURN)
     with servers.open_servers(settings) as found:
         ahead.join()

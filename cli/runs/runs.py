@@ -89,7 +89,7 @@ def describe_input(request: Mapping[str, Any]) -> str:
     if request.get("query"):
         return str(request["query"])
     fields = request.get("inputs") or {}
-    values = {name: given.get("value") if isinstance(given, Mapping) else given for name, given in fields.items()}
+    values = {name: field.get("value") if isinstance(field, Mapping) else field for name, field in fields.items()}
     return ", ".join(f"{name}: {value}" for name, value in values.items())
 
 

@@ -44,9 +44,9 @@ def start(
     as_json: AsJson = False,
 ) -> None:
     """Start a run and print its id. Workers execute it in the background."""
-    given = inputs.parse_inputs(pairs, all_inputs)
+    node_inputs = inputs.parse_inputs(pairs, all_inputs)
     budget = inputs.parse_budget(tokens, calls, seconds, money, currency)
-    options = inputs.build_options(query, given, session=session, release=release, budget=budget)
+    options = inputs.build_options(query, node_inputs, session=session, release=release, budget=budget)
     judged = canvas_file.load_runnable(Path(target), load().max_canvas_bytes) if canvas_file.is_file(target) else None
     with open_connection() as connection:
         with connection.database.transaction() as tx:

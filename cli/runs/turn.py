@@ -65,12 +65,12 @@ def connect_to_workers(found: CommandServers) -> Generator[CommandConnection]:
         yield CommandConnection(engine.lifecycle, found)
 
 
-def start(found: CommandServers, wanted: TurnRequest, *, as_json: bool) -> Exit:
+def start(found: CommandServers, turn: TurnRequest, *, as_json: bool) -> Exit:
     """Start a run and follow it."""
     with connect_to_workers(found) as connected:
         run_id = RunId(new_id())
         with connected.database.transaction() as tx:
-            chosen = start_options.build_start(tx, wanted, run_id)
+            chosen = start_options.build_start(tx, turn, run_id)
         begin = partial(connected.lifecycle.start_run, chosen)
         return _follow(connected, chosen.tenant_id, run_id, begin, as_json=as_json)
 

@@ -62,7 +62,7 @@ class RunRequest:
 
 
 def baseline(tx: Transaction, document: Document, previous: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the `base` column of a run: {"globals", "values", "files", "inputs"}, as the previous run left them.
+    """Return the `baseline` column of a run: {"globals", "values", "files", "inputs"}, as the previous run left them.
 
     `inputs` are those of Begin, the only ones that are carried over. `previous` is None for a first run.
     """
@@ -70,7 +70,7 @@ def baseline(tx: Transaction, document: Document, previous: Mapping[str, Any] | 
         fresh = defaults.initial_globals(document)
         del fresh["sys.history"], fresh["sys.files"]
         return {"globals": fresh, "values": {}, "files": [], "inputs": {}}
-    base = previous["base"]
+    base = previous["baseline"]
     left = values.load_final(tx, previous["id"], with_large=False)
     globals_ = dict(base["globals"])
     outputs_by_node = {node: dict(outputs) for node, outputs in base["values"].items()}
@@ -133,5 +133,5 @@ def occupy_conversation(
     if request.files:
         base["files"] = list(request.files)
     number = conversation_runs.append_user_message(tx, conversation, row.conversation_id, row.id, request.query)
-    run_rows.set_baseline(tx, row.id, base=base, previous_run=previous_id, history_upto=number)
+    run_rows.set_baseline(tx, row.id, baseline=base, previous_run=previous_id, history_upto=number)
     return row._replace(baseline=base, previous_run=previous_id, history_upto=number)

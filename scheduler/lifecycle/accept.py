@@ -146,7 +146,7 @@ def _create(coordinator: Coordinator, tx: Transaction, start: Start, started: St
             "status": RunStatus.QUEUED.value,
             "state": run_to_json(state),
             "request": request,
-            "base": {},
+            "baseline": {},
             **({"external_id": start.external.text} if start.external is not None else {}),
         },
         has_budget=bool(start.budget),
@@ -252,7 +252,7 @@ def _set_globals(tx: Transaction, row: RunRow, request: RunRequest, history_upto
         run_rows.set_baseline(
             tx,
             row.id,
-            base={**row.baseline, "files": list(request.files)},
+            baseline={**row.baseline, "files": list(request.files)},
             previous_run=row.previous_run,
             history_upto=history_upto,
         )

@@ -27,16 +27,16 @@ def outputs_of(
     """Return the outputs of every node of a run's canvas; a declared output that was not set is null."""
     compiled = versions.get_or_empty(tx, row["version_id"])
     stored = values.load_final(tx, row["id"])
-    from_draft = row["base"].get("values", {})
+    from_draft = row["baseline"].get("values", {})
     shown: dict[str, dict[str, Any]] = {}
     for entry in compiled.document.entries.values():
         slots: dict[str, Any] = dict.fromkeys(declared(entry))
         slots |= from_draft.get(entry.id, {})
-        outputs, place = stored.outputs.get(entry.id, ({}, b""))
+        outputs, order_key = stored.outputs.get(entry.id, ({}, b""))
         slots |= outputs
         prefix = f"{entry.id}@"
         for name, (value, written) in stored.variables.items():
-            if name.startswith(prefix) and written >= place:
+            if name.startswith(prefix) and written >= order_key:
                 slots[name.removeprefix(prefix)] = value
         shown[entry.id] = slots
     if row["status"] != RunStatus.SUCCEEDED:
@@ -65,12 +65,12 @@ def _add_open_containers(
 
 def globals_of(tx: Transaction, row: Mapping[str, Any]) -> dict[str, Any]:
     """Return the present globals of a run; `sys.history` is computed from the conversation."""
-    found = dict(row["base"].get("globals", {}))
+    found = dict(row["baseline"].get("globals", {}))
     variables = values.load_final(tx, row["id"], with_large=False).variables
     found |= {name: value for name, (value, _) in variables.items() if "@" not in name}
     if SYS_HISTORY not in found:
         found[SYS_HISTORY] = [history_line(role, content) for role, content in history_of(tx, row)]
-    found.setdefault("sys.files", row["base"].get("files", []))
+    found.setdefault("sys.files", row["baseline"].get("files", []))
     return found
 
 

@@ -42,7 +42,7 @@ from canvas.state.run_state import RunStatus
 from store.db.transaction import SET_LIMIT, Transaction
 from store.primitives.ids import first_id_at
 from store.primitives.weeks import Week
-from store.tables.runs import PARTITIONED, metadata, runs
+from store.tables.runs import FORMER_COLUMNS, PARTITIONED, metadata, runs
 
 OPEN_STATUSES = tuple(status.value for status in RunStatus if not status.is_over)
 """Statuses of a run that is not over (the same as in the index `ix_runs_open`)."""
@@ -267,8 +267,9 @@ def _week_of(name: str) -> Week | None:
 
 
 def _table_like(table: str, name: str) -> Table:
-    """Return a table with the same columns under a partition's name."""
-    return Table(name, MetaData(), *(Column(column.name, column.type) for column in metadata.tables[table].c))
+    """Return a table with the same columns under a partition's name, former columns included."""
+    former = (Column(former) for former in FORMER_COLUMNS.get(table, ()))
+    return Table(name, MetaData(), *(Column(column.name, column.type) for column in metadata.tables[table].c), *former)
 
 
 def _run_id(table: Table) -> Column[Any]:

@@ -20,7 +20,7 @@ TRY_SWEEP = text("select pg_try_advisory_xact_lock(hashtextextended('easel:sweep
 
 EXPIRE_LEASES = text(f"""
     update activations a
-    set status = 'reported', strikes = strikes + 1, finished_at = now(),
+    set status = 'reported', crash_count = crash_count + 1, finished_at = now(),
         outcome = case when effect = 'unsafe'
           then json_build_object('is', 'Failed', 'error', '{UNKNOWN_TEXT}', 'code', '{UNKNOWN_OUTCOME}',
             'used', json_build_object())
@@ -38,12 +38,12 @@ EXPIRE_LEASES = text(f"""
 """A lease further ahead than `longest` cannot be right: the clock was ahead when its worker last renewed it."""
 
 REDISPATCH_UNCLAIMED = text("""
-    update activations a set hinted_at = now()
+    update activations a set enqueued_at = now()
     from (
         select run_id, id from activations
         where status = 'ready' and not_before <= now()
-          and (hinted_at is null or hinted_at < :sent_before or hinted_at > now() + interval '15 s')
-        order by hinted_at nulls first limit :most for no key update skip locked
+          and (enqueued_at is null or enqueued_at < :sent_before or enqueued_at > now() + interval '15 s')
+        order by enqueued_at nulls first limit :most for no key update skip locked
     ) waiting
     where a.run_id = waiting.run_id and a.id = waiting.id
     returning a.run_id, a.id, a.component
@@ -60,7 +60,7 @@ INTERRUPTED = text("""
     select earlier.id from runs r join runs earlier on earlier.conversation_id = r.conversation_id
     where r.status in ('queued', 'running', 'waiting', 'stopping')
         and r.request -> 'options' ->> 'on_busy' = 'interrupt'
-        and earlier.status in ('queued', 'running', 'waiting', 'stopping') and earlier.asked is null
+        and earlier.status in ('queued', 'running', 'waiting', 'stopping') and not earlier.cancel_requested
         and earlier.created_at < r.created_at
     order by earlier.created_at desc limit :most
 """)

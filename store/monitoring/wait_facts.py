@@ -16,8 +16,8 @@ MAX_ACTIVATIONS = 200  # activations that are listed one by one
 
 USE_SNAPSHOT = text("set transaction isolation level repeatable read read only")
 RUN = text("""
-    select id, version_id, conversation_id, status, engine, asked, error, state, created_at, finished_at, expires_at,
-        now() as now
+    select id, version_id, conversation_id, status, rules_version, cancel_requested, error, state, created_at,
+        finished_at, expires_at, now() as now
     from runs where id = :run_id and tenant_id = :tenant_id
 """)
 COUNTS = text("""
@@ -25,12 +25,13 @@ COUNTS = text("""
     where run_id = :run_id and status not in ('done', 'closed') group by status
 """)
 OPEN_ACTIVATIONS = text("""
-    select id, node_id, component, scope, status, attempt, strikes, worker, lease_until, not_before, hinted_at,
+    select id, node_id, component, scope, status, attempt, crash_count, worker, lease_until, not_before, enqueued_at,
         created_at, started_at, finished_at,
         case when status = 'ready' and not_before > now() then outcome ->> 'error' end as postponed
     from activations
     where run_id = :run_id and status in ('running', 'reported', 'ready', 'queued', 'waiting')
-    order by array_position(array['running', 'reported', 'ready', 'waiting', 'queued'], status), place, id limit :most
+    order by array_position(array['running', 'reported', 'ready', 'waiting', 'queued'], status), order_key, id
+    limit :most
 """)
 BLOCKING_RUN = text("""
     select r.id, r.status from conversations c join runs r on r.conversation_id = c.id
@@ -55,8 +56,8 @@ def load_facts(tx: Transaction, tenant_id: TenantId, run_id: RunId) -> tuple[Wai
     return WaitFacts(
         run_id=run_id,
         status=status,
-        rules_version=row["engine"],
-        cancel_request=row["asked"],
+        rules_version=row["rules_version"],
+        is_cancel_requested=row["cancel_requested"],
         error=row["error"],
         created_at=row["created_at"],
         finished_at=row["finished_at"],

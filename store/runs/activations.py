@@ -38,14 +38,14 @@ BY_KEY = (activations.c.run_id == bindparam("of_run"), activations.c.id == bindp
 BY_LEASE = (activations.c.lease_id == bindparam("of_lease"), STATUS_IS["running"])
 
 _lease = bindparam("lease", type_=Interval)
-_max_crash_count = bindparam("most_strikes", type_=Integer)
+_max_crash_count = bindparam("most_crashes", type_=Integer)
 _new_lease = bindparam("new_lease", type_=activations.c.lease_id.type)
 
 _async_commit = select(func.set_config("synchronous_commit", "off", True)).scalar_subquery() == "off"
 
 CLAIM_COLUMNS = (
-    "run_id", "id", "lease_id", "node_id", "component", "scope", "ordinal", "wave", "trail", "region", "limits",
-    "activated_rev", "attempt", "strikes", "turn", "answers", "usage",
+    "run_id", "id", "lease_id", "node_id", "component", "scope", "ordinal", "level", "trail", "region", "limits",
+    "activated_rev", "attempt", "crash_count", "stream_id", "answers", "usage",
 )  # fmt: skip
 CLAIM = (  # its commit does not wait for the disk: a claim that is lost is made again
     update(activations)
@@ -56,12 +56,12 @@ CLAIM = (  # its commit does not wait for the disk: a claim that is lost is made
             and_(
                 STATUS_IS["ready"],
                 activations.c.not_before <= func.now(),
-                or_(_max_crash_count.is_(None), activations.c.strikes <= _max_crash_count),
+                or_(_max_crash_count.is_(None), activations.c.crash_count <= _max_crash_count),
             ),
             and_(  # this claim was made before, and its answer was lost
                 STATUS_IS["running"],
                 activations.c.lease_id == _new_lease,
-                not_(activations.c.called_off),
+                not_(activations.c.cancel_requested),
             ),
         ),
         runs.c.id == activations.c.run_id,
@@ -73,7 +73,7 @@ CLAIM = (  # its commit does not wait for the disk: a claim that is lost is made
         lease_until=func.now() + _lease,
         worker=bindparam("worker_name"),
         started_at=func.now(),
-        called_off=False,
+        cancel_requested=False,
         effect=None,
     )
     .returning(
@@ -92,12 +92,12 @@ CLAIM = (  # its commit does not wait for the disk: a claim that is lost is made
 
 CLAIM_BATCH = text(f"""
     update activations a set status = 'running', attempt = a.attempt + 1, lease_id = m.lease_id,
-        lease_until = now() + :lease, worker = :worker, started_at = now(), called_off = false, effect = null
+        lease_until = now() + :lease, worker = :worker, started_at = now(), cancel_requested = false, effect = null
     from (
         select o.run_id, o.id, u.lease_id from activations o
         join unnest(cast(:run_ids as uuid[]), cast(:ids as uuid[]), cast(:leases as uuid[])) as u(run_id, id, lease_id)
           on o.run_id = u.run_id and o.id = u.id
-        where o.status = 'ready' and o.not_before <= now() and o.strikes <= :most_strikes
+        where o.status = 'ready' and o.not_before <= now() and o.crash_count <= :most_crashes
         order by o.run_id, o.id for no key update of o skip locked
     ) m join runs r on r.id = m.run_id
     where a.run_id = m.run_id and a.id = m.id
@@ -118,7 +118,7 @@ RECORD_EFFECT = (
     update(activations)
     .where(*BY_KEY, *BY_LEASE)
     .values(lease_until=func.now() + _lease, effect=bindparam("new_effect"))
-    .returning(activations.c.called_off)
+    .returning(activations.c.cancel_requested)
 )
 
 RENEW = text("""
@@ -127,7 +127,7 @@ RENEW = text("""
         select o.run_id, o.id from activations o
         join unnest(cast(:run_ids as uuid[]), cast(:ids as uuid[]), cast(:leases as uuid[])) as m(run_id, id, lease_id)
           on o.run_id = m.run_id and o.id = m.id and o.lease_id = m.lease_id
-        where o.status = 'running' and not o.called_off
+        where o.status = 'running' and not o.cancel_requested
         order by o.run_id, o.id for no key update of o skip locked
     ) mine
     where a.run_id = mine.run_id and a.id = mine.id
@@ -137,14 +137,14 @@ FIND_VALID = text("""
     select o.lease_id from activations o
     join unnest(cast(:run_ids as uuid[]), cast(:ids as uuid[]), cast(:leases as uuid[])) as m(run_id, id, lease_id)
       on o.run_id = m.run_id and o.id = m.id and o.lease_id = m.lease_id
-    where o.status = 'running' and not o.called_off
+    where o.status = 'running' and not o.cancel_requested
 """)
 
 FIND_CANCELLED = text("""
     select o.lease_id from activations o
     join unnest(cast(:run_ids as uuid[]), cast(:ids as uuid[]), cast(:leases as uuid[])) as m(run_id, id, lease_id)
       on o.run_id = m.run_id and o.id = m.id and o.lease_id = m.lease_id
-    where o.status = 'running' and o.called_off
+    where o.status = 'running' and o.cancel_requested
 """)
 
 
@@ -200,7 +200,7 @@ def claim(
         new_lease=lease_id,
         lease=lease,
         worker_name=worker,
-        most_strikes=max_crash_count,
+        most_crashes=max_crash_count,
     )
     return claim_from_rows(row, {**row, "created_at": row["run_created_at"]}) if row else None
 
@@ -217,7 +217,7 @@ def claim_batch(
 
     Activations that are claimed, locked, not yet due or have a higher crash count are left out. `claim` tells which.
     """
-    values = {"lease": lease, "worker": worker, "most_strikes": max_crash_count}
+    values = {"lease": lease, "worker": worker, "most_crashes": max_crash_count}
     found = [row._asdict() for row in _rows_by_week(tx, CLAIM_BATCH, tasks, **values)]
     return {row["lease_id"]: claim_from_rows(row, {**row, "created_at": row["run_created_at"]}) for row in found}
 
@@ -234,7 +234,7 @@ def is_ready(tx: Transaction, run_id: RunId, activation_id: ActivationId) -> boo
 
 def claim_from_rows(row: Mapping[str, Any], run: Mapping[str, Any]) -> Claim:
     """Return the claim of an activation's row; `run`: the columns of its run that a claim carries."""
-    place = order_key_from_row(row)
+    order_key = order_key_from_row(row)
     enclosing = tuple((bytes.fromhex(region), revision) for region, revision in row["limits"] or ())
     return Claim(
         run_id=row["run_id"],
@@ -244,12 +244,12 @@ def claim_from_rows(row: Mapping[str, Any], run: Mapping[str, Any]) -> Claim:
         component=row["component"],
         scope=scope_key(row["scope"]),
         ordinal=row["ordinal"],
-        order_key=place,
-        limits=(*enclosing, (place.region, row["activated_rev"])),
+        order_key=order_key,
+        limits=(*enclosing, (order_key.region, row["activated_rev"])),
         activated_rev=row["activated_rev"],
         attempt=row["attempt"],
-        crash_count=row["strikes"],
-        stream_id=row["turn"],
+        crash_count=row["crash_count"],
+        stream_id=row["stream_id"],
         answers=row["answers"],
         tenant_id=run["tenant_id"],
         canvas_id=run["canvas_id"],
@@ -266,7 +266,7 @@ def claim_from_rows(row: Mapping[str, Any], run: Mapping[str, Any]) -> Claim:
 
 def order_key_from_row(row: Mapping[str, Any]) -> OrderKey:
     """Return the order key in an activation's columns."""
-    return OrderKey(row["wave"], tuple((w, p) for w, p in row["trail"]), bytes(row["region"]))
+    return OrderKey(row["level"], tuple((w, p) for w, p in row["trail"]), bytes(row["region"]))
 
 
 def make_claim_durable(tx: Transaction, claimed: Claim, lease: timedelta) -> bool:

@@ -75,7 +75,7 @@ CITED = text("""
     select d.name, null from cited_documents d
     left join activations theirs on theirs.run_id = d.run_id and theirs.id = d.activation_id
     left join activations mine on mine.run_id = :of_run and mine.id = :of_activation
-    where d.run_id = :of_run and d.message_id = :of_message and (theirs.place <= mine.place) is not false
+    where d.run_id = :of_run and d.message_id = :of_message and (theirs.order_key <= mine.order_key) is not false
 """)
 """The chunk ids of a turn with their numbers, and with null the names of the documents that already have an entry of
 this activation or of one before it in canonical order."""
@@ -91,7 +91,9 @@ DOCUMENTS = (
     select(cited_documents.c.name, cited_documents.c.document)
     .outerjoin(activations, _WRITER)
     .where(cited_documents.c.run_id == bindparam("of_run"), cited_documents.c.message_id == bindparam("of_message"))
-    .order_by(cited_documents.c.name, activations.c.place, cited_documents.c.finding, cited_documents.c.activation_id)
+    .order_by(
+        cited_documents.c.name, activations.c.order_key, cited_documents.c.finding, cited_documents.c.activation_id
+    )
 )
 """The documents of a turn by name; of several entries the first in canonical order comes first."""
 CHUNKS_OF_RUNS = (
@@ -107,7 +109,7 @@ DOCUMENTS_OF_RUNS = (
         cited_documents.c.run_id,
         cited_documents.c.message_id,
         cited_documents.c.name,
-        activations.c.place,
+        activations.c.order_key,
         cited_documents.c.finding,
         cited_documents.c.activation_id,
     )

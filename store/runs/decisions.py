@@ -34,7 +34,7 @@ MAX_CACHED_SCOPES = 8  # open scopes; of a run with more, the next advance reads
 
 MOVE = text(f"""
     with moved as (
-        update activations a set status = m.status, folded_rev = :revision
+        update activations a set status = m.status, applied_rev = :revision
         from unnest(cast(:ids as uuid[]), cast(:statuses as text[])) as m(id, status)
         where a.run_id = :run_id and a.id = m.id and a.status in ('reported', 'saying', 'open', 'waiting')
         returning 1
@@ -43,19 +43,19 @@ MOVE = text(f"""
 """)  # noqa: S608 (constants only)
 RETRY = text(f"""
     update activations set status = 'ready', lease_id = null, lease_until = null, outcome = null,
-        not_before = {DUE_AT_ONCE}, hinted_at = now()
+        not_before = {DUE_AT_ONCE}, enqueued_at = now()
     where run_id = :run_id and id = any(cast(:ids as uuid[])) and status = 'ready'
     returning id, component
 """)  # noqa: S608 (constants only)
 POSTPONE = text("""
-    update activations a set lease_id = null, lease_until = null, hinted_at = null,
+    update activations a set lease_id = null, lease_until = null, enqueued_at = null,
         not_before = now() + make_interval(secs => m.seconds)
     from unnest(cast(:ids as uuid[]), cast(:seconds as float8[])) as m(id, seconds)
     where a.run_id = :run_id and a.id = m.id and a.status = 'ready'
 """)  # the outcome stays, because it tells people the reason; the sweeper sends the task message when it is due
 ANSWER = text(f"""
     update activations set answers = :answers, lease_id = null, lease_until = null, not_before = {DUE_AT_ONCE},
-        hinted_at = now()
+        enqueued_at = now()
     where run_id = :run_id and id = any(cast(:ids as uuid[])) and status = 'ready'
     returning id, component
 """).bindparams(  # noqa: S608
@@ -63,8 +63,8 @@ ANSWER = text(f"""
 )
 CANCEL_ITEMS = text("""
     update activations a
-    set called_off = true, status = 'reported', finished_at = now(),
-        outcome = json_build_object('is', 'Failed', 'error', 'An earlier item has failed.', 'code', 'called_off',
+    set cancel_requested = true, status = 'reported', finished_at = now(),
+        outcome = json_build_object('is', 'Failed', 'error', 'An earlier item has failed.', 'code', 'cancelled',
             'used', json_build_object())
     from (
         select id from activations
@@ -90,7 +90,7 @@ _save_run = (
         status=bindparam("new_status"),
         revision=bindparam("old_revision") + 1,
         last_event=bindparam("new_last_event"),
-        turn=bindparam("new_turn"),
+        open_stream=bindparam("new_open_stream"),
         state=bindparam("new_state"),
         usage=bindparam("new_usage"),
         error=bindparam("new_error"),
@@ -204,7 +204,7 @@ def _save(
         old_revision=row.revision,
         new_status=status.value,
         new_last_event=saved.last_event,
-        new_turn=saved.open_stream,
+        new_open_stream=saved.open_stream,
         new_state=saved.state,
         new_usage=saved.usage,
         new_error=saved.error,
@@ -258,12 +258,14 @@ def _write_streams(tx: Transaction, run_id: RunId, before: int, decision: Decisi
     """Truncate, fill, open and close message streams. `before`: number of the last event before the decision's own."""
     for stream_id, offset in decision.truncated_streams.items():
         opened_now = stream_id in decision.opened_streams
-        tx.send(message_streams.TRUNCATE, run_id=run_id, turn=stream_id, number=None if opened_now else before + offset)
+        tx.send(
+            message_streams.TRUNCATE, run_id=run_id, stream_id=stream_id, number=None if opened_now else before + offset
+        )
     # after truncating: it replaces the text
     for stream_id, (node_id, text_of_stream) in decision.default_texts.items():
-        tx.send(message_streams.PUT_TEXT, run_id=run_id, turn=stream_id, node_id=node_id, said=text_of_stream)
+        tx.send(message_streams.PUT_TEXT, run_id=run_id, stream_id=stream_id, node_id=node_id, content=text_of_stream)
     for stream_id, offset in decision.opened_streams.items():
         node_id = next((e.node_id for e in decision.events if e.activation == stream_id and e.node_id), "")
-        tx.send(message_streams.OPEN, run_id=run_id, turn=stream_id, node_id=node_id, number=before + offset)
+        tx.send(message_streams.OPEN, run_id=run_id, stream_id=stream_id, node_id=node_id, number=before + offset)
     for stream_id, offset in decision.closed_streams.items():
-        tx.send(message_streams.CLOSE, run_id=run_id, turn=stream_id, number=before + offset)
+        tx.send(message_streams.CLOSE, run_id=run_id, stream_id=stream_id, number=before + offset)

@@ -25,17 +25,17 @@ from store.tables.runs import activations, indexed_part_of
 DUE_AT_ONCE = "to_timestamp(0)"
 """`not_before` of activations that are due at once: the distant past, so that a clock set back delays nothing."""
 ACTIVATE = insert(activations).values(  # the task message follows the commit
-    hinted_at=func.now(), not_before=literal_column(DUE_AT_ONCE)
+    enqueued_at=func.now(), not_before=literal_column(DUE_AT_ONCE)
 )
 ACTIVATE_MANY = text(f"""
-    insert into activations (run_id, activated_rev, hinted_at, not_before, id, node_id, component, scope, ordinal,
-        place, region, wave, trail, limits, status, turn)
-    select :run_id, :revision, now(), {DUE_AT_ONCE}, u.id, u.node_id, u.component, u.scope, u.ordinal, u.place,
-        u.region, u.wave, cast(u.trail as json), cast(u.limits as json), u.status, u.turn
+    insert into activations (run_id, activated_rev, enqueued_at, not_before, id, node_id, component, scope, ordinal,
+        order_key, region, level, trail, limits, status, stream_id)
+    select :run_id, :revision, now(), {DUE_AT_ONCE}, u.id, u.node_id, u.component, u.scope, u.ordinal, u.order_key,
+        u.region, u.level, cast(u.trail as json), cast(u.limits as json), u.status, u.stream_id
     from unnest(cast(:id as uuid[]), cast(:node_id as text[]), cast(:component as text[]), cast(:scope as text[]),
-        cast(:ordinal as int[]), cast(:place as bytea[]), cast(:region as bytea[]), cast(:wave as int[]),
-        cast(:trail as text[]), cast(:limits as text[]), cast(:status as text[]), cast(:turn as uuid[]))
-      as u(id, node_id, component, scope, ordinal, place, region, wave, trail, limits, status, turn)
+        cast(:ordinal as int[]), cast(:order_key as bytea[]), cast(:region as bytea[]), cast(:level as int[]),
+        cast(:trail as text[]), cast(:limits as text[]), cast(:status as text[]), cast(:stream_id as uuid[]))
+      as u(id, node_id, component, scope, ordinal, order_key, region, level, trail, limits, status, stream_id)
 """)  # noqa: S608 (constants only)
 BATCH_FROM = 3  # from this number on, one statement for all costs less than one for each
 BATCH_SIZE = 500  # rows of one statement
@@ -43,24 +43,24 @@ ACTIVATE_CLAIMED = insert(activations).values(
     attempt=1,
     lease_until=func.now() + bindparam("lease", type_=Interval),
     started_at=func.now(),
-    hinted_at=func.now(),
+    enqueued_at=func.now(),
     not_before=literal_column(DUE_AT_ONCE),
 )
 PROMOTE = text(f"""
-    update activations a set status = 'ready', not_before = {DUE_AT_ONCE}, hinted_at = now()
+    update activations a set status = 'ready', not_before = {DUE_AT_ONCE}, enqueued_at = now()
     from (
         select id from activations where run_id = :run_id and status = 'queued'
-        order by {indexed_part_of("place")}, place limit :most
+        order by {indexed_part_of("order_key")}, order_key limit :most
     ) next
     where a.run_id = :run_id and a.id = next.id returning a.id, a.component
 """)  # noqa: S608 (constants only)
 PROMOTE_CLAIMED = text(f"""
     update activations a set status = 'running', attempt = attempt + 1, lease_id = :lease_id,
-        lease_until = now() + :lease, worker = :worker, started_at = now(), hinted_at = now(),
+        lease_until = now() + :lease, worker = :worker, started_at = now(), enqueued_at = now(),
         not_before = {DUE_AT_ONCE}
     from (
         select id as next_id from activations where run_id = :run_id and status = 'queued'
-        order by {indexed_part_of("place")}, place limit 1
+        order by {indexed_part_of("order_key")}, order_key limit 1
     ) next
     where a.run_id = :run_id and a.id = next_id returning {", ".join(CLAIM_COLUMNS)}
 """).bindparams(bindparam("lease", type_=Interval))  # noqa: S608 (constants only)
@@ -183,7 +183,7 @@ def _activate_claimed(
         return False
     columns = {**_columns_of(row.id, revision, new), "status": ActivationStatus.RUNNING.value, "lease_id": lease_id}
     tx.write(ACTIVATE_CLAIMED, **columns, lease=report.request.lease, worker=report.request.worker)
-    claim = claim_from_rows({**columns, "attempt": 1, "strikes": 0, "answers": None}, row.claim_columns())
+    claim = claim_from_rows({**columns, "attempt": 1, "crash_count": 0, "answers": None}, row.claim_columns())
     claims[report.claim.id] = PendingClaim(row, known=claim)
     return True
 
@@ -228,12 +228,12 @@ def _columns_of(run_id: RunId, revision: int, new: Activation) -> dict[str, Any]
         "component": new.component,
         "scope": scope_text(new.scope),
         "ordinal": new.ordinal,
-        "place": new.order_key.key,
+        "order_key": new.order_key.key,
         "region": new.order_key.region,
-        "wave": new.order_key.level,
+        "level": new.order_key.level,
         "trail": new.order_key.branch_path,
         "limits": new.limits or None,
         "status": new.status.value,
-        "turn": new.stream_id,
+        "stream_id": new.stream_id,
         "activated_rev": revision,
     }

@@ -29,7 +29,7 @@ REPORT = (
         status="reported",
         outcome=bindparam("new_outcome"),
         usage=bindparam("new_usage"),
-        strikes=activations.c.strikes + bindparam("new_strikes"),
+        crash_count=activations.c.crash_count + bindparam("new_crashes"),
         finished_at=func.now(),
     )
 )
@@ -39,10 +39,10 @@ REPORT_INLINE = (
     .where(*BY_KEY, *BY_LEASE)
     .values(
         status=bindparam("new_status"),
-        folded_rev=bindparam("new_revision"),
+        applied_rev=bindparam("new_revision"),
         outcome=bindparam("new_outcome"),
         usage=bindparam("new_usage"),
-        strikes=activations.c.strikes + bindparam("new_strikes"),
+        crash_count=activations.c.crash_count + bindparam("new_crashes"),
         finished_at=func.now(),
     )
     .returning(literal_column("1"))
@@ -67,11 +67,14 @@ PUT_VALUES = _values.on_conflict_do_update(  # a form writes twice: when it is s
 _stream = insert(turns)
 PUT_STREAM = _stream.on_conflict_do_update(
     index_elements=["run_id", "id"],
-    set_={name: _stream.excluded[name] for name in ("text", "speaker", "epoch", "keep")},
+    set_={name: _stream.excluded[name] for name in ("text", "writer", "epoch", "retained_length")},
 )
 PUT_STREAM_NEXT_EPOCH = _stream.on_conflict_do_update(  # for a writer that could not read the epoch
     index_elements=["run_id", "id"],
-    set_={**{name: _stream.excluded[name] for name in ("text", "speaker", "keep")}, "epoch": turns.c.epoch + 1},
+    set_={
+        **{name: _stream.excluded[name] for name in ("text", "writer", "retained_length")},
+        "epoch": turns.c.epoch + 1,
+    },
 )
 _variables = insert(variables)
 PUT_VARIABLES = _variables.on_conflict_do_update(
@@ -85,14 +88,14 @@ UNAPPLIED = (
         activations.c.node_id,
         activations.c.scope,
         activations.c.ordinal,
-        activations.c.wave,
+        activations.c.level,
         activations.c.trail,
         activations.c.region,
         activations.c.outcome,
         activations.c.usage,
-        activations.c.strikes,
+        activations.c.crash_count,
         activations.c.effect,
-        activations.c.turn,
+        activations.c.stream_id,
     )
     .where(activations.c.run_id == bindparam("of_run"), STATUS_IS["reported"])
     .order_by(activations.c.id)
@@ -131,7 +134,7 @@ def report_inline(tx: Transaction, claim: Claim, payload: ReportPayload, status:
         new_revision=revision,
         new_outcome=payload.outcome,
         new_usage=payload.usage,
-        new_strikes=payload.crashes,
+        new_crashes=payload.crashes,
     )
     _write_values(tx, payload)
 
@@ -155,7 +158,7 @@ def report(
         of_lease=lease_id,
         new_outcome=payload.outcome,
         new_usage=payload.usage,
-        new_strikes=payload.crashes,
+        new_crashes=payload.crashes,
     )
     _write_values(tx, payload)
     return stored
@@ -225,8 +228,8 @@ def _decode_reports(rows: Sequence[Any]) -> list[Report]:
                 order_key=order_key_from_row(fields),
                 outcome=outcome,
                 error=decoded.error,
-                crash_count=fields["strikes"],
-                stream_id=fields["turn"],
+                crash_count=fields["crash_count"],
+                stream_id=fields["stream_id"],
                 restarts_text=decoded.restarts_text,
                 has_written=decoded.has_written,
                 usage=(fields["usage"] or {}) if decoded.used is None else decoded.used,
@@ -240,7 +243,7 @@ def has_unapplied_reports(tx: Transaction, run_id: RunId) -> bool:
     return tx.scalar(HAS_UNAPPLIED, of_run=run_id) is not None
 
 
-ORDER_KEY = select(activations.c.place, activations.c.region).where(*BY_KEY)
+ORDER_KEY = select(activations.c.order_key, activations.c.region).where(*BY_KEY)
 
 
 def put_variables(tx: Transaction, run_id: RunId, activation_id: ActivationId, values: Mapping[str, Any]) -> None:
@@ -253,7 +256,7 @@ def put_variables(tx: Transaction, run_id: RunId, activation_id: ActivationId, v
                 "run_id": run_id,
                 "activation_id": activation_id,
                 "name": name,
-                "place": row.place,
+                "order_key": row.order_key,
                 "region": row.region,
                 "value": value,
             }

@@ -60,7 +60,7 @@ ACTIVATIONS = (
         activations.c.finished_at,
     )
     .where(activations.c.run_id == bindparam("of_run"))
-    .order_by(activations.c.place, activations.c.id)
+    .order_by(activations.c.order_key, activations.c.id)
     .limit(bindparam("most"))
 )
 
@@ -84,7 +84,7 @@ STREAM_TEXTS = (
 
 PROGRESS = text("""
     select r.id, r.status, r.last_event, t.id as turn, t.epoch, char_length(t.text) as length
-    from runs r left join turns t on t.run_id = r.id and t.id = r.turn
+    from runs r left join turns t on t.run_id = r.id and t.id = r.open_stream
     where r.id = any(cast(:run_ids as uuid[]))
 """)
 
@@ -214,7 +214,9 @@ def read_events(tx: Transaction, tenant_id: TenantId, run_id: RunId, number: int
         RunSummary(**row),
         [event_of_row(tx, event) for event in events.rows()],
         [
-            StreamRow(r.id, r.node_id, r.epoch, r.keep, r.text, r.opened_at, r.epoch_at or r.opened_at, r.closed_at)
+            StreamRow(
+                r.id, r.node_id, r.epoch, r.retained_length, r.text, r.opened_at, r.epoch_at or r.opened_at, r.closed_at
+            )
             for r in streams.rows()
         ],
     )

@@ -24,7 +24,7 @@ from store.tables.runs import runs
 
 LOCK_NOT_AVAILABLE = "55P03"
 
-_lockable_columns = select(*(column for column in runs.c if column.name not in ("base", "request"))).where(
+_lockable_columns = select(*(column for column in runs.c if column.name not in ("baseline", "request"))).where(
     runs.c.id == bindparam("of_run")
 )
 TRY_LOCK = _lockable_columns.with_for_update(key_share=True, skip_locked=True)
@@ -32,31 +32,31 @@ TRY_LOCK = _lockable_columns.with_for_update(key_share=True, skip_locked=True)
 LOCK_WITH_TIMEOUT = _lockable_columns.with_for_update(key_share=True)
 WAIT_LOCK = text("select id from runs where id = :run_id for no key update")
 READ = select(runs).where(runs.c.id == bindparam("of_run"))
-SELECT_INPUTS = select(runs.c.request, runs.c.base).where(runs.c.id == bindparam("of_run"))
+SELECT_INPUTS = select(runs.c.request, runs.c.baseline).where(runs.c.id == bindparam("of_run"))
 READ_OF_TENANT = READ.where(runs.c.tenant_id == bindparam("of_tenant"))
 
 
 CLOSE = text("""
-    update activations a set status = 'closed', folded_rev = :revision
+    update activations a set status = 'closed', applied_rev = :revision
     from (
         select id from activations
         where run_id = :run_id and status in ('queued', 'ready', 'waiting', 'saying', 'open')
-          and (status not in ('queued', 'ready', 'saying') or :wave < 0 or wave > :wave or region <> '')
+          and (status not in ('queued', 'ready', 'saying') or :level < 0 or level > :level or region <> '')
           and (status <> 'open' or :all)
         order by id for no key update
     ) stopped
     where a.run_id = :run_id and a.id = stopped.id
 """)
 REQUEST_CANCEL = text("""
-    update activations a set called_off = true
+    update activations a set cancel_requested = true
     from (
-        select id from activations where run_id = :run_id and status = 'running' and not called_off
+        select id from activations where run_id = :run_id and status = 'running' and not cancel_requested
         order by id for no key update
     ) working
     where a.run_id = :run_id and a.id = working.id
 """)
 CLOSE_ALL = text("""
-    update activations a set status = 'closed', folded_rev = :revision, called_off = true
+    update activations a set status = 'closed', applied_rev = :revision, cancel_requested = true
     from (
         select id, status from activations where run_id = :run_id and status not in ('done', 'closed')
         order by id for no key update
@@ -69,10 +69,7 @@ COUNT_OPEN = text("""
     where run_id = :run_id and status in ('queued', 'ready', 'running', 'reported')
 """)
 
-CANCEL = "cancel"
-"""The value of `asked` in the row of a run whose cancel is requested."""
-
-MARK_CANCELLED = text("update runs set asked = 'cancel' where id = :run_id")
+MARK_CANCELLED = text("update runs set cancel_requested = true where id = :run_id")
 
 DEFAULT_COLUMNS: Mapping[str, Any] = {
     "external_id": None,
@@ -80,8 +77,8 @@ DEFAULT_COLUMNS: Mapping[str, Any] = {
     "revision": 0,
     "last_event": 0,
     "first_event": 1,
-    "asked": None,
-    "turn": None,
+    "cancel_requested": False,
+    "open_stream": None,
     "history_upto": 0,
     "error": "",
 }
@@ -94,7 +91,7 @@ SET_BASELINE = (
     update(runs)
     .where(runs.c.id == bindparam("of_run"))
     .values(
-        base=bindparam("new_base"),
+        baseline=bindparam("new_baseline"),
         previous_run=bindparam("new_previous"),
         history_upto=bindparam("new_upto"),
         started_at=func.now(),
@@ -154,8 +151,8 @@ class RunRow(NamedTuple):
             last_event=columns["last_event"],
             first_event=columns["first_event"],
             history_upto=columns["history_upto"],
-            is_cancel_requested=columns["asked"] == CANCEL,
-            open_stream=columns["turn"],
+            is_cancel_requested=columns["cancel_requested"],
+            open_stream=columns["open_stream"],
             state=columns["state"],
             usage=columns["usage"],
             error=columns["error"],
@@ -165,7 +162,7 @@ class RunRow(NamedTuple):
             created_at=columns.get("created_at"),
             expires_at=columns.get("expires_at"),
             request=columns.get("request"),
-            baseline=columns.get("base"),
+            baseline=columns.get("baseline"),
         )
 
     def claim_columns(self) -> dict[str, Any]:
@@ -200,7 +197,7 @@ def create(tx: Transaction, row: Mapping[str, Any], *, has_budget: bool = False)
 
     `has_budget`: the run has limits of its own. The statement itself finds out whether other budgets apply to it.
     """
-    created = {**row, "engine": RULES_VERSION, "usage": {}}
+    created = {**row, "rules_version": RULES_VERSION, "usage": {}}
     whose = {"of_tenant": row["tenant_id"], "of_session": row["conversation_id"]}
     tx.send(CREATE, **created, **whose, has_budget=has_budget)
     return RunRow.from_columns({**DEFAULT_COLUMNS, **created})
@@ -251,7 +248,7 @@ def reload(tx: Transaction, run_id: RunId) -> RunRow:
 
 def _readable(result: PendingResult) -> RunRow | None:
     columns = result.one_or_none()
-    return RunRow.from_columns(columns) if columns is not None and columns["engine"] <= RULES_VERSION else None
+    return RunRow.from_columns(columns) if columns is not None and columns["rules_version"] <= RULES_VERSION else None
 
 
 def read(tx: Transaction, tenant_id: TenantId, run_id: RunId) -> Mapping[str, Any] | None:
@@ -300,7 +297,7 @@ def close(tx: Transaction, row: RunRow, *, after_level: int | None, everything: 
         CLOSE,
         run_id=row.id,
         revision=row.revision + 1,
-        wave=-1 if after_level is None else after_level,
+        level=-1 if after_level is None else after_level,
         all=everything,
     )
 
@@ -330,10 +327,10 @@ def count_open(tx: Transaction, run_id: RunId) -> tuple[int, int]:
 
 
 def set_baseline(
-    tx: Transaction, run_id: RunId, *, base: Mapping[str, Any], previous_run: RunId | None, history_upto: int
+    tx: Transaction, run_id: RunId, *, baseline: Mapping[str, Any], previous_run: RunId | None, history_upto: int
 ) -> None:
     """Write what a run begins with."""
-    tx.send(SET_BASELINE, of_run=run_id, new_base=base, new_previous=previous_run, new_upto=history_upto)
+    tx.send(SET_BASELINE, of_run=run_id, new_baseline=baseline, new_previous=previous_run, new_upto=history_upto)
 
 
 def next_turn(

@@ -90,12 +90,12 @@ def save_changes(tx: Transaction, run_id: RunId, decision: Decision) -> None:
 
 LAST_SCOPE = text(f"""
     select scope from activations where run_id = :run_id and node_id = :node_id
-      and (folded_rev is not null or status not in ('done', 'closed'))
-    order by {indexed_part_of("place")} desc, place desc limit 1
+      and (applied_rev is not null or status not in ('done', 'closed'))
+    order by {indexed_part_of("order_key")} desc, order_key desc limit 1
 """)  # noqa: S608 (constants only)
 
 MARK_NOT_APPLIED = text("""
-    update activations set folded_rev = null
+    update activations set applied_rev = null
     where run_id = :run_id
       and case when starts_with(scope, :prefix) then substr(scope, length(:prefix) + 1)::int > :shown end
 """)

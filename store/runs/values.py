@@ -22,7 +22,7 @@ from store.db.transaction import Transaction
 from store.primitives.json_codec import encode
 from store.tables.runs import indexed_part_of, node_values
 
-_LATEST_FIRST = f"{indexed_part_of('v.place')} desc, v.place desc"
+_LATEST_FIRST = f"{indexed_part_of('v.order_key')} desc, v.order_key desc"
 """The order of the index. Order keys with the same indexed part are compared in full."""
 
 _WINDOWS = """
@@ -31,65 +31,67 @@ _WINDOWS = """
 """
 _IS_VISIBLE = f"""
     join activations a on a.run_id = v.run_id and a.id = v.activation_id
-    where v.run_id = :run_id and v.place >= r.region and v.place <= r.edge
-      and {indexed_part_of("v.place")} between {indexed_part_of("r.region")} and {indexed_part_of("r.edge")}
-      and (v.place < r.before or v.place = r.edge) and v.region = r.region and a.folded_rev <= r.revision
+    where v.run_id = :run_id and v.order_key >= r.region and v.order_key <= r.edge
+      and {indexed_part_of("v.order_key")} between {indexed_part_of("r.region")} and {indexed_part_of("r.edge")}
+      and (v.order_key < r.before or v.order_key = r.edge) and v.region = r.region and a.applied_rev <= r.revision
 """
 
 LATEST_OUTPUTS = text(f"""
-    select requested.node_id, latest.place, latest.activation_id,
+    select requested.node_id, latest.order_key, latest.activation_id,
       case when latest.activation_id = requested.cached then null else latest.outputs end,
       case when latest.activation_id = requested.cached then null else latest.large end
     from unnest(cast(:nodes as text[]), cast(:kept as uuid[])) as requested(node_id, cached)
     cross join lateral (
         select seen.* from {_WINDOWS}
         cross join lateral (
-            select v.outputs, v.large, v.place, v.activation_id, {indexed_part_of("v.place")} as beginning
+            select v.outputs, v.large, v.order_key, v.activation_id, {indexed_part_of("v.order_key")} as beginning
             from node_values v {_IS_VISIBLE}
-            and v.node_id = requested.node_id and v.pass_of <> :not_in order by {_LATEST_FIRST} limit 1
-        ) seen order by seen.beginning desc, seen.place desc limit 1
+            and v.node_id = requested.node_id and v.container_entry <> :not_in order by {_LATEST_FIRST} limit 1
+        ) seen order by seen.beginning desc, seen.order_key desc limit 1
     ) latest
 """)  # noqa: S608 (constants only)
 
 LATEST_OUTPUTS_IN_REGION = text(f"""
-    select requested.node_id, latest.place, latest.activation_id, latest.outputs, latest.large
+    select requested.node_id, latest.order_key, latest.activation_id, latest.outputs, latest.large
     from unnest(cast(:nodes as text[])) as requested(node_id)
     cross join lateral (
-        select v.outputs, v.large, v.place, v.activation_id
+        select v.outputs, v.large, v.order_key, v.activation_id
         from node_values v join activations a on a.run_id = v.run_id and a.id = v.activation_id
-        where v.run_id = :run_id and v.node_id = requested.node_id and v.region = :region and v.place <= :edge
-          and {indexed_part_of("v.place")} <= {indexed_part_of("cast(:edge as bytea)")} and a.folded_rev <= :revision
+        where v.run_id = :run_id and v.node_id = requested.node_id and v.region = :region and v.order_key <= :edge
+          and {indexed_part_of("v.order_key")} <= {indexed_part_of("cast(:edge as bytea)")}
+          and a.applied_rev <= :revision
         order by {_LATEST_FIRST} limit 1
     ) latest
 """)  # noqa: S608 (constants only)
 
 AWAITED_OUTPUTS = text(f"""
-    select requested.node_id, latest.place, latest.activation_id, latest.outputs, latest.large
+    select requested.node_id, latest.order_key, latest.activation_id, latest.outputs, latest.large
     from unnest(cast(:nodes as text[]), cast(:passes as text[]), cast(:items as int[]))
-      as requested(node_id, pass_of, item)
+      as requested(node_id, container_entry, item)
     cross join lateral (
-        select v.place, v.activation_id, v.outputs, v.large from node_values v
+        select v.order_key, v.activation_id, v.outputs, v.large from node_values v
         join activations a on a.run_id = v.run_id and a.id = v.activation_id
         join unnest(cast(:regions as bytea[]), cast(:revisions as int[])) as r(region, revision)
-          on r.region = v.region and a.folded_rev <= r.revision
+          on r.region = v.region and a.applied_rev <= r.revision
         where v.run_id = :run_id and v.node_id = requested.node_id
-          and (requested.pass_of is null or v.pass_of = requested.pass_of and v.item = requested.item)
+          and (requested.container_entry is null
+            or v.container_entry = requested.container_entry and v.item = requested.item)
         order by {_LATEST_FIRST} limit 1
     ) latest
 """)  # noqa: S608 (constants only)
 
 LATEST_VARIABLES = text(f"""
-    select requested.name, latest.place, latest.activation_id,
+    select requested.name, latest.order_key, latest.activation_id,
       case when latest.activation_id = requested.cached then null else latest.value end,
       case when latest.activation_id = requested.cached then null else latest.large end
     from unnest(cast(:names as text[]), cast(:kept as uuid[])) as requested(name, cached)
     cross join lateral (
         select seen.* from {_WINDOWS}
         cross join lateral (
-            select v.value, v.large, v.place, v.activation_id, {indexed_part_of("v.place")} as beginning
+            select v.value, v.large, v.order_key, v.activation_id, {indexed_part_of("v.order_key")} as beginning
             from variables v {_IS_VISIBLE}
             and v.name = requested.name order by {_LATEST_FIRST} limit 1
-        ) seen order by seen.beginning desc, seen.place desc limit 1
+        ) seen order by seen.beginning desc, seen.order_key desc limit 1
     ) latest
 """)  # noqa: S608 (constants only)
 
@@ -98,22 +100,22 @@ MAX_ITEM = 2**31 - 1
 ITERATION_OUTPUTS = text(f"""
     select v.node_id, v.item, v.outputs, v.large
     from node_values v join activations a on a.run_id = v.run_id and a.id = v.activation_id
-    where v.run_id = :run_id and v.pass_of = :pass_of and v.node_id = any(cast(:nodes as text[]))
-      and v.item < :before and a.folded_rev <= :revision
-    order by v.item, {indexed_part_of("v.place")}, v.place
+    where v.run_id = :run_id and v.container_entry = :container_entry and v.node_id = any(cast(:nodes as text[]))
+      and v.item < :before and a.applied_rev <= :revision
+    order by v.item, {indexed_part_of("v.order_key")}, v.order_key
 """)  # noqa: S608 (constants only)
 
 FINAL_OUTPUTS = text(f"""
-    select distinct on (v.node_id) v.node_id, v.outputs, v.place, v.large
+    select distinct on (v.node_id) v.node_id, v.outputs, v.order_key, v.large
     from node_values v join activations a on a.run_id = v.run_id and a.id = v.activation_id
-    where v.run_id = :run_id and v.region = '' and a.folded_rev is not null
+    where v.run_id = :run_id and v.region = '' and a.applied_rev is not null
     order by v.node_id, {_LATEST_FIRST}
 """)  # noqa: S608 (constants only)
 
 FINAL_VARIABLES = text(f"""
-    select distinct on (v.name) v.name, v.value, v.place, v.large
+    select distinct on (v.name) v.name, v.value, v.order_key, v.large
     from variables v join activations a on a.run_id = v.run_id and a.id = v.activation_id
-    where v.run_id = :run_id and v.region = '' and a.folded_rev is not null
+    where v.run_id = :run_id and v.region = '' and a.applied_rev is not null
     order by v.name, {_LATEST_FIRST}
 """)  # noqa: S608 (constants only)
 
@@ -124,8 +126,8 @@ PREVIOUS_OUTPUTS = text(f"""
         select v.outputs, v.large
         from node_values v join activations a on a.run_id = v.run_id and a.id = v.activation_id
         where v.run_id = :run_id and v.node_id = mine.node_id and v.region = mine.region
-          and v.place < mine.place and {indexed_part_of("v.place")} <= {indexed_part_of("mine.place")}
-          and a.folded_rev is not null
+          and v.order_key < mine.order_key and {indexed_part_of("v.order_key")} <= {indexed_part_of("mine.order_key")}
+          and a.applied_rev is not null
         order by {_LATEST_FIRST} limit 1
     ) before
     where mine.run_id = :run_id and mine.activation_id = :activation_id
@@ -141,8 +143,9 @@ PUT_OUTPUTS = (
 )
 
 PUT_ON_BEHALF = text("""
-    insert into node_values (run_id, activation_id, node_id, pass_of, item, place, region, outputs, inputs, names)
-    select a.run_id, a.id, a.node_id, :pass_of, :item, a.place, a.region, cast(:outputs as json), '{}',
+    insert into node_values (run_id, activation_id, node_id, container_entry, item, order_key, region, outputs, inputs,
+      names)
+    select a.run_id, a.id, a.node_id, :container_entry, :item, a.order_key, a.region, cast(:outputs as json), '{}',
       cast(:names as text[])
     from activations a where a.run_id = :run_id and a.id = :activation_id
     on conflict (run_id, activation_id, node_id) do update set outputs = excluded.outputs, names = excluded.names,
@@ -169,7 +172,7 @@ class ReadView:
     """
 
     run_id: RunId
-    place: OrderKey
+    order_key: OrderKey
     limits: Sequence[tuple[bytes, int]]
 
     def windows(self) -> dict[str, list[Any]]:
@@ -179,7 +182,7 @@ class ReadView:
         is the only writer of its level that the reader sees.
         """
         regions = [region for region, _ in self.limits]
-        own = self.place.level_key
+        own = self.order_key.level_key
         return {
             "regions": regions,
             "befores": [*(inner[: len(outer) + 4] for outer, inner in pairwise(regions)), own],
@@ -200,7 +203,7 @@ class RunValues:
 class StoredValue:
     """A value, the activation that wrote it, and the order key of that activation."""
 
-    place: bytes
+    order_key: bytes
     activation: ActivationId
     value: Any
 
@@ -225,7 +228,7 @@ def query_outputs(
         return dict
     if len(view.limits) == 1 and not cached and not_in == "-":  # one region: the reader is not in a parallel item
         ((region, revision),) = view.limits
-        here = {"region": region, "edge": view.place.level_key, "revision": revision}
+        here = {"region": region, "edge": view.order_key.level_key, "revision": revision}
         sent = tx.send(LATEST_OUTPUTS_IN_REGION, run_id=view.run_id, nodes=node_ids, **here)
     else:
         ids = _activation_ids(node_ids, cached)
@@ -278,10 +281,10 @@ def _read_values(
     rows: Sequence[Any], cached: CachedValues, load: Callable[[str, Any, Any], Any]
 ) -> dict[str, StoredValue]:
     values: dict[str, StoredValue] = {}
-    for name, place, activation, value, large in rows:
+    for name, order_key, activation, value, large in rows:
         stored = cached.get(name)
         if stored is None or stored.activation != activation:
-            stored = StoredValue(bytes(place), activation, load(name, value, large))
+            stored = StoredValue(bytes(order_key), activation, load(name, value, large))
         values[name] = stored
     return values
 
@@ -293,7 +296,7 @@ def load_iteration_outputs(
 
     `before`: only items with smaller numbers.
     """
-    filters = {"pass_of": entry, "nodes": sorted(set(nodes)), "revision": revision, "before": before}
+    filters = {"container_entry": entry, "nodes": sorted(set(nodes)), "revision": revision, "before": before}
     rows = tx.rows(ITERATION_OUTPUTS, run_id=run_id, **filters)
     return [(node, item, tx.large.outputs(node, outputs, large)) for node, item, outputs, large in rows]
 
@@ -305,12 +308,12 @@ def load_final(tx: Transaction, run_id: RunId, *, with_large: bool = True) -> Ru
     """
     large = tx.large
     outputs = {
-        node: (large.outputs(node, outputs_row, aside) if with_large else outputs_row, bytes(place))
-        for node, outputs_row, place, aside in tx.rows(FINAL_OUTPUTS, run_id=run_id)
+        node: (large.outputs(node, outputs_row, aside) if with_large else outputs_row, bytes(order_key))
+        for node, outputs_row, order_key, aside in tx.rows(FINAL_OUTPUTS, run_id=run_id)
     }
     variables = {
-        name: (large.variable(name, value, aside), bytes(place))
-        for name, value, place, aside in tx.rows(FINAL_VARIABLES, run_id=run_id)
+        name: (large.variable(name, value, aside), bytes(order_key))
+        for name, value, order_key, aside in tx.rows(FINAL_VARIABLES, run_id=run_id)
     }
     return RunValues(outputs, variables)
 
@@ -358,7 +361,7 @@ def put_outputs(tx: Transaction, run_id: RunId, activation_id: ActivationId, out
         PUT_ON_BEHALF,
         run_id=run_id,
         activation_id=activation_id,
-        pass_of=container_entry(scope),
+        container_entry=container_entry(scope),
         item=scope[-1][2] if scope else 0,
         outputs=encode(outputs),
         names=list(outputs),

@@ -5,6 +5,7 @@ Values are `json`, not `jsonb`, because the order of an object's keys is part of
 and so by time: retention drops whole partitions. No foreign key points at `runs` (docs/protocol.md, "Rows").
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import (
@@ -49,13 +50,31 @@ PARTITIONED = (
 )
 """Tables that are partitioned by RANGE of the run's id."""
 
+FORMER_COLUMNS: Mapping[str, Mapping[str, str]] = {
+    "runs": {"engine": "rules_version", "asked": "cancel_requested", "turn": "open_stream", "base": "baseline"},
+    "activations": {
+        "place": "order_key",
+        "wave": "level",
+        "strikes": "crash_count",
+        "called_off": "cancel_requested",
+        "hinted_at": "enqueued_at",
+        "turn": "stream_id",
+        "folded_rev": "applied_rev",
+    },
+    "node_values": {"pass_of": "container_entry", "place": "order_key"},
+    "variables": {"place": "order_key"},
+    "turns": {"speaker": "writer", "keep": "retained_length"},
+}
+"""Columns of the database that only the previous release uses, and those that replaced them. Triggers keep both equal
+until the next release drops the former ones (docs/decisions/0055-columns-are-renamed-in-two-releases.md)."""
+
 INDEXED_KEY_BYTES = 1024
 """Bytes of an order key that an index contains; with the rest of its row below PostgreSQL's limit of 2,704."""
 
 
-def indexed_part_of(place: str) -> str:
+def indexed_part_of(order_key: str) -> str:
     """Return SQL for the indexed part of an order key. Order by it first, then by the order key itself."""
-    return f"substr({place}, 1, {INDEXED_KEY_BYTES})"
+    return f"substr({order_key}, 1, {INDEXED_KEY_BYTES})"
 
 
 def created_timestamp(name: str, **options: Any) -> Column[Any]:
@@ -84,16 +103,16 @@ runs = Table(
     Column("previous_run", Uuid),  # the run of the conversation whose state this one begins from
     Column("message_id", Uuid, nullable=False),  # the current turn's, shown in its events
     Column("status", Text, nullable=False),  # canvas/state/run_state.py
-    Column("engine", Integer, nullable=False),  # version of the routing rules (RULES_VERSION)
+    Column("rules_version", Integer, nullable=False),  # version of the routing rules (RULES_VERSION)
     Column("revision", Integer, nullable=False, server_default="0"),
     Column("last_event", Integer, nullable=False, server_default="0"),
     Column("first_event", Integer, nullable=False, server_default="1"),  # of the current turn
-    Column("asked", Text),  # what was requested of the run: "cancel" or null
-    Column("turn", Uuid),  # the message stream that readers show now
+    Column("cancel_requested", Boolean, nullable=False, server_default=text("false")),
+    Column("open_stream", Uuid),  # the message stream that readers show now
     # canvas/state/run_state.py: slots in use, streams not yet closed, open forms, the failure
     Column("state", JSON, nullable=False),
     Column("request", JSON, nullable=False),  # query, inputs, files, user_id, webhook_payload of the current turn
-    Column("base", JSON, nullable=False),  # baseline: globals and values that the run began with
+    Column("baseline", JSON, nullable=False),  # globals and values that the run began with
     Column("history_upto", Integer, nullable=False, server_default="0"),  # messages of the conversation it may read
     Column("usage", JSON, nullable=False),
     Column("error", Text, nullable=False, server_default=""),
@@ -135,38 +154,38 @@ activations = Table(
     Column("component", Text, nullable=False),
     Column("scope", Text, nullable=False),
     Column("ordinal", Integer, nullable=False),
-    Column("place", LargeBinary, nullable=False),  # canvas/state/order_key.py: sorts in canonical order
+    Column("order_key", LargeBinary, nullable=False),  # canvas/state/order_key.py: sorts in canonical order
     Column("region", LargeBinary, nullable=False),
-    Column("wave", Integer, nullable=False),
+    Column("level", Integer, nullable=False),
     Column("trail", JSON, nullable=False),
     # [[region, revision], ...] that it may read of enclosing regions; null: only its own region
     Column("limits", JSON),
     Column("status", Text, nullable=False),  # canvas/state/run_state.py
     Column("attempt", Integer, nullable=False, server_default="0"),
-    Column("strikes", Integer, nullable=False, server_default="0"),
+    Column("crash_count", Integer, nullable=False, server_default="0"),
     Column("lease_id", Uuid),
     timestamp("lease_until"),
     Column("worker", Text),
-    Column("called_off", Boolean, nullable=False, server_default=text("false")),
+    Column("cancel_requested", Boolean, nullable=False, server_default=text("false")),
     Column("effect", Text),  # `keyed` or `unsafe` once the attempt may have had an effect outside of Easel
     created_timestamp("not_before"),
-    timestamp("hinted_at"),
-    Column("turn", Uuid),
+    timestamp("enqueued_at"),
+    Column("stream_id", Uuid),  # the message stream that the activation writes to
     Column("answers", JSON),  # the answers to a form
     Column("activated_rev", Integer, nullable=False),
-    Column("folded_rev", Integer),
+    Column("applied_rev", Integer),
     Column("outcome", JSON),
     Column("usage", JSON),
     created_timestamp("created_at"),
     timestamp("started_at"),
     timestamp("finished_at"),
     Index("ix_activations_running", "run_id", "id", postgresql_where=text("status = 'running'")),
-    Index("ix_activations_ready", "hinted_at", postgresql_where=text("status = 'ready'")),
+    Index("ix_activations_enqueued", "enqueued_at", postgresql_where=text("status = 'ready'")),
     Index("ix_activations_reported", "run_id", postgresql_where=text("status = 'reported'")),
     Index(
-        "ix_activations_queued_place",
+        "ix_activations_queued_order_key",
         "run_id",
-        text(indexed_part_of("place")),
+        text(indexed_part_of("order_key")),
         postgresql_where=text("status = 'queued'"),
     ),
     postgresql_partition_by="RANGE (run_id)",
@@ -178,15 +197,17 @@ node_values = Table(
     Column("run_id", Uuid, primary_key=True),
     Column("activation_id", Uuid, primary_key=True),  # the writer
     Column("node_id", Text, primary_key=True),  # the node whose outputs these are
-    Column("pass_of", Text, nullable=False),  # entry of the enclosing container ("Iteration:A#0"); "" outside of any
+    Column(
+        "container_entry", Text, nullable=False
+    ),  # entry of the enclosing container ("Iteration:A#0"); "" outside of any
     Column("item", Integer, nullable=False),  # number of the iteration in that entry
-    Column("place", LargeBinary, nullable=False),
+    Column("order_key", LargeBinary, nullable=False),
     Column("region", LargeBinary, nullable=False),
     Column("outputs", JSON, nullable=False),
     Column("inputs", JSON),
     Column("names", ARRAY(Text), nullable=False),  # keys of outputs
     Column("large", JSON(none_as_null=True)),  # outputs and inputs that are in files; store/files/large_values.py
-    Index("ix_node_values_place", "run_id", "node_id", text(indexed_part_of("place"))),
+    Index("ix_node_values_order_key", "run_id", "node_id", text(indexed_part_of("order_key"))),
     postgresql_partition_by="RANGE (run_id)",
 )
 
@@ -196,11 +217,11 @@ variables = Table(
     Column("run_id", Uuid, primary_key=True),
     Column("activation_id", Uuid, primary_key=True),
     Column("name", Text, primary_key=True),  # "env.count", "sys.query", "Loop:A@x"
-    Column("place", LargeBinary, nullable=False),
+    Column("order_key", LargeBinary, nullable=False),
     Column("region", LargeBinary, nullable=False),
     Column("value", JSON),
     Column("large", JSON(none_as_null=True)),  # store/files/large_values.py
-    Index("ix_variables_place", "run_id", "name", text(indexed_part_of("place"))),
+    Index("ix_variables_order_key", "run_id", "name", text(indexed_part_of("order_key"))),
     postgresql_partition_by="RANGE (run_id)",
 )
 
@@ -224,8 +245,10 @@ turns = Table(
     Column("id", Uuid, primary_key=True),  # the Message's activation
     Column("node_id", Text, nullable=False),
     Column("epoch", Integer, nullable=False, server_default="0"),
-    Column("speaker", Uuid),  # lease id of the attempt that may write
-    Column("keep", Integer, nullable=False, server_default="0"),  # length of the text that finished attempts wrote
+    Column("writer", Uuid),  # lease id of the attempt that may write
+    Column(
+        "retained_length", Integer, nullable=False, server_default="0"
+    ),  # length of the text that finished attempts wrote
     Column("text", Text, nullable=False, server_default=""),
     Column("opened_at", Integer),  # these three are event numbers
     Column("epoch_at", Integer),

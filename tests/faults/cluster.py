@@ -58,7 +58,7 @@ EVENT_GAPS = text("""
     group by r.id, r.last_event having count(*) <> r.last_event or max(e.number) <> r.last_event
 """)
 ACTIVATIONS = text("""
-    select r.id as run_id, r.request ->> 'query' as query, a.node_id, a.status, a.attempt, a.strikes, a.worker,
+    select r.id as run_id, r.request ->> 'query' as query, a.node_id, a.status, a.attempt, a.crash_count, a.worker,
         a.created_at, a.started_at, a.finished_at
     from activations a join runs r on r.id = a.run_id where r.tenant_id = :tenant_id
 """)

@@ -35,8 +35,8 @@ def test_two_sweepers_repair_nothing_twice(cluster: Cluster):
     cluster.kill(second)
     cluster.assert_everything_happened_once(RUNS)
     rows = cluster.rows(ACTIVATIONS)
-    assert any(row.strikes for row in rows)
-    assert all(row.strikes < row.attempt for row in rows)
+    assert any(row.crash_count for row in rows)
+    assert all(row.crash_count < row.attempt for row in rows)
 
 
 def test_ten_coordinators_of_one_run_apply_each_report_once(cluster: Cluster):
@@ -77,7 +77,7 @@ def test_message_redelivered_after_the_visibility_timeout_is_executed_once(clust
         cluster.kill(worker)
 
     cluster.assert_everything_happened_once(RUNS)
-    assert {(row.attempt, row.strikes) for row in cluster.rows(ACTIVATIONS)} == {(1, 0)}
+    assert {(row.attempt, row.crash_count) for row in cluster.rows(ACTIVATIONS)} == {(1, 0)}
 
 
 def test_clocks_a_minute_apart_expire_no_lease_and_hide_no_lost_message(cluster: Cluster):
@@ -95,4 +95,4 @@ def test_clocks_a_minute_apart_expire_no_lease_and_hide_no_lost_message(cluster:
     cluster.kill(slow_clock)
     cluster.kill(fast_clock)
     cluster.assert_everything_happened_once(RUNS)
-    assert {(row.attempt, row.strikes) for row in cluster.rows(ACTIVATIONS)} == {(1, 0)}
+    assert {(row.attempt, row.crash_count) for row in cluster.rows(ACTIVATIONS)} == {(1, 0)}

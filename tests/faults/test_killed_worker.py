@@ -24,7 +24,7 @@ def test_runs_succeed_on_another_worker_after_theirs_is_killed(cluster: Cluster)
 
     assert when_killed["running"] > 0, "too late to show anything"
     cluster.assert_everything_happened_once(RUNS)
-    assert any(row.strikes for row in cluster.rows(ACTIVATIONS))
+    assert any(row.crash_count for row in cluster.rows(ACTIVATIONS))
     cluster.kill(worker)
 
 
@@ -42,5 +42,5 @@ def test_terminated_worker_releases_its_attempts_without_lease_expiry(cluster: C
     cluster.assert_everything_happened_once(RUNS)
     attempts = Counter(row.attempt for row in cluster.rows(ACTIVATIONS))
     assert attempts[2] > 0, "no attempt was released"
-    assert {row.strikes for row in cluster.rows(ACTIVATIONS)} == {0}
+    assert {row.crash_count for row in cluster.rows(ACTIVATIONS)} == {0}
     cluster.kill(new_worker)

@@ -31,7 +31,7 @@ def test_runs_succeed_after_redis_is_emptied(cluster: Cluster, inline_advance: b
 
     assert lost > 0, "too late to show anything"
     cluster.assert_everything_happened_once(RUNS)
-    assert {(row.attempt, row.strikes) for row in cluster.rows(ACTIVATIONS)} == {(1, 0)}
+    assert {(row.attempt, row.crash_count) for row in cluster.rows(ACTIVATIONS)} == {(1, 0)}
     for process in processes:
         cluster.kill(process)
 
@@ -50,7 +50,7 @@ def test_duplicate_and_reordered_task_messages_execute_each_activation_once(clus
     cluster.wait_until_all_succeeded(RUNS, seconds=RECOVERY_TIME)
 
     cluster.assert_everything_happened_once(RUNS)
-    assert {(row.attempt, row.strikes) for row in cluster.rows(ACTIVATIONS)} == {(1, 0)}
+    assert {(row.attempt, row.crash_count) for row in cluster.rows(ACTIVATIONS)} == {(1, 0)}
     cluster.kill(worker)
 
 

@@ -23,4 +23,4 @@ def test_runs_succeed_without_crashes_while_every_process_is_replaced(cluster: C
     assert when_replaced["running"] > 0, "too late to show anything"
     assert [process.poll() for process in new] == [None] * len(new)
     cluster.assert_everything_happened_once(RUNS)
-    assert {row.strikes for row in cluster.rows(ACTIVATIONS)} == {0}
+    assert {row.crash_count for row in cluster.rows(ACTIVATIONS)} == {0}

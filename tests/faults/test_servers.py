@@ -55,7 +55,7 @@ def test_runs_continue_when_redis_is_killed_and_restarts_empty(
     busy_cluster.wait_until_all_succeeded(RUNS, seconds=RECOVERY_TIME)
 
     busy_cluster.assert_everything_happened_once(RUNS)
-    assert {(row.attempt, row.strikes) for row in busy_cluster.rows(ACTIVATIONS)} == {(1, 0)}
+    assert {(row.attempt, row.crash_count) for row in busy_cluster.rows(ACTIVATIONS)} == {(1, 0)}
 
 
 @pytest.mark.parametrize(

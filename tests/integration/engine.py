@@ -298,10 +298,10 @@ def values_of(claimed: Claim, outputs: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "run_id": claimed.run_id,
         "activation_id": claimed.id,
-        "place": claimed.order_key.key,
+        "order_key": claimed.order_key.key,
         "region": claimed.order_key.region,
         "node_id": claimed.node_id,
-        "pass_of": "",
+        "container_entry": "",
         "item": 0,
         "outputs": dict(outputs),
         "inputs": {},
@@ -314,7 +314,7 @@ def variable_of(claimed: Claim, name: str, value: Any) -> dict[str, Any]:
     return {
         "run_id": claimed.run_id,
         "activation_id": claimed.id,
-        "place": claimed.order_key.key,
+        "order_key": claimed.order_key.key,
         "region": claimed.order_key.region,
         "name": name,
         "value": value,
@@ -348,7 +348,7 @@ class Run:
     @property
     def activations(self) -> list[Any]:
         """All rows, in canonical order."""
-        query = select(activation_rows).where(activation_rows.c.run_id == self.id).order_by(activation_rows.c.place)
+        query = select(activation_rows).where(activation_rows.c.run_id == self.id).order_by(activation_rows.c.order_key)
         return list(self._read(lambda tx: tx.rows(query)))
 
     def activation(self, node: str) -> Any:
@@ -377,7 +377,7 @@ class Run:
     def rows_of_values(self, node: str) -> list[dict[str, Any]]:
         """Return the outputs of all activations of a node, in canonical order."""
         query = select(node_values.c.outputs).where(node_values.c.run_id == self.id, node_values.c.node_id == node)
-        return [row[0] for row in self._read(lambda tx: tx.rows(query.order_by(node_values.c.place)))]
+        return [row[0] for row in self._read(lambda tx: tx.rows(query.order_by(node_values.c.order_key)))]
 
     @property
     def streams(self) -> Sequence[message_streams.StreamRow]:

@@ -35,7 +35,7 @@ GATED_CANVAS = canvas(
 )
 LEASE = timedelta(seconds=2)
 
-ATTEMPTS = text("select attempt, strikes, status from activations where node_id like 'StringTransform%'")
+ATTEMPTS = text("select attempt, crash_count, status from activations where node_id like 'StringTransform%'")
 RUNS = text("select status, count(*) from runs group by status")
 LEASES_EXPIRED = text("select bool_and(lease_until < now()) from activations where status = 'running'")
 

@@ -146,7 +146,7 @@ def test_cancel_is_accepted_after_one_timeout_if_redis_does_not_answer(
 
     assert 1 <= len(timeouts) <= MAX_TIMEOUTS
     assert status == run.status == "stopping"
-    assert run.activation("begin").called_off
+    assert run.activation("begin").cancel_requested
 
 
 def test_attempt_is_cancelled_by_its_row_if_redis_does_not_answer(

@@ -64,7 +64,7 @@ class Invariants(Observer):
             begins = after["status"] in ("queued", "ready") or is_claimed
             _check(begins, "an activation begins with a wrong status")
             _check(seen["status"] not in OVER, "a node is activated after the end")
-            _check(seen["asked"] != "cancel", "a node is activated after a cancel")
+            _check(not seen["cancel_requested"], "a node is activated after a cancel")
             return
         if before["status"] != after["status"]:
             was, now = ActivationStatus(before["status"]), ActivationStatus(after["status"])
@@ -126,9 +126,9 @@ class Invariants(Observer):
             run = self.server["runs"].rows[after["run_id"]].committed
             if run is not None and run["budgeted"]:
                 self.limited.add((after["id"], after["attempt"]))
-        if after["strikes"] >= 3:
+        if after["crash_count"] >= 3:
             self.poisoned_runs.add(after["run_id"])
-        if after["strikes"] > (before["strikes"] if before is not None else 0):
+        if after["crash_count"] > (before["crash_count"] if before is not None else 0):
             self._check_crash(after)
         if was == "running" and after["status"] != "running" and UNKNOWN_OUTCOME.encode() in (after["outcome"] or b""):
             self.unknown.add(after["run_id"])
@@ -147,16 +147,16 @@ class Invariants(Observer):
 
     def _check_claim(self, after: Data) -> None:
         run = self.server["runs"].rows[after["run_id"]].committed
-        _check(run is not None and run["asked"] != "cancel", "a node is claimed after a cancel")
+        _check(run is not None and not run["cancel_requested"], "a node is claimed after a cancel")
         _check(run is not None and run["status"] not in OVER, "a node is claimed after the end")
         self.claimed_at[after["id"]] = self.server.simulation.now
-        if after["strikes"] >= LAST_CRASH_COUNT:
+        if after["crash_count"] >= LAST_CRASH_COUNT:
             others = [
                 row
                 for row in self.server["activations"].committed()
                 if row["status"] == "running"
                 and row["worker"] == after["worker"]
-                and row["strikes"] >= LAST_CRASH_COUNT
+                and row["crash_count"] >= LAST_CRASH_COUNT
             ]
             _check(len(others) <= 1 or self.tolerates_abandoned, "two activations with two crashes share a process")
 
@@ -171,15 +171,17 @@ class Invariants(Observer):
         assert run is not None
         if before is not None:
             _check(run["revision"] >= before["revision"], "a checkpoint goes back")
-            _check(before["asked"] is None or run["asked"] == before["asked"], "a cancel was forgotten")
-        if run["asked"] == "cancel":
+            _check(not before["cancel_requested"] or run["cancel_requested"], "a cancel was forgotten")
+        if run["cancel_requested"]:
             self.cancelled.add(run_id)
         _check(run["last_event"] == self.events.get(run_id, 0), "a run's last event is not its last")
         rows = list(self.server["activations"].committed(run_id))
         statuses = [row["status"] for row in rows]
         streams = [stream["id"] for stream in self.server["turns"].committed(run_id) if _is_open(stream)]
         _check(len(streams) <= 1, "two message streams are open")
-        _check(run["turn"] in streams if streams else run["turn"] is None, "the open stream is not the run's")
+        _check(
+            run["open_stream"] in streams if streams else run["open_stream"] is None, "the open stream is not the run's"
+        )
         status = run["status"]
         if status in OVER:
             _check(
@@ -252,7 +254,7 @@ class Invariants(Observer):
     def _check_trace(self, run: Data, scenario: Scenario) -> None:
         rows = {row["id"]: row for row in self.server["activations"].committed(run["id"])}
         key = {id: (row["node_id"], row["scope"], row["ordinal"]) for id, row in rows.items()}  # noqa: A001
-        order_keys = {key[id]: row["place"].hex() for id, row in rows.items()}  # noqa: A001
+        order_keys = {key[id]: row["order_key"].hex() for id, row in rows.items()}  # noqa: A001
         _check(
             order_keys == scenario.order_keys,
             f"{scenario.name}: other nodes ran, or at other positions, than without faults",

@@ -102,7 +102,7 @@ def advance_without_lock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def do_not_record_side_effects(monkeypatch: pytest.MonkeyPatch) -> None:
     """Do not record the side effects of nodes."""
-    replace_twin(monkeypatch, activations.RECORD_EFFECT, lambda tx, **_: [{"called_off": False}])  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+    replace_twin(monkeypatch, activations.RECORD_EFFECT, lambda tx, **_: [{"cancel_requested": False}])  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
 
 
 def trust_the_cached_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -232,7 +232,7 @@ def test_claim_lost_in_a_database_crash_has_no_effect_and_is_made_again(new_sche
     assert (ready_again["status"], ready_again["attempt"]) == ("ready", 0)
     assert (untouched["status"], untouched["lease_id"], untouched["attempt"]) == ("running", again.lease_id, 1)
     assert schedule.row("begin")["status"] == "done"
-    assert schedule.row("begin")["strikes"] == 0
+    assert schedule.row("begin")["crash_count"] == 0
 
 
 def test_a_report_makes_its_claim_durable(new_schedule: NewSchedule):
@@ -280,7 +280,7 @@ def test_ten_thousand_queued_task_messages_are_not_sent_twice(new_schedule: NewS
     del table.rows[RUN, schedule.id("begin")], table.groups[RUN][RUN, schedule.id("begin")]
     for number in range(10_000):
         row = table.row((RUN, UUID(int=number)), RUN)
-        row.committed = {**first, "id": UUID(int=number), "node_id": f"n{number}", "hinted_at": first["hinted_at"]}
+        row.committed = {**first, "id": UUID(int=number), "node_id": f"n{number}", "enqueued_at": first["enqueued_at"]}
         broker.send_task(EXECUTE, (str(RUN), str(UUID(int=number))), NODES)
     received = consumer(schedule, seconds_each=0.002)
     sweeper_process(schedule.installation, "sweeper")
@@ -339,7 +339,7 @@ def test_no_lease_expires_during_a_database_outage(new_schedule: NewSchedule):
     schedule.run_until(lambda: injector.clients.is_done, within=40)
 
     assert schedule.run["status"] == "succeeded"
-    assert {(row["attempt"], row["strikes"]) for row in schedule.server["activations"].committed(RUN)} == {(1, 0)}
+    assert {(row["attempt"], row["crash_count"]) for row in schedule.server["activations"].committed(RUN)} == {(1, 0)}
 
 
 @pytest.mark.parametrize("seconds", [3600, -3600])
@@ -353,7 +353,7 @@ def test_no_lease_expires_because_of_a_clock_jump(seconds: int, new_schedule: Ne
     schedule.run_until(lambda: injector.clients.is_done, within=40)
 
     assert schedule.run["status"] == "succeeded"
-    assert (schedule.row("a")["attempt"], schedule.row("a")["strikes"]) == (1, 0)
+    assert (schedule.row("a")["attempt"], schedule.row("a")["crash_count"]) == (1, 0)
 
 
 # -- killed processes ------------------------------------------------------------------------------------------------
@@ -415,10 +415,10 @@ def test_node_that_crashes_its_process_three_times_fails_none_of_127_others(new_
 
     schedule.run_until(lambda: injector.clients.is_done, within=1200)
 
-    crash_counts = {row["node_id"]: row["strikes"] for row in schedule.server["activations"].committed(RUN)}
+    crash_counts = {row["node_id"]: row["crash_count"] for row in schedule.server["activations"].committed(RUN)}
     assert schedule.run["status"] == "succeeded"
     assert crash_counts["killer"] == 3
-    assert max(strikes for node, strikes in crash_counts.items() if node != "killer") == 2
+    assert max(crash_count for node, crash_count in crash_counts.items() if node != "killer") == 2
 
 
 # -- message streams, lost answers -----------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ Predicate = Callable[[Data], bool]
 Change = Callable[[Data], Data]
 
 JSON_CLAIMED = ("trail", "limits", "answers")
-JSON_OF_RUNS = ("state", "request", "base", "usage")
+JSON_OF_RUNS = ("state", "request", "baseline", "usage")
 DEFAULTS_OF_RUNS: Mapping[str, Any] = {
     "budgeted": False,
     "external_id": None,
@@ -29,8 +29,8 @@ DEFAULTS_OF_RUNS: Mapping[str, Any] = {
     "revision": 0,
     "last_event": 0,
     "first_event": 1,
-    "asked": None,
-    "turn": None,
+    "cancel_requested": False,
+    "open_stream": None,
     "history_upto": 0,
     "error": "",
     "started_at": None,
@@ -39,14 +39,14 @@ DEFAULTS_OF_RUNS: Mapping[str, Any] = {
 }
 DEFAULTS_OF_ACTIVATIONS: Mapping[str, Any] = {
     "attempt": 0,
-    "strikes": 0,
+    "crash_count": 0,
     "lease_id": None,
     "lease_until": None,
     "worker": None,
-    "called_off": False,
+    "cancel_requested": False,
     "effect": None,
     "answers": None,
-    "folded_rev": None,
+    "applied_rev": None,
     "outcome": None,
     "usage": None,
     "started_at": None,
@@ -54,8 +54,8 @@ DEFAULTS_OF_ACTIVATIONS: Mapping[str, Any] = {
 }
 NEW_STREAM: Mapping[str, Any] = {
     "epoch": 0,
-    "speaker": None,
-    "keep": 0,
+    "writer": None,
+    "retained_length": 0,
     "text": "",
     "opened_at": None,
     "epoch_at": None,
@@ -97,7 +97,7 @@ def create_run(tx: ServerTransaction, **row: Any) -> int:
     return 1
 
 
-INPUT_COLUMNS = ("base", "request")
+INPUT_COLUMNS = ("baseline", "request")
 
 
 @twin(run_rows.TRY_LOCK)
@@ -120,7 +120,7 @@ def lock_with_timeout(tx: ServerTransaction, of_run: UUID) -> list[dict[str, Any
 
 @twin(run_rows.SELECT_INPUTS)
 def select_inputs(tx: ServerTransaction, of_run: UUID) -> list[dict[str, Any]]:
-    return [{name: row[name] for name in ("request", "base")} for row in read_run(tx, of_run)]
+    return [{name: row[name] for name in ("request", "baseline")} for row in read_run(tx, of_run)]
 
 
 @twin(run_rows.WAIT_LOCK)
@@ -184,7 +184,7 @@ def save(
     old_revision: int,
     new_status: str,
     new_last_event: int,
-    new_turn: UUID | None,
+    new_open_stream: UUID | None,
     new_state: Any,
     new_usage: Any,
     new_error: str,
@@ -196,7 +196,7 @@ def save(
         "status": new_status,
         "revision": old_revision + 1,
         "last_event": new_last_event,
-        "turn": new_turn,
+        "open_stream": new_open_stream,
         "state": encode_json(new_state),
         "usage": encode_json(new_usage),
         "error": new_error,
@@ -228,7 +228,7 @@ def save_cached(
 
 @twin(run_rows.MARK_CANCELLED)
 def mark_cancelled(tx: ServerTransaction, run_id: UUID) -> int:
-    return _change_run(tx, run_id, any_row, asked="cancel")
+    return _change_run(tx, run_id, any_row, cancel_requested=True)
 
 
 @twin(budgets.FLAG)
@@ -237,8 +237,10 @@ def flag_budget(tx: ServerTransaction, run_id: UUID, tenant_id: UUID) -> int:
 
 
 @twin(run_rows.SET_BASELINE)
-def set_baseline(tx: ServerTransaction, of_run: UUID, new_base: Any, new_previous: UUID | None, new_upto: int) -> int:
-    changes = {"base": encode_json(new_base), "previous_run": new_previous, "history_upto": new_upto}
+def set_baseline(
+    tx: ServerTransaction, of_run: UUID, new_baseline: Any, new_previous: UUID | None, new_upto: int
+) -> int:
+    changes = {"baseline": encode_json(new_baseline), "previous_run": new_previous, "history_upto": new_upto}
     return _change_run(tx, of_run, any_row, **changes, started_at=tx.now)
 
 
@@ -258,7 +260,7 @@ def activate(tx: ServerTransaction, **row: Any) -> int:
         tx.server["activations"],
         (row["run_id"], row["id"]),
         row["run_id"],
-        {**DEFAULTS_OF_ACTIVATIONS, "not_before": EPOCH, "hinted_at": tx.now, "created_at": tx.now, **stored},
+        {**DEFAULTS_OF_ACTIVATIONS, "not_before": EPOCH, "enqueued_at": tx.now, "created_at": tx.now, **stored},
     )
     return 1
 
@@ -291,7 +293,7 @@ def move(
     for row, status in found:
         data = tx.lock_row(row, lambda a: a["status"] in MOVABLE) if row is not None else None
         if row is not None and data is not None:
-            tx.put(row, {**data, "status": status, "folded_rev": revision})
+            tx.put(row, {**data, "status": status, "applied_rev": revision})
             hit += 1
     if hit != len(ids):
         raise guard_failed(RowGuard.ACTIVATIONS_UNCHANGED)
@@ -305,7 +307,7 @@ def _make_ready(tx: ServerTransaction, run_id: UUID, ids: list[UUID], **changes:
         data = tx.lock_row(row, lambda a: a["status"] == "ready") if row is not None else None
         if row is not None and data is not None:
             fresh = {"status": "ready", "lease_id": None, "lease_until": None}
-            tx.put(row, {**data, **fresh, "not_before": EPOCH, "hinted_at": tx.now, **changes})
+            tx.put(row, {**data, **fresh, "not_before": EPOCH, "enqueued_at": tx.now, **changes})
             hit.append({"id": data["id"], "component": data["component"]})
     return hit
 
@@ -319,7 +321,7 @@ def retry(tx: ServerTransaction, run_id: UUID, ids: list[UUID]) -> list[dict[str
 def postpone(tx: ServerTransaction, run_id: UUID, ids: list[UUID], seconds: list[float]) -> int:
     later = [tx.now + timedelta(seconds=each) for each in seconds]
     return sum(
-        len(_make_ready(tx, run_id, [each], not_before=due, hinted_at=None))
+        len(_make_ready(tx, run_id, [each], not_before=due, enqueued_at=None))
         for each, due in zip(ids, later, strict=True)
     )
 
@@ -333,10 +335,10 @@ def answer(tx: ServerTransaction, run_id: UUID, ids: list[UUID], answers: Any) -
 def promote(tx: ServerTransaction, run_id: UUID, most: int) -> list[dict[str, Any]]:
     found = tx.find_rows(tx.server["activations"], run_id, lambda a: a["status"] == "queued")
     hit: list[dict[str, Any]] = []
-    for row, _ in sorted(found, key=lambda each: each[1]["place"])[:most]:
+    for row, _ in sorted(found, key=lambda each: each[1]["order_key"])[:most]:
         data = tx.lock_row(row, any_row)
         if data is not None:
-            tx.put(row, {**data, "status": "ready", "not_before": EPOCH, "hinted_at": tx.now})
+            tx.put(row, {**data, "status": "ready", "not_before": EPOCH, "enqueued_at": tx.now})
             hit.append({"id": data["id"], "component": data["component"]})
     return hit
 
@@ -346,7 +348,7 @@ def promote_claimed(
     tx: ServerTransaction, run_id: UUID, lease_id: UUID, lease: timedelta, worker: str
 ) -> list[dict[str, Any]]:
     found = tx.find_rows(tx.server["activations"], run_id, lambda a: a["status"] == "queued")
-    for row, _ in sorted(found, key=lambda each: each[1]["place"])[:1]:
+    for row, _ in sorted(found, key=lambda each: each[1]["order_key"])[:1]:
         data = tx.lock_row(row, any_row)
         if data is not None:
             new: Data = {
@@ -358,7 +360,7 @@ def promote_claimed(
                 "worker": worker,
                 "started_at": tx.now,
                 "not_before": EPOCH,
-                "hinted_at": tx.now,
+                "enqueued_at": tx.now,
             }
             tx.put(row, new)
             return [{name: decode_json(new[name]) if name in JSON_CLAIMED else new[name] for name in CLAIM_COLUMNS}]
@@ -366,16 +368,16 @@ def promote_claimed(
 
 
 @twin(run_rows.CLOSE)
-def close(tx: ServerTransaction, run_id: UUID, revision: int, wave: int, all: bool) -> int:  # noqa: A002 (its name there)
+def close(tx: ServerTransaction, run_id: UUID, revision: int, level: int, all: bool) -> int:  # noqa: A002 (its name there)
     def predicate(a: Data) -> bool:
         status = a["status"]
         if status not in ("queued", "ready", "waiting", "saying", "open"):
             return False
-        if status in ("queued", "ready", "saying") and not (wave < 0 or a["wave"] > wave or a["region"] != b""):
+        if status in ("queued", "ready", "saying") and not (level < 0 or a["level"] > level or a["region"] != b""):
             return False
         return status != "open" or all
 
-    return _change_all(tx, run_id, predicate, status="closed", folded_rev=revision)
+    return _change_all(tx, run_id, predicate, status="closed", applied_rev=revision)
 
 
 def _change_all(tx: ServerTransaction, run_id: UUID, predicate: Predicate, **changes: Any) -> int:
@@ -390,7 +392,9 @@ def _change_all(tx: ServerTransaction, run_id: UUID, predicate: Predicate, **cha
 
 @twin(run_rows.REQUEST_CANCEL)
 def request_cancel(tx: ServerTransaction, run_id: UUID) -> int:
-    return _change_all(tx, run_id, lambda a: a["status"] == "running" and not a["called_off"], called_off=True)
+    return _change_all(
+        tx, run_id, lambda a: a["status"] == "running" and not a["cancel_requested"], cancel_requested=True
+    )
 
 
 @twin(decisions.CANCEL_ITEMS)
@@ -400,8 +404,10 @@ def cancel_items(tx: ServerTransaction, run_id: UUID, entry: str, item: int) -> 
             return False
         return int(a["scope"][len(entry) + 1 :].split("/")[0]) > item
 
-    outcome = encode_json({"is": "Failed", "error": "An earlier item has failed.", "code": "called_off", "used": {}})
-    return _change_all(tx, run_id, predicate, called_off=True, status="reported", finished_at=tx.now, outcome=outcome)
+    outcome = encode_json({"is": "Failed", "error": "An earlier item has failed.", "code": "cancelled", "used": {}})
+    return _change_all(
+        tx, run_id, predicate, cancel_requested=True, status="reported", finished_at=tx.now, outcome=outcome
+    )
 
 
 @twin(run_rows.CLOSE_ALL)
@@ -412,7 +418,7 @@ def close_all(tx: ServerTransaction, run_id: UUID, revision: int) -> list[dict[s
         data = tx.lock_row(row, lambda a: a["status"] not in ("done", "closed"))
         if data is not None:
             closed.append({"status": data["status"]})
-            tx.put(row, {**data, "status": "closed", "folded_rev": revision, "called_off": True})
+            tx.put(row, {**data, "status": "closed", "applied_rev": revision, "cancel_requested": True})
     return closed
 
 
@@ -473,16 +479,16 @@ def mark_not_applied(tx: ServerTransaction, run_id: UUID, prefix: str, shown: in
         rest = a["scope"][len(prefix) :]
         return a["scope"].startswith(prefix) and rest.isdigit() and int(rest) > shown
 
-    return _change_all(tx, run_id, predicate, folded_rev=None)
+    return _change_all(tx, run_id, predicate, applied_rev=None)
 
 
 @twin(scopes.LAST_SCOPE)
 def last_scope(tx: ServerTransaction, run_id: UUID, node_id: str) -> list[dict[str, Any]]:
     def predicate(a: Data) -> bool:
-        return a["node_id"] == node_id and (a["folded_rev"] is not None or a["status"] not in ("done", "closed"))
+        return a["node_id"] == node_id and (a["applied_rev"] is not None or a["status"] not in ("done", "closed"))
 
     found = [data for _, data in tx.find_rows(tx.server["activations"], run_id, predicate)]
-    last = max(found, key=lambda a: a["place"], default=None)
+    last = max(found, key=lambda a: a["order_key"], default=None)
     return [{"scope": last["scope"]}] if last is not None else []
 
 
@@ -521,14 +527,14 @@ def append(tx: ServerTransaction, **row: Any) -> int:
 
 
 def _put_stream(
-    tx: ServerTransaction, run_id: UUID, turn: UUID, new: Mapping[str, Any], change: Mapping[str, Any]
+    tx: ServerTransaction, run_id: UUID, stream_id: UUID, new: Mapping[str, Any], change: Mapping[str, Any]
 ) -> Data:
-    fresh = {"run_id": run_id, "id": turn, **NEW_STREAM, **new}
-    return tx.upsert(tx.server["turns"], (run_id, turn), run_id, fresh, lambda old: {**old, **change})
+    fresh = {"run_id": run_id, "id": stream_id, **NEW_STREAM, **new}
+    return tx.upsert(tx.server["turns"], (run_id, stream_id), run_id, fresh, lambda old: {**old, **change})
 
 
-def _change_stream(tx: ServerTransaction, run_id: UUID, turn: UUID, predicate: Predicate, change: Change) -> int:
-    row = tx.server["turns"].rows.get((run_id, turn))
+def _change_stream(tx: ServerTransaction, run_id: UUID, stream_id: UUID, predicate: Predicate, change: Change) -> int:
+    row = tx.server["turns"].rows.get((run_id, stream_id))
     seen = tx.visible(row) if row is not None else None
     if row is None or seen is None or not predicate(seen):
         return 0
@@ -540,44 +546,46 @@ def _change_stream(tx: ServerTransaction, run_id: UUID, turn: UUID, predicate: P
 
 
 @twin(message_streams.CLAIM)
-def claim_stream(tx: ServerTransaction, run_id: UUID, turn: UUID, node_id: str, lease_id: UUID) -> list[dict[str, Any]]:
-    new = {"node_id": node_id, "speaker": lease_id}
-    data = _put_stream(tx, run_id, turn, new, {"speaker": lease_id})
-    return [{name: data[name] for name in ("epoch", "text", "keep")}]
+def claim_stream(
+    tx: ServerTransaction, run_id: UUID, stream_id: UUID, node_id: str, lease_id: UUID
+) -> list[dict[str, Any]]:
+    new = {"node_id": node_id, "writer": lease_id}
+    data = _put_stream(tx, run_id, stream_id, new, {"writer": lease_id})
+    return [{name: data[name] for name in ("epoch", "text", "retained_length")}]
 
 
 @twin(message_streams.WRITE)
-def write_stream(tx: ServerTransaction, run_id: UUID, turn: UUID, lease_id: UUID, epoch: int, said: str) -> int:
+def write_stream(tx: ServerTransaction, run_id: UUID, stream_id: UUID, lease_id: UUID, epoch: int, content: str) -> int:
     def predicate(t: Data) -> bool:
-        return t["speaker"] == lease_id and t["epoch"] == epoch and t["closed_at"] is None
+        return t["writer"] == lease_id and t["epoch"] == epoch and t["closed_at"] is None
 
-    return _change_stream(tx, run_id, turn, predicate, lambda _: {"text": said})
+    return _change_stream(tx, run_id, stream_id, predicate, lambda _: {"text": content})
 
 
 @twin(message_streams.OPEN)
-def open_stream(tx: ServerTransaction, run_id: UUID, turn: UUID, node_id: str, number: int) -> int:
+def open_stream(tx: ServerTransaction, run_id: UUID, stream_id: UUID, node_id: str, number: int) -> int:
     at = {"opened_at": number, "epoch_at": number}
-    _put_stream(tx, run_id, turn, {"node_id": node_id, **at}, {**at, "closed_at": None})
+    _put_stream(tx, run_id, stream_id, {"node_id": node_id, **at}, {**at, "closed_at": None})
     return 1
 
 
 @twin(message_streams.CLOSE)
-def close_stream(tx: ServerTransaction, run_id: UUID, turn: UUID, number: int) -> int:
-    return _change_stream(tx, run_id, turn, any_row, lambda _: {"closed_at": number})
+def close_stream(tx: ServerTransaction, run_id: UUID, stream_id: UUID, number: int) -> int:
+    return _change_stream(tx, run_id, stream_id, any_row, lambda _: {"closed_at": number})
 
 
 @twin(message_streams.TRUNCATE)
-def truncate_stream(tx: ServerTransaction, run_id: UUID, turn: UUID, number: int | None) -> int:
+def truncate_stream(tx: ServerTransaction, run_id: UUID, stream_id: UUID, number: int | None) -> int:
     def change(t: Data) -> dict[str, Any]:
         at = number if number is not None else t["epoch_at"]
-        return {"epoch": t["epoch"] + 1, "text": t["text"][: t["keep"]], "epoch_at": at}
+        return {"epoch": t["epoch"] + 1, "text": t["text"][: t["retained_length"]], "epoch_at": at}
 
-    return _change_stream(tx, run_id, turn, any_row, change)
+    return _change_stream(tx, run_id, stream_id, any_row, change)
 
 
 @twin(message_streams.PUT_TEXT)
-def put_text(tx: ServerTransaction, run_id: UUID, turn: UUID, node_id: str, said: str) -> int:
-    _put_stream(tx, run_id, turn, {"node_id": node_id, "text": said}, {"text": said})
+def put_text(tx: ServerTransaction, run_id: UUID, stream_id: UUID, node_id: str, content: str) -> int:
+    _put_stream(tx, run_id, stream_id, {"node_id": node_id, "text": content}, {"text": content})
     return 1
 
 

@@ -56,7 +56,7 @@ def claim(
     new_lease: UUID,
     lease: timedelta,
     worker_name: str,
-    most_strikes: int | None = None,
+    most_crashes: int | None = None,
 ) -> list[dict[str, Any]]:
     run = tx.server["runs"].rows.get(of_run)
     of_run_seen = tx.visible(run) if run is not None else None
@@ -66,9 +66,9 @@ def claim(
 
     def predicate(a: Data) -> bool:
         if a["status"] == "running":
-            return a["lease_id"] == new_lease and not a["called_off"]
+            return a["lease_id"] == new_lease and not a["cancel_requested"]
         is_due = a["status"] == "ready" and a["not_before"] <= tx.now
-        return is_due and (most_strikes is None or a["strikes"] <= most_strikes)
+        return is_due and (most_crashes is None or a["crash_count"] <= most_crashes)
 
     claimed = _change(
         tx, of_run, of_activation, predicate, lambda a: _claim_columns(tx, a, new_lease, lease, worker_name)
@@ -84,12 +84,12 @@ def claim_batch(
     leases: list[UUID],
     lease: timedelta,
     worker: str,
-    most_strikes: int,
+    most_crashes: int,
 ) -> list[dict[str, Any]]:
     tx.is_synchronous = False
 
     def predicate(a: Data) -> bool:
-        return a["status"] == "ready" and a["not_before"] <= tx.now and a["strikes"] <= most_strikes
+        return a["status"] == "ready" and a["not_before"] <= tx.now and a["crash_count"] <= most_crashes
 
     claimed: list[dict[str, Any]] = []
     for run_id, activation_id, lease_id in sorted(zip(run_ids, ids, leases, strict=True)):
@@ -114,7 +114,7 @@ def _claim_columns(tx: ServerTransaction, a: Data, lease_id: UUID, lease: timede
         "lease_until": tx.now + lease,
         "worker": worker,
         "started_at": tx.now,
-        "called_off": False,
+        "cancel_requested": False,
         "effect": None,
     }
 
@@ -159,7 +159,7 @@ def record_effect(
 ) -> list[dict[str, Any]]:
     changes = {"lease_until": tx.now + lease, "effect": new_effect}
     changed = _change(tx, of_run, of_activation, _held(of_lease), lambda _: changes)
-    return [{"called_off": changed["called_off"]}] if changed is not None else []
+    return [{"cancel_requested": changed["cancel_requested"]}] if changed is not None else []
 
 
 @twin(activations.FIND_CANCELLED)
@@ -170,7 +170,7 @@ def find_cancelled(
     for run_id, activation_id, lease_id in zip(run_ids, ids, leases, strict=True):
         row = table.rows.get((run_id, activation_id))
         data = tx.visible(row) if row is not None else None
-        is_cancelled = data is not None and data["status"] == "running" and data["called_off"]
+        is_cancelled = data is not None and data["status"] == "running" and data["cancel_requested"]
         if is_cancelled and data is not None and data["lease_id"] == lease_id:
             found.append({"lease_id": lease_id})
     return found
@@ -186,15 +186,15 @@ def report_inline(
     new_revision: int,
     new_outcome: Any,
     new_usage: Any,
-    new_strikes: int,
+    new_crashes: int,
 ) -> list[dict[str, Any]]:
-    hit = report(tx, of_run, of_activation, of_lease, new_outcome, new_usage, new_strikes)
+    hit = report(tx, of_run, of_activation, of_lease, new_outcome, new_usage, new_crashes)
     if not hit:
         raise guard_failed(RowGuard.LEASE_HELD)
     row = tx.server["activations"].rows[of_run, of_activation]
     data = tx.visible(row)
     assert data is not None
-    tx.put(row, {**data, "status": new_status, "folded_rev": new_revision})
+    tx.put(row, {**data, "status": new_status, "applied_rev": new_revision})
     return [{"count": 1}]
 
 
@@ -223,7 +223,7 @@ def _held_rows(
 
 
 def _has_valid_lease(a: Data) -> bool:
-    return a["status"] == "running" and not a["called_off"]
+    return a["status"] == "running" and not a["cancel_requested"]
 
 
 @twin(activations.RENEW)
@@ -254,7 +254,7 @@ def report(
     of_lease: UUID,
     new_outcome: Any,
     new_usage: Any,
-    new_strikes: int,
+    new_crashes: int,
 ) -> int:
     changed = _change(
         tx,
@@ -265,7 +265,7 @@ def report(
             "status": "reported",
             "outcome": encode_json(new_outcome),
             "usage": encode_json(new_usage),
-            "strikes": a["strikes"] + new_strikes,
+            "crash_count": a["crash_count"] + new_crashes,
             "finished_at": tx.now,
         },
     )
@@ -306,7 +306,7 @@ def put_variables(tx: ServerTransaction, **row: Any) -> int:
 @twin(reports.PUT_STREAM)
 def put_stream(tx: ServerTransaction, **row: Any) -> int:
     new = {**NEW_STREAM, **row}
-    changes = {name: new[name] for name in ("text", "speaker", "epoch", "keep")}
+    changes = {name: new[name] for name in ("text", "writer", "epoch", "retained_length")}
     key = (row["run_id"], row["id"])
     tx.upsert(tx.server["turns"], key, row["run_id"], new, lambda old: {**old, **changes})
     return 1
@@ -315,7 +315,7 @@ def put_stream(tx: ServerTransaction, **row: Any) -> int:
 @twin(reports.PUT_STREAM_NEXT_EPOCH)
 def put_stream_next_epoch(tx: ServerTransaction, **row: Any) -> int:
     new = {**NEW_STREAM, **row}
-    changes = {name: new[name] for name in ("text", "speaker", "keep")}
+    changes = {name: new[name] for name in ("text", "writer", "retained_length")}
     key = (row["run_id"], row["id"])
     tx.upsert(tx.server["turns"], key, row["run_id"], new, lambda old: {**old, **changes, "epoch": old["epoch"] + 1})
     return 1
@@ -323,8 +323,8 @@ def put_stream_next_epoch(tx: ServerTransaction, **row: Any) -> int:
 
 @twin(reports.UNAPPLIED)
 def unapplied_reports(tx: ServerTransaction, of_run: UUID) -> list[dict[str, Any]]:
-    names = ["id", "node_id", "scope", "ordinal", "wave", "trail", "region", "outcome", "usage"]
-    names += ["strikes", "effect", "turn"]
+    names = ["id", "node_id", "scope", "ordinal", "level", "trail", "region", "outcome", "usage"]
+    names += ["crash_count", "effect", "stream_id"]
     found = tx.find_rows(tx.server["activations"], of_run, lambda a: a["status"] == "reported")
     rows = [plain(data) for _, data in sorted(found, key=by_id)]
     return [{name: row[name] for name in names} for row in rows]
@@ -343,7 +343,7 @@ def _is_reported(a: Data) -> bool:
 def order_key(tx: ServerTransaction, of_run: UUID, of_activation: UUID) -> list[dict[str, Any]]:
     row = tx.server["activations"].rows.get((of_run, of_activation))
     a = tx.visible(row) if row is not None else None
-    return [{"place": a["place"], "region": a["region"]}] if a is not None else []
+    return [{"order_key": a["order_key"], "region": a["region"]}] if a is not None else []
 
 
 # -- values ----------------------------------------------------------------------------------------------------------
@@ -354,16 +354,16 @@ def _applied_values(tx: ServerTransaction, table: str, run_id: UUID, predicate: 
     for _, value in tx.find_rows(tx.server[table], run_id, predicate):
         writer = rows.get((run_id, value["activation_id"]))
         seen = tx.visible(writer) if writer is not None else None
-        if seen is not None and seen["folded_rev"] is not None:
+        if seen is not None and seen["applied_rev"] is not None:
             found.append(value)
-    return sorted(found, key=lambda value: value["place"])
+    return sorted(found, key=lambda value: value["order_key"])
 
 
 @twin(values.FINAL_OUTPUTS)
 def final_outputs(tx: ServerTransaction, run_id: UUID) -> list[dict[str, Any]]:
     last = {v["node_id"]: v for v in _applied_values(tx, "node_values", run_id, lambda v: v["region"] == b"")}
     return [
-        {"node_id": name, "outputs": decode_json(v["outputs"]), "place": v["place"], "large": v["large"]}
+        {"node_id": name, "outputs": decode_json(v["outputs"]), "order_key": v["order_key"], "large": v["large"]}
         for name, v in sorted(last.items())
     ]
 
@@ -372,7 +372,7 @@ def final_outputs(tx: ServerTransaction, run_id: UUID) -> list[dict[str, Any]]:
 def final_variables(tx: ServerTransaction, run_id: UUID) -> list[dict[str, Any]]:
     last = {v["name"]: v for v in _applied_values(tx, "variables", run_id, lambda v: v["region"] == b"")}
     return [
-        {"name": name, "value": decode_json(v["value"]), "place": v["place"], "large": v["large"]}
+        {"name": name, "value": decode_json(v["value"]), "order_key": v["order_key"], "large": v["large"]}
         for name, v in sorted(last.items())
     ]
 
@@ -380,7 +380,7 @@ def final_variables(tx: ServerTransaction, run_id: UUID) -> list[dict[str, Any]]
 @twin(values.INPUTS)
 def inputs_of(tx: ServerTransaction, run_id: UUID, node_id: str) -> list[dict[str, Any]]:
     found = tx.find_rows(tx.server["node_values"], run_id, lambda v: v["node_id"] == node_id and v["region"] == b"")
-    last = sorted((data for _, data in found), key=lambda v: v["place"], reverse=True)[:1]
+    last = sorted((data for _, data in found), key=lambda v: v["order_key"], reverse=True)[:1]
     return [{"inputs": decode_json(v["inputs"]), "large": v["large"]} for v in last]
 
 
@@ -393,7 +393,7 @@ def previous_outputs(tx: ServerTransaction, run_id: UUID, activation_id: UUID) -
             "node_values",
             run_id,
             lambda v, own=own: (
-                v["node_id"] == own["node_id"] and v["region"] == own["region"] and v["place"] < own["place"]
+                v["node_id"] == own["node_id"] and v["region"] == own["region"] and v["order_key"] < own["order_key"]
             ),
         )
         if before:
@@ -439,15 +439,27 @@ def scope_of(tx: ServerTransaction, run_id: UUID, activation_id: UUID) -> list[d
 
 @twin(values.PUT_ON_BEHALF)
 def put_on_behalf(
-    tx: ServerTransaction, run_id: UUID, activation_id: UUID, pass_of: str, item: int, outputs: str, names: list[str]
+    tx: ServerTransaction,
+    run_id: UUID,
+    activation_id: UUID,
+    container_entry: str,
+    item: int,
+    outputs: str,
+    names: list[str],
 ) -> int:
     row = tx.server["activations"].rows.get((run_id, activation_id))
     a = tx.visible(row) if row is not None else None
     if a is None:
         return 0
     changes = {"outputs": outputs.encode(), "names": list(names), "large": None}
-    new = {"run_id": run_id, "activation_id": activation_id, "node_id": a["node_id"], "pass_of": pass_of, "item": item}
-    new |= {"place": a["place"], "region": a["region"], "inputs": encode_json({}), **changes}
+    new = {
+        "run_id": run_id,
+        "activation_id": activation_id,
+        "node_id": a["node_id"],
+        "container_entry": container_entry,
+        "item": item,
+    }
+    new |= {"order_key": a["order_key"], "region": a["region"], "inputs": encode_json({}), **changes}
     key = (run_id, activation_id, a["node_id"])
     tx.upsert(tx.server["node_values"], key, run_id, new, lambda old: {**old, **changes})
     return 1
@@ -490,7 +502,7 @@ def expire_leases(tx: ServerTransaction, most: int, longest: timedelta) -> list[
     for row, _ in found:
         data = tx.lock_row(row, predicate, skip_locked=True) if len(hit) < most else None
         if data is not None:
-            changes = {"status": "reported", "strikes": data["strikes"] + 1, "finished_at": tx.now}
+            changes = {"status": "reported", "crash_count": data["crash_count"] + 1, "finished_at": tx.now}
             changes["outcome"] = unknown if data["effect"] == "unsafe" else lost
             tx.put(row, {**data, **changes})
             hit.append({"run_id": data["run_id"], "id": data["id"]})
@@ -501,19 +513,19 @@ def expire_leases(tx: ServerTransaction, most: int, longest: timedelta) -> list[
 def redispatch_unclaimed(tx: ServerTransaction, sent_before: datetime, most: int) -> list[dict[str, Any]]:
     def predicate(a: Data) -> bool:
         is_due = a["status"] == "ready" and a["not_before"] <= tx.now
-        hinted_at = a["hinted_at"]
+        enqueued_at = a["enqueued_at"]
         ahead = tx.now + timedelta(seconds=15)
-        return is_due and (hinted_at is None or hinted_at < sent_before or hinted_at > ahead)
+        return is_due and (enqueued_at is None or enqueued_at < sent_before or enqueued_at > ahead)
 
     found = sorted(
         _find_all(tx, "activations", predicate),
-        key=lambda each: (each[1]["hinted_at"] is not None, each[1]["hinted_at"] or tx.now, each[1]["id"]),
+        key=lambda each: (each[1]["enqueued_at"] is not None, each[1]["enqueued_at"] or tx.now, each[1]["id"]),
     )
     hit: list[dict[str, Any]] = []
     for row, _ in found:
         data = tx.lock_row(row, predicate, skip_locked=True) if len(hit) < most else None
         if data is not None:
-            tx.put(row, {**data, "hinted_at": tx.now})
+            tx.put(row, {**data, "enqueued_at": tx.now})
             hit.append({name: data[name] for name in ("run_id", "id", "component")})
     return hit
 
@@ -578,7 +590,7 @@ def interrupted(tx: ServerTransaction, most: int) -> list[dict[str, Any]]:
     found = [
         data
         for queued in later
-        for _, data in _find_all(tx, "runs", lambda run: run["status"] in NOT_OVER and run["asked"] is None)
+        for _, data in _find_all(tx, "runs", lambda run: run["status"] in NOT_OVER and not run["cancel_requested"])
         if data["conversation_id"] == queued["conversation_id"] and data["created_at"] < queued["created_at"]
     ]
     found.sort(key=lambda run: run["created_at"], reverse=True)

@@ -42,23 +42,6 @@ ORDINARY = {  # words of the glossary's list that are retired in one sense only,
     "found": "a participle",
 }
 FORMER_METRICS = {"easel_fold_seconds", "easel_canary_seconds"}  # served for one more release beside their new names
-FORMER_COLUMNS: Mapping[str, str] = {  # the name it will get; columns are renamed by adding, filling, requiring
-    "runs.engine": "rules_version",
-    "runs.asked": "cancel_requested",
-    "runs.turn": "open_stream",
-    "runs.base": "baseline",
-    "activations.place": "order_key",
-    "activations.wave": "level",
-    "activations.strikes": "crash_count",
-    "activations.called_off": "is_cancelled",
-    "activations.hinted_at": "enqueued_at",
-    "activations.turn": "stream_id",
-    "activations.folded_rev": "applied_rev",
-    "node_values.pass_of": "container_entry",
-    "node_values.place": "order_key",
-    "variables.place": "order_key",
-    "turns.keep": "retained_length",
-}
 FORMER_TABLES: Mapping[str, str] = {"turns": "message_streams", "canaries": "queue_probes"}
 COLUMN_WORDS = RETIRED | {"asked", "called", "engine", "keep", "pass", "place", "turn"}
 
@@ -182,7 +165,7 @@ def offences(path: str, tree: ast.Module) -> Iterator[Offence]:
             if set(words_of(literal(table) or "")) & (RETIRED | {"turns"}) and literal(table) not in FORMER_TABLES:
                 yield f"retired word in a table: {path}: {literal(table)}"
         for column in columns(tree):
-            if set(words_of(column.partition(".")[2])) & COLUMN_WORDS and column not in FORMER_COLUMNS:
+            if set(words_of(column.partition(".")[2])) & COLUMN_WORDS:
                 yield f"retired word in a column: {path}: {column}"
 
 
@@ -238,15 +221,6 @@ def test_tree_has_no_offence(kind: str) -> None:
     found = [offence for offence in offences_of_the_tree() if offence.startswith(kind)]
 
     assert not found, f"{len(found)} offences:\n" + "\n".join(found)
-
-
-def test_columns_with_a_former_name_exist() -> None:
-    defined = {
-        column for path, tree in read(ROOT).items() if path.startswith("store/tables/")
-        for column in columns(tree)
-    }  # fmt: skip
-
-    assert set(FORMER_COLUMNS) <= defined, "Remove the columns that have been renamed from FORMER_COLUMNS."
 
 
 def test_tables_with_a_former_name_exist() -> None:
@@ -352,7 +326,7 @@ def test_offences_of_a_whole_tree_are_detected(tmp_path: Path) -> None:
         ("telemetry.py", "A = Histogram('easel_fold_seconds', 'Deprecated: use easel_advance_seconds')"),
         (
             "store/tables/runs.py",
-            "a = Table('activations', metadata, Column('wave', Integer), Column('level', Integer))",
+            "a = Table('turns', metadata, Column('writer', Uuid), Column('retained_length', Integer))",
         ),
         ("bench/hops/hops.py", "store.info('letters')"),
     ],

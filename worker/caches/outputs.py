@@ -42,7 +42,7 @@ class OutputCache:
         """Cache what a reader has read, for other readers with the same view."""
         if len(view.limits) == 1:
             for node_id, written in found.items():
-                self._put(view, node_id, written.place, written.activation, written.value)
+                self._put(view, node_id, written.order_key, written.activation, written.value)
 
     def put_written(self, reader: Claim, writer: Claim, rows: Sequence[Mapping[str, Any]]) -> None:
         """Cache outputs just written, for the activation that the same advance made ready.
@@ -56,14 +56,14 @@ class OutputCache:
             if (
                 "large" not in row
                 and row["region"] == reader.order_key.region
-                and row["place"] <= reader.order_key.level_key
+                and row["order_key"] <= reader.order_key.level_key
             ):
-                self._put(view, row["node_id"], row["place"], row["activation_id"], row["outputs"])
+                self._put(view, row["node_id"], row["order_key"], row["activation_id"], row["outputs"])
 
-    def _put(self, view: ReadView, node_id: str, place: bytes, activation: ActivationId, outputs: Any) -> None:
+    def _put(self, view: ReadView, node_id: str, order_key: bytes, activation: ActivationId, outputs: Any) -> None:
         size = size_of(outputs, MAX_OUTPUTS_SIZE) + ENTRY_OVERHEAD
         if size <= min(MAX_OUTPUTS_SIZE + ENTRY_OVERHEAD, self._entries.max_size):
-            self._entries.put(_key(view, node_id), (place, activation, encode(outputs)), size)
+            self._entries.put(_key(view, node_id), (order_key, activation, encode(outputs)), size)
 
 
 def read_view_of(reader: Claim) -> ReadView:
@@ -73,4 +73,4 @@ def read_view_of(reader: Claim) -> ReadView:
 
 def _key(view: ReadView, node_id: str) -> _Key:
     ((region, revision),) = view.limits
-    return view.run_id, node_id, region, view.place.level_key, revision
+    return view.run_id, node_id, region, view.order_key.level_key, revision

@@ -32,9 +32,9 @@ MEMORY_SAVED = "remembered"  # key in the journal: memories have the answer
 
 
 class TimeLimit(Protocol):
-    """Returns the seconds that an attempt of a component may take; `asked` is what the node's parameters ask for."""
+    """Returns the seconds that an attempt of a component may take; `requested` is what the node's parameters ask for."""
 
-    def __call__(self, component: str, asked: float | None = None) -> float: ...
+    def __call__(self, component: str, requested: float | None = None) -> float: ...
 
 
 @dataclass(kw_only=True)

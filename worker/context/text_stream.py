@@ -192,8 +192,8 @@ class MessageStreamWriter:
             "run_id": self.claim.run_id,
             "id": self.claim.stream_id,
             "node_id": self.claim.node_id,
-            "speaker": self.claim.lease_id,
+            "writer": self.claim.lease_id,
             "epoch": epoch if self._is_known else None,
-            "keep": len(text) if is_whole else self._finished_length,
+            "retained_length": len(text) if is_whole else self._finished_length,
             "text": text,
         }

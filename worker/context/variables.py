@@ -81,10 +81,10 @@ class NodeVariables:
         outputs |= self.run_inputs.base["values"].get(node_id, {})
         found = self._outputs.get(node_id)
         outputs |= found.value if found is not None else {}
-        place = found.place if found is not None else b""
+        order_key = found.order_key if found is not None else b""
         prefix = f"{node_id}@"
         for name, assigned in self._variables.items():
-            if name.startswith(prefix) and assigned.place >= place:
+            if name.startswith(prefix) and assigned.order_key >= order_key:
                 outputs[name.removeprefix(prefix)] = assigned.value
         return outputs | self._collected.get(node_id, {})
 

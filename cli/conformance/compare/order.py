@@ -62,13 +62,13 @@ def _without_put_off(recorded: Sequence[NormalisedEvent], observed: Sequence[Nor
     """Return the recording without announcements of nodes that did not run then, unless they are observed too."""
     spare = Counter(event.node_id for event in observed if event.name == "node_started")
     spare.subtract(event.node_id for event in recorded if event.name == "node_started" and not event.put_off)
-    kept: list[NormalisedEvent] = []
+    compared: list[NormalisedEvent] = []
     for event in recorded:
         if event.put_off:
             spare[event.node_id] -= 1
         if not event.put_off or spare[event.node_id] >= 0:
-            kept.append(event)
-    return kept
+            compared.append(event)
+    return compared
 
 
 def _early_openings(baseline: Story, dependencies: Dependencies) -> dict[Key, tuple[Key, ...]]:

@@ -153,30 +153,30 @@ class _CaseRunner:
     watcher: EventWatcher
     conversation_id: SessionId | None = None
 
-    def run(self, start: str, wanted: CaseRun) -> ObservedRun:
+    def run(self, start: str, case_run: CaseRun) -> ObservedRun:
         """Execute one run of a case. Every start except `continue` begins a new conversation."""
         if start != "continue":
             self.conversation_id = None
-        is_webhook = wanted.webhook_payload is not None
+        is_webhook = case_run.webhook_payload is not None
         started = self.engine.lifecycle.start_run(
             Start(
                 self.tenant_id,
                 self.canvas_id,
                 self.version_id,
                 RunRequest(
-                    query=wanted.query,
-                    inputs=None if is_webhook else wanted.inputs,
-                    files=() if is_webhook else tuple(_descriptors(wanted.files)),
-                    user_id=wanted.user_id,
-                    webhook_payload=wanted.webhook_payload,
+                    query=case_run.query,
+                    inputs=None if is_webhook else case_run.inputs,
+                    files=() if is_webhook else tuple(_descriptors(case_run.files)),
+                    user_id=case_run.user_id,
+                    webhook_payload=case_run.webhook_payload,
                 ),
                 conversation_id=self.conversation_id,
             )
         )
         self.conversation_id = started.conversation_id
-        return self._observe(started, self._await_end(started, wanted))
+        return self._observe(started, self._await_end(started, case_run))
 
-    def _await_end(self, started: Started, wanted: CaseRun) -> Mapping[str, Any]:
+    def _await_end(self, started: Started, case_run: CaseRun) -> Mapping[str, Any]:
         deadline = time.monotonic() + RUN_TIMEOUT
         is_cancelled = False
         while time.monotonic() < deadline:
@@ -186,7 +186,7 @@ class _CaseRunner:
             status = RunStatus(row["status"])
             if status.is_over or status is RunStatus.WAITING:
                 return row
-            on = wanted.cancel_on
+            on = case_run.cancel_on
             if on is not None and not is_cancelled:
                 seen = self.watcher.events_of(self.tenant_id, started.run_id, started.after)
                 is_cancelled = any(_is(event, on.event, on.component_id) for event in seen)

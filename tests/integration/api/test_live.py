@@ -13,6 +13,7 @@ from sqlalchemy import text
 from canvas.events.run_events import Event
 from scheduler.messaging.redis_bus import channel
 from store.db.database import Database
+from store.db.transaction import Transaction
 from store.primitives.ids import new_id
 from store.runs import events, message_streams
 from tests.integration.api.conftest import Server
@@ -37,7 +38,7 @@ class RunWriter:
         self.number += 1
         with self.database.transaction() as tx:
             events.append(tx, self.run_id, self.number, [Event(name, {}, self.stream_id, NODE)])
-            ids = {"run_id": self.run_id, "turn": self.stream_id, "number": self.number}
+            ids = {"run_id": self.run_id, "stream_id": self.stream_id, "number": self.number}
             if opens:
                 tx.execute(message_streams.OPEN, node_id=NODE, **ids)
             if name == "message_reset":
@@ -45,15 +46,23 @@ class RunWriter:
                 self.epoch, self.text = self.epoch + 1, ""
             if ends:
                 tx.execute(
-                    message_streams.PUT_TEXT, run_id=self.run_id, turn=self.stream_id, node_id=NODE, said=self.text
+                    message_streams.PUT_TEXT,
+                    run_id=self.run_id,
+                    stream_id=self.stream_id,
+                    node_id=NODE,
+                    content=self.text,
                 )
                 tx.execute(message_streams.CLOSE, **ids)
             tx.execute(
-                text("update runs set last_event = :number, turn = :turn where id = :run_id"),
-                **{**ids, "turn": None if ends else self.stream_id},
+                text("update runs set last_event = :number, open_stream = :stream_id where id = :run_id"),
+                **{**ids, "stream_id": None if ends else self.stream_id},
             )
         if notify:
             self.publish({"n": self.number, "over": False})
+
+    def _put_text(self, tx: Transaction) -> None:
+        ids = {"run_id": self.run_id, "stream_id": self.stream_id}
+        tx.execute(message_streams.PUT_TEXT, node_id=NODE, content=self.text, **ids)
 
     def append_text(self, delta_text: str, *, is_sent: bool = True, is_stored: bool = False) -> None:
         delta = {"t": str(self.stream_id), "ep": self.epoch, "o": len(self.text), "x": delta_text}
@@ -61,7 +70,11 @@ class RunWriter:
         if is_stored:
             with self.database.transaction() as tx:
                 tx.execute(
-                    message_streams.PUT_TEXT, run_id=self.run_id, turn=self.stream_id, node_id=NODE, said=self.text
+                    message_streams.PUT_TEXT,
+                    run_id=self.run_id,
+                    stream_id=self.stream_id,
+                    node_id=NODE,
+                    content=self.text,
                 )
         if is_sent:
             self.publish(delta)

@@ -208,7 +208,7 @@ def test_run_with_an_invalid_state_can_be_cancelled_and_its_attempts_stop(
 def test_cancel_of_a_run_with_an_invalid_state_closes_its_open_stream(bench: Bench):
     run = bench.start("begin -> say", say=content("never"))
     bench.play(until=lambda: "say" in run.statuses)
-    open_stream = run.row["turn"]
+    open_stream = run.row["open_stream"]
     corrupt(bench, run)
 
     bench.lifecycle.cancel_run(bench.tenant_id, run.id)

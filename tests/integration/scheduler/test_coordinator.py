@@ -179,7 +179,7 @@ def test_advance_leaves_a_run_unchanged_that_is_over_unknown_or_of_newer_rules(b
     bench.play()
     newer = bench.start("begin -> work")
     bench.report(bench.claim(newer, "begin"))
-    change(bench, newer, engine=RULES_VERSION + 1)
+    change(bench, newer, rules_version=RULES_VERSION + 1)
     revisions = (over.row["revision"], newer.row["revision"])
 
     for run_id in (over.id, newer.id, uuid4()):

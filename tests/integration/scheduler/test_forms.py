@@ -262,7 +262,7 @@ def move_into_the_past(bench: Bench, run: Run, ago: timedelta) -> None:
     """Move all timestamps of a run into the past."""
     for table, columns in {
         "runs": ("created_at", "started_at", "expires_at"),
-        "activations": ("created_at", "started_at", "finished_at", "not_before", "hinted_at", "lease_until"),
+        "activations": ("created_at", "started_at", "finished_at", "not_before", "enqueued_at", "lease_until"),
         "run_events": ("created_at",),
     }.items():
         moved = ", ".join(f"{column} = {column} - :ago" for column in columns)

@@ -452,7 +452,7 @@ def set_key(bench: Bench, name: str) -> None:
 def mark_task_messages_lost(bench: Bench) -> None:
     """Mark all task messages as lost, as if later queue probes had returned."""
     with bench.database.transaction() as tx:
-        tx.execute(activations.update().values(hinted_at=None))
+        tx.execute(activations.update().values(enqueued_at=None))
 
 
 @contextmanager

@@ -46,8 +46,8 @@ def a_run(database: Database, *, status: str = "succeeded", last_used: datetime 
     """Create a run of two months ago with a large answer in its conversation; return the ids of both."""
     run_id = UUID(int=first_id_at(OLD).int | new_id().int & (1 << 60) - 1)
     row = {
-        "run_id": run_id, "activation_id": new_id(), "node_id": "Message:0", "pass_of": "", "item": 0, "place": b"",
-        "region": b"", "outputs": {"content": TEXT}, "inputs": {}, "names": ["content"],
+        "run_id": run_id, "activation_id": new_id(), "node_id": "Message:0", "container_entry": "", "item": 0,
+        "order_key": b"", "region": b"", "outputs": {"content": TEXT}, "inputs": {}, "names": ["content"],
     }  # fmt: skip
     with database.transaction() as tx:
         made = conversations.create(tx, TENANT, CANVAS, VERSION)

@@ -180,4 +180,4 @@ def is_active(run: Run, session: UUID) -> bool:
 def mark_task_messages_lost(bench: Bench) -> None:
     """Mark all task messages as lost, as if later queue probes had returned."""
     with bench.database.transaction() as tx:
-        tx.execute(activations.update().values(hinted_at=None))
+        tx.execute(activations.update().values(enqueued_at=None))

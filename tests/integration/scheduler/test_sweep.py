@@ -111,14 +111,14 @@ def test_work_continues_at_once_after_the_clock_jumped_back_an_hour(bench: Bench
     bench.play()
 
     assert (ready.status, lost.status) == ("succeeded", "succeeded")
-    assert (ready.activation("begin").strikes, lost.activation("begin").strikes) == (0, 1)
+    assert (ready.activation("begin").crash_count, lost.activation("begin").crash_count) == (0, 1)
     assert len(bench.outbox.of(EXECUTE)) == 0
     sweeper.tick()
     assert len(bench.outbox.of(EXECUTE)) == 0
 
 
 SHIFT_BY_AN_HOUR = text("""
-    update activations set hinted_at = hinted_at + interval '1 h', lease_until = lease_until + interval '1 h',
+    update activations set enqueued_at = enqueued_at + interval '1 h', lease_until = lease_until + interval '1 h',
         not_before = case when not_before > now() - interval '1 d' then not_before + interval '1 h' else not_before end
     where run_id = :run_id
 """)
@@ -161,7 +161,7 @@ def test_flushed_redis_resends_task_messages_without_waiting_for_a_probe(bench: 
 
 def test_resent_task_message_is_not_sent_again_at_once(bench: Bench):
     run = bench.start("begin -> work")
-    change(bench, run, hinted_at=datetime.now(UTC) - timedelta(seconds=10))
+    change(bench, run, enqueued_at=datetime.now(UTC) - timedelta(seconds=10))
     bench.outbox.lose()
     return_probe(bench, timedelta(0))
     sweeper = Sweeper(bench.coordinator)
@@ -174,7 +174,7 @@ def test_resent_task_message_is_not_sent_again_at_once(bench: Bench):
 
 def test_task_message_of_an_activation_that_is_not_due_is_not_sent(bench: Bench):
     run = bench.start("begin -> work")
-    change(bench, run, not_before=datetime.now(UTC) + timedelta(minutes=1), hinted_at=None)
+    change(bench, run, not_before=datetime.now(UTC) + timedelta(minutes=1), enqueued_at=None)
     bench.outbox.lose()
 
     Sweeper(bench.coordinator).tick()
@@ -207,7 +207,7 @@ def test_activation_of_a_dead_worker_is_executed_by_another_worker(bench: Bench)
     bench.play()
 
     assert run.status == "succeeded"
-    assert (run.activation("begin").attempt, run.activation("begin").strikes) == (2, 1)
+    assert (run.activation("begin").attempt, run.activation("begin").crash_count) == (2, 1)
 
 
 @pytest.mark.usefixtures("no_observation_time")
@@ -221,7 +221,7 @@ def test_activation_that_lost_three_workers_is_not_claimed_again(bench: Bench):
 
     assert run.status == "failed"
     assert run.row["error"] == "Node begin: The worker was lost."
-    assert (run.activation("begin").attempt, run.activation("begin").strikes) == (3, 3)
+    assert (run.activation("begin").attempt, run.activation("begin").crash_count) == (3, 3)
     assert bench.try_claim(run, "begin") is None
 
 
@@ -468,7 +468,7 @@ def test_concurrent_sweepers_do_everything_once(bench: Bench):
         for done in [pool.submit(tick, Sweeper(bench.a_coordinator())) for _ in range(2)]:
             done.result()
 
-    assert {row.strikes for row in run.activations if row.node_id != "begin"} == {1}
+    assert {row.crash_count for row in run.activations if row.node_id != "begin"} == {1}
     assert len(bench.outbox.of(EXECUTE)) == 3
 
 
@@ -610,7 +610,7 @@ def return_probe(bench: Bench, ahead: timedelta) -> None:
     """Record the return of a queue probe that was sent `ahead` after the latest task messages."""
     with bench.database.transaction() as tx:
         if ahead > timedelta(0):
-            tx.execute(activations.update().values(hinted_at=activations.c.hinted_at - ahead))
+            tx.execute(activations.update().values(enqueued_at=activations.c.enqueued_at - ahead))
         queue_probes.record_return(tx, "nodes", tx.scalar(text("select now()")) + min(ahead, timedelta(0)))
 
 

@@ -26,7 +26,7 @@ CANVASES: Mapping[str, Sequence[str]] = {
 }
 """The largest of their first advances activates enough nodes for one statement."""
 ID_COLUMNS = ("id", "run_id", "turn")
-TIME_COLUMNS = ("hinted_at", "not_before", "lease_until", "started_at", "finished_at", "created_at")
+TIME_COLUMNS = ("enqueued_at", "not_before", "lease_until", "started_at", "finished_at", "created_at")
 
 
 @pytest.mark.parametrize("drawn", CANVASES)
@@ -139,7 +139,7 @@ def activation_rows(bench: Bench, drawn: Sequence[str]) -> list[Mapping[str, Any
     run = bench.start(*drawn, each={"max_concurrency": 5, "items_ref": "sys.query"}, query=["a", "b", "c", "d"])
     bench.play(until=lambda: largest_advance(run) >= BATCH_FROM)
     bench.outbox.lose()
-    query = select(rows).where(rows.c.run_id == run.id).order_by(rows.c.place, rows.c.node_id)
+    query = select(rows).where(rows.c.run_id == run.id).order_by(rows.c.order_key, rows.c.node_id)
     with bench.database.transaction() as tx:
         return [row._asdict() for row in tx.rows(query)]
 

@@ -52,7 +52,7 @@ def test_claim_repeated_after_a_lost_answer_is_the_same_attempt(bench: Bench):
             )
 
     first, again, stranger = claim(lease_id), claim(lease_id), claim(uuid4())
-    change(bench, run, called_off=True)
+    change(bench, run, cancel_requested=True)
 
     assert first == again
     assert (run.activation("begin").attempt, stranger) == (1, None)
@@ -100,7 +100,7 @@ def test_cancel_during_a_claim_waits_and_requests_its_cancel(bench: Bench):
             tx.commit()
             assert cancelled.result() == "stopping"
 
-    assert run.activation("begin").called_off
+    assert run.activation("begin").cancel_requested
     assert renew(bench, claimed) == set()
 
 
@@ -167,9 +167,9 @@ def test_report_under_a_lost_lease_stores_nothing(bench: Bench):
             "run_id": run.id,
             "id": claimed.id,
             "node_id": "begin",
-            "speaker": claimed.lease_id,
+            "writer": claimed.lease_id,
             "epoch": 0,
-            "keep": 0,
+            "retained_length": 0,
             "text": "late",
         },
     )
@@ -318,7 +318,7 @@ def test_claim_of_a_batch_skips_poison_tasks(bench: Bench):
     bench.report(bench.claim(run, "begin"))
     bench.coordinator.advance_run(run.id)
     with bench.database.transaction() as tx:
-        tx.execute(text("update activations set strikes = 2 where id = :id"), id=run.activation("a").id)
+        tx.execute(text("update activations set crash_count = 2 where id = :id"), id=run.activation("a").id)
     requests = [(run.id, run.activation(node).id, uuid4()) for node in ("a", "b")]
 
     with bench.database.statements() as tx:

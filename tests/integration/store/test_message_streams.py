@@ -87,7 +87,7 @@ def test_streams_are_listed_once_they_are_open_in_the_order_of_opening(database:
 def test_reported_text_has_the_epoch_of_its_writer_or_else_the_next_one(
     database: Database, epoch: int | None, expected: int
 ):
-    writer, column = uuid4(), {"node_id": "say", "speaker": uuid4(), "keep": 5, "text": "Hello"}
+    writer, column = uuid4(), {"node_id": "say", "writer": uuid4(), "retained_length": 5, "text": "Hello"}
     stream = OneStream(database)
     stream.claim(writer)
     with database.transaction() as tx:
@@ -102,7 +102,7 @@ def test_reported_text_has_the_epoch_of_its_writer_or_else_the_next_one(
 def test_reported_text_of_a_stream_without_a_row_has_the_first_epoch_after_an_unread_one(database: Database):
     stream = OneStream(database)
     with database.transaction() as tx:
-        row = {"run_id": stream.run_id, "id": stream.id, "node_id": "say", "speaker": uuid4(), "keep": 5}
+        row = {"run_id": stream.run_id, "id": stream.id, "node_id": "say", "writer": uuid4(), "retained_length": 5}
         reports._write_values(tx, ReportPayload({}, {}, [], [], {**row, "text": "Hello", "epoch": None}))
 
     assert stream.claim(uuid4()).epoch == 1
@@ -138,8 +138,8 @@ class OneStream:
 
     def set_retained_length(self, length: int) -> None:
         with self._database.transaction() as tx:
-            tx.execute(update(rows).where(rows.c.id == self.id).values(keep=length))
+            tx.execute(update(rows).where(rows.c.id == self.id).values(retained_length=length))
 
     def _run(self, statement: object, **values: object) -> None:
         with self._database.transaction() as tx:
-            tx.execute(statement, run_id=self.run_id, turn=self.id, **values)
+            tx.execute(statement, run_id=self.run_id, stream_id=self.id, **values)

@@ -24,7 +24,7 @@ NEXT_MONDAY = datetime(2021, 3, 8, tzinfo=UTC)
 TENANT = new_id()
 
 FILL = text("""
-    update runs set base = to_json((select string_agg(md5(n::text), '') from generate_series(1, :size / 32) as n))
+    update runs set baseline = to_json((select string_agg(md5(n::text), '') from generate_series(1, :size / 32) as n))
     where id = :run_id
 """)
 UPDATE_RUN = text("update runs set revision = revision + 1 where id = :run_id")

@@ -14,7 +14,7 @@ from store.db.database import Database
 PREPARED = text("select count(*) from pg_prepared_statements")
 READ_ONLY = text("set default_transaction_read_only = on")
 WRITABLE = text("set default_transaction_read_only = off")
-MARK = text("update runs set asked = :asked where id = '00000000-0000-0000-0000-000000000000'")
+MARK = text("update runs set error = :error where id = '00000000-0000-0000-0000-000000000000'")
 DIVIDE = text("select 1 / cast(:n as int)")
 TRIES = 50
 
@@ -38,13 +38,13 @@ def test_writes_that_a_read_only_database_refuses_leave_one_prepared_statement(o
 
     for _ in range(TRIES):
         with pytest.raises(DBAPIError, match="read-only"), one_connection.transaction() as tx:
-            tx.execute(MARK, asked="cancel")
+            tx.execute(MARK, error="cancel")
 
     assert prepared(one_connection) <= 1
     with one_connection.statements() as tx:
         tx.execute(WRITABLE)
     with one_connection.transaction() as tx:
-        assert tx.execute(MARK, asked="cancel") == 0
+        assert tx.execute(MARK, error="cancel") == 0
     assert prepared(one_connection) <= 1
 
 

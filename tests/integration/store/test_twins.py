@@ -492,8 +492,8 @@ def payload_of(claim: Claim, outcome: Outcome) -> ReportPayload:
     outputs = {"result": claim.node_id, "nothing": None}
     stream: dict[str, Any] | None = None
     if claim.stream_id is not None:
-        stream = {"run_id": claim.run_id, "id": claim.stream_id, "node_id": claim.node_id, "speaker": claim.lease_id}
-        stream |= {"epoch": None if claim.attempt > 1 else 0, "keep": 4, "text": "said by all"}
+        stream = {"run_id": claim.run_id, "id": claim.stream_id, "node_id": claim.node_id, "writer": claim.lease_id}
+        stream |= {"epoch": None if claim.attempt > 1 else 0, "retained_length": 4, "text": "said by all"}
     stores_nothing = isinstance(outcome, Failed) and outcome.stores_no_values
     return ReportPayload(
         outcome=outcome_codec.encode_outcome(outcome, error=None, restarts_text=False, has_written=False),

@@ -114,7 +114,7 @@ def test_awaited_outputs_are_read_only_if_applied_by_the_revision_and_in_a_visib
     bench.report(one, values=[values_of(one, {"result": 1})])
     before = read(b"", 10**6)
     bench.coordinator.advance_run(run.id)
-    applied = run.activation("one").folded_rev
+    applied = run.activation("one").applied_rev
 
     assert before == []
     assert (read(b"", applied), read(b"", applied - 1), read(b"item", applied)) == (["one"], [], [])
@@ -123,14 +123,16 @@ def test_awaited_outputs_are_read_only_if_applied_by_the_revision_and_in_a_visib
 def test_outputs_are_read_if_their_order_key_differs_only_beyond_its_indexed_part(bench: Bench):
     run = bench.start("begin -> one -> two")
     bench.play()
-    written, applied = b"x" * 2 * INDEXED_KEY_BYTES, run.activation("one").folded_rev
+    written, applied = b"x" * 2 * INDEXED_KEY_BYTES, run.activation("one").applied_rev
     of_one = (node_values.c.run_id == run.id, node_values.c.node_id == "one")
     with bench.database.transaction() as tx:
-        tx.execute(update(node_values).where(*of_one).values(place=written))
+        tx.execute(update(node_values).where(*of_one).values(order_key=written))
 
-    def read(place: bytes) -> list[str]:
+    def read(order_key: bytes) -> list[str]:
         with bench.database.transaction() as tx:
-            view: Any = SimpleNamespace(run_id=run.id, place=SimpleNamespace(level_key=place), limits=[(b"", applied)])
+            view: Any = SimpleNamespace(
+                run_id=run.id, order_key=SimpleNamespace(level_key=order_key), limits=[(b"", applied)]
+            )
             return list(values.query_outputs(tx, view, ["one"])())
 
     assert (read(written + b"y"), read(written), read(written[:-1])) == (["one"], ["one"], [])

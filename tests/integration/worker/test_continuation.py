@@ -215,7 +215,11 @@ def test_continuation_of_a_commit_whose_answer_was_lost_is_executed_at_once(
         execute_first_message(bench, run)
 
     assert run.status == "succeeded"
-    assert [(row.node_id, row.attempt, row.strikes) for row in run.activations][1:3] == [("one", 1, 0), ("two", 1, 0)]
+    attempts = [(row.node_id, row.attempt, row.crash_count) for row in run.activations]
+    assert attempts[1:3] == [
+        ("one", 1, 0),
+        ("two", 1, 0),
+    ]
     assert bench.outbox.of(EXECUTE) == []
     assert bench.worker.leases.attempts() == []
 
@@ -231,7 +235,11 @@ def test_promoted_continuation_of_a_commit_whose_answer_was_lost_is_executed_at_
         execute_first_message(bench, run)
 
     assert run.status == "succeeded"
-    assert [(row.node_id, row.attempt, row.strikes) for row in run.activations][1:] == [("one", 1, 0), ("two", 1, 0)]
+    attempts = [(row.node_id, row.attempt, row.crash_count) for row in run.activations]
+    assert attempts[1:] == [
+        ("one", 1, 0),
+        ("two", 1, 0),
+    ]
     assert bench.outbox.of(EXECUTE) == []
     assert bench.worker.leases.attempts() == []
 
@@ -315,7 +323,7 @@ def test_siblings_that_end_together_are_stored_in_one_batch_and_their_results_ar
     with at_work(bench, threads=len(nodes)):
         until(lambda: run.status == "succeeded")
 
-    revisions = [row.folded_rev for row in run.activations if row.node_id in nodes]
+    revisions = [row.applied_rev for row in run.activations if row.node_id in nodes]
     assert {revisions.count(revision) for revision in revisions} == {1, len(nodes) - 1}
     assert run.text == " ".join(nodes)
     finished = [event.node_id for event in run.events if event.name == "node_finished" and event.node_id in nodes]

@@ -399,7 +399,7 @@ def test_database_outage_in_a_node_counts_no_crash(bench: Bench, monkeypatch: py
     run = bench.start("begin -> work")
     bench.play()
 
-    assert (run.status, run.activation("work").attempt, run.activation("work").strikes) == ("succeeded", 3, 0)
+    assert (run.status, run.activation("work").attempt, run.activation("work").crash_count) == ("succeeded", 3, 0)
 
 
 def test_node_with_a_database_outage_in_every_attempt_is_not_retried_without_end(
@@ -497,4 +497,4 @@ def error_of(run: Run, node: str) -> str | None:
 
 def set_crash_count(bench: Bench, run: Run, crashes: int) -> None:
     with bench.database.transaction() as tx:
-        tx.execute(rows.update().where(rows.c.run_id == run.id).values(strikes=crashes))
+        tx.execute(rows.update().where(rows.c.run_id == run.id).values(crash_count=crashes))

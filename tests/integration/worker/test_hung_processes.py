@@ -127,7 +127,7 @@ def test_worker_that_receives_no_messages_releases_its_attempts_and_exits(progra
     released = run.activation("wait_60")
     assert code == EXIT_RESTART
     assert worker.count_events("process_exiting_unresponsive") == 1
-    assert (released.status, released.attempt, released.strikes) == ("ready", 1, 0)
+    assert (released.status, released.attempt, released.crash_count) == ("ready", 1, 0)
 
 
 def test_scheduler_that_receives_no_messages_exits(programs: Programs, bench: Bench):
@@ -149,7 +149,7 @@ def test_worker_with_a_blocked_loop_exits_and_only_the_blocking_attempt_counts_a
 
     released, blocking = run.activation("wait_60"), run.activation("block")
     assert code == EXIT_RESTART
-    assert (released.status, released.strikes) == ("ready", 0)
+    assert (released.status, released.crash_count) == ("ready", 0)
     assert blocking.status == "running", "its lease must expire, which counts a crash"
 
 

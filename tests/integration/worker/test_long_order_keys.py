@@ -15,7 +15,7 @@ from components.base import Component, Params
 from components.context import NodeContext
 from tests.integration.engine import Bench
 
-LONGEST_KEY = text("select max(octet_length(place)) from activations where run_id = :run_id")
+LONGEST_KEY = text("select max(octet_length(order_key)) from activations where run_id = :run_id")
 INDEXABLE = 2704  # bytes of an index row
 NODES_PER_ROUND = 8  # nodes of a round, each with a side branch
 ROUNDS = 120  # a thousand, which are allowed, take 16,000 steps and minutes

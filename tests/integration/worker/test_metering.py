@@ -105,7 +105,7 @@ def test_search_that_waits_for_the_embedding_rate_limit_is_released(bench: Bench
 
     done, waiting = sorted((first, second), key=lambda run: run.status != "succeeded")
     assert done.status == "succeeded"
-    assert (waiting.activation("work").status, waiting.activation("work").strikes) == ("ready", 0)
+    assert (waiting.activation("work").status, waiting.activation("work").crash_count) == ("ready", 0)
     assert len(served.embedded) == embedded + 1
 
     expire_rate_limit_waits(bench, waiting)

@@ -93,7 +93,7 @@ def test_output_of_the_later_level_counts_although_the_other_ended_last(bench: B
     visits = {row.ordinal: row for row in run.activations if row.node_id == "node"}
     execute_with_continuations(bench.worker, run.id, visits[1].id)
 
-    assert [(visits[ordinal].status, visits[ordinal].wave) for ordinal in (0, 1)] == [("done", 6), ("ready", 4)]
+    assert [(visits[ordinal].status, visits[ordinal].level) for ordinal in (0, 1)] == [("done", 6), ("ready", 4)]
     assert [(row.ordinal, row.status) for row in run.activations if row.node_id == "after"] == [
         (0, "done"),
         (1, "done"),

@@ -61,8 +61,8 @@ def test_poison_task_fails_after_three_crashes_and_no_other_activation_does(benc
         until(lambda: healthy.status == "succeeded")
 
     assert (poisoned.status, poisoned.row["error"]) == ("failed", "Node killer (Act): The worker was lost.")
-    assert (poisoned.activation("killer").attempt, poisoned.activation("killer").strikes) == (3, 3)
-    assert max(row.strikes for row in healthy.activations) == 2
+    assert (poisoned.activation("killer").attempt, poisoned.activation("killer").crash_count) == (3, 3)
+    assert max(row.crash_count for row in healthy.activations) == 2
 
 
 def test_poison_task_in_an_iteration_fails_only_its_own_run(bench: Bench):
@@ -124,7 +124,7 @@ def test_suspected_poison_task_set_aside_by_a_lost_worker_is_enqueued_again(
 
     with bench.database.transaction() as tx:
         # as if the activation was enqueued long ago and a queue probe has returned since
-        tx.execute(update(rows).where(rows.c.run_id == run.id).values(hinted_at=None))
+        tx.execute(update(rows).where(rows.c.run_id == run.id).values(enqueued_at=None))
     Sweeper(bench.coordinator).tick()
     bench.play(other, until=lambda: not bench.outbox.of(EXECUTE))
 
@@ -164,7 +164,7 @@ def run_with_two_crashes_each(bench: Bench) -> Run:
     bench.play(until=lambda: "one" in run.statuses)
     bench.outbox.lose()
     with bench.database.transaction() as tx:
-        tx.execute(update(rows).where(rows.c.run_id == run.id).values(strikes=2))
+        tx.execute(update(rows).where(rows.c.run_id == run.id).values(crash_count=2))
     return run
 
 

@@ -39,7 +39,7 @@ def test_activation_with_a_long_rate_limit_wait_is_released_and_enqueued_when_du
         waiting = second.activation("model")
 
         assert (first.status, first.text) == ("succeeded", "word " * 20)
-        assert (waiting.status, waiting.strikes, waiting.lease_id, waiting.hinted_at) == ("ready", 0, None, None)
+        assert (waiting.status, waiting.crash_count, waiting.lease_id, waiting.enqueued_at) == ("ready", 0, None, None)
         assert 50 < (waiting.not_before - began).total_seconds() < 60 + RESCHEDULE_EARLY
         assert len(served.server.admitted) == 1
 
@@ -48,7 +48,7 @@ def test_activation_with_a_long_rate_limit_wait_is_released_and_enqueued_when_du
         bench.play()
 
     assert (second.status, second.text) == ("succeeded", "word " * 20)
-    assert (second.activation("model").attempt, second.activation("model").strikes) == (2, 0)
+    assert (second.activation("model").attempt, second.activation("model").crash_count) == (2, 0)
     assert "message_reset" not in second.event_names
     assert second.row["usage"]["calls"] == 1
 
@@ -87,7 +87,7 @@ def test_agent_released_by_the_rate_limiter_continues_after_its_recorded_rounds(
     assert run.status == "succeeded"
     assert run.text.endswith("They rose by 4%.")
     assert (len(served.model_requests), len(served.sorted_queries)) == (2, 2)
-    assert run.activation("model").strikes == 0
+    assert run.activation("model").crash_count == 0
 
 
 def test_run_that_waits_for_a_rate_limit_is_cancelled_at_once(bench: Bench):
@@ -201,7 +201,7 @@ def test_eight_workers_use_one_rate_limit_fully_and_few_calls_are_refused(bench:
     later = [at for at, _ in served.server.admitted if began + window <= at < began + 2.2 * window]
     assert len(later) >= 0.85 * 1.2 * allowed
     assert len([at for at in served.server.refused if at >= began + window]) <= 0.02 * len(later)
-    assert sum(run.activation("model").strikes for run in runs if "model" in run.statuses) == 0
+    assert sum(run.activation("model").crash_count for run in runs if "model" in run.statuses) == 0
 
 
 # -- helpers ---------------------------------------------------------------------------------------------------------

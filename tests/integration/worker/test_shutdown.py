@@ -29,7 +29,7 @@ def test_released_activation_is_executed_by_another_worker_at_once(bench: Bench,
 
     assert {row.status for row in released.values()} == {"ready"}
     assert (run.status, run.text) == ("succeeded", "done")
-    assert [(row.attempt, row.strikes) for row in run.activations if row.node_id in released] == [(2, 0), (2, 0)]
+    assert [(row.attempt, row.crash_count) for row in run.activations if row.node_id in released] == [(2, 0), (2, 0)]
 
 
 def test_released_attempt_stores_no_values(bench: Bench, paused_nodes: PausedNodes):
@@ -60,7 +60,7 @@ def test_text_of_a_released_attempt_is_replaced(bench: Bench):
 
     assert (run.status, run.text) == ("succeeded", FULL_TEXT)
     assert run.event_names.count("message_reset") == 1
-    assert run.activation("model").strikes == 0
+    assert run.activation("model").crash_count == 0
 
 
 @pytest.mark.parametrize("node", ["work", "compute"])  # on the event loop, on a thread
@@ -90,7 +90,7 @@ def test_claimed_attempt_that_has_not_begun_is_released(bench: Bench, node: str,
     released, too_late = run.activation(node), list(began)
     bench.play(other)
 
-    assert (released.status, released.attempt, released.strikes) == ("ready", 1, 0)
+    assert (released.status, released.attempt, released.crash_count) == ("ready", 1, 0)
     assert (too_late, began) == ([], [node])
     assert (run.status, run.outputs(node)) == ("succeeded", {"result": "done"})
 
@@ -115,7 +115,7 @@ def test_reserved_continuation_is_released_on_shutdown(bench: Bench):
     released, too_late = run.activation("work"), list(began)
     bench.play(other)
 
-    assert (released.status, released.attempt, released.strikes) == ("ready", 1, 0)
+    assert (released.status, released.attempt, released.crash_count) == ("ready", 1, 0)
     assert (local_continuation.next, leaving.leases.attempts()) == (None, [])
     assert (too_late, began) == ([], ["work"])
     assert run.status == "succeeded"
@@ -149,7 +149,7 @@ def test_shutdown_does_not_wait_for_an_attempt_that_does_not_stop(bench: Bench):
     leaving.close()
 
     assert ended == []
-    assert (run.statuses["compute"], run.activation("compute").strikes) == ("ready", 0)
+    assert (run.statuses["compute"], run.activation("compute").crash_count) == ("ready", 0)
     may_end.set()
     abandoned_thread.join(10)
     assert run.outputs("compute") == {}

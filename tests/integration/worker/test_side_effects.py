@@ -94,7 +94,7 @@ def test_unsafe_node_of_a_lost_worker_fails_the_run_with_an_unknown_outcome(benc
     bench.play()
 
     assert (run.status, run.row["error"]) == ("failed", NOT_KNOWN)
-    assert (run.activation("send").attempt, run.activation("send").strikes) == (1, 1)
+    assert (run.activation("send").attempt, run.activation("send").crash_count) == (1, 1)
     assert run.events[-1].body["code"] == "unknown_outcome"
 
 
@@ -106,7 +106,7 @@ def test_unsafe_node_is_not_repeated_after_a_report_by_a_sweeper_of_an_earlier_r
     lost = {"is": "Failed", "error": "The worker was lost.", "code": "worker_lost", "retryable": True}
     with bench.database.transaction() as tx:
         mine = (rows.c.run_id == run.id, rows.c.node_id == "send")
-        tx.execute(update(rows).where(*mine).values(status="reported", strikes=1, outcome=lost))
+        tx.execute(update(rows).where(*mine).values(status="reported", crash_count=1, outcome=lost))
 
     bench.coordinator.advance_run(run.id)
     bench.play()
@@ -150,7 +150,7 @@ def test_unsafe_node_interrupted_by_a_shutdown_has_an_unknown_outcome(bench: Ben
 
     until(lambda: run.status == "failed")
     assert run.row["error"].startswith("It is not known whether work has happened")
-    assert run.activation("work").strikes == 0
+    assert run.activation("work").crash_count == 0
 
 
 # -- forms about unknown outcomes -------------------------------------------------------------------------------------

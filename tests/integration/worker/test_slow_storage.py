@@ -75,6 +75,6 @@ def test_turn_loads_large_inputs_of_the_previous_turn_outside_of_a_transaction(
     bench.play()
 
     assert (first.status, second.status) == ("succeeded", "succeeded")
-    assert second.row["base"]["inputs"]["name"] == TEXT
+    assert second.row["baseline"]["inputs"]["name"] == TEXT
     assert "get" in bucket.record.calls
     assert bucket.record.open == []

@@ -127,7 +127,7 @@ def test_search_with_a_long_rate_limit_wait_is_released_and_enqueued_when_due(ve
     vendor.bench.play(worker)
 
     waiting = second.activation("search")
-    assert (first.status, waiting.status, waiting.strikes, len(vendor.requests)) == ("succeeded", "ready", 0, 1)
+    assert (first.status, waiting.status, waiting.crash_count, len(vendor.requests)) == ("succeeded", "ready", 0, 1)
     assert 0 < (waiting.not_before - datetime.now(UTC)).total_seconds() < PREPRINTS.seconds
 
     make_due_and_sweep(vendor.bench, second)

@@ -386,7 +386,7 @@ def lose_first_attempt(bench: Bench, run: Run, node: str) -> None:
             first = (rows.c.run_id == run.id, rows.c.node_id == node, rows.c.status == "running", rows.c.attempt == 1)
             tx.execute(update(rows).where(*first).values(lease_until=rows.c.lease_until - timedelta(hours=1)))
         Sweeper(bench.coordinator).tick()
-        return run.activation(node).strikes > 0
+        return run.activation(node).crash_count > 0
 
     until(is_lost)
 

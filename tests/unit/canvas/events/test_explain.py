@@ -35,9 +35,9 @@ def ago(seconds: float) -> datetime:
 def activation_of(status: ActivationStatus, node: str = "search", **more: Any) -> OpenActivation:
     """Return an activation that was created a minute ago."""
     fields: dict[str, Any] = {
-        "component": "Retrieval", "scope": "", "attempt": 1, "strikes": 0, "worker": "host:12",
-        "lease_until": NOON + timedelta(seconds=7), "not_before": ago(60), "hinted_at": ago(60), "created_at": ago(60),
-        "started_at": ago(50), "finished_at": ago(5),
+        "component": "Retrieval", "scope": "", "attempt": 1, "crash_count": 0, "worker": "host:12",
+        "lease_until": NOON + timedelta(seconds=7), "not_before": ago(60), "enqueued_at": ago(60),
+        "created_at": ago(60), "started_at": ago(50), "finished_at": ago(5),
     }  # fmt: skip
     return OpenActivation(id=UUID(int=1), node_id=node, status=status, **{**fields, **more})
 
@@ -45,7 +45,7 @@ def activation_of(status: ActivationStatus, node: str = "search", **more: Any) -
 def run_facts(*open_activations: OpenActivation, status: RunStatus = RunStatus.RUNNING, **more: Any) -> WaitFacts:
     """Return the facts of a run in a healthy deployment, with sweeper and workers."""
     fields: dict[str, Any] = {
-        "rules_version": RULES_VERSION, "cancel_request": None, "error": "", "created_at": ago(120),
+        "rules_version": RULES_VERSION, "is_cancel_requested": False, "error": "", "created_at": ago(120),
         "finished_at": None,
         "expires_at": None, "last_probe_at": ago(1), "swept_since": ago(900), "swept_at": ago(0.5),
     }  # fmt: skip
@@ -79,7 +79,7 @@ def explained(facts: WaitFacts, limit: float = 600) -> Explanation:
             "search has been running for 50 s, of the 600 s that it may take: attempt 2, worker host:12.",
         ),
         (
-            run_facts(activation_of(ActivationStatus.RUNNING), status=RunStatus.STOPPING, cancel_request="cancel"),
+            run_facts(activation_of(ActivationStatus.RUNNING), status=RunStatus.STOPPING, is_cancel_requested=True),
             "letting_go",
             "The run is being cancelled, and search has not stopped yet in worker host:12.",
         ),
@@ -107,7 +107,7 @@ def explained(facts: WaitFacts, limit: float = 600) -> Explanation:
             "the run.",
         ),
         (
-            run_facts(activation_of(ActivationStatus.READY, hinted_at=ago(1))),
+            run_facts(activation_of(ActivationStatus.READY, enqueued_at=ago(1))),
             "worker",
             "search is ready, and waits in the queue for a free worker.",
         ),
@@ -117,7 +117,7 @@ def explained(facts: WaitFacts, limit: float = 600) -> Explanation:
             "search is ready, and its task message was lost: the sweeper sends it again within a second.",
         ),
         (
-            run_facts(activation_of(ActivationStatus.READY, hinted_at=None)),
+            run_facts(activation_of(ActivationStatus.READY, enqueued_at=None)),
             "worker",
             "search is ready, and the sweeper sends its task message within a second.",
         ),
@@ -132,7 +132,7 @@ def explained(facts: WaitFacts, limit: float = 600) -> Explanation:
             "search is ready, and no worker has ever received a task message: start one.",
         ),
         (
-            run_facts(activation_of(ActivationStatus.READY, hinted_at=ago(1), strikes=2)),
+            run_facts(activation_of(ActivationStatus.READY, enqueued_at=ago(1), crash_count=2)),
             "worker",
             "search is ready, and waits in the queue for a free worker; its workers were lost 2 times, and it "
             "fails after one more.",
@@ -184,7 +184,7 @@ def test_explanation_names_running_activations_first_and_lists_the_others():
     facts = run_facts(
         activation_of(ActivationStatus.WAITING, "form"),
         activation_of(ActivationStatus.QUEUED),
-        activation_of(ActivationStatus.READY, hinted_at=ago(1)),
+        activation_of(ActivationStatus.READY, enqueued_at=ago(1)),
         activation_of(ActivationStatus.RUNNING),
     )
 
@@ -238,7 +238,7 @@ def test_explanation_json_contains_ids_and_times():
         "node_name": None,
         "activation_id": UUID(int=1).hex,
         "scope": "",
-        "detail": {"attempt": 1, "strikes": 0, "lease_until": "2026-11-20T12:00:07+00:00"},
+        "detail": {"attempt": 1, "crash_count": 0, "lease_until": "2026-11-20T12:00:07+00:00"},
     }
     assert [also["waits_for"] for also in found["also"]] == ["report"]
 
@@ -260,11 +260,11 @@ activations = st.builds(
         ]
     ),
     attempt=st.integers(0, 3),
-    strikes=st.integers(0, 3),
+    crash_count=st.integers(0, 3),
     worker=st.none() | st.just("host:1"),
     lease_until=st.none() | moments,
     not_before=moments,
-    hinted_at=st.none() | moments,
+    enqueued_at=st.none() | moments,
     created_at=moments,
     started_at=st.none() | moments,
     finished_at=st.none() | moments,
@@ -274,7 +274,7 @@ states = st.builds(
     run_id=st.just(RUN_ID),
     status=st.sampled_from(RunStatus),
     rules_version=st.integers(1, RULES_VERSION + 1),
-    cancel_request=st.none() | st.just("cancel"),
+    is_cancel_requested=st.booleans(),
     error=st.sampled_from(["", "No\nway."]),
     created_at=moments,
     finished_at=st.none() | moments,

@@ -113,7 +113,7 @@ def test_continuation_finds_outputs_of_a_first_visit_in_the_cache(
     ordinal: int, scope: tuple[tuple[str, int, int], ...], is_cached: bool
 ):
     output_cache, reader, writer = OutputCache(), uuid4(), uuid4()
-    row = {"node_id": "a", "region": REGION, "place": b"\x00", "activation_id": writer, "outputs": {"x": 1}}
+    row = {"node_id": "a", "region": REGION, "order_key": b"\x00", "activation_id": writer, "outputs": {"x": 1}}
 
     output_cache.put_written(a_claim(reader), a_claim(reader, ordinal=ordinal, scope=scope), [row])
 
@@ -123,7 +123,7 @@ def test_continuation_finds_outputs_of_a_first_visit_in_the_cache(
 
 def test_a_cache_of_size_0_caches_nothing():
     output_cache, view, reader = OutputCache(0), a_view(), uuid4()
-    row = {"node_id": "a", "region": REGION, "place": b"\x00", "activation_id": uuid4(), "outputs": {"x": 1}}
+    row = {"node_id": "a", "region": REGION, "order_key": b"\x00", "activation_id": uuid4(), "outputs": {"x": 1}}
 
     output_cache.put_read(view, {"a": stored_value({})})
     output_cache.put_written(a_claim(reader), a_claim(reader), [row])
