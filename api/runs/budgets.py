@@ -53,7 +53,7 @@ def clear_budget(context: ApiContextDep, principal: ApiTokenCaller, scope: str =
     scope_id = _require_writable(context, principal, known, id)
     with context.database.transaction() as tx:
         if not budgets.remove_limits(tx, principal.tenant_id, known, scope_id):
-            raise NotFound(f"There is no budget of {scope} {id}".rstrip() + ".")
+            raise NotFound(f"No budget is set for {scope} {id}".rstrip() + ".")
     return json_reply({"budgets": _list_json(context, principal)})
 
 

@@ -28,7 +28,7 @@ def bench(
     known = build_workloads(QUICK if quick else FULL)
     names = [name.strip() for name in only.split(",")] if only else list(known)
     if unknown := [name for name in names if name not in known]:
-        raise InvalidRequest(f"There is no workload {', '.join(unknown)}. Workloads: {', '.join(known)}.")
+        raise InvalidRequest(f"Unknown workload: {', '.join(unknown)}. Known workloads: {', '.join(known)}.")
     signal.signal(signal.SIGTERM, _end)
     settings = load()
     with open_comparison(settings.database_url, settings.redis_url, workers) as sides:

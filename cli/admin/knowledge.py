@@ -170,7 +170,7 @@ def _find_base(connection: CommandConnection, tenant_id: TenantId, written: str)
             ids.append(UUID(written))
         found = knowledge_bases.find_by_id_or_name(tx, tenant_id, ids, [written])
         if not found:
-            raise NotFound(f'There is no knowledge base "{written}". `easel kb list` lists them.')
+            raise NotFound(f'The knowledge base "{written}" does not exist. `easel kb list` lists them.')
         return knowledge_bases.get(tx, tenant_id, found[0].id)
 
 
@@ -209,7 +209,7 @@ async def _search(connection: CommandConnection, tenant_id: TenantId, base: str,
         library = KnowledgeBaseSearch(connection.database, indexes, models)
         bases = list((await library.find_bases(tenant_id, [base])).values())
         if not bases:
-            raise NotFound(f'There is no knowledge base "{base}". `easel kb list` lists them.')
+            raise NotFound(f'The knowledge base "{base}" does not exist. `easel kb list` lists them.')
         return (await library.search(tenant_id, bases, query))["chunks"]
 
 

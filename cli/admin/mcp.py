@@ -211,7 +211,7 @@ def _find_server(connection: CommandConnection, tenant: str, server: str) -> tup
         try:
             return tenant_id, servers.get(tx, tenant_id, UUID(server), key)
         except (ValueError, NotFound):
-            raise NotFound(f'There is no MCP server "{server}". `easel mcp list` lists them.') from None
+            raise NotFound(f'The MCP server "{server}" does not exist. `easel mcp list` lists them.') from None
 
 
 def _call_server(

@@ -124,7 +124,7 @@ def find_unread_variables(environment: Mapping[str, str], settings: Settings) ->
         yield CheckResult(Level.WARN, "time limits", found, advice)
     named = (name.removeprefix(_TIMEOUT_OF) for name in environment if name.startswith(_TIMEOUT_OF))
     if unknown := sorted(set(named) - components):
-        found = f"there is no component with the name {', '.join(unknown)}"
+        found = f"no component has the name {', '.join(unknown)}"
         yield CheckResult(Level.WARN, "time limits", found, f"Write {_TIMEOUT_OF}<CLASS> with the name of a component.")
     if environment.get("MAX_CONCURRENT_CHATS"):
         found = "MAX_CONCURRENT_CHATS is set and has no effect"

@@ -218,7 +218,7 @@ class LivePage:
         if response is not None or page.url != before:
             return ""
         if self._tabs.count < 2:
-            raise ActionFailed("there is no earlier page")
+            raise ActionFailed("the tab has no earlier page")
         await page.close()
         return "the tab was closed"
 

@@ -71,7 +71,7 @@ def _loop(params: Params) -> Iterator[ParameterWarning]:
         yield from _condition(f"loop_termination_condition[{place}]", row)
     if not conditions and operator == "and":
         reason = (
-            "there is no condition, which counts as met under and, so the body never runs. "
+            "it has no condition, which counts as met under and, so the body never runs. "
             "Add a condition, or set logical_operator to or"
         )
         yield ParameterWarning("loop_termination_condition", "loop_never_runs", reason)

@@ -12,7 +12,7 @@ MAX_ITEMS = 5  # of a type
 MAX_ITEM_LENGTH = 20_000  # characters
 
 _TYPE_DESCRIPTIONS = {
-    "semantic": "facts that stay true beyond this conversation: who somebody is, what they like, have, know or believe",
+    "semantic": "facts that stay true beyond this conversation: who a person is, what they like, have, know or believe",
     "episodic": "events: what happened, or was planned or decided, with when, where and who took part",
     "procedural": "ways of doing something: steps, rules and habits that could be followed again",
 }

@@ -94,7 +94,7 @@ def list_unreadable(tx: Transaction, tenant_id: TenantId, key: EncryptionKey) ->
 def remove(tx: Transaction, tenant_id: TenantId, factory: str, instance: str = "default") -> None:
     """Delete an account and its key. Raises NotFound if the tenant has no such account."""
     if not tx.execute(REMOVE, tenant_id=tenant_id, factory=factory, instance=instance):
-        raise NotFound(f'There is no model account "{factory}" ({instance}). See the list of this tenant\'s models.')
+        raise NotFound(f'The model account "{factory}" ({instance}) does not exist. List the tenant\'s models.')
 
 
 def _account(tenant_id: TenantId, row: Row[Any], key: EncryptionKey | None) -> AccountRow:

@@ -196,7 +196,7 @@ def bind_token(tx: Transaction, tenant_id: TenantId, token_id: UUID, canvas_id: 
     """Set the agent that a share link gives access to. Raises NotFound for an unknown share link or agent."""
     _check_canvas(tx, tenant_id, canvas_id)
     if not tx.execute(BIND, of_tenant=tenant_id, token_id=token_id, new_canvas=canvas_id):
-        raise NotFound(f"There is no share link {token_id}. See the list of this tenant's tokens.")
+        raise NotFound(f"The share link {token_id} does not exist. See the list of this tenant's tokens.")
 
 
 def find_principal(tx: Transaction, plain: str) -> Principal | None:

@@ -23,8 +23,8 @@ ANSWER_TURN = "No more calls are possible. Give the final answer now, in full, f
 _SHARE_OF_SOURCES = 0.97  # of a model's context
 
 _FULL_QUESTION = """\
-Below is a conversation between a user and an assistant. Write the user's last question anew, so that somebody who knows
-nothing of the conversation understands it.
+Below is a conversation between a user and an assistant. Write the user's last question anew, so that a reader who
+knows nothing of the conversation understands it.
 - Put in what the question leaves out or only points at, as far as the conversation tells it.
 - Turn relative dates into absolute ones. Today is {today}, yesterday was {yesterday}, tomorrow is {tomorrow}.
 - Keep the language of the question. If it is complete already, repeat it unchanged.

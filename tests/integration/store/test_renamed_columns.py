@@ -128,39 +128,28 @@ def test_every_renamed_column_is_tested():
     }
 
 
+@pytest.mark.parametrize(
+    ("inserted", "other"), [(FORMER, NEW), (NEW, FORMER)], ids=["by the previous one", "by this one"]
+)
 @pytest.mark.parametrize("table", FORMER)
-def test_row_that_the_previous_release_inserts_has_all_new_columns(connection: Any, table: str):
-    insert(connection, table, FORMER[table])
+def test_row_that_one_release_inserts_has_all_columns_of_the_other(
+    connection: Any, table: str, inserted: Mapping[str, Any], other: Mapping[str, Any]
+):
+    insert(connection, table, inserted[table])
 
-    assert read(connection, table, NEW[table]) == NEW[table]
-
-
-@pytest.mark.parametrize("table", NEW)
-def test_row_that_this_release_inserts_has_all_former_columns(connection: Any, table: str):
-    insert(connection, table, NEW[table])
-
-    assert read(connection, table, FORMER[table]) == FORMER[table]
+    assert read(connection, table, other[table]) == other[table]
 
 
 @pytest.mark.parametrize(("table", "former", "former_value", "new", "new_value"), ALL_CHANGES)
-def test_change_of_a_former_column_changes_only_the_column_that_replaced_it(
-    connection: Any, table: str, former: str, former_value: Any, new: str, new_value: Any
+@pytest.mark.parametrize("is_by_previous_release", [True, False])
+def test_change_of_one_column_changes_only_the_same_column_of_the_other_release(
+    connection: Any, table: str, former: str, former_value: Any, new: str, new_value: Any, is_by_previous_release: bool
 ):
     insert(connection, table, NEW[table])
 
-    change(connection, table, former, former_value)
+    change(connection, table, *((former, former_value) if is_by_previous_release else (new, new_value)))
 
     assert read(connection, table, NEW[table]) == {**NEW[table], new: new_value}
-
-
-@pytest.mark.parametrize(("table", "former", "former_value", "new", "new_value"), ALL_CHANGES)
-def test_change_of_a_new_column_changes_only_the_former_one(
-    connection: Any, table: str, former: str, former_value: Any, new: str, new_value: Any
-):
-    insert(connection, table, FORMER[table])
-
-    change(connection, table, new, new_value)
-
     assert read(connection, table, FORMER[table]) == {**FORMER[table], former: former_value}
 
 

@@ -48,7 +48,7 @@ def test_time_limit_for_all_components_is_effective_with_plugins():
 
 def test_doctor_reports_a_time_limit_of_an_unknown_component():
     assert findings_of(COMPONENT_EXEC_TIMEOUT_EXCESQL="9") == [
-        ("time limits", "there is no component with the name EXCESQL")
+        ("time limits", "no component has the name EXCESQL")
     ]
 
 
