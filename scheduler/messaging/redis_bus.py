@@ -7,7 +7,8 @@ its next lease renewal.
 import asyncio
 import json
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from uuid import UUID
@@ -32,6 +33,7 @@ T = TypeVar("T")
 CANCEL_CHANNEL = "easel:call-off"
 FLUSH_MARKER = "easel:here"
 TRACE_TTL = 600  # seconds
+TICKS_TO_ANSWER = 5  # parts of ANSWER_TIMEOUT
 RUNS_PER_QUERY = 500  # runs whose keys one command reads, so that Redis serves others in between
 PING_INTERVAL = 0.5  # seconds between two pings of a subscription
 SUBSCRIPTION_TIMEOUT = 2.0  # seconds without any message or pong; a socket whose other end is gone raises no error
@@ -266,6 +268,31 @@ def async_redis(url: str, **options: Any) -> redis.asyncio.Redis:
 _Command = tuple[str, str, bytes]
 
 
+@asynccontextmanager
+async def _time_to_answer() -> AsyncGenerator[None]:
+    """Limit how long Redis may take to answer. Raises TimeoutError.
+
+    The time is measured in ticks of the event loop. While the loop is blocked or has no processor, its answer may be
+    there but cannot be read, so that time counts as one tick, however long it is.
+    """
+    loop = asyncio.get_running_loop()
+    tick = ANSWER_TIMEOUT / TICKS_TO_ANSWER
+    async with asyncio.timeout(None) as limit:
+
+        def count(left: int) -> None:
+            nonlocal timer
+            if left:
+                timer = loop.call_later(tick, count, left - 1)
+            else:
+                limit.reschedule(loop.time())
+
+        timer = loop.call_later(tick, count, TICKS_TO_ANSWER - 1)
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+
 @dataclass(slots=True)
 class _Batch:
     """Text deltas that are sent in one round trip."""
@@ -281,9 +308,12 @@ class TextDeltaPublisher:
     """
 
     def __init__(self, url: str) -> None:
+        # `_time_to_answer` limits a whole batch, its connection included; a limit for each answer costs a task each
         self._pool = redis.asyncio.ConnectionPool.from_url(
-            url, **{**_CONNECTION_OPTIONS, "socket_timeout": None}, retry=redis.asyncio.retry.Retry(NoBackoff(), 0)
-        )  # the timeout applies to a batch as a whole; one for each answer would cost a task each
+            url,
+            **{**_CONNECTION_OPTIONS, "socket_timeout": None, "socket_connect_timeout": None},
+            retry=redis.asyncio.retry.Retry(NoBackoff(), 0),
+        )
         self._connection = self._pool.make_connection()
         self._breaker = CircuitBreaker()
         self._batch: _Batch | None = None  # the one to come
@@ -335,7 +365,7 @@ class TextDeltaPublisher:
     async def _publish(self, commands: list[_Command]) -> None:
         refused: redis.ResponseError | None = None
         try:
-            async with asyncio.timeout(ANSWER_TIMEOUT):
+            async with _time_to_answer():
                 await self._connection.send_packed_command(self._connection.pack_commands(commands))
                 for _ in commands:
                     try:

@@ -72,11 +72,11 @@ def answer(workerless_client: Client, workerless_server: Server, tmp_path: Path)
         content = "One. Two." + "".join(
             f"{AUDIO_START}{name.hex}{AUDIO_END}" for name in (new_id(), text_file.id, audio.id)
         )
-        stream = {"run_id": run_id, "turn": stream_id}
+        stream = {"run_id": run_id, "stream_id": stream_id}
         new_events = [Event("node_started", {}, stream_id, NODE), Event("message_end", {}, stream_id, NODE)]
         events.append(tx, run_id, 3, new_events)
         tx.execute(message_streams.OPEN, node_id=NODE, number=3, **stream)
-        tx.execute(message_streams.PUT_TEXT, node_id=NODE, said=content, **stream)
+        tx.execute(message_streams.PUT_TEXT, node_id=NODE, content=content, **stream)
         tx.execute(message_streams.CLOSE, number=4, **stream)
     own_database = Database(workerless_server.database_url, pool_size=2)
     yield Answer(

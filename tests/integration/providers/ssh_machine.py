@@ -67,7 +67,7 @@ class SshMachine:
         with suppress(OSError):
             while True:
                 connection, _ = self._listener.accept()
-                transport = paramiko.Transport(connection)
+                transport = _Transport(connection)
                 transport.add_server_key(self.host_key)
                 transport.set_subsystem_handler("sftp", paramiko.SFTPServer, _Files)
                 self._transports.append(transport)
@@ -100,8 +100,26 @@ class _Server(paramiko.ServerInterface):
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
         )  # fmt: skip
         self._machine.groups.append(process.pid)
-        threading.Thread(target=_forward_output, args=(channel, process), daemon=True).start()
+        forwarding = threading.Thread(target=_forward_output, args=(channel, process), daemon=True)
+        assert isinstance(channel.transport, _Transport)
+        channel.transport.start_after_reply.append(forwarding)
         return True
+
+
+class _Transport(paramiko.Transport):
+    """A transport that starts threads after its next message, which is the reply to a request.
+
+    A short command could otherwise end and close its channel before the client is told that it has begun.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        super().__init__(connection)
+        self.start_after_reply: list[threading.Thread] = []
+
+    def _send_user_message(self, data: Any) -> None:
+        super()._send_user_message(data)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+        while self.start_after_reply:
+            self.start_after_reply.pop().start()
 
 
 class _Files(paramiko.SFTPServerInterface):

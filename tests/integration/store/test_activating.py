@@ -25,7 +25,7 @@ CANVASES: Mapping[str, Sequence[str]] = {
     "message streams": ["begin -> model1, model2, model3, work; model1, model2, model3 -> say; work -> say2"],
 }
 """The largest of their first advances activates enough nodes for one statement."""
-ID_COLUMNS = ("id", "run_id", "turn")
+ID_COLUMNS = ("id", "run_id", "stream_id")
 TIME_COLUMNS = ("enqueued_at", "not_before", "lease_until", "started_at", "finished_at", "created_at")
 
 
@@ -39,7 +39,7 @@ def test_activations_inserted_in_one_statement_equal_those_inserted_one_by_one(
 
     assert len(together) >= BATCH_FROM
     assert [comparable(row) for row in together] == [comparable(row) for row in one_by_one]
-    assert [row["turn"] is None for row in together] == [row["turn"] is None for row in one_by_one]
+    assert [row["stream_id"] is None for row in together] == [row["stream_id"] is None for row in one_by_one]
 
 
 def test_activations_beyond_the_batch_size_are_inserted_in_several_statements(

@@ -286,7 +286,7 @@ def test_stream_write_of_an_earlier_attempt_is_refused(bench: Bench):
     run_id, stream, first, second = new_id(), new_id(), new_id(), new_id()
     with bench.database.transaction() as tx:
         message_streams.claim_stream(tx, run_id, stream, "say", first)
-        tx.execute(message_streams.TRUNCATE, run_id=run_id, turn=stream, number=4)
+        tx.execute(message_streams.TRUNCATE, run_id=run_id, stream_id=stream, number=4)
         message_streams.claim_stream(tx, run_id, stream, "say", second)
 
         assert not message_streams.write(tx, run_id, stream, first, 0, "late")

@@ -1,6 +1,9 @@
 """Text deltas are published in order and in batches, and an unresponsive Redis does not block writers."""
 
 import asyncio
+import socket
+import time
+from contextlib import closing
 from typing import Any
 from uuid import uuid4
 
@@ -84,3 +87,43 @@ def test_unresponsive_redis_delays_a_writer_for_a_moment_only(monkeypatch: pytes
         return wire.batches
 
     assert asyncio.run(publish()) == [["a"]]
+
+
+class SocketWire(Wire):
+    """A connection to Redis whose answers come through a socket."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ours, self.of_redis = socket.socketpair()
+        self.ours.setblocking(False)
+
+    async def read_response(self) -> int:
+        return len(await asyncio.get_running_loop().sock_recv(self.ours, 1))
+
+    def close(self) -> None:
+        self.ours.close()
+        self.of_redis.close()
+
+
+def test_answer_that_came_in_time_counts_although_the_loop_was_blocked_meanwhile(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(redis_bus, "ANSWER_TIMEOUT", 0.05)
+
+    async def publish(wire: SocketWire) -> None:
+        publisher = publisher_on(wire)
+        sent = publisher.send(RUN, STREAM, 0, 0, "a")
+        while not wire.batches:
+            await asyncio.sleep(0)
+        wire.of_redis.send(b"1")
+        blocked_until = time.monotonic() + 0.2
+        while time.monotonic() < blocked_until:
+            """Another task computes."""
+        await sent
+        publisher.send(RUN, STREAM, 0, 1, "b")
+        while len(wire.batches) < 2:  # it would not be sent after a failure
+            await asyncio.sleep(0)
+        await publisher.close()
+
+    with closing(SocketWire()) as wire:
+        asyncio.run(asyncio.wait_for(publish(wire), 30))
+
+    assert wire.batches == [["a"], ["b"]]
