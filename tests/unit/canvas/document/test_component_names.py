@@ -90,6 +90,12 @@ def test_drawing_is_renamed_without_changing_display_names():
     ]
 
 
+def test_ids_of_a_drawing_without_components_are_renamed():
+    renamed = component_names.rename_components({"graph": OLD["graph"]})
+
+    assert [node["id"] for node in renamed["graph"]["nodes"]] == ["TokenChunker:a", "Message:b"]
+
+
 def test_parameters_implied_by_an_old_component_name_are_added():
     renamed = component_names.rename_components({"components": {"Fillup:a": {"name": "Fillup"}, **OLD["components"]}})
 

@@ -168,6 +168,15 @@ def test_a_webhooks_rows_become_schemas_and_plain_lists():
     }
 
 
+@pytest.mark.parametrize("row", ["q", None, {"type": "string"}, {"key": 5, "type": "string"}])
+def test_row_of_a_webhooks_schema_without_a_text_as_key_is_left_out(row: object):
+    form = {"mode": "Webhook", "schema": {"body": [row, {"key": "q", "type": "string"}]}}
+
+    params = derive_components([drawn_node("begin", "Begin", **form)])["begin"]["obj"]["params"]
+
+    assert params["schema"]["body"] == {"type": "object", "required": [], "properties": {"q": {"type": "string"}}}
+
+
 def test_webhook_allows_anonymous_access_only_without_authentication():
     form = {"mode": "Webhook", "security": {"auth_type": "none", "allow_anonymous": True}}
 

@@ -19,6 +19,7 @@ from tests.builders import (
     Script,
     canvas_of,
     failed,
+    items,
     report,
     running,
     script_of,
@@ -117,6 +118,29 @@ def test_last_node_in_canonical_order_gives_the_answer_in_any_report_order():
 
     assert player.last_node == "c"
     assert player.events[-1].node_id == "c"
+
+
+def test_parallel_items_read_as_of_the_revision_at_which_their_container_opened():
+    canvas = canvas_of("begin -> each", "each: item -> a")
+    player = Player(canvas, script_of(each=items(3, at_once=2))).begin().report("begin").report("each")
+    player.report("item", scope=(("each", 0, 0),)).report("a", scope=(("each", 0, 0),))
+
+    limits = {key[0][2]: scope.limits for key, scope in player.load().scopes.items() if key}
+
+    assert limits.keys() >= {1, 2}
+    assert limits[1] == limits[2]
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_node_after_parallel_items_has_the_level_that_it_has_after_sequential_items(count: int):
+    canvas = canvas_of("begin -> each -> end", "each: item -> a -> b")
+
+    levels = [
+        Player(canvas, script_of(each=items(count, at_once=at_once))).play().row("end").order_key.level
+        for at_once in (1, 3)
+    ]
+
+    assert levels[0] == levels[1] > 3 * count
 
 
 def test_cancel_closes_unclaimed_activations_and_waits_for_running_ones():

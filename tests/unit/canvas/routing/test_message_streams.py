@@ -232,6 +232,21 @@ def test_parallel_items_are_streamed_in_item_order(seed: int):
     check_events(player)
 
 
+def test_stream_waits_for_items_that_have_not_started_yet():
+    canvas = canvas_of("begin -> a, b; a -> each; b -> c -> d -> say", "each: item -> sayb -> x")
+    player = Player(canvas, script_of(each=items(3, at_once=2))).begin()
+    for node in ("begin", "a", "b", "c", "d", "say", "each"):
+        player.report(node)
+    for item in (0, 1):  # they go on after their Message
+        player.report("item", scope=(("each", 0, item),)).report("sayb", scope=(("each", 0, item),))
+
+    streamed = list(player.streamed_nodes)
+    player.play()
+
+    assert streamed == ["sayb", "sayb"]
+    assert player.streamed_nodes == ["sayb", "sayb", "sayb", "say"]
+
+
 def test_stream_does_not_open_before_an_earlier_one():
     canvas = canvas_of("begin -> a, model; a -> saya; model -> b -> sayb; model -> say")
     player = Player(canvas).begin().report("begin")

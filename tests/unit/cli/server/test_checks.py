@@ -47,9 +47,7 @@ def test_time_limit_for_all_components_is_effective_with_plugins():
 
 
 def test_doctor_reports_a_time_limit_of_an_unknown_component():
-    assert findings_of(COMPONENT_EXEC_TIMEOUT_EXCESQL="9") == [
-        ("time limits", "no component has the name EXCESQL")
-    ]
+    assert findings_of(COMPONENT_EXEC_TIMEOUT_EXCESQL="9") == [("time limits", "no component has the name EXCESQL")]
 
 
 def test_doctor_reports_a_limit_of_model_calls_that_has_no_effect():
