@@ -117,10 +117,6 @@ class NodeValues(Protocol):
         """Return the component name of every node of the canvas, by id."""
         ...
 
-    def children(self) -> Sequence[str]:
-        """Return the ids of the nodes in this container, or in the container of this item node, in component order."""
-        ...
-
     def parent_params(self) -> Mapping[str, Any]:
         """Return the parameters of the container around this node; {} outside of containers."""
         ...

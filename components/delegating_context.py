@@ -68,9 +68,6 @@ class DelegatingContext:
     def node_components(self) -> Mapping[str, str]:
         return self._ctx.node_components()
 
-    def children(self) -> Sequence[str]:
-        return self._ctx.children()
-
     def parent_params(self) -> Mapping[str, Any]:
         return self._ctx.parent_params()
 

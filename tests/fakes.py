@@ -88,7 +88,6 @@ class FakeContext:
     parent: dict[str, Any] = field(default_factory=dict)  # the container's params
     parent_outputs: dict[str, Any] = field(default_factory=dict)
     lists: dict[str, list[Any]] = field(default_factory=dict)  # collected so far
-    siblings: Sequence[str] = ()
 
     models: dict[str, ChatModel] = field(default_factory=dict)
     entries: list[dict[str, Any]] = field(default_factory=list)  # the conversation, oldest first
@@ -155,9 +154,6 @@ class FakeContext:
 
     def node_components(self) -> Mapping[str, str]:
         return self.components
-
-    def children(self) -> Sequence[str]:
-        return self.siblings
 
     def parent_params(self) -> Mapping[str, Any]:
         return self.parent

@@ -32,7 +32,7 @@ MEMORY_SAVED = "remembered"  # key in the journal: memories have the answer
 
 
 class TimeLimit(Protocol):
-    """Returns the seconds that an attempt of a component may take; `requested` is what the node's parameters ask for."""
+    """Returns the seconds that an attempt of a component may take. `requested`: what the node's parameters say."""
 
     def __call__(self, component: str, requested: float | None = None) -> float: ...
 

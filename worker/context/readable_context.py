@@ -1,6 +1,6 @@
 """The part of a node's context that reads: which node it is, and the values that it refers to."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -131,10 +131,6 @@ class ReadableContext:
 
     def node_components(self) -> Mapping[str, str]:
         return {node.id: node.component for node in self._canvas.nodes}
-
-    def children(self) -> Sequence[str]:
-        container = self.node.number if self.node.kind.is_container else self.node.parent
-        return [child.id for child in self._canvas.children(container)] if container is not None else []
 
     def parent_params(self) -> Mapping[str, Any]:
         return self._canvas.nodes[self.node.parent].params if self.node.parent is not None else {}

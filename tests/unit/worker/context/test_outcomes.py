@@ -65,6 +65,16 @@ def test_reasoning_markers_are_streamed_and_not_stored():
     assert outcomes.sanitize_json("\ufdd2heard\ufdd3") == "\ufffdheard\ufffd"
 
 
+def test_value_may_have_as_many_levels_as_the_limit_and_no_more():
+    value: Any = "x"
+    for _ in range(outcomes.MAX_DEPTH):
+        value = [value]
+
+    assert outcomes.sanitize_json(value) == value
+    with pytest.raises(NodeFailure, match=f"deeper than {outcomes.MAX_DEPTH} levels"):
+        outcomes.sanitize_json([value])
+
+
 def test_integer_is_kept_up_to_4300_digits():
     longest = 10**4300 - 1
 

@@ -103,3 +103,18 @@ def test_text_that_comes_fast_is_sent_in_one_delta(monkeypatch: pytest.MonkeyPat
     asyncio.run(write_all())
 
     assert stream.deltas == [(0, "One, "), (0, "One, two, three.")]
+
+
+@pytest.mark.parametrize(("is_restarted", "epoch"), [(False, 4), (True, 5)])
+def test_reported_text_that_replaces_the_text_before_has_the_next_epoch(is_restarted: bool, epoch: int):
+    async def report() -> Any:
+        writer = make_writer(RecordingStream())
+        writer._claim_row = {writer.claim.stream_id: StreamLease(4, "", 0)}.get
+        await writer.write("Hello")
+        await writer.finish()
+        writer.is_message, writer.restarts_text = True, is_restarted
+        return writer.row(is_whole=True)
+
+    row = asyncio.run(report())
+
+    assert (row["epoch"], row["text"]) == (epoch, "Hello")
