@@ -256,6 +256,18 @@ def test_redirect_into_a_private_network_is_refused_also_for_a_trusted_call():
     assert isinstance(back, AddressRefused)
 
 
+@pytest.mark.parametrize("headers", [{}, {"Content_Encoding": "gzip"}])
+def test_response_of_exactly_the_size_limit_is_read(headers: Any):
+    body = bytes(5000)
+
+    response, _ = send_call(
+        answers({"/": reply(gzip.compress(body) if headers else body, **headers)}), "/", max_bytes=5000
+    )
+
+    assert not isinstance(response, HttpFailed)
+    assert response.content == body
+
+
 def test_response_above_the_size_limit_is_an_error():
     bomb = reply(gzip.compress(bytes(8 * 1024 * 1024)), Content_Encoding="gzip")
     nested = reply(b"x", Content_Encoding="gzip, gzip, gzip")

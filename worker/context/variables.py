@@ -38,7 +38,7 @@ class NodeVariables:
         caches: ValueCaches,
         *,
         declared: Declared,
-        may_be_assigned: bool = True,
+        may_be_assigned: bool,
     ) -> None:
         receive_run_inputs = caches.run_inputs.load(tx, claim)
         self._claim = claim

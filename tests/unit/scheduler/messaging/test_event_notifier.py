@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -102,6 +103,8 @@ def test_notifications_after_a_batch_wait_and_are_sent_with_the_end_of_a_run(
 
     notifier.add(EventNotification(ONE, 2))
     notifier.add(EventNotification(ONE, 3))
+    untyped: Any = notifier
+    assert not untyped._hurry.is_set(), "these two wait"
     notifier.add(EventNotification(TWO, 9, is_over=True))
 
     assert fake_redis.wait_for_batches(2) == [
