@@ -79,7 +79,7 @@ def test_token_that_is_not_a_share_link_cannot_be_bound(easel: Easel, agent: UUI
     code, _, err = easel("tokens", "bind", json.loads(out)["id"], "--agent", "Helper")
 
     assert code == 2
-    assert "no share link" in err
+    assert "does not exist" in err
 
 
 def test_token_expires_after_the_requested_time(easel: Easel, agent: UUID, database: Database):
