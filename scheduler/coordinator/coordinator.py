@@ -14,6 +14,7 @@ from typing import Any
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from canvas.graph.canvas import Canvas
 from canvas.ids import RunId
 from canvas.outcome import Finished, Routed
 from canvas.routing import decide
@@ -175,17 +176,16 @@ class Coordinator:
             return self.stopper.end_without_version(tx, queued, gone)
         if ready is None:
             return Notifications(row.id)
-        assert ready.request is not None, "the whole row was read"
-        return self._begin(tx, ready, ready.request.get("inputs"))
+        return self._begin(tx, *ready)
 
-    def _begin(self, tx: Transaction, row: RunRow, inputs: Any) -> Notifications:
+    def _begin(self, tx: Transaction, row: RunRow, canvas: Canvas) -> Notifications:
         """Write the first decision of a run."""
-        canvas = self.versions.canvas(tx, row.version_id)
+        assert row.request is not None, "the whole row was read"
         state = run_rows.state_of(tx, row, [], whole=False, known=scopes.NO_SCOPES)
         state.status = RunStatus.RUNNING
         state.max_running = self.max_running
         state.max_activations = self.max_activations
-        return self.writer.write(tx, row, decide.begin(canvas, state, inputs))
+        return self.writer.write(tx, row, decide.begin(canvas, state, row.request.get("inputs")))
 
     def resume(
         self, tx: Transaction, row: RunRow, answers: Any, resolutions: OutcomeResolutions | None = None

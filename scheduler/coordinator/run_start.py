@@ -13,6 +13,7 @@ from typing import Any
 from canvas.document import defaults
 from canvas.document.document import Document
 from canvas.errors import NotFound
+from canvas.graph.canvas import Canvas
 from canvas.ids import RunId
 from scheduler.coordinator.version_cache import VersionCache
 from store.agents import conversation_runs
@@ -108,11 +109,12 @@ def _turn_count(known: Mapping[str, Any]) -> int:
 
 def occupy_conversation(
     tx: Transaction, row: RunRow, versions: VersionCache, conversation: Mapping[str, Any] | None = None
-) -> RunRow | None:
+) -> tuple[RunRow, Canvas] | None:
     """Make a queued run the active run of its conversation, and write what it begins with.
 
-    Returns its row as it is then, or None if another run is active or comes first. `conversation`: its row, if the
-    caller has locked it. Raises ConversationDeleted.
+    Returns its row as it is then, and its canvas, which is read once: the version may be deleted at any moment. None:
+    another run is active or comes first. `conversation`: its row, if the caller has locked it. Raises
+    ConversationDeleted and VersionGone, before anything is written.
     """
     conversation = conversation or conversation_runs.lock(tx, row.tenant_id, row.conversation_id)
     if conversation is None:
@@ -124,14 +126,14 @@ def occupy_conversation(
         return None
     previous_id: RunId | None = conversation["last_run"] if conversation["last_run"] != row.id else None
     previous = run_rows.read(tx, row.tenant_id, previous_id) if previous_id is not None else None
-    document = versions.get(tx, row.version_id).document  # VersionGone before anything is written
+    version = versions.get(tx, row.version_id)
     conversation_runs.set_active_run(tx, row.conversation_id, row.id)
     assert row.request is not None, "the whole row was read"
     request = RunRequest.from_json(row.request)
-    base = baseline(tx, document, previous)
+    base = baseline(tx, version.document, previous)
     base["globals"] |= turn_globals(base, request, datetime.now())  # local time, as upstream
     if request.files:
         base["files"] = list(request.files)
     number = conversation_runs.append_user_message(tx, conversation, row.conversation_id, row.id, request.query)
     run_rows.set_baseline(tx, row.id, baseline=base, previous_run=previous_id, history_upto=number)
-    return row._replace(baseline=base, previous_run=previous_id, history_upto=number)
+    return row._replace(baseline=base, previous_run=previous_id, history_upto=number), version.canvas

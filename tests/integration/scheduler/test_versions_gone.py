@@ -13,7 +13,7 @@ from scheduler.coordinator.version_cache import VersionCache
 from scheduler.lifecycle import lifecycle
 from scheduler.lifecycle.lifecycle import RunNotFound
 from scheduler.sweeper.sweeper import Sweeper
-from store.agents import canvases, conversations, versions
+from store.agents import canvases, conversation_runs, conversations, versions
 from store.primitives.ids import new_id
 from tests.builders import content
 from tests.integration.engine import FORM, Bench, Run, until
@@ -45,6 +45,28 @@ def test_run_with_a_deleted_version_fails_with_that_error(bench: Bench):
     assert run.event_names[-1] == "run_failed"
     assert run.events[-1].body["code"] == "version_gone"
     assert set(run.statuses.values()) <= {"done", "closed"}
+
+
+def test_queued_run_whose_version_is_deleted_while_it_starts_begins_with_what_was_read(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+):
+    bench.coordinator = replace(bench.coordinator, versions=VersionCache(max_versions=0))
+    bench.lifecycle = lifecycle.Lifecycle(bench.coordinator)
+    first = bench.start("begin -> form -> say", form=FORM, say=content("never"))
+    drawn = first.row["canvas_id"], first.row["version_id"]
+    queued = bench.start_run(bench.a_start(drawn=drawn, conversation_id=first.conversation_id, on_busy="enqueue"))
+    occupy = conversation_runs.set_active_run
+
+    def occupy_and_lose_version(*args: Any) -> None:
+        occupy(*args)
+        delete_version_row(bench, queued)
+
+    monkeypatch.setattr(conversation_runs, "set_active_run", occupy_and_lose_version)
+    bench.lifecycle.cancel_run(bench.tenant_id, first.id)
+    bench.coordinator.advance_run(queued.id)
+
+    assert queued.row["revision"] == 1
+    assert "begin" in queued.statuses
 
 
 def test_sweeper_fails_a_run_whose_version_was_deleted(bench: Bench):
