@@ -337,9 +337,9 @@ def count_waiting(tx: Transaction) -> int:
     return int(tx.scalar(WAITING))
 
 
-def renew(tx: Transaction, leased: LeasedDocument, lease: timedelta) -> bool:
-    """Renew a lease; return False if it is lost."""
-    return tx.execute(RENEW, **_key(leased), lease=lease) > 0
+def renew(tx: Transaction, leased: LeasedDocument, lease: timedelta) -> None:
+    """Renew a lease, unless it is lost."""
+    tx.execute(RENEW, **_key(leased), lease=lease)
 
 
 def assert_lease(tx: Transaction, leased: LeasedDocument) -> bool:

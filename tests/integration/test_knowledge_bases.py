@@ -77,6 +77,13 @@ def create_tenant(database: Database, model_vendor: Vendor, folder: Path, **opti
     return KnowledgeTenant(database, tenant_id, folder, [model_vendor.account], **options)
 
 
+def lose_claims(tenant: KnowledgeTenant, count: int) -> None:
+    """Claim the tenant's waiting document, as workers do that are killed at once."""
+    for _ in range(count):
+        with tenant.database.transaction() as tx:
+            assert knowledge_documents.claim_next(tx, new_id(), timedelta(0), tenant.tenant_id)
+
+
 # -- ingestion -------------------------------------------------------------------------------------------------------
 def test_document_is_ingested_and_its_nearest_passage_is_found(tenant: KnowledgeTenant, model_vendor: Vendor) -> None:
     base = tenant.base(model=EMBEDDING, tokens=16)
@@ -222,14 +229,27 @@ def test_error_of_the_model_is_stored_with_the_document(tenant: KnowledgeTenant,
 def test_document_that_kills_every_worker_fails(tenant: KnowledgeTenant) -> None:
     base = tenant.base()
     added = tenant.add(base, "a.txt", "Something.")
-    for _ in range(knowledge_documents.MAX_TRIES):
-        with tenant.database.transaction() as tx:
-            assert knowledge_documents.claim_next(tx, new_id(), timedelta(0), tenant.tenant_id)
+    lose_claims(tenant, knowledge_documents.MAX_TRIES)
 
     tenant.read()
 
     assert tenant.document(added).status == "failed"
     assert "started 5 times" in tenant.document(added).error
+
+
+@pytest.mark.parametrize(("lost", "status"), [(4, "done"), (5, "failed")])
+def test_document_that_is_started_again_has_five_tries_again(tenant: KnowledgeTenant, lost: int, status: str) -> None:
+    base = tenant.base()
+    added = tenant.add(base, "a.txt", "Something.")
+    lose_claims(tenant, knowledge_documents.MAX_TRIES)
+    tenant.read()
+    with tenant.database.transaction() as tx:
+        assert knowledge_documents.start_processing(tx, tenant.tenant_id, base, [added.id]) == 1
+
+    lose_claims(tenant, lost)
+    tenant.read()
+
+    assert tenant.document(added).status == status
 
 
 @pytest.mark.parametrize(("kind", "megabytes"), [("docx", 70), ("xlsx", 260)])

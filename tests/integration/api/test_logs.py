@@ -57,6 +57,19 @@ def test_a_share_link_sees_the_tool_calls_of_its_agent(workerless_client: Client
     assert own.status_code == 401
 
 
+def test_tool_calls_of_a_turn_are_not_listed_by_another_agent_session_or_run(
+    workerless_client: Client, workerless_server: Server
+) -> None:
+    agent, other_agent = workerless_client.agent(ECHO), workerless_client.agent(ECHO, "other")
+    started, other = workerless_client.start(agent), workerless_client.start(other_agent)
+    with workerless_server.database.transaction() as tx:
+        attempt_records.add_tool_call(tx, UUID(started["run_id"]), UUID(started["message_id"]), "Agent:0", FIRST)
+
+    for listed_id in (other_agent, other["session_id"], other["run_id"]):
+        reply = workerless_client.http.get(f"/api/v1/agents/{listed_id}/logs/{started['message_id']}")
+        assert (reply.json()["code"], reply.json()["data"]) == (0, {})
+
+
 def test_turn_without_tool_calls_has_an_empty_trace(workerless_client: Client) -> None:
     agent, other = workerless_client.agent(ECHO), workerless_client.agent(ECHO, "other")
     started = workerless_client.start(agent)

@@ -233,6 +233,18 @@ def test_runs_are_listed_newest_first_by_agent_session_and_status(workerless_cli
     assert workerless_client.http.get("/api/v1/runs", params={"status": "odd"}).status_code == 400
 
 
+def test_total_of_a_page_after_the_last_run_is_the_number_of_runs(workerless_client: Client) -> None:
+    def page_of(agent: str) -> dict[str, Any]:
+        return workerless_client.http.get("/api/v1/runs", params={"agent_id": agent, "page": 4, "page_size": 2}).json()
+
+    agent, unused = workerless_client.agent(ECHO), workerless_client.agent(ECHO, "unused")
+    for _ in range(3):
+        workerless_client.start(agent)
+
+    assert page_of(agent) == {"runs": [], "total": 3}
+    assert page_of(unused) == {"runs": [], "total": 0}
+
+
 def test_start_with_prefer_wait_returns_the_result_of_the_run(client: Client) -> None:
     reply = client.http.post(
         f"/api/v1/agents/{client.agent(ECHO)}/runs", json={"query": "hi"}, headers={"Prefer": "respond-async, wait=20"}

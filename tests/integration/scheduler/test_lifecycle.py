@@ -13,12 +13,14 @@ from uuid import uuid4
 import pytest
 import redis
 from sqlalchemy import text
+from sqlalchemy.exc import OperationalError
 
 from canvas.errors import Conflict, InvalidRequest, NotFound
 from canvas.outcome import Finished
 from scheduler.coordinator.coordinator import Coordinator
 from scheduler.coordinator.run_start import RunRequest
 from scheduler.coordinator.version_cache import VersionCache
+from scheduler.lifecycle import lifecycle
 from scheduler.lifecycle.accept import Started
 from scheduler.lifecycle.lifecycle import Lifecycle
 from scheduler.messaging.celery_app import make_app
@@ -27,8 +29,10 @@ from scheduler.messaging.redis_bus import Bus, cancel_keys
 from scheduler.sweeper.sweeper import Sweeper
 from store.agents import conversations
 from store.db import database
+from store.db.transaction import Transaction
 from store.primitives.ids import new_id
-from store.runs import run_rows
+from store.runs import external_ids, run_rows
+from store.runs.external_ids import ExternalId
 from store.tables.runs import activations
 from tests.builders import content
 from tests.integration.engine import FORM, REDIS_AWAY, Bench, Run, new_reporter, until
@@ -86,6 +90,61 @@ def test_a_start_that_is_sent_twice_at_once_starts_one_run(bench: Bench):
 
     assert sorted(reply.repeated for reply in replies) == [False, True]
     assert {reply.run_id for reply in replies} == {start.run_id}
+
+
+def test_start_whose_run_is_stored_meanwhile_gets_that_run(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+    start = bench.a_start("begin -> work", run_id=new_id())
+    firsts = list[Started]()
+    tenant_of = run_rows.tenant_of
+
+    def tenant_of_before_the_first_start_commits(tx: Any, run_id: Any) -> Any:
+        tenant_id = tenant_of(tx, run_id)
+        monkeypatch.undo()
+        firsts.append(bench.lifecycle.start_run(start))
+        return tenant_id
+
+    monkeypatch.setattr(run_rows, "tenant_of", tenant_of_before_the_first_start_commits)
+    second = bench.lifecycle.start_run(start)
+
+    assert (second.run_id, second.conversation_id) == (firsts[0].run_id, firsts[0].conversation_id)
+    assert (firsts[0].repeated, second.repeated) == (False, True)
+    assert len(Run(bench, second).activations) == 1
+
+
+def test_start_with_a_lost_commit_response_gets_the_run_that_was_stored(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+    start = bench.a_start("begin -> work", run_id=new_id())
+    accept, commit = lifecycle.accept, Transaction.commit
+
+    def commit_and_lose_the_response(tx: Transaction) -> None:
+        monkeypatch.undo()
+        commit(tx)
+        raise OperationalError("commit", {}, Exception("connection lost"), connection_invalidated=True)
+
+    def accept_before_a_broken_commit(*args: Any, **options: Any) -> Any:
+        accepted = accept(*args, **options)
+        monkeypatch.setattr(Transaction, "commit", commit_and_lose_the_response)
+        return accepted
+
+    monkeypatch.setattr(lifecycle, "accept", accept_before_a_broken_commit)
+    started = bench.lifecycle.start_run(start)
+
+    assert (started.run_id, started.repeated) == (start.run_id, True)
+    assert len(Run(bench, started).activations) == 1
+
+
+def test_external_id_of_a_start_with_the_idempotency_key_of_another_start_names_its_run(bench: Bench):
+    def start_as(written: str) -> Started:
+        external = ExternalId(written, b"digest", drawn.canvas_id, {})
+        return bench.lifecycle.start_run(replace(drawn, external=external, idempotency=key("once"), run_id=new_id()))
+
+    drawn = bench.a_start("begin -> work")
+    first, second = start_as("order-1"), start_as("order-2")
+
+    assert (second.run_id, second.repeated) == (first.run_id, True)
+    with bench.database.transaction() as tx:
+        assert [external_ids.find_run(tx, bench.tenant_id, each) for each in ("order-1", "order-2")] == [
+            first.run_id
+        ] * 2
 
 
 def test_run_id_of_another_tenant_is_refused_as_in_use(bench: Bench):

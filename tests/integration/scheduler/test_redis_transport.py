@@ -253,8 +253,12 @@ def test_consumer_fetches_no_more_messages_than_the_capacity_of_its_threads(
         assert consumer.receive_ids(5) == expected[:5]
         assert consumer.receives_nothing_more()
         assert server.llen(NODES) == 25
-        # one later check is scheduled
+        assert consumer.receives_nothing_more()
+        # one later check is scheduled, and after it the next one
         assert [delay for delay, _ in loop.later] == [CAPACITY_CHECK_INTERVAL]
+        loop.later[0][1]()
+        assert consumer.receives_nothing_more()
+        assert len(loop.later) == 2
 
         callbacks[-1]()
         assert len(loop.soon) == 1  # the callback schedules a check at once

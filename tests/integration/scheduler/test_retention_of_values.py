@@ -42,12 +42,19 @@ def files_in(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
-def a_run(database: Database, *, status: str = "succeeded", last_used: datetime = OLD) -> tuple[UUID, UUID]:
-    """Create a run of two months ago with a large answer in its conversation; return the ids of both."""
-    run_id = UUID(int=first_id_at(OLD).int | new_id().int & (1 << 60) - 1)
+def a_run(
+    database: Database,
+    *,
+    status: str = "succeeded",
+    accepted_at: datetime = OLD,
+    last_used: datetime = OLD,
+    answer: str = TEXT,
+) -> tuple[UUID, UUID]:
+    """Create a run, by default of two months ago, with a large answer in its conversation; return the ids of both."""
+    run_id = UUID(int=first_id_at(accepted_at).int | new_id().int & (1 << 60) - 1)
     row = {
         "run_id": run_id, "activation_id": new_id(), "node_id": "Message:0", "container_entry": "", "item": 0,
-        "order_key": b"", "region": b"", "outputs": {"content": TEXT}, "inputs": {}, "names": ["content"],
+        "order_key": b"", "region": b"", "outputs": {"content": answer}, "inputs": {}, "names": ["content"],
     }  # fmt: skip
     with database.transaction() as tx:
         made = conversations.create(tx, TENANT, CANVAS, VERSION)
@@ -115,6 +122,17 @@ def test_active_conversation_keeps_its_large_answers_when_their_files_are_delete
         assert conversations.load_history(tx, conversation, 1, 1) == [
             {"role": "assistant", "content": {"content": TEXT}}
         ]
+
+
+def test_large_answer_is_copied_into_its_own_message_only(database: Database):
+    _, conversation = a_run(database, last_used=NOW)
+    _, other = a_run(database, accepted_at=NOW, last_used=NOW, answer="It rained.")
+
+    run_maintenance(database, NOW, Retention(RETENTION_TIME, database.large.blobs))
+
+    with database.transaction() as tx:
+        contents = [conversations.load_history(tx, each, 1, 1)[0]["content"] for each in (conversation, other)]
+    assert contents == [{"content": TEXT}, {"content": "It rained."}]
 
 
 def test_large_answers_are_read_from_storage_while_no_transaction_is_open(

@@ -210,6 +210,22 @@ def test_current_week_is_not_created_and_logged_if_others_would_wait(
     assert logged == {(table, "2021w09") for table in PARTITIONED}
 
 
+@pytest.mark.parametrize(
+    ("ahead", "weeks"), [(timedelta(hours=47), ["2021w09", "2021w10"]), (timedelta(days=2), ["2021w09"])]
+)
+def test_week_that_begins_within_two_days_is_not_created_beside_a_large_default_partition(
+    database: Database, monkeypatch: pytest.MonkeyPatch, ahead: timedelta, weeks: list[str]
+):
+    monkeypatch.setattr(partitions, "MAX_SMALL_BYTES", -1)
+    with structlog.testing.capture_logs() as logs:
+        run_maintenance(database, NEXT_MONDAY - ahead)
+
+    refused = [line["week"] for line in logs if line["event"] == "partition_not_created" and line["table"] == "runs"]
+    assert refused == weeks
+    with database.transaction() as tx:
+        assert ("runs_p2021w10" in _names_of(tx, "runs")) == ("2021w10" not in weeks)
+
+
 def test_week_with_many_rows_in_the_default_partition_is_not_created(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ):

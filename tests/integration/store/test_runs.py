@@ -15,7 +15,7 @@ from canvas.routing.decision import Decision
 from canvas.state.run_state import RULES_VERSION, ActivationStatus
 from store.db.transaction import Transaction
 from store.primitives.ids import new_id
-from store.runs import decisions, run_rows
+from store.runs import decisions, run_queries, run_rows
 from store.runs.decisions import DecisionInput
 from store.runs.run_rows import RunRow
 from store.tables.runs import runs as rows
@@ -288,3 +288,21 @@ def test_row_of_a_new_run_has_every_column_of_a_locked_one_but_what_the_database
     assert {name for name in names if getattr(created[0], name) is None} - {
         name for name in names if getattr(locked, name) is None
     } == {"created_at"}
+
+
+# -- lists of runs ---------------------------------------------------------------------------------------------------
+def test_total_of_a_page_includes_a_run_accepted_after_the_count(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+    bench.start("begin -> work")
+    scalar = Transaction.scalar
+
+    def count_before_another_start(tx: Transaction, *args: Any, **values: Any) -> Any:
+        total = scalar(tx, *args, **values)
+        monkeypatch.undo()
+        bench.start("begin -> work")
+        return total
+
+    with bench.database.transaction() as tx:
+        monkeypatch.setattr(Transaction, "scalar", count_before_another_start)
+        found, total = run_queries.page(tx, bench.tenant_id)
+
+    assert (len(found), total) == (2, 2)

@@ -338,6 +338,19 @@ def test_budget_of_a_start_request_cannot_raise_the_default_run_budget(bench: Be
     assert (run.status, len(model.questions)) == ("waiting", 1)
 
 
+def test_other_budgets_than_the_default_run_budget_do_not_lower_that_of_a_start_request(bench: Bench):
+    bench.lifecycle.set_budget(bench.a_tenant(), BudgetLimits("run", DEFAULT_SCOPE_ID, {"calls": 1}))
+    bench.lifecycle.set_budget(bench.tenant_id, BudgetLimits("run", DEFAULT_SCOPE_ID, {"tokens": 1}))
+    bench.lifecycle.set_budget(bench.tenant_id, BudgetLimits("session", DEFAULT_SCOPE_ID, {"calls": 1}))
+    start_with_budget(bench, "begin -> say", say=content("Hi"), budget={"calls": 1})
+
+    run = start_with_budget(bench, "begin -> say", say=content("Hi"), budget={"calls": 5})
+
+    with bench.database.transaction() as tx:
+        (budget,) = budgets.list_budgets(tx, bench.tenant_id, datetime.now(UTC).date(), [run.id])
+    assert (budget.account.measure, budget.account.limit) == ("calls", 5)
+
+
 def test_budget_set_during_a_run_applies_from_its_next_call(bench: Bench, model: PricedModel):
     nodes = {"one": llm("1"), "two": llm("2"), "say": content("{one@content} {two@content}")}
     run = bench.start("begin -> one -> two -> say", **nodes)

@@ -12,14 +12,16 @@ from uuid import uuid4
 
 import pytest
 from sqlalchemy.exc import OperationalError
-from structlog.testing import CapturingLogger
+from structlog.testing import CapturingLogger, capture_logs
 
 from canvas.errors import NodeFailure
 from canvas.outcome import Failed, Finished, Outcome
 from components import registry
 from components.context import NodeContext
+from scheduler.coordinator import run_snapshots
 from scheduler.coordinator.coordinator import Coordinator
 from scheduler.metrics import Metrics
+from store.runs import run_rows
 from store.runs.reports import ReportPayload
 from store.tables.runs import activations as rows
 from tests.builders import content, default, goto
@@ -325,6 +327,19 @@ def test_report_with_a_lost_commit_response_is_stored_once_and_its_run_continues
     assert run.event_names.count("node_finished") == 1
     assert run.statuses == {"begin": "done", "work": "ready"}
     assert run.activation("begin").attempt == 1
+
+
+def test_report_to_a_run_that_stays_locked_is_stored_without_an_advance(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(run_snapshots, "LOCK_TIMEOUT", timedelta(milliseconds=30))
+    run = bench.start("begin -> work")
+    reporting = new_reporter(bench.coordinator, bench.claim(run, "begin"))
+
+    with capture_logs() as logs, bench.database.transaction() as tx:
+        assert run_rows.try_lock(tx, run.id)()
+        reporting.report(Finished(), None, {})
+        assert run.statuses == {"begin": "reported"}
+
+    assert logs == []
 
 
 def test_report_under_a_lost_lease_stores_nothing(bench: Bench):

@@ -99,10 +99,23 @@ def test_cancel_with_a_lost_message_is_found_at_the_renewal(bench: Bench, paused
 
     with at_work(bench, bench.a_worker(renew_every=timedelta(milliseconds=40), cancel_poll=NEVER)):
         paused_nodes.wait_for("work")
-        with bench.database.transaction() as tx:
-            row = run_rows.lock(tx, run.id)
-            assert row is not None
-            bench.coordinator.stopper.cancel(tx, row)
+        cancel_without_message(bench, run)
+        until(lambda: paused_nodes.stopped == ["work"])
+
+
+def test_cancel_with_a_lost_message_is_found_when_the_subscription_is_back(
+    bench: Bench, paused_nodes: PausedNodes, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(leases, "RENEW_WHILE_UNSUBSCRIBED", NEVER.total_seconds())
+    run = paused_nodes.start("begin -> work")
+    worker = bench.a_worker(lease=NEVER, renew_every=NEVER, cancel_poll=NEVER)
+
+    with at_work(bench, worker):
+        paused_nodes.wait_for("work")
+        until(lambda: worker.leases.is_subscribed)
+        cancel_without_message(bench, run)
+        with redis.Redis.from_url(bench.redis_url) as client:
+            client.client_kill_filter(_type="pubsub")
         until(lambda: paused_nodes.stopped == ["work"])
 
 
@@ -238,6 +251,13 @@ def test_reported_attempt_is_not_stopped(bench: Bench):
 def change(bench: Bench, run: Run, **values: Any) -> None:
     with bench.database.transaction() as tx:
         tx.execute(rows.update().where(rows.c.run_id == run.id, rows.c.status == "running").values(**values))
+
+
+def cancel_without_message(bench: Bench, run: Run) -> None:
+    with bench.database.transaction() as tx:
+        row = run_rows.lock(tx, run.id)
+        assert row is not None
+        bench.coordinator.stopper.cancel(tx, row)
 
 
 # -- lease threads ---------------------------------------------------------------------------------------------------

@@ -8,11 +8,13 @@ from uuid import UUID, uuid4
 
 import pytest
 from sqlalchemy import text
+from sqlalchemy.exc import OperationalError
 
 from canvas.outcome import Finished, Outcome, Routed
 from components import registry
 from components.base import Component, Params
 from components.context import NodeContext
+from scheduler.coordinator.stopping import RunStopper
 from tests.integration.engine import Bench
 
 LONGEST_KEY = text("select max(octet_length(order_key)) from activations where run_id = :run_id")
@@ -55,6 +57,23 @@ def test_run_of_a_node_whose_failure_cannot_be_stored_either_fails_at_once(refus
     assert run.activation("work").attempt == 1
     assert run.event_names[-1] == "run_failed"
     assert {row.status for row in run.activations} <= {"done", "closed"}
+
+
+def test_run_whose_failure_cannot_be_stored_fails_after_an_outage(
+    refusing_bench: Bench, monkeypatch: pytest.MonkeyPatch
+):
+    run = refusing_bench.start("begin -> work")
+    fail_by_force = RunStopper.fail_by_force
+
+    def fail_during_an_outage(*args: Any) -> bool:
+        monkeypatch.undo()
+        raise OperationalError("select", {}, Exception("connection refused"), connection_invalidated=True)
+
+    monkeypatch.setattr(RunStopper, "fail_by_force", fail_during_an_outage)
+    refusing_bench.play()
+
+    assert RunStopper.fail_by_force is fail_by_force, "the outage was met"
+    assert (run.status, run.activation("work").attempt) == ("failed", 1)
 
 
 def test_run_continues_if_the_attempt_that_cannot_be_stored_has_lost_its_lease(refusing_bench: Bench):

@@ -117,6 +117,18 @@ def test_text_before_a_model_reference_is_streamed_but_is_no_output_of_the_model
     assert joined_text(listener.text_deltas()) == run.text
 
 
+def test_model_streams_behind_a_text_with_a_global_variable(bench: Bench, listener: "StreamListener"):
+    with hanging_model() as provider:
+        bench.accounts = [provider.account]
+        say = content("Hello {sys.query}! {model@content}")
+        run = listener.start(bench, LINE, model={"llm_id": MODEL}, say=say, query="Ann")
+
+        with at_work(bench):
+            until(lambda: joined_text(listener.text_deltas()) == f"Hello Ann! {FIRST_WORD}")
+            bench.lifecycle.cancel_run(bench.tenant_id, run.id)
+            until(lambda: run.status == "cancelled")
+
+
 def test_model_without_a_message_publishes_no_text_deltas(bench: Bench, listener: "StreamListener"):
     bench.script = Script([{"reply": ANSWER}])
     run = listener.start(bench, "begin -> model -> work", work={"script": "{model@content}"})

@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 from uuid import UUID
 
 import pytest
@@ -103,14 +102,26 @@ def test_notifications_after_a_batch_wait_and_are_sent_with_the_end_of_a_run(
 
     notifier.add(EventNotification(ONE, 2))
     notifier.add(EventNotification(ONE, 3))
-    untyped: Any = notifier
-    assert not untyped._hurry.is_set(), "these two wait"
     notifier.add(EventNotification(TWO, 9, is_over=True))
 
     assert fake_redis.wait_for_batches(2) == [
         [EventNotification(ONE, 1)],
         [EventNotification(ONE, 3), EventNotification(TWO, 9, is_over=True)],
     ]
+
+
+def test_end_of_a_run_that_is_added_during_a_batch_is_sent_right_after_it(
+    make_notifier: MakeNotifier, fake_redis: FakeRedis, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(event_notifier, "BATCH_INTERVAL", NEVER)
+    notifier = make_notifier(fake_redis)
+    notifier.add(EventNotification(ONE, 1))
+    fake_redis.wait_for_batches(1)
+
+    notifier.add(EventNotification(TWO, 9, is_over=True))
+    fake_redis.release()
+
+    assert fake_redis.wait_for_batches(2)[1] == [EventNotification(TWO, 9, is_over=True)]
 
 
 def test_waiting_notification_is_sent_after_the_batch_interval(make_notifier: MakeNotifier, fake_redis: FakeRedis):

@@ -169,6 +169,12 @@ def test_secret_of_an_undeclared_component_is_masked_and_kept():
     assert without.seal_document(shown, lambda: [stored]) == stored
 
 
+def test_mask_in_an_undeclared_parameter_that_stands_for_no_secret_is_stored_as_it_is():
+    written = {"components": {"Plugin:0": node("Plugin", note="see ••••0123abcd or ••••")}}
+
+    assert secrets_of().seal_document(written) == written
+
+
 @pytest.mark.parametrize("blanks", ["{}", " {}", "{}\n", "\t{} "])
 def test_a_mask_with_blanks_around_it_keeps_its_secret(blanks: str):
     stored = secrets_of().seal_document(document())
