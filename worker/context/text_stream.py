@@ -54,7 +54,9 @@ class MessageStreamWriter:
     _stored: int = 0  # code points of the stream that its row has
     _unstored: str = ""  # what readers have beyond that
     _written_at: float = 0.0  # on the loop's clock
+    _write_timer: asyncio.TimerHandle | None = None  # until the next write has ended
     _write_task: "asyncio.Task[None] | None" = None
+    _has_ended: bool = False
     _is_claimed: bool = False
     _is_known: bool = False  # whether the row's content is known
     _pacing: asyncio.TimerHandle | None = None  # until the next delta may be sent
@@ -129,17 +131,28 @@ class MessageStreamWriter:
         if len(self._unstored) <= MAX_REPEATED:
             offset, fresh = self._stored, self._unstored
         self._sent = self.publisher.send(self.claim.run_id, stream_id, self._epoch, offset, fresh)
+        if self._write_timer is None:
+            self._schedule_write(stream_id)
+        self._pacing = asyncio.get_running_loop().call_later(FLUSH_INTERVAL, self._send, stream_id)
+
+    def _schedule_write(self, stream_id: ActivationId) -> None:
+        """Write the row a second after the last write, whether more text comes until then or not."""
         loop = asyncio.get_running_loop()
-        is_writing = self._write_task is not None and not self._write_task.done()
-        if not is_writing and loop.time() - self._written_at >= WRITE_INTERVAL:
-            self._written_at = loop.time()
-            self._write_task = loop.create_task(self._write_text(stream_id, self._offset))  # deltas do not wait for it
-        self._pacing = loop.call_later(FLUSH_INTERVAL, self._send, stream_id)
+        due = max(loop.time(), self._written_at + WRITE_INTERVAL)
+        self._write_timer = loop.call_at(due, self._start_writing, stream_id)
+
+    def _start_writing(self, stream_id: ActivationId) -> None:
+        loop = asyncio.get_running_loop()
+        self._written_at = loop.time()
+        self._write_task = loop.create_task(self._write_text(stream_id, self._offset))  # deltas do not wait for it
 
     async def _write_text(self, stream_id: ActivationId, offset: int) -> None:
         if await asyncio.to_thread(self._write_row, stream_id, self._full_text()[:offset]):
             self._unstored = self._unstored[offset - self._stored :]
             self._stored = offset
+        self._write_timer = None
+        if self._unstored and not self._has_ended and not self.is_stopped():
+            self._schedule_write(stream_id)
 
     def _write_row(self, stream_id: ActivationId, text: str) -> bool:
         try:
@@ -165,9 +178,11 @@ class MessageStreamWriter:
             await self._write_task
 
     def stop_sending(self) -> None:
-        """Send nothing more: the attempt was stopped, or has ended."""
-        if self._pacing is not None:
-            self._pacing.cancel()
+        """Send and write nothing more: the attempt was stopped, or has ended."""
+        self._has_ended = True
+        for timer in (self._pacing, self._write_timer):
+            if timer is not None:
+                timer.cancel()
 
     @property
     def has_written(self) -> bool:

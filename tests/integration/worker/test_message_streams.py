@@ -1,6 +1,7 @@
 """Message streams: text deltas are published at once, the row is written soon after, and no text is repeated."""
 
 import json
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -251,6 +252,29 @@ def test_message_stream_row_contains_the_text_written_so_far(bench: Bench, monke
         run = bench.start(LINE, model={"llm_id": MODEL}, say=MESSAGE)
 
         with at_work(bench):
+            until(lambda: text_of(bench, run) == f"So: {FIRST_WORD}")
+            bench.lifecycle.cancel_run(bench.tenant_id, run.id)
+            until(lambda: run.status == "cancelled")
+
+
+def test_text_that_comes_during_a_write_of_the_row_is_written_during_a_pause_of_the_model(
+    bench: Bench, listener: "StreamListener", monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(text_stream, "WRITE_INTERVAL", 0.0)
+    write_row, may_write = text_stream.MessageStreamWriter._write_row, threading.Event()
+
+    def write_late(self: text_stream.MessageStreamWriter, *args: Any) -> bool:
+        assert may_write.wait(20)
+        return write_row(self, *args)
+
+    monkeypatch.setattr(text_stream.MessageStreamWriter, "_write_row", write_late)
+    with hanging_model() as provider:
+        bench.accounts = [provider.account]
+        run = listener.start(bench, LINE, model={"llm_id": MODEL}, say=MESSAGE)
+
+        with at_work(bench):
+            until(lambda: joined_text(listener.text_deltas()) == f"So: {FIRST_WORD}")
+            may_write.set()
             until(lambda: text_of(bench, run) == f"So: {FIRST_WORD}")
             bench.lifecycle.cancel_run(bench.tenant_id, run.id)
             until(lambda: run.status == "cancelled")
