@@ -15,6 +15,7 @@ from scheduler.coordinator.version_cache import VersionCache
 from scheduler.messaging.dispatch import Dispatch
 from scheduler.messaging.redis_bus import Bus
 from scheduler.metrics import Metrics
+from scheduler.views.event_messages import EventMessages
 from store.db.database import Database
 from store.files.storage import build_large_values
 
@@ -70,17 +71,20 @@ def build_coordinator(
         settings.s3_endpoint,
         stores_new=role.writes_large_values and settings.values_in_files,
     )
+    database = Database(
+        database_url,
+        pool_size=role.pool_size,
+        application=role.application,
+        generic_plans=role.generic_plans,
+        large=large,
+    )
+    bus, versions = Bus(redis_url), VersionCache()
+    bus.publish_events(EventMessages(database, versions).read)
     is_one_redis = app.conf.broker_url == redis_url  # other brokers, such as RabbitMQ or Sentinel, only kombu can read
     return Coordinator(
-        Database(
-            database_url,
-            pool_size=role.pool_size,
-            application=role.application,
-            generic_plans=role.generic_plans,
-            large=large,
-        ),
-        Dispatch(app, Bus(redis_url), counters, is_broker=is_one_redis, is_straight=is_one_redis),
-        VersionCache(),
+        database,
+        Dispatch(app, bus, counters, is_broker=is_one_redis, is_straight=is_one_redis),
+        versions,
         form_expiry=settings.form_expiry,
         max_running=settings.max_running,
         max_activations=settings.max_activations,

@@ -89,7 +89,7 @@ class DecisionWriter:
             row.id,
             applied.task_messages,
             applied.promoted,
-            applied.last_event,
+            applied.events,
             applied.status,
             end=self._end(tx, row, decision) if applied.status.is_over else None,
         )

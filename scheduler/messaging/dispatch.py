@@ -59,10 +59,10 @@ class Dispatch:
 
     def publish(self, notifications: Notifications) -> None:
         """Send the messages of a commit: first the cancel request, since running model calls cost money."""
-        run_id, last_event, end = notifications.run_id, notifications.last_event, notifications.end
+        run_id, stored, end = notifications.run_id, notifications.events, notifications.end
         if notifications.cancel_requested:
             self.bus.publish_cancel(run_id)
-        event = EventNotification(run_id, last_event, notifications.is_over) if last_event is not None else None
+        event = EventNotification(run_id, stored[0], stored[-1], notifications.is_over) if stored else None
         promoted = notifications.promoted.result() if notifications.promoted is not None else []
         self.enqueue_nodes([*notifications.task_messages, *promoted], event)
         if notifications.status is not None and notifications.is_over:
@@ -83,7 +83,7 @@ class Dispatch:
                 return
             self._send_each(messages)
         if notification is not None:
-            self.bus.notify_event(notification.run_id, notification.number, is_over=notification.is_over)
+            self.bus.notify_event(notification)
 
     def advance(self, run_id: RunId) -> None:
         """Request a scheduler to advance a run."""

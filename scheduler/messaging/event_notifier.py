@@ -22,29 +22,43 @@ CLOSE_TIMEOUT = 1.0  # seconds that a process has at shutdown to send what is le
 
 @dataclass(frozen=True, slots=True)
 class EventNotification:
-    """The message to readers of a run that events up to `number` are stored."""
+    """The message to readers of a run that the events `first` to `number` are stored now, and so are those before."""
 
     run_id: RunId
+    first: int
     number: int
     is_over: bool = False
 
     @property
     def payload(self) -> bytes:
-        """The encoded message."""
+        """The encoded message to the event streams of the API."""
         return orjson.dumps({"n": self.number, "over": self.is_over})
+
+    @property
+    def public_payload(self) -> bytes:
+        """The encoded message to subscribers of the run's events, docs/events.md."""
+        return orjson.dumps({"run_id": self.run_id.hex, "stored": self.number, "over": self.is_over})
 
     def merge(self, earlier: "EventNotification | None") -> "EventNotification":
         """Return both notifications merged into one."""
         if earlier is None:
             return self
-        return EventNotification(self.run_id, max(self.number, earlier.number), self.is_over or earlier.is_over)
+        return EventNotification(
+            self.run_id,
+            min(self.first, earlier.first),
+            max(self.number, earlier.number),
+            self.is_over or earlier.is_over,
+        )
 
 
 class EventNotifier:
     """Pending notifications, by run. One thread calls `send` with all of them."""
 
-    def __init__(self, send: Callable[[Sequence[EventNotification]], object]) -> None:
+    def __init__(
+        self, send: Callable[[Sequence[EventNotification]], object], thread_name: str = "easel-notifications"
+    ) -> None:
         self._send = send
+        self._thread_name = thread_name
         self._pending: dict[RunId, EventNotification] = {}
         self._lock = threading.Lock()
         self._has_pending = threading.Event()
@@ -57,7 +71,7 @@ class EventNotifier:
         with self._lock:
             self._pending[notification.run_id] = notification.merge(self._pending.get(notification.run_id))
             if self._thread is None and not self._is_closed:  # at the first notification, so after any fork
-                self._thread = threading.Thread(target=self._work, name="easel-notifications", daemon=True)
+                self._thread = threading.Thread(target=self._work, name=self._thread_name, daemon=True)
                 self._thread.start()
         if notification.is_over:
             self._hurry.set()

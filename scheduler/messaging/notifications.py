@@ -24,7 +24,7 @@ class Notifications:
     run_id: RunId
     task_messages: Sequence[TaskMessage] = ()
     promoted: PendingTaskMessages | None = None  # further task messages
-    last_event: int | None = None  # number of the last event stored; None: no event was stored
+    events: range = range(0)  # numbers of the events stored
     status: RunStatus | None = None  # of the run from now on; None: it is as before
     cancel_requested: bool = False  # running attempts must stop
     end: RunEnd | None = None
@@ -40,7 +40,9 @@ class Notifications:
             self.run_id,
             [*self.task_messages, *later.task_messages],
             later.promoted or self.promoted,
-            later.last_event if later.last_event is not None else self.last_event,
+            range(self.events.start, later.events.stop)
+            if self.events and later.events
+            else later.events or self.events,
             later.status or self.status,
             self.cancel_requested or later.cancel_requested,
             later.end or self.end,

@@ -30,6 +30,9 @@ log = structlog.get_logger()
 
 T = TypeVar("T")
 
+ReadEventMessages = Callable[[EventNotification], Sequence[bytes]]
+"""Returns the events that a notification announces, each encoded as a message to subscribers."""
+
 CANCEL_CHANNEL = "easel:call-off"
 FLUSH_MARKER = "easel:here"
 TRACE_TTL = 600  # seconds
@@ -51,8 +54,13 @@ _RETRIED_ERRORS = (redis.ConnectionError,)
 
 
 def channel(run_id: RunId) -> str:
-    """Return the channel of a run's event notifications and text deltas."""
+    """Return the channel of a run's event notifications and text deltas to the event streams of the API."""
     return f"easel:run:{run_id}"
+
+
+def events_channel(run_id: RunId) -> str:
+    """Return the channel of a run's events and text deltas to subscribers outside of Easel, docs/events.md."""
+    return f"easel:events:{run_id.hex}"
 
 
 def cancel_keys(run_id: RunId, conversation_id: SessionId, names: Collection[str] = ()) -> tuple[str, ...]:
@@ -105,10 +113,20 @@ class Bus:
         self._is_marked = False
         self._notifier = EventNotifier(lambda notifications: self._run_command(lambda: self._publish(notifications)))
         self._notifier_connection = self._redis.connection_pool.make_connection()  # its thread's own
+        self._event_publisher: EventNotifier | None = None
 
-    def notify_event(self, run_id: RunId, number: int, *, is_over: bool = False) -> None:
-        """Notify readers that events up to `number` are stored; soon, and without waiting for Redis."""
-        self._notifier.add(EventNotification(run_id, number, is_over))
+    def publish_events(self, read: ReadEventMessages) -> None:
+        """From now on publish the events themselves to those who have subscribed to a run, on a thread of its own."""
+
+        def publish(notifications: Sequence[EventNotification]) -> None:
+            for notification in notifications:
+                self._run_command(lambda each=notification: self._publish_events(each.run_id, read(each)))
+
+        self._event_publisher = EventNotifier(publish, "easel-events")
+
+    def notify_event(self, notification: EventNotification) -> None:
+        """Notify readers that events are stored; soon, and without waiting for Redis."""
+        self._notifier.add(notification)
 
     def push_tasks(self, queue: str, messages: Sequence[bytes], notification: EventNotification | None = None) -> None:
         """Push messages to a queue of this Redis, which must be the broker too, and publish an event notification.
@@ -119,9 +137,12 @@ class Bus:
             for first in range(0, len(messages), MESSAGES_PER_PUSH):
                 with self._redis.pipeline(transaction=False) as pipe:
                     pipe.lpush(queue, *messages[first : first + MESSAGES_PER_PUSH])
-                    if notification is not None and first == 0:
-                        pipe.publish(channel(notification.run_id), notification.payload)
-                    pipe.execute()
+                    if notification is None or first:
+                        pipe.execute()
+                        continue
+                    pipe.publish(channel(notification.run_id), notification.payload)
+                    pipe.publish(events_channel(notification.run_id), notification.public_payload)
+                    self._on_published(notification, pipe.execute()[-1])
         except redis.ResponseError:  # of the list, which may be full or read-only; the notification was published
             raise
         except redis.RedisError as error:
@@ -224,23 +245,43 @@ class Bus:
     def close(self) -> None:
         """Close the connections."""
         self._notifier.close()
+        if self._event_publisher is not None:
+            self._event_publisher.close()
         self._notifier_connection.disconnect()
         self._redis.close()
 
     def _publish(self, notifications: Sequence[EventNotification]) -> None:
         """Publish in one round trip, on a bare connection: a command of redis-py's client costs more than the send."""
-        commands = [("PUBLISH", channel(notification.run_id), notification.payload) for notification in notifications]
+        commands = [
+            ("PUBLISH", name(notification.run_id), payload)
+            for notification in notifications
+            for name, payload in ((channel, notification.payload), (events_channel, notification.public_payload))
+        ]
         try:
-            self._publish_once(commands)
+            receivers = self._publish_once(commands)
         except redis.ConnectionError:  # it was closed while idle
-            self._publish_once(commands)
+            receivers = self._publish_once(commands)
+        for notification, subscribers in zip(notifications, receivers[1::2], strict=True):
+            self._on_published(notification, subscribers)
 
-    def _publish_once(self, commands: Sequence[tuple[Any, ...]]) -> None:
+    def _on_published(self, notification: EventNotification, subscribers: int) -> None:
+        """Publish the events that a notification announces, if it had subscribers outside of Easel."""
+        if subscribers and self._event_publisher is not None:
+            self._event_publisher.add(notification)
+
+    def _publish_events(self, run_id: RunId, messages: Sequence[bytes]) -> None:
+        with self._redis.pipeline(transaction=False) as pipe:
+            for message in messages:
+                pipe.publish(events_channel(run_id), message)
+            pipe.execute()
+
+    def _publish_once(self, commands: Sequence[tuple[Any, ...]]) -> list[int]:
+        """Publish messages; return how many subscribers received each."""
         connection = self._notifier_connection
         try:
             connection.send_packed_command(connection.pack_commands(commands))
-            for _ in commands:
-                connection.read_response()
+            answers: list[Any] = [connection.read_response() for _ in commands]
+            return answers
         except BaseException:
             connection.disconnect()  # later commands would read the answers that were not read here
             raise
@@ -325,9 +366,11 @@ class TextDeltaPublisher:
         """Publish a text delta at `offset` (code points) of a stream. The future is done once it was sent, or lost."""
         if self._batch is None:
             self._batch = _Batch()
-        message = orjson.dumps({"t": str(stream_id), "ep": epoch, "o": offset, "x": text})
-        if len(self._batch.commands) < MAX_PENDING_DELTAS:
-            self._batch.commands.append(("PUBLISH", channel(run_id), message))
+        if len(self._batch.commands) < 2 * MAX_PENDING_DELTAS:
+            delta = {"t": str(stream_id), "ep": epoch, "o": offset, "x": text}
+            public = {"run_id": run_id.hex, "turn": stream_id.hex, "epoch": epoch, "offset": offset, "text": text}
+            self._batch.commands.append(("PUBLISH", channel(run_id), orjson.dumps(delta)))
+            self._batch.commands.append(("PUBLISH", events_channel(run_id), orjson.dumps(public)))
         if self._sending is None or self._sending.done():
             self._sending = asyncio.create_task(self._send())
         return self._batch.gone

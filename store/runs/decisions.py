@@ -120,7 +120,7 @@ class AppliedDecision:
 
     run_id: RunId
     status: RunStatus
-    last_event: int | None  # number of the last event written; None: no event was written
+    events: range  # numbers of the events written
     task_messages: Sequence[TaskMessage]
     promoted: PendingTaskMessages | None  # further task messages
     claims: Mapping[
@@ -167,7 +167,7 @@ def apply(
     return AppliedDecision(
         run_id=row.id,
         status=decision.run.status,
-        last_event=row.last_event + len(decision.events) if decision.events else None,
+        events=range(row.last_event + 1, saved.last_event + 1),
         task_messages=[*again, *activated.task_messages],
         promoted=activated.promoted,
         claims=activated.claims,

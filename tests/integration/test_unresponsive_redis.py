@@ -14,6 +14,7 @@ from scheduler.lifecycle.lifecycle import Lifecycle
 from scheduler.messaging.celery_app import make_app
 from scheduler.messaging.circuit_breaker import CircuitBreaker
 from scheduler.messaging.dispatch import Dispatch
+from scheduler.messaging.event_notifier import EventNotification
 from scheduler.messaging.notifications import Notifications, RunEnd
 from scheduler.messaging.redis_bus import Bus
 from scheduler.sweeper.sweeper import Sweeper
@@ -71,7 +72,7 @@ def test_circuit_breaker_of_the_bus_opens_after_one_timeout(unresponsive_url: st
     bus, run_id = Bus(unresponsive_url), new_id()
 
     for number in range(50):
-        bus.notify_event(run_id, number)
+        bus.notify_event(EventNotification(run_id, number, number))
         bus.set_cancel_key(run_id)
         bus.clear_cancel_keys(run_id, new_id())
         assert bus.find_cancelled({run_id: new_id()}) == set()
@@ -81,7 +82,7 @@ def test_circuit_breaker_of_the_bus_opens_after_one_timeout(unresponsive_url: st
 
 def test_cancel_request_is_published_although_the_circuit_breaker_is_open(unresponsive_url: str, redis_url: str):
     bus, run_id = Bus(unresponsive_url), new_id()
-    bus.notify_event(run_id, 1)
+    bus.notify_event(EventNotification(run_id, 1, 1))
     bus._redis = redis.Redis.from_url(redis_url)
     cancel_requests = Bus(redis_url).cancel_requests()
     assert next(cancel_requests) is None

@@ -13,6 +13,7 @@ import redis
 from kombu.exceptions import OperationalError
 
 from scheduler.messaging.celery_app import NODES, RUNS
+from scheduler.messaging.event_notifier import EventNotification
 from scheduler.messaging.redis_bus import Bus, cancel_keys, session_keys
 from tests.simulator.simulation import Actor, Simulation
 
@@ -146,7 +147,7 @@ class SimulatedBus(Bus):
         self.redis.simulation.step()
         return self.redis.is_up
 
-    def notify_event(self, run_id: UUID, number: int, *, is_over: bool = False) -> None:
+    def notify_event(self, notification: EventNotification) -> None:
         self._is_reachable()
 
     def publish_cancel(self, run_id: UUID) -> None:

@@ -71,7 +71,7 @@ def test_queue_probe_expires_but_not_because_clocks_differ(dispatch: Dispatch, s
 
 def test_applied_decision_is_sent_to_workers_and_readers(dispatch: Dispatch, server: redis.Redis):
     run_id = new_id()
-    applied = Notifications(run_id, [TaskMessage(run_id, new_id(), "LLM")], last_event=5)
+    applied = Notifications(run_id, [TaskMessage(run_id, new_id(), "LLM")], events=range(5, 6))
     with server.pubsub(ignore_subscribe_messages=True) as pubsub:
         subscribe(pubsub, run_id)
 
@@ -97,7 +97,9 @@ def test_task_messages_and_notification_of_a_decision_are_one_round_trip(
     monkeypatch.setattr(redis.Connection, "send_packed_command", send_and_count)
     run_id = new_id()
 
-    dispatch.publish(Notifications(run_id, [TaskMessage(run_id, new_id(), "LLM") for _ in range(20)], last_event=1))
+    dispatch.publish(
+        Notifications(run_id, [TaskMessage(run_id, new_id(), "LLM") for _ in range(20)], events=range(1, 2))
+    )
 
     assert round_trips == 1
     dispatch.bus.close()
@@ -137,7 +139,7 @@ def test_readers_are_notified_although_the_queue_accepts_nothing(dispatch: Dispa
     with server.pubsub(ignore_subscribe_messages=True) as pubsub:
         subscribe(pubsub, run_id)
 
-        dispatch.publish(Notifications(run_id, [TaskMessage(run_id, new_id(), "LLM")], last_event=4))
+        dispatch.publish(Notifications(run_id, [TaskMessage(run_id, new_id(), "LLM")], events=range(4, 5)))
 
         assert next_message(pubsub) == {"n": 4, "over": False}
     server.delete(NODES)
@@ -190,7 +192,7 @@ def test_dispatch_neither_raises_nor_waits_while_redis_is_unreachable(is_straigh
         Notifications(
             run_id,
             [TaskMessage(run_id, new_id(), "LLM")],
-            last_event=1,
+            events=range(1, 2),
             status=RunStatus.SUCCEEDED,
             end=RunEnd(new_id(), new_id()),
         )

@@ -66,29 +66,28 @@ MakeNotifier = Callable[[Callable[[Sequence[EventNotification]], object]], Event
 
 def test_last_number_of_a_run_replaces_earlier_ones(make_notifier: MakeNotifier, fake_redis: FakeRedis):
     notifier = make_notifier(fake_redis)
-    notifier.add(EventNotification(ONE, 1))
+    notifier.add(EventNotification(ONE, 1, 1))
     fake_redis.wait_for_batches(1)
 
     for number in (2, 3, 4):
-        notifier.add(EventNotification(ONE, number))
-    notifier.add(EventNotification(TWO, 7))
+        notifier.add(EventNotification(ONE, number, number))
+    notifier.add(EventNotification(TWO, 7, 7))
     fake_redis.release()
 
     assert fake_redis.wait_for_batches(2) == [
-        [EventNotification(ONE, 1)],
-        [EventNotification(ONE, 4), EventNotification(TWO, 7)],
+        [EventNotification(ONE, 1, 1)],
+        [EventNotification(ONE, 2, 4), EventNotification(TWO, 7, 7)],
     ]
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.booleans()), min_size=1))
-def test_merged_notification_has_the_highest_number_and_any_end_in_any_order(notifications: list[tuple[int, bool]]):
+def test_merged_notification_spans_all_numbers_and_has_any_end_in_any_order(notifications: list[tuple[int, bool]]):
     merged: EventNotification | None = None
     for number, is_over in notifications:
-        merged = EventNotification(ONE, number, is_over).merge(merged)
+        merged = EventNotification(ONE, number, number, is_over).merge(merged)
 
-    assert merged == EventNotification(
-        ONE, max(number for number, _ in notifications), any(is_over for _, is_over in notifications)
-    )
+    numbers = [number for number, _ in notifications]
+    assert merged == EventNotification(ONE, min(numbers), max(numbers), any(is_over for _, is_over in notifications))
 
 
 def test_notifications_after_a_batch_wait_and_are_sent_with_the_end_of_a_run(
@@ -97,16 +96,16 @@ def test_notifications_after_a_batch_wait_and_are_sent_with_the_end_of_a_run(
     monkeypatch.setattr(event_notifier, "BATCH_INTERVAL", NEVER)
     notifier = make_notifier(fake_redis)
     fake_redis.release()
-    notifier.add(EventNotification(ONE, 1))
+    notifier.add(EventNotification(ONE, 1, 1))
     fake_redis.wait_for_batches(1)
 
-    notifier.add(EventNotification(ONE, 2))
-    notifier.add(EventNotification(ONE, 3))
-    notifier.add(EventNotification(TWO, 9, is_over=True))
+    notifier.add(EventNotification(ONE, 2, 2))
+    notifier.add(EventNotification(ONE, 3, 3))
+    notifier.add(EventNotification(TWO, 9, 9, is_over=True))
 
     assert fake_redis.wait_for_batches(2) == [
-        [EventNotification(ONE, 1)],
-        [EventNotification(ONE, 3), EventNotification(TWO, 9, is_over=True)],
+        [EventNotification(ONE, 1, 1)],
+        [EventNotification(ONE, 2, 3), EventNotification(TWO, 9, 9, is_over=True)],
     ]
 
 
@@ -115,24 +114,24 @@ def test_end_of_a_run_that_is_added_during_a_batch_is_sent_right_after_it(
 ):
     monkeypatch.setattr(event_notifier, "BATCH_INTERVAL", NEVER)
     notifier = make_notifier(fake_redis)
-    notifier.add(EventNotification(ONE, 1))
+    notifier.add(EventNotification(ONE, 1, 1))
     fake_redis.wait_for_batches(1)
 
-    notifier.add(EventNotification(TWO, 9, is_over=True))
+    notifier.add(EventNotification(TWO, 9, 9, is_over=True))
     fake_redis.release()
 
-    assert fake_redis.wait_for_batches(2)[1] == [EventNotification(TWO, 9, is_over=True)]
+    assert fake_redis.wait_for_batches(2)[1] == [EventNotification(TWO, 9, 9, is_over=True)]
 
 
 def test_waiting_notification_is_sent_after_the_batch_interval(make_notifier: MakeNotifier, fake_redis: FakeRedis):
     notifier = make_notifier(fake_redis)
     fake_redis.release()
-    notifier.add(EventNotification(ONE, 1))
+    notifier.add(EventNotification(ONE, 1, 1))
     fake_redis.wait_for_batches(1)
 
-    notifier.add(EventNotification(ONE, 2))
+    notifier.add(EventNotification(ONE, 2, 2))
 
-    assert fake_redis.wait_for_batches(2)[1] == [EventNotification(ONE, 2)]
+    assert fake_redis.wait_for_batches(2)[1] == [EventNotification(ONE, 2, 2)]
 
 
 def test_many_notifications_within_a_moment_are_one_batch(
@@ -141,14 +140,14 @@ def test_many_notifications_within_a_moment_are_one_batch(
     monkeypatch.setattr(event_notifier, "BATCH_INTERVAL", NEVER)
     notifier = make_notifier(fake_redis)
     fake_redis.release()
-    notifier.add(EventNotification(ONE, 1))
+    notifier.add(EventNotification(ONE, 1, 1))
     fake_redis.wait_for_batches(1)
 
     for number in range(2, 1000):
-        notifier.add(EventNotification(ONE, number))
+        notifier.add(EventNotification(ONE, number, number))
     notifier.close()
 
-    assert fake_redis.batches == [[EventNotification(ONE, 1)], [EventNotification(ONE, 999)]]
+    assert fake_redis.batches == [[EventNotification(ONE, 1, 1)], [EventNotification(ONE, 2, 999)]]
 
 
 def test_close_sends_pending_notifications_and_ends_the_thread(
@@ -157,21 +156,21 @@ def test_close_sends_pending_notifications_and_ends_the_thread(
     monkeypatch.setattr(event_notifier, "BATCH_INTERVAL", NEVER)
     notifier = make_notifier(fake_redis)
     fake_redis.release()
-    notifier.add(EventNotification(ONE, 1))
+    notifier.add(EventNotification(ONE, 1, 1))
     fake_redis.wait_for_batches(1)
-    notifier.add(EventNotification(ONE, 2))
+    notifier.add(EventNotification(ONE, 2, 2))
 
     notifier.close()
     notifier.close()
 
-    assert fake_redis.batches[1:] == [[EventNotification(ONE, 2)]]
+    assert fake_redis.batches[1:] == [[EventNotification(ONE, 2, 2)]]
 
 
 def test_close_without_pending_notifications_ends_at_once(make_notifier: MakeNotifier, fake_redis: FakeRedis):
     notifier = make_notifier(fake_redis)
 
     notifier.close()
-    notifier.add(EventNotification(ONE, 1))
+    notifier.add(EventNotification(ONE, 1, 1))
 
     assert fake_redis.batches == []
 
@@ -186,10 +185,10 @@ def test_failed_batch_is_logged_and_the_next_one_is_sent(make_notifier: MakeNoti
 
     notifier = make_notifier(send)
     with capture_logs() as logs:
-        notifier.add(EventNotification(ONE, 1))
+        notifier.add(EventNotification(ONE, 1, 1))
         fake_redis.wait_for_batches(1)
-        notifier.add(EventNotification(ONE, 2))
+        notifier.add(EventNotification(ONE, 2, 2))
         fake_redis.wait_for_batches(2)
 
-    assert fake_redis.batches == [[EventNotification(ONE, 1)], [EventNotification(ONE, 2)]]
+    assert fake_redis.batches == [[EventNotification(ONE, 1, 1)], [EventNotification(ONE, 2, 2)]]
     assert [line["event"] for line in logs] == ["event_notifications_not_sent"]

@@ -14,15 +14,17 @@ RUN = new_id()
 ONE, TWO = (TaskMessage(RUN, new_id(), "LLM") for _ in range(2))
 NOTHING = Notifications(RUN, [])
 PROMOTED: Any = object()
-ALL = Notifications(RUN, [ONE], PROMOTED, 1, RunStatus.STOPPING, cancel_requested=True, end=RunEnd(new_id()))
+ALL = Notifications(RUN, [ONE], PROMOTED, range(1, 3), RunStatus.STOPPING, cancel_requested=True, end=RunEnd(new_id()))
 
 
 def test_later_notifications_follow_or_replace_the_earlier_ones():
     end = RunEnd(new_id())
 
-    both = ALL.followed_by(Notifications(RUN, [TWO], last_event=2, status=RunStatus.FAILED, end=end))
+    both = ALL.followed_by(Notifications(RUN, [TWO], events=range(3, 4), status=RunStatus.FAILED, end=end))
 
-    assert both == Notifications(RUN, [ONE, TWO], PROMOTED, 2, RunStatus.FAILED, cancel_requested=True, end=end)
+    assert both == Notifications(
+        RUN, [ONE, TWO], PROMOTED, range(1, 4), RunStatus.FAILED, cancel_requested=True, end=end
+    )
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(Notifications) if field.name != "run_id"])

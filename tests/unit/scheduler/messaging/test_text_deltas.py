@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from scheduler.messaging import redis_bus
-from scheduler.messaging.redis_bus import TextDeltaPublisher
+from scheduler.messaging.redis_bus import TextDeltaPublisher, channel
 
 RUN, STREAM = uuid4(), uuid4()
 
@@ -26,7 +26,7 @@ class Wire:
         self.may_answer = asyncio.Event()
 
     def pack_commands(self, commands: list[tuple[str, str, bytes]]) -> list[str]:
-        return [orjson.loads(payload)["x"] for _, _, payload in commands]
+        return [orjson.loads(payload)["x"] for _, name, payload in commands if name == channel(RUN)]
 
     async def send_packed_command(self, texts: list[str]) -> None:
         self.batches.append(texts)
@@ -113,7 +113,7 @@ def test_answer_that_came_in_time_counts_although_the_loop_was_blocked_meanwhile
         sent = publisher.send(RUN, STREAM, 0, 0, "a")
         while not wire.batches:
             await asyncio.sleep(0)
-        wire.of_redis.send(b"1")
+        wire.of_redis.send(b"11")  # of both channels
         blocked_until = time.monotonic() + 0.2
         while time.monotonic() < blocked_until:
             """Another task computes."""
