@@ -4,6 +4,7 @@ Losing a task message costs time, never a fact. No guarantee depends on the brok
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from ssl import CERT_REQUIRED
 from typing import Any
@@ -35,6 +36,19 @@ TLS_OPTIONS = {"ssl_cert_reqs": CERT_REQUIRED}
 VISIBILITY_TIMEOUT = 6 * 3600  # seconds; a message that is delivered twice claims nothing
 PUBLISH_TIMEOUT = 0.5  # seconds, tried twice; a sender must not wait for the broker: the row is its own outbox
 RECONNECT_INTERVAL = 1.0  # seconds, without end; Celery by default increases the interval and gives up
+
+
+@dataclass(frozen=True, slots=True)
+class _CapacityOption:
+    """The capacity as a transport option. `inspect stats`, and so Flower, encodes all options as JSON."""
+
+    capacity: Capacity
+
+    def __call__(self, call: Callable[[], object]) -> int:
+        return self.capacity(call)
+
+    def __json__(self) -> str:
+        return "admission control"
 
 
 class _App(Celery):
@@ -111,7 +125,7 @@ def _transport(is_amqp: bool, capacity: Capacity | None) -> dict[str, Any]:
     return {
         "droppable_queues": (NODES,),  # not RUNS: a start message of another service must not be lost
         "own_queues": (OWN_QUEUE,),
-        "capacity": capacity,
+        "capacity": _CapacityOption(capacity) if capacity is not None else None,
         "visibility_timeout": VISIBILITY_TIMEOUT,
         "socket_timeout": 30,  # longer than any blocking read of kombu
         "socket_connect_timeout": 2,

@@ -2,7 +2,7 @@
 
 `arm(Stop("after the claim", nth=3, how=signal.SIGKILL))` wraps the functions that pass the point; the third passage
 stops this process (for good, or with SIGSTOP until SIGCONT). Commits are distinguished by what their transaction has
-written: a report, an advance (`a fold`), the first rows of a run, a repair of the sweeper. A `hint` is a task message.
+written: a report, an advance, the first rows of a run, a repair of the sweeper.
 """
 
 import asyncio
@@ -22,29 +22,29 @@ POINTS = {
         "at work",
         "before the commit of a report",
         "after the commit of a report",
-        "before a hint",
-        "after a hint",
+        "before a task message",
+        "after a task message",
         "at a renewal",
     ),
     "scheduler": (
-        "before the commit of a fold",
-        "after the commit of a fold",
-        "before a hint",
-        "after a hint",
+        "before the commit of an advance",
+        "after the commit of an advance",
+        "before a task message",
+        "after a task message",
         "before the commit of a start",
         "after the commit of a start",
     ),
     "sweeper": (
         "before the commit of a repair",
         "after the commit of a repair",
-        "before a hint",
-        "after a hint",
+        "before a task message",
+        "after a task message",
     ),
     "api": (
         "before the commit of a start",
         "after the commit of a start",
-        "before a hint",
-        "after a hint",
+        "before a task message",
+        "after a task message",
     ),
 }
 SIGNALS = {"SIGKILL": signal.SIGKILL, "SIGSTOP": signal.SIGSTOP}
@@ -130,7 +130,7 @@ def _at_commits(reached: _PointReached) -> None:
     setattr(Database, "transaction", transaction)  # noqa: B010 (a method of production code, from outside)
     _record_writes(reports, "report", "a report", lambda stored: stored.count() > 0)
     _record_writes(reports, "report_inline", "a report")
-    _record_writes(decisions, "apply", "a fold")
+    _record_writes(decisions, "apply", "an advance")
     _record_writes(run_rows, "create", "a start")
     _record_writes(sweep_queries, "expire_leases", "a repair", lambda found: bool(found))
     _record_writes(sweep_queries, "redispatch_unclaimed", "a repair", lambda found: bool(found))
@@ -138,7 +138,7 @@ def _at_commits(reached: _PointReached) -> None:
 
 def _ordered(written: set[str]) -> Iterator[str]:
     """Yield the kinds of writes in order: a start contains an advance, and so does a report with inline advance."""
-    return (what for what in ("a report", "a start", "a fold", "a repair") if what in written)
+    return (what for what in ("a report", "a start", "an advance", "a repair") if what in written)
 
 
 def _record_writes(module: Any, name: str, what: str, counts: Callable[[Any], bool] = lambda _: True) -> None:
@@ -184,10 +184,10 @@ def _at_task_messages(reached: _PointReached) -> None:
     @wraps(original)
     def enqueue(self: Dispatch, messages: Any, *notifications: Any) -> None:
         if messages:
-            reached("before a hint")
+            reached("before a task message")
         original(self, messages, *notifications)
         if messages:
-            reached("after a hint")
+            reached("after a task message")
 
     setattr(Dispatch, "enqueue_nodes", enqueue)  # noqa: B010 (a method of production code, from outside)
 

@@ -125,7 +125,7 @@ def _sweeper(cluster: Cluster, stop: Stop) -> Iterator[subprocess.Popen[bytes]]:
     victim = cluster.start("sweeper", FAULT_STOP=str(Stop(stop.point, 1, stop.how)), **TRUSTING_SWEEPER)
     lost = cluster.start("worker", FAULT_STOP="at work, 2, SIGKILL")
     cluster.wait_until_stopped(lost, TIMEOUT)
-    if "hint" in stop.point or "repair" in stop.point:
+    if "task message" in stop.point or "repair" in stop.point:
         with redis.Redis.from_url(cluster.redis_url) as client:
             client.flushdb()
     cluster.ensure_running("worker")
