@@ -7,32 +7,49 @@ workers of any version read; a test compares them with what Celery itself sends.
 import os
 import socket
 from base64 import b64encode
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 from uuid import uuid4
 
 import orjson
 
+from canvas.ids import ActivationId, RunId
+
 _EMBEDDED = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
 
 
-def task_headers(task: str, args: tuple[str, ...], shadow: str | None = None) -> dict[str, Any]:
-    """Return the headers of a task message; `shadow` is the task name that Flower shows."""
+@dataclass(frozen=True, slots=True)
+class ShownTask:
+    """What Flower shows of a task that executes a node."""
+
+    name: str
+    args: str
+    root_id: str  # the run: Celery's word for what the tasks of one workflow have in common
+
+
+def shown_node(run_id: RunId, activation_id: ActivationId, component: str, node_id: str) -> ShownTask:
+    """Return what Flower shows of a node: its component as the name, and its id beside those of run and activation."""
+    return ShownTask(f"node:{component}", repr((str(run_id), str(activation_id), node_id)), str(run_id))
+
+
+def task_headers(task: str, args: tuple[str, ...], shown: ShownTask | None = None) -> dict[str, Any]:
+    """Return the headers of a task message."""
     task_id = str(uuid4())
     return {
         "lang": "py",
         "task": task,
         "id": task_id,
-        "shadow": shadow,
+        "shadow": shown.name if shown is not None else None,
         "eta": None,
         "expires": None,
         "group": None,
         "group_index": None,
         "retries": 0,
         "timelimit": (None, None),
-        "root_id": task_id,
+        "root_id": shown.root_id if shown is not None else task_id,
         "parent_id": None,
-        "argsrepr": repr(args),
+        "argsrepr": shown.args if shown is not None else repr(args),
         "kwargsrepr": "{}",
         "origin": _origin(os.getpid()),
         "ignore_result": True,
@@ -47,9 +64,9 @@ def task_body(args: tuple[str, ...]) -> tuple[Any, ...]:
     return args, {}, _EMBEDDED
 
 
-def encode_message(task: str, args: tuple[str, ...], queue: str, shadow: str | None = None) -> bytes:
+def encode_message(task: str, args: tuple[str, ...], queue: str, shown: ShownTask | None = None) -> bytes:
     """Return an encoded task message."""
-    headers = task_headers(task, args, shadow)
+    headers = task_headers(task, args, shown)
     properties = {
         "correlation_id": headers["id"],
         "reply_to": "",

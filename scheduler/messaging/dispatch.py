@@ -16,7 +16,7 @@ from kombu.exceptions import KombuError, OperationalError
 
 from canvas.ids import RunId
 from scheduler.messaging.celery_app import ADVANCE, EXECUTE, EXTRACT, INGEST, NODES, QUEUE_PROBE, RUNS
-from scheduler.messaging.celery_message import encode_message
+from scheduler.messaging.celery_message import ShownTask, encode_message, shown_node
 from scheduler.messaging.circuit_breaker import CircuitBreaker
 from scheduler.messaging.event_notifier import EventNotification
 from scheduler.messaging.notifications import Notifications
@@ -111,7 +111,7 @@ class Dispatch:
         return self._is_straight and not (before_task_publish.receivers or after_task_publish.receivers)
 
     def _push_directly(self, messages: Sequence[TaskMessage], notification: EventNotification | None) -> None:
-        encoded = [encode_message(EXECUTE, ids, NODES, shadow) for ids, shadow in map(_task_arguments, messages)]
+        encoded = [encode_message(EXECUTE, ids, NODES, shown) for ids, shown in map(_task_arguments, messages)]
         try:
             self.bus.push_tasks(NODES, encoded, notification)
         except redis.RedisError as error:
@@ -122,14 +122,15 @@ class Dispatch:
     def _send_each(self, messages: Sequence[TaskMessage]) -> None:
         try:
             with self._app.producer_or_acquire() as producer:
-                for ids, shadow in map(_task_arguments, messages):
+                for ids, shown in map(_task_arguments, messages):
                     self._app.send_task(
                         EXECUTE,
                         args=ids,
                         queue=NODES,
                         producer=producer,
-                        shadow=shadow,
-                        argsrepr=repr(ids),
+                        shadow=shown.name,
+                        argsrepr=shown.args,
+                        root_id=shown.root_id,
                         kwargsrepr="{}",
                         ignore_result=True,
                         retry=False,
@@ -152,14 +153,10 @@ class Dispatch:
             self._breaker.record_failure()
 
 
-def _task_arguments(message: TaskMessage) -> tuple[tuple[str, str], str]:
-    """Return the arguments of a task message, and the task name that Flower shows."""
-    return (str(message.run_id), str(message.activation_id)), flower_task_name(message.component)
-
-
-def flower_task_name(component: str) -> str:
-    """Return the task name that Flower shows for a node."""
-    return f"node:{component}"
+def _task_arguments(message: TaskMessage) -> tuple[tuple[str, str], ShownTask]:
+    """Return the arguments of a task message, and what Flower shows of the task."""
+    shown = shown_node(message.run_id, message.activation_id, message.component, message.node_id)
+    return (str(message.run_id), str(message.activation_id)), shown
 
 
 def send(app: Celery, task: str, args: tuple[Any, ...], queue: str, expires: float | None = None) -> bool:

@@ -46,7 +46,7 @@ REDISPATCH_UNCLAIMED = text("""
         order by enqueued_at nulls first limit :most for no key update skip locked
     ) waiting
     where a.run_id = waiting.run_id and a.id = waiting.id
-    returning a.run_id, a.id, a.component
+    returning a.run_id, a.id, a.component, a.node_id
 """)
 """A message time in the future (by more than a transaction takes) was written while the clock was ahead: send again."""
 
@@ -98,9 +98,7 @@ def expire_leases(tx: Transaction, most: int = BATCH, longest: timedelta = MAX_L
 
 def redispatch_unclaimed(tx: Transaction, sent_before: datetime, most: int = BATCH) -> Sequence[TaskMessage]:
     """Return the ready activations whose task message is lost or was never sent, and mark them as sent now."""
-    return [
-        TaskMessage(row[0], row[1], row[2]) for row in tx.rows(REDISPATCH_UNCLAIMED, sent_before=sent_before, most=most)
-    ]
+    return [TaskMessage(*row) for row in tx.rows(REDISPATCH_UNCLAIMED, sent_before=sent_before, most=most)]
 
 
 def runs_with_unapplied_reports(tx: Transaction, most: int = BATCH) -> set[RunId]:

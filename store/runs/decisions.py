@@ -45,7 +45,7 @@ RETRY = text(f"""
     update activations set status = 'ready', lease_id = null, lease_until = null, outcome = null,
         not_before = {DUE_AT_ONCE}, enqueued_at = now()
     where run_id = :run_id and id = any(cast(:ids as uuid[])) and status = 'ready'
-    returning id, component
+    returning id, component, node_id
 """)  # noqa: S608 (constants only)
 POSTPONE = text("""
     update activations a set lease_id = null, lease_until = null, enqueued_at = null,
@@ -57,7 +57,7 @@ ANSWER = text(f"""
     update activations set answers = :answers, lease_id = null, lease_until = null, not_before = {DUE_AT_ONCE},
         enqueued_at = now()
     where run_id = :run_id and id = any(cast(:ids as uuid[])) and status = 'ready'
-    returning id, component
+    returning id, component, node_id
 """).bindparams(  # noqa: S608
     bindparam("answers", type_=activations.c.answers.type)
 )
@@ -243,7 +243,7 @@ def _move(
         retried = {*decision.retry_now, *decision.retry_after}
         answered = [each for each, status in moved.items() if status is ActivationStatus.READY and each not in retried]
         again += tx.rows(ANSWER, run_id=run_id, ids=answered, answers=decision_input.answers)
-    return [TaskMessage(run_id, row.id, row.component) for row in again]
+    return [TaskMessage(run_id, row.id, row.component, row.node_id) for row in again]
 
 
 def _write_values(tx: Transaction, run_id: RunId, decision: Decision) -> None:

@@ -52,7 +52,7 @@ PROMOTE = text(f"""
         select id from activations where run_id = :run_id and status = 'queued'
         order by {indexed_part_of("order_key")}, order_key limit :most
     ) next
-    where a.run_id = :run_id and a.id = next.id returning a.id, a.component
+    where a.run_id = :run_id and a.id = next.id returning a.id, a.component, a.node_id
 """)  # noqa: S608 (constants only)
 PROMOTE_CLAIMED = text(f"""
     update activations a set status = 'running', attempt = attempt + 1, lease_id = :lease_id,
@@ -68,11 +68,12 @@ PROMOTE_CLAIMED = text(f"""
 
 @dataclass(frozen=True, slots=True)
 class TaskMessage:
-    """A message that says "this activation is ready", with the component that Flower shows."""
+    """A message that says "this activation is ready", with the component and the node that Flower shows."""
 
     run_id: RunId
     activation_id: ActivationId
     component: str
+    node_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,7 @@ class PendingTaskMessages:
 
     def result(self) -> list[TaskMessage]:
         """Return the task messages. Call it after the commit."""
-        return [TaskMessage(self.run_id, row[0], row[1]) for row in self.promoted.rows()]
+        return [TaskMessage(self.run_id, *row) for row in self.promoted.rows()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +150,7 @@ def activate(
             continue
         queued.append(new)
         if new.status is ActivationStatus.READY:
-            task_messages.append(TaskMessage(row.id, new.id, new.component))
+            task_messages.append(TaskMessage(row.id, new.id, new.component, new.node_id))
     _insert(tx, row.id, revision, queued)
     promoted = _promote(tx, row, decision.promote_count, requests, claims)
     return ActivationResult(task_messages, promoted, claims)

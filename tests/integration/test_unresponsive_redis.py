@@ -99,7 +99,7 @@ def test_circuit_breaker_of_the_broker_opens_after_one_timeout(unresponsive_url:
         dispatch.publish(
             Notifications(
                 run_id,
-                [TaskMessage(run_id, new_id(), "LLM")],
+                [TaskMessage(run_id, new_id(), "LLM", "LLM:0")],
                 status=RunStatus.SUCCEEDED,
                 end=RunEnd(new_id(), new_id()),
             )
@@ -112,13 +112,13 @@ def test_circuit_breaker_of_the_broker_opens_after_one_timeout(unresponsive_url:
 def test_task_messages_are_sent_again_once_the_broker_answers(proxy: DroppingProxy, redis_url: str):
     dispatch = Dispatch(make_app(proxy.url), Bus(proxy.url))
     proxy.drop_data()
-    dispatch.enqueue_nodes([TaskMessage(new_id(), new_id(), "LLM")])
+    dispatch.enqueue_nodes([TaskMessage(new_id(), new_id(), "LLM", "LLM:0")])
     proxy.forward_data()
 
     with redis.Redis.from_url(redis_url) as client:
 
         def queued_messages() -> int:
-            dispatch.enqueue_nodes([TaskMessage(new_id(), new_id(), "LLM")])
+            dispatch.enqueue_nodes([TaskMessage(new_id(), new_id(), "LLM", "LLM:0")])
             return int(client.llen("nodes"))  # pyright: ignore[reportArgumentType] (sync client)
 
         until(queued_messages)

@@ -308,7 +308,7 @@ def _make_ready(tx: ServerTransaction, run_id: UUID, ids: list[UUID], **changes:
         if row is not None and data is not None:
             fresh = {"status": "ready", "lease_id": None, "lease_until": None}
             tx.put(row, {**data, **fresh, "not_before": EPOCH, "enqueued_at": tx.now, **changes})
-            hit.append({"id": data["id"], "component": data["component"]})
+            hit.append({name: data[name] for name in ("id", "component", "node_id")})
     return hit
 
 
@@ -339,7 +339,7 @@ def promote(tx: ServerTransaction, run_id: UUID, most: int) -> list[dict[str, An
         data = tx.lock_row(row, any_row)
         if data is not None:
             tx.put(row, {**data, "status": "ready", "not_before": EPOCH, "enqueued_at": tx.now})
-            hit.append({"id": data["id"], "component": data["component"]})
+            hit.append({name: data[name] for name in ("id", "component", "node_id")})
     return hit
 
 

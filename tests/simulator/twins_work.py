@@ -526,7 +526,7 @@ def redispatch_unclaimed(tx: ServerTransaction, sent_before: datetime, most: int
         data = tx.lock_row(row, predicate, skip_locked=True) if len(hit) < most else None
         if data is not None:
             tx.put(row, {**data, "enqueued_at": tx.now})
-            hit.append({name: data[name] for name in ("run_id", "id", "component")})
+            hit.append({name: data[name] for name in ("run_id", "id", "component", "node_id")})
     return hit
 
 

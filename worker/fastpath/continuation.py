@@ -85,6 +85,11 @@ class Continuation:
         return self.claim.component if self.claim is not None else "?"
 
     @property
+    def node_id(self) -> str:
+        """The node of the activation, as far as it is known."""
+        return self.claim.node_id if self.claim is not None else "?"
+
+    @property
     def request(self) -> ContinuationRequest:
         """What the advance gets."""
         return ContinuationRequest(self._worker, self._thread.leases.lease, self.reserve)

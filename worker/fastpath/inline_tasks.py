@@ -29,8 +29,7 @@ from celery.worker import state
 from celery.worker.request import Request
 
 from scheduler.messaging.celery_app import NODES
-from scheduler.messaging.celery_message import task_body, task_headers
-from scheduler.messaging.dispatch import flower_task_name
+from scheduler.messaging.celery_message import shown_node, task_body, task_headers
 from worker.fastpath.continuation import Continuation, LocalContinuation
 from worker.fastpath.switches import FastPath
 from worker.threads.computing_threads import COMPUTING_THREADS
@@ -117,14 +116,17 @@ class InlineTaskRequest(Request):
 
     def _execute_claimed(self, claimed: Continuation) -> None:
         """Execute a claimed activation as a task of its own."""
-        args = str(claimed.attempt.run_id), str(claimed.attempt.activation_id)
+        attempt = claimed.attempt
+        args = str(attempt.run_id), str(attempt.activation_id)
         request: Any = type(self)(
             _NO_MESSAGE,
             app=self.app,
             hostname=self.hostname,
             eventer=self.eventer,
             task=self.task,
-            headers=task_headers(self.type, args, flower_task_name(claimed.component)),
+            headers=task_headers(
+                self.type, args, shown_node(attempt.run_id, attempt.activation_id, claimed.component, claimed.node_id)
+            ),
             body=task_body(args),
             decoded=True,
         )

@@ -38,8 +38,8 @@ def dispatch(redis_url: str, request: pytest.FixtureRequest) -> Iterator[Dispatc
     app.close()
 
 
-def test_task_message_has_ids_only_and_shows_its_component(dispatch: Dispatch, server: redis.Redis):
-    task_message = TaskMessage(new_id(), new_id(), "Categorize")
+def test_task_message_has_ids_only_and_shows_its_component_node_and_run(dispatch: Dispatch, server: redis.Redis):
+    task_message = TaskMessage(new_id(), new_id(), "Categorize", "Categorize:0")
 
     dispatch.enqueue_nodes([task_message])
 
@@ -47,12 +47,15 @@ def test_task_message_has_ids_only_and_shows_its_component(dispatch: Dispatch, s
     ids = [str(task_message.run_id), str(task_message.activation_id)]
     assert message["headers"]["task"] == "worker.execute"
     assert message["headers"]["shadow"] == "node:Categorize"
-    assert message["headers"]["argsrepr"] == repr(tuple(ids))
+    assert message["headers"]["argsrepr"] == repr((*ids, "Categorize:0"))
+    assert message["headers"]["root_id"] == str(task_message.run_id)
     assert body(message)[:2] == [ids, {}]
 
 
 def test_node_and_advance_messages_go_to_separate_queues(dispatch: Dispatch, server: redis.Redis):
-    dispatch.enqueue_nodes([TaskMessage(new_id(), new_id(), "Begin"), TaskMessage(new_id(), new_id(), "LLM")])
+    dispatch.enqueue_nodes(
+        [TaskMessage(new_id(), new_id(), "Begin", "Begin:0"), TaskMessage(new_id(), new_id(), "LLM", "LLM:0")]
+    )
     dispatch.advance(run_id := new_id())
 
     assert [message["headers"]["task"] for message in messages_in(server, NODES)] == ["worker.execute"] * 2
@@ -71,7 +74,7 @@ def test_queue_probe_expires_but_not_because_clocks_differ(dispatch: Dispatch, s
 
 def test_applied_decision_is_sent_to_workers_and_readers(dispatch: Dispatch, server: redis.Redis):
     run_id = new_id()
-    applied = Notifications(run_id, [TaskMessage(run_id, new_id(), "LLM")], events=range(5, 6))
+    applied = Notifications(run_id, [TaskMessage(run_id, new_id(), "LLM", "LLM:0")], events=range(5, 6))
     with server.pubsub(ignore_subscribe_messages=True) as pubsub:
         subscribe(pubsub, run_id)
 
@@ -98,7 +101,7 @@ def test_task_messages_and_notification_of_a_decision_are_one_round_trip(
     run_id = new_id()
 
     dispatch.publish(
-        Notifications(run_id, [TaskMessage(run_id, new_id(), "LLM") for _ in range(20)], events=range(1, 2))
+        Notifications(run_id, [TaskMessage(run_id, new_id(), "LLM", "LLM:0") for _ in range(20)], events=range(1, 2))
     )
 
     assert round_trips == 1
@@ -106,7 +109,7 @@ def test_task_messages_and_notification_of_a_decision_are_one_round_trip(
 
 
 def test_thousands_of_task_messages_arrive_in_order(redis_url: str, server: redis.Redis):
-    task_messages = [TaskMessage(new_id(), new_id(), "LLM") for _ in range(3000)]
+    task_messages = [TaskMessage(new_id(), new_id(), "LLM", "LLM:0") for _ in range(3000)]
 
     with closing(Bus(redis_url)) as bus:
         Dispatch(make_app(redis_url), bus, is_straight=True).enqueue_nodes(task_messages)
@@ -124,7 +127,7 @@ def test_celery_publish_signals_see_every_task_message(redis_url: str, server: r
 
     before_task_publish.connect(add_trace)
     try:
-        dispatch.enqueue_nodes([TaskMessage(new_id(), new_id(), "LLM")])
+        dispatch.enqueue_nodes([TaskMessage(new_id(), new_id(), "LLM", "LLM:0")])
     finally:
         before_task_publish.disconnect(add_trace)
 
@@ -139,7 +142,7 @@ def test_readers_are_notified_although_the_queue_accepts_nothing(dispatch: Dispa
     with server.pubsub(ignore_subscribe_messages=True) as pubsub:
         subscribe(pubsub, run_id)
 
-        dispatch.publish(Notifications(run_id, [TaskMessage(run_id, new_id(), "LLM")], events=range(4, 5)))
+        dispatch.publish(Notifications(run_id, [TaskMessage(run_id, new_id(), "LLM", "LLM:0")], events=range(4, 5)))
 
         assert next_message(pubsub) == {"n": 4, "over": False}
     server.delete(NODES)
@@ -157,10 +160,10 @@ def test_end_of_a_run_deletes_its_cancel_keys_and_advances_the_next_queued_run(d
 
 
 def test_task_messages_arrive_after_redis_was_flushed(dispatch: Dispatch, server: redis.Redis):
-    dispatch.enqueue_nodes([TaskMessage(new_id(), new_id(), "Begin")])
+    dispatch.enqueue_nodes([TaskMessage(new_id(), new_id(), "Begin", "Begin:0")])
     server.flushdb()
 
-    dispatch.enqueue_nodes([TaskMessage(new_id(), new_id(), "LLM")])
+    dispatch.enqueue_nodes([TaskMessage(new_id(), new_id(), "LLM", "LLM:0")])
 
     assert [message["headers"]["shadow"] for message in messages_in(server, NODES)] == ["node:LLM"]
 
@@ -191,7 +194,7 @@ def test_dispatch_neither_raises_nor_waits_while_redis_is_unreachable(is_straigh
     dispatch.publish(
         Notifications(
             run_id,
-            [TaskMessage(run_id, new_id(), "LLM")],
+            [TaskMessage(run_id, new_id(), "LLM", "LLM:0")],
             events=range(1, 2),
             status=RunStatus.SUCCEEDED,
             end=RunEnd(new_id(), new_id()),

@@ -23,7 +23,7 @@ from tests.integration.engine import Bench
 @pytest.fixture
 def app(bench: Bench) -> Iterator[Celery]:
     app = make_app(bench.redis_url)
-    Dispatch(app, bench.coordinator.dispatch.bus).enqueue_nodes([TaskMessage(new_id(), new_id(), "LLM")])
+    Dispatch(app, bench.coordinator.dispatch.bus).enqueue_nodes([TaskMessage(new_id(), new_id(), "LLM", "LLM:0")])
     yield app
     app.close()
 
@@ -83,7 +83,7 @@ def test_unstarted_messages_are_requeued_at_a_graceful_shutdown(app: Celery, ser
 
 def test_requeued_task_messages_keep_their_order_and_come_first(bench: Bench, app: Celery, server: redis.Redis):
     dispatch = Dispatch(app, bench.coordinator.dispatch.bus)
-    dispatch.enqueue_nodes([TaskMessage(new_id(), new_id(), "LLM") for _ in range(3)])
+    dispatch.enqueue_nodes([TaskMessage(new_id(), new_id(), "LLM", "LLM:0") for _ in range(3)])
     before = queued_ids(server, NODES)
     channel, _ = receive(app)
     channel.basic_get(NODES)
@@ -117,7 +117,7 @@ def test_start_message_is_recorded_in_redis_until_it_is_acknowledged(bench: Benc
 
 
 def test_rejected_task_message_is_requeued_as_the_last(bench: Bench, app: Celery, server: redis.Redis):
-    Dispatch(app, bench.coordinator.dispatch.bus).enqueue_nodes([TaskMessage(new_id(), new_id(), "LLM")])
+    Dispatch(app, bench.coordinator.dispatch.bus).enqueue_nodes([TaskMessage(new_id(), new_id(), "LLM", "LLM:0")])
     first, second = queued_ids(server, NODES)
     channel, message = receive(app)
 
@@ -193,7 +193,7 @@ def commands(server: redis.Redis, name: str, count: str = "calls") -> int:
 def fill_queue(bench: Bench, app: Celery, server: redis.Redis, number: int) -> list[str]:
     """Fill the queue up to `number` task messages, with the one of the fixture `app`; return their ids in order."""
     Dispatch(app, bench.coordinator.dispatch.bus).enqueue_nodes(
-        [TaskMessage(new_id(), new_id(), "LLM") for _ in range(number - 1)]
+        [TaskMessage(new_id(), new_id(), "LLM", "LLM:0") for _ in range(number - 1)]
     )
     return queued_ids(server, NODES)
 

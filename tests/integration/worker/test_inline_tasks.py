@@ -60,8 +60,10 @@ def test_celery_events_report_every_node_of_a_chain_under_its_name(
     names = ("node:Begin", "node:Act", "node:Compute", "node:Message")
     assert [(kind, name) for kind, name, _ in monitor.of(*kinds)] == [(kind, name) for name in names for kind in kinds]
     arguments = [args for kind, _, args in monitor.of("task-received")]
-    assert arguments == [repr((str(run.id), str(row.id))) for row in run.activations]
+    assert arguments == [repr((str(run.id), str(row.id), row.node_id)) for row in run.activations]
     assert len(monitor.tasks) == 4
+    roots = {event["root_id"] for event in monitor.events if "root_id" in event and event["uuid"] in monitor.tasks}
+    assert roots == {str(run.id)}
 
 
 def test_celerys_signals_fire_for_each_node(bench: Bench, celery_worker: CeleryWorker):

@@ -7,11 +7,12 @@ from typing import Any
 from celery import Celery
 
 from scheduler.messaging.celery_app import ADVANCE, EXECUTE, NODES, RUNS
-from scheduler.messaging.celery_message import encode_message
+from scheduler.messaging.celery_message import encode_message, shown_node
 from store.primitives.ids import new_id
 
 UNIQUE_FIELDS = ("id", "root_id", "correlation_id", "delivery_tag", "reply_to", "origin")
-IDS = (str(new_id()), str(new_id()))
+RUN_ID, ACTIVATION_ID = new_id(), new_id()
+IDS = (str(RUN_ID), str(ACTIVATION_ID))
 
 
 def sent_by_celery(queue: str, task: str, args: tuple[str, ...], **options: Any) -> dict[str, Any]:
@@ -37,15 +38,19 @@ def read(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_encoded_message_equals_celerys_own_in_every_field():
-    ours = json.loads(encode_message(EXECUTE, IDS, NODES, "node:LLM"))
+    shown = shown_node(RUN_ID, ACTIVATION_ID, "LLM", "LLM:Answer")
+    ours = json.loads(encode_message(EXECUTE, IDS, NODES, shown))
 
-    theirs = sent_by_celery(NODES, EXECUTE, IDS, shadow="node:LLM", argsrepr=repr(IDS), kwargsrepr="{}")
+    theirs = sent_by_celery(
+        NODES, EXECUTE, IDS, shadow="node:LLM", argsrepr=shown.args, kwargsrepr="{}", root_id=str(RUN_ID)
+    )
 
     repeated_fields = ("argsrepr", "kwargsrepr")  # Celery repeats these where no consumer reads them
     theirs["properties"] = without(theirs["properties"], repeated_fields)
     assert without(read(ours), UNIQUE_FIELDS) == without(read(theirs), UNIQUE_FIELDS)
     assert ours["properties"].keys() == theirs["properties"].keys()
     assert ours["headers"].keys() == theirs["headers"].keys()
+    assert ours["headers"]["root_id"] == theirs["headers"]["root_id"] == str(RUN_ID)
 
 
 def test_each_message_has_its_own_task_id_and_ignores_results():

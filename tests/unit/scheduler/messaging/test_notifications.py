@@ -11,7 +11,7 @@ from store.primitives.ids import new_id
 from store.runs.new_activations import TaskMessage
 
 RUN = new_id()
-ONE, TWO = (TaskMessage(RUN, new_id(), "LLM") for _ in range(2))
+ONE, TWO = (TaskMessage(RUN, new_id(), "LLM", "LLM:0") for _ in range(2))
 NOTHING = Notifications(RUN, [])
 PROMOTED: Any = object()
 ALL = Notifications(RUN, [ONE], PROMOTED, range(1, 3), RunStatus.STOPPING, cancel_requested=True, end=RunEnd(new_id()))
