@@ -7,21 +7,22 @@ import pytest
 from bench.hops.hops import HOPS, run_hop_bench
 from bench.measuring.tally import Tally
 
+CHAINS = 10  # together they take longer than the second over which idle processes are counted
+
 
 def test_requests_of_a_hop_are_counted(tmp_path: Path):
     with run_hop_bench(tmp_path) as stand:
         stand.start_workers(1, idle=1.0)
 
-        counted = stand.measure_chains(1, 1)
+        counted = stand.measure_chains(CHAINS, 1)
 
     postgres, redis = counted.tally("worker", "PostgreSQL"), counted.tally("worker", "Redis")
-    assert counted.hops == HOPS
-    assert len(counted.hop_ms) == HOPS - 1
+    assert counted.hops == CHAINS * HOPS
+    assert len(counted.hop_ms) == CHAINS * (HOPS - 1)
     assert of_kind(postgres, "update runs") == pytest.approx(1.0, abs=0.2)
     assert 0 < postgres.round_trips <= sum(postgres.statements.values())
     assert of_kind(postgres, "insert activations") == pytest.approx((HOPS - 1) / HOPS, abs=0.2)
     assert 0 < redis.statements["publish"] <= 2.4  # to the streams of the API, and to subscribers outside
-    assert redis.round_trips < 1.8  # both in one; the others wait for messages
     assert redis.statements["lpush"] < 0.2  # one thread executes a chain of nodes by local continuation
     assert 1.0 <= counted.transactions < 5.0
     assert counted.cpu_ms("worker") > 0
