@@ -1,7 +1,7 @@
 """Copy each column that has a former name by a trigger of its own.
 
 The triggers of revision 0019 examined, and copied, all columns of a table with each change. A statement that applies a
-report sets two of the seven columns of `activations`; now it pays for these two only. The next release drops the
+report sets two of the five such columns of `activations`; now it pays for these two only. The next release drops the
 triggers (docs/decisions/0055-columns-are-renamed-in-two-releases.md).
 """
 

@@ -42,6 +42,7 @@ PING_INTERVAL = 0.5  # seconds between two pings of a subscription
 SUBSCRIPTION_TIMEOUT = 2.0  # seconds without any message or pong; a socket whose other end is gone raises no error
 
 MESSAGES_PER_PUSH = 500  # messages that one command pushes to a queue, so that it is answered in time
+EVENTS_PER_PIPELINE = 50  # at most 16 KiB each, so that Redis answers in time
 MAX_PENDING_DELTAS = 5000  # text deltas that wait to be sent; further ones are dropped, and readers read the rows
 
 _CONNECTION_OPTIONS: dict[str, Any] = {
@@ -270,10 +271,11 @@ class Bus:
             self._event_publisher.add(notification)
 
     def _publish_events(self, run_id: RunId, messages: Sequence[bytes]) -> None:
-        with self._redis.pipeline(transaction=False) as pipe:
-            for message in messages:
-                pipe.publish(events_channel(run_id), message)
-            pipe.execute()
+        for first in range(0, len(messages), EVENTS_PER_PIPELINE):
+            with self._redis.pipeline(transaction=False) as pipe:
+                for message in messages[first : first + EVENTS_PER_PIPELINE]:
+                    pipe.publish(events_channel(run_id), message)
+                pipe.execute()
 
     def _publish_once(self, commands: Sequence[tuple[Any, ...]]) -> list[int]:
         """Publish messages; return how many subscribers received each."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
+from canvas.errors import ValueGone
 from canvas.events.stream_sequencer import Position, SequencedEvent, StreamSequencer
 from scheduler.coordinator.version_cache import VersionCache
 from scheduler.messaging.event_notifier import EventNotification
@@ -32,10 +33,10 @@ class EventMessages:
     versions: VersionCache
 
     def read(self, notification: EventNotification) -> Sequence[bytes]:
-        """Return the messages in order. If the database cannot be read there are none: subscribers read the rows."""
+        """Return the messages in order; none if an event cannot be read, which subscribers notice by the numbers."""
         try:
             return list(self._messages(notification))
-        except SQLAlchemyError as error:
+        except (SQLAlchemyError, ValueGone) as error:
             log.warning("events_not_published", run_id=str(notification.run_id), error=str(error).splitlines()[0])
             return ()
 

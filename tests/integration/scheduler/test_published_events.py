@@ -18,6 +18,7 @@ import redis
 from sqlalchemy.exc import OperationalError
 from structlog.testing import capture_logs
 
+from canvas.errors import ValueGone
 from canvas.events.stream_sequencer import SequencedEvent, StreamSequencer
 from canvas.ids import RunId
 from canvas.outcome import Finished
@@ -76,6 +77,15 @@ def following(bench: Bench, run_id: UUID | None) -> Iterator[Follower]:
         yield Follower(pubsub)
 
 
+def play_followed(bench: Bench, *parts: str, **options: Any) -> tuple[Run, list[dict[str, Any]], Follower]:
+    """Play a run that is followed from its start; return it, its events as they came, and the follower."""
+    start = bench.a_start(*parts, run_id=new_id(), **options)
+    with following(bench, start.run_id) as follower:
+        run = bench.start_run(start)
+        bench.play()
+        return run, follower.wait_for(len(run.events)), follower
+
+
 def frames_of(bench: Bench, run: Run) -> list[dict[str, Any]]:
     """Return the events of a run as the API sends them."""
     with bench.database.transaction() as tx:
@@ -94,11 +104,7 @@ def run_out_of_paper(ctx: NodeContext) -> Finished:
 # -- events ----------------------------------------------------------------------------------------------------------
 def test_subscriber_receives_every_event_of_a_run_as_the_api_sends_it(bench: Bench):
     bench.script = Script([{"reply": ANSWER}])
-    start = bench.a_start("begin -> model -> say", run_id=new_id(), say=content("So: {model@content}"))
-    with following(bench, start.run_id) as follower:
-        run = bench.start_run(start)
-        bench.play()
-        events = follower.wait_for(len(run.events))
+    run, events, _ = play_followed(bench, "begin -> model -> say", say=content("So: {model@content}"))
 
     assert run.status == "succeeded"
     assert [event["event"] for event in events] == run.event_names
@@ -108,12 +114,8 @@ def test_subscriber_receives_every_event_of_a_run_as_the_api_sends_it(bench: Ben
 
 
 def test_subscriber_receives_the_failure_of_a_run(bench: Bench):
-    start = bench.a_start("begin -> work", run_id=new_id())
     bench.does(work=run_out_of_paper)
-    with following(bench, start.run_id) as follower:
-        run = bench.start_run(start)
-        bench.play()
-        events = follower.wait_for(len(run.events))
+    run, events, _ = play_followed(bench, "begin -> work")
 
     assert run.status == "failed"
     assert (events[-1]["code"], events[-1]["run_id"]) == (500, run.id.hex)
@@ -135,11 +137,7 @@ def test_subscriber_of_a_waiting_run_receives_its_form_and_what_follows_the_answ
 
 def test_large_event_is_announced_by_its_size_and_the_route_where_it_lies(bench: Bench):
     bench.does(work=lambda ctx: Finished(outputs={"result": "x" * event_messages.MAX_MESSAGE_BYTES}))
-    start = bench.a_start("begin -> work", run_id=new_id())
-    with following(bench, start.run_id) as follower:
-        run = bench.start_run(start)
-        bench.play()
-        events = follower.wait_for(len(run.events))
+    run, events, _ = play_followed(bench, "begin -> work")
 
     large = next(event for event in events if "size" in event)
     assert large == {
@@ -154,11 +152,19 @@ def test_large_event_is_announced_by_its_size_and_the_route_where_it_lies(bench:
     assert large["size"] > event_messages.MAX_MESSAGE_BYTES
 
 
-def test_last_number_tells_a_subscriber_that_an_event_is_missing(bench: Bench, monkeypatch: pytest.MonkeyPatch):
-    """Here the database cannot be read when the events are to be published."""
-
+@pytest.mark.parametrize(
+    "error",
+    [
+        OperationalError("select", {}, Exception("connection refused")),
+        ValueGone('Node "work": the value of "result" is not in the file storage.'),
+    ],
+    ids=["database", "file storage"],
+)
+def test_last_number_tells_a_subscriber_that_events_which_cannot_be_read_are_missing(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, error: Exception
+):
     def fail(*_: Any) -> Any:
-        raise OperationalError("select", {}, Exception("connection refused"))
+        raise error
 
     start = bench.a_start("begin -> work", run_id=new_id())
     with following(bench, start.run_id) as follower, capture_logs() as logs:
@@ -241,7 +247,9 @@ def test_redis_cli_shows_the_events_of_a_run(bench: Bench):
         assert program.stdout is not None
         shown = dict[int, str]()
         while len(shown) < len(run.events):
-            message = parse_message(program.stdout.readline())
+            line = program.stdout.readline()
+            assert line, "redis-cli has ended"
+            message = parse_message(line)
             if "seq" in message:
                 shown[message["seq"]] = message["event"]
         program.terminate()
@@ -264,12 +272,8 @@ def wait_for_subscriber(bench: Bench, run_id: UUID) -> None:
 # -- text ------------------------------------------------------------------------------------------------------------
 def test_text_is_published_with_its_stream_and_offset(bench: Bench):
     bench.script = Script([{"reply": ANSWER}])
-    start = bench.a_start("begin -> model -> say", run_id=new_id(), say=content("So: {model@content}"))
-    with following(bench, start.run_id) as follower:
-        run = bench.start_run(start)
-        bench.play()
-        follower.wait_for(len(run.events))
-        texts = [each for each in follower.messages if "text" in each]
+    run, _, follower = play_followed(bench, "begin -> model -> say", say=content("So: {model@content}"))
+    texts = [each for each in follower.messages if "text" in each]
 
     text = ""
     for delta in texts:
