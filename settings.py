@@ -231,19 +231,23 @@ class Settings(BaseSettings):
     """Whether a worker advances the run in the transaction of its report. This saves a message and a commit per hop.
     Off: the worker only reports, and a scheduler advances the run."""
     continue_locally_for: Annotated[timedelta, BeforeValidator(_parse_duration), Field(ge=timedelta(0))] = Field(
-        default=timedelta(seconds=5), validation_alias=_with_former_name("CONTINUE_LOCALLY_FOR")
+        default=timedelta(0), validation_alias=_with_former_name("CONTINUE_LOCALLY_FOR")
     )
     """How long a worker thread continues with the nodes that its own advances made ready, which saves a message and a
-    claim per hop. Then the next node goes through the queue, where other runs wait. 0: every node goes through it."""
+    read of values per hop. Then the next node goes through the queue, where other runs wait. 0: every ready node is a
+    task message of its own."""
     fast_path: bool = True
     """Whether workers use what exists only for speed (docs/protocol.md#the-fast-path). Off: EASEL_CONTINUE_LOCALLY_FOR
-    counts as 0 and the five settings below as off, whatever they say. For tests, and to rule it out as a cause."""
+    counts as 0 and the six settings below as off, whatever they say. For tests, and to rule it out as a cause."""
     cache_run_state: bool = True
     """Whether a thread that continues with a run advances it from the state that its last advance wrote, where nothing
     else of the run is active. This saves the reads of an advance. Off: every advance reads the run."""
     cache_values: bool = True
     """Whether a worker process keeps small outputs, run inputs, histories and lists that its nodes have read or
     written, some 150 MB at most. This saves most reads of a node. Off: every node reads them from the database."""
+    defer_claims: bool = True
+    """Whether a worker begins a node that only computes with the claim that its task message carries, and writes that
+    claim with the report, or after a quarter of a second. Off: every node is claimed before it begins."""
     batch_claims: bool = True
     """Whether claims that wait for a database connection are made together, in one statement. Off: one by one."""
     batch_reports: bool = True

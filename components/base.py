@@ -6,6 +6,7 @@
 A component that waits is `async def`; one that only computes is `def`.
 """
 
+import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
@@ -73,6 +74,11 @@ class Component(Generic[P]):
     needed_seconds: Callable[[P], float] | None = None
     effect_for: Callable[[P], Effect] | None = None
     assigns: bool = False
+
+    @property
+    def only_computes(self) -> bool:
+        """Whether a node computes and reaches nothing outside: neither a model or a tool, nor the text of a Message."""
+        return self.effect == "pure" and self.effect_for is None and not inspect.iscoroutinefunction(self.run)
 
     def effect_of(self, params: P) -> Effect:
         """Return the effect class of a node with these parameters."""

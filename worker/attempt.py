@@ -41,7 +41,7 @@ from store.files.blobs import Blobs
 from store.primitives.encryption import CannotUnseal, EncryptionKey
 from store.runs import activations, scopes
 from store.runs.activations import Claim
-from store.runs.decisions import CachedRun
+from store.runs.prepared_claims import CachedRun
 from worker.caches.value_caches import ValueCaches
 from worker.context import outcomes
 from worker.context.attempt_storage import AttemptStorage

@@ -15,11 +15,13 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from canvas.ids import ActivationId, LeaseId, RunId
 from canvas.outcome import Failed
+from components import registry
 from providers.isolation.limited_process import OWNER
 from store.db.db_errors import is_outage
 from store.primitives import outcome_codec
 from store.runs import activations, reports
-from store.runs.activations import Claim
+from store.runs.activations import Claim, Deferral
+from store.runs.prepared_claims import ReceivedClaim
 from store.runs.reports import ReportPayload
 from worker.attempt import AttemptDependencies, AttemptRunner
 from worker.context import outcomes
@@ -42,13 +44,19 @@ class Executor(AttemptDependencies):
     poison_slot: PoisonTaskSlot = field(default_factory=PoisonTaskSlot)
 
     def execute(
-        self, run_id: RunId, activation_id: ActivationId, continuation: LocalContinuation | None = None
+        self,
+        run_id: RunId,
+        activation_id: ActivationId,
+        continuation: LocalContinuation | None = None,
+        prepared: ReceivedClaim | None = None,
     ) -> bool:
         """Execute an activation if it is still ready. Safe to call twice at the same time, or without need.
 
         A suspected poison task waits, without a lease, while the process executes another one; the thread that ends the
         other executes it next. Returns False if the process is shutting down: another worker must have the message. If
         `continuation.next` is set afterwards, the caller must execute it.
+
+        `prepared`: the claim that the message carries.
         """
         task: TaskRef | None = (run_id, activation_id)
         claimed = continuation.pop(activation_id) if continuation is not None else None
@@ -57,14 +65,14 @@ class Executor(AttemptDependencies):
             if claimed is None and not self.leases.register(attempt):
                 return False
             try:
-                self._execute_attempt(attempt, claimed, continuation)
+                self._execute_attempt(attempt, claimed, continuation, prepared)
             except BaseException:
                 if continuation is not None:
                     continuation.release()
                 raise
             finally:
                 self.leases.forget(attempt)
-                task, claimed = self.poison_slot.release(attempt), None
+                task, claimed, prepared = self.poison_slot.release(attempt), None, None
                 structlog.contextvars.clear_contextvars()
         return True
 
@@ -73,9 +81,14 @@ class Executor(AttemptDependencies):
         return LocalContinuation(self.leases, time.monotonic() + self.fast_path.continue_locally_for.total_seconds())
 
     def _execute_attempt(
-        self, attempt: Attempt, claimed: Continuation | None, continuation: LocalContinuation | None
+        self,
+        attempt: Attempt,
+        claimed: Continuation | None,
+        continuation: LocalContinuation | None,
+        prepared: ReceivedClaim | None,
     ) -> None:
-        claim = (claimed.claim if claimed is not None else None) or self._claim_with_retries(attempt)
+        claim = claimed.claim if claimed is not None else self._defer_claim(attempt, prepared)
+        claim = claim or self._claim_with_retries(attempt)
         if claim is None:
             if claimed is not None:
                 self._report_cancelled(attempt)
@@ -88,7 +101,25 @@ class Executor(AttemptDependencies):
         reservation = None
         if continuation is not None and self.fast_path.continues_locally:
             reservation = Continuation(continuation, self.worker_name, claim.run_id)
-        AttemptRunner(self, attempt, claim, reservation, claimed.cached_run if claimed is not None else None).run()
+        cached_run = claimed.cached_run if claimed is not None else None
+        if prepared is not None and self.fast_path.cache_run_state:
+            cached_run = prepared.cached_run()
+        AttemptRunner(self, attempt, claim, reservation, cached_run).run()
+
+    def _defer_claim(self, attempt: Attempt, prepared: ReceivedClaim | None) -> Claim | None:
+        """Return the claim that a message carries, to be written later; None if the activation is claimed first.
+
+        Only the claim of a node that computes and reaches nothing outside may be deferred.
+        """
+        if prepared is None or not self.may_defer_claim(prepared):
+            return None
+        attempt.deferral = Deferral(self.worker_name, time.monotonic())
+        return prepared.claim(attempt.lease_id, attempt.deferral)
+
+    def may_defer_claim(self, prepared: ReceivedClaim) -> bool:
+        """Whether an attempt may begin before its claim is written."""
+        component = registry.find(prepared.component)
+        return self.fast_path.defer_claims and component is not None and component.only_computes
 
     def _report_cancelled(self, attempt: Attempt) -> None:
         """Report an activation as cancelled that was claimed by a commit without an answer, and cancelled since."""

@@ -5,7 +5,7 @@ A report is stored whole or not at all, under the attempt's lease. It is tried a
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
@@ -24,13 +24,14 @@ from scheduler.coordinator.decision_writer import Advance
 from scheduler.coordinator.run_snapshots import RunSnapshot
 from store.db.database import MAX_TRANSACTION_TIME
 from store.db.db_errors import is_outage, is_time_limit_error
-from store.db.transaction import Transaction
+from store.db.transaction import PendingResult, Transaction
 from store.runs import activations, decisions, reports, run_rows
 from store.runs.activations import Claim
-from store.runs.decisions import CachedRun
-from store.runs.new_activations import InlineReport
+from store.runs.new_activations import InlineReport, TaskMessage
+from store.runs.prepared_claims import CachedRun
 from store.runs.reports import ReportPayload
-from worker.caches.outputs import OutputCache
+from store.runs.values import ReadView
+from worker.caches.outputs import OutputCache, read_view_of
 from worker.context.node_context import WorkerContext
 from worker.context.output_limits import OutputLimits
 from worker.fastpath.continuation import Continuation
@@ -197,10 +198,7 @@ class Reporter:
                 snapshot = self._lock_run(tx, _scope_keys_of(batch))
                 advance = coordinator.apply_reports(tx, snapshot, inline) if snapshot is not None else None
                 if advance is None:
-                    stored = [
-                        reports.report(tx, run_id, report.claim.id, report.claim.lease_id, report.payload)
-                        for report in inline
-                    ]
+                    stored = [_report(tx, report.claim, report.payload) for report in inline]
                     if not all(each.count() for each in stored):
                         raise AttemptLeaseLost
         except Exception as error:  # noqa: BLE001 (each reporter stores its own, and meets whatever it is again)
@@ -235,6 +233,8 @@ class Reporter:
             result, advance = self._try_store(payload, mode)
         if result is StoreResult.LEASE_LOST:
             log.info("report_refused", activation_id=str(self.claim.id))
+            if mode is not StoreMode.REPORT_ONLY:  # the run was locked meanwhile, as by any lock holder
+                self.coordinator.recheck(self.claim.run_id)
             return
         if result is StoreResult.ALREADY_STORED and self.continuation is not None:
             self.continuation.confirm_by_lease(self._find_activation)
@@ -262,7 +262,7 @@ class Reporter:
                     is_advancing = True
                     advance = self._advance(tx, payload, mode)
                     is_advancing = advance is not None
-                if advance is None and not reports.report(tx, claim.run_id, claim.id, claim.lease_id, payload).count():
+                if advance is None and not _report(tx, claim, payload).count():
                     raise AttemptLeaseLost
         except Exception as error:
             if decisions.is_stale_cache(error):
@@ -305,7 +305,11 @@ class Reporter:
         """
         if isinstance(error, AttemptLeaseLost) or reports.is_lease_lost(error):
             return True
-        return is_advancing and not is_outage(error) and self._find_activation(self.claim.lease_id) is None
+        return is_advancing and not is_outage(error) and not self._is_held()
+
+    def _is_held(self) -> bool:
+        with self.coordinator.database.statements() as tx:
+            return activations.is_held(tx, self.claim)
 
     def _was_stored(self) -> bool:
         with self.coordinator.database.statements() as tx:
@@ -322,10 +326,11 @@ class Reporter:
         continuations = advance.continuations
         pending = continuations.claim_after(self.claim.id)
         claim = pending.result() if pending is not None else None
+        view = _view_of_next(claim, advance.notifications.task_messages)
+        if view is not None and not continuations.rewrites_outputs:
+            self.outputs.put_written(view, self.claim, payload.values)
         if self.continuation is not None and claim is not None:
             self.continuation.confirm(claim)
-            if not continuations.rewrites_outputs:
-                self.outputs.put_written(claim, self.claim, payload.values)
         has_advanced_again = self.coordinator.publish(advance)
         if self.continuation is not None and not has_advanced_again:
             self.continuation.cached_run = continuations.cached_run
@@ -341,6 +346,18 @@ class Reporter:
                 error=str(payload.outcome.get("told"))[:MAX_WARNING_LENGTH],
             )
             counters.model_error(claim.component)
+
+
+def _report(tx: Transaction, claim: Claim, payload: ReportPayload) -> PendingResult:
+    return reports.report(tx, claim.run_id, claim.id, claim.lease_id, payload, claim.deferral)
+
+
+def _view_of_next(continued: Claim | None, messages: Sequence[TaskMessage]) -> ReadView | None:
+    """Return what the next activation sees of its run: the one that the thread continues with, else the first sent."""
+    if continued is not None:
+        return read_view_of(continued)
+    prepared = messages[0].prepared if messages else None
+    return ReadView(prepared.run.id, prepared.order_key, prepared.read_limits) if prepared is not None else None
 
 
 def _scope_keys_of(batch: ReportBatch) -> frozenset[str] | None:

@@ -9,7 +9,9 @@ from celery.signals import worker_process_init, worker_ready, worker_shutdown, w
 
 from canvas.ids import ActivationId, RunId
 from scheduler.messaging.celery_app import EXECUTE, EXTRACT, INGEST, QUEUE_PROBE
+from scheduler.messaging.celery_message import carried_claim
 from store.monitoring import queue_probes
+from store.runs import prepared_claims
 from worker.fastpath.inline_tasks import request_class, thread_continuation
 from worker.process import worker_process
 
@@ -17,12 +19,13 @@ process = worker_process()
 app = process.app
 
 
-@app.task(name=EXECUTE, ignore_result=True, Request=request_class(process.fast_path))  # pyright: ignore[reportUntypedFunctionDecorator] (Celery is untyped)
-def execute(run_id: str, activation_id: str) -> None:
+@app.task(name=EXECUTE, bind=True, ignore_result=True, Request=request_class(process.fast_path))  # pyright: ignore[reportUntypedFunctionDecorator] (Celery is untyped)
+def execute(self: Any, run_id: str, activation_id: str) -> None:
     """Execute an activation."""
     worker = process.worker
     ids = RunId(UUID(run_id)), ActivationId(UUID(activation_id))
-    if not worker.execute(*ids, thread_continuation(worker.execution.new_continuation)):
+    received = prepared_claims.decode(*ids, carried_claim(self.request))
+    if not worker.execute(*ids, thread_continuation(worker.execution.new_continuation), received):
         raise Reject("The process is shutting down.", requeue=True)
 
 

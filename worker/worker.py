@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from canvas.ids import ActivationId, RunId
 from providers.isolation.limited_process import close_limited_processes
 from store.db.database import Database
+from store.runs.prepared_claims import ReceivedClaim
 from worker.executor import Executor
 from worker.fastpath.continuation import LocalContinuation
 from worker.leases.leases import LeaseKeeper
@@ -26,10 +27,14 @@ class Worker:
     close_connections: Callable[[], Awaitable[None]]  # of everything that has connections on the loop
 
     def execute(
-        self, run_id: RunId, activation_id: ActivationId, continuation: LocalContinuation | None = None
+        self,
+        run_id: RunId,
+        activation_id: ActivationId,
+        continuation: LocalContinuation | None = None,
+        prepared: ReceivedClaim | None = None,
     ) -> bool:
         """Execute an activation. False: the process is shutting down, and another worker must have the message."""
-        return self.execution.execute(run_id, activation_id, continuation)
+        return self.execution.execute(run_id, activation_id, continuation, prepared)
 
     def ingest(self) -> None:
         """Ingest the documents that wait for it."""

@@ -152,12 +152,14 @@ class Coordinator:
             return Advance(self.stopper.wind_down(tx, row, canvas, state))
         decision = decide.decide(canvas, state, reports)
         usage = _total_usage(row.usage, (report.usage for report in reports))
-        decision_input = DecisionInput(usage, inline, is_locked=snapshot.is_locked)
+        decision_input = DecisionInput(
+            usage, inline, is_locked=snapshot.is_locked, has_all_scopes=canvas.needs_stream_order
+        )
         applied, notifications = self.writer.write_with(tx, row, decision, decision_input)
         if state.status is RunStatus.STOPPING:
             after = row.after(decision)._replace(usage=usage)
             notifications = notifications.followed_by(self.stopper.wind_down(tx, after, canvas, state))
-        return Advance(notifications, continuations_of(applied, canvas))
+        return Advance(notifications, continuations_of(applied))
 
     # -- lifecycle operations on a locked run -------------------------------------------------------------------
     def start_queued_run(

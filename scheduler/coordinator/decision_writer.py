@@ -1,11 +1,10 @@
 """Writes decisions: the rows, and what other processes and the reporting thread get after the commit."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from canvas.graph.canvas import Canvas
 from canvas.ids import ActivationId, RunId
 from canvas.routing.decision import Decision
 from canvas.state.run_state import RunStatus
@@ -17,8 +16,9 @@ from store.agents import conversation_runs
 from store.db.database import Database
 from store.db.transaction import AfterCommitQuery, Transaction
 from store.runs import decisions
-from store.runs.decisions import AppliedDecision, CachedRun, DecisionInput
+from store.runs.decisions import AppliedDecision, DecisionInput
 from store.runs.new_activations import PendingClaim
+from store.runs.prepared_claims import CachedRun
 from store.runs.run_rows import RunRow
 
 
@@ -28,7 +28,7 @@ class Continuations:
 
     claims: Mapping[ActivationId, PendingClaim]  # by the id of the activation that the thread has reported
     cached_run: CachedRun | None  # for the next advance
-    is_alone: bool  # whether a continuation is all that is ready or running, so that no other report can arrive
+    is_alone: bool  # whether what was made ready is all that is ready or running, so that no other report can arrive
     rewrites_outputs: bool  # whether outputs were written beside those of the reports
 
     def claim_after(self, activation_id: ActivationId) -> PendingClaim | None:
@@ -39,12 +39,9 @@ class Continuations:
 NO_CONTINUATIONS = Continuations({}, None, is_alone=False, rewrites_outputs=False)
 
 
-def continuations_of(applied: AppliedDecision, canvas: Canvas) -> Continuations:
+def continuations_of(applied: AppliedDecision) -> Continuations:
     """Return what a decision leaves to the reporting threads."""
-    cached = applied.cached_run
-    if cached is not None and canvas.needs_stream_order:  # then the decision had all open scopes, not only some keys
-        cached = replace(cached, scopes=replace(cached.scopes, keys=None))
-    return Continuations(applied.claims, cached, applied.is_alone, applied.rewrites_outputs)
+    return Continuations(applied.claims, applied.cached_run, applied.is_alone, applied.rewrites_outputs)
 
 
 @dataclass(frozen=True, slots=True)

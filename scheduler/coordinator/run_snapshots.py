@@ -13,7 +13,7 @@ from canvas.state.run_state import Report
 from store.db.transaction import Transaction
 from store.runs import reports as report_rows
 from store.runs import run_rows, scopes
-from store.runs.decisions import CachedRun
+from store.runs.prepared_claims import CachedRun
 from store.runs.run_rows import RunRow
 from store.runs.scopes import PrefetchedScopes
 
@@ -52,8 +52,8 @@ def lock_with_timeout(tx: Transaction, run_id: RunId, scope_keys: frozenset[str]
 def from_cache(cached: CachedRun) -> RunSnapshot:
     """Use a run as this thread's last advance wrote it. Nothing is read, and the run is locked when it is written.
 
-    If the run has changed, or is locked, the transaction then fails (`decisions.is_stale_cache`). Reports of others are
-    left to the next advance.
+    If the run has changed, or is locked, the transaction then fails (`store.runs.decisions.is_stale_cache`). Reports of
+    others are left to the next advance.
     """
     return RunSnapshot(cached.row, list, cached.scopes, is_locked=False)
 

@@ -107,7 +107,7 @@ class RunStopper:
 
         def end(tx: Transaction) -> Notifications | None:
             row = run_rows.lock(tx, claim.run_id)
-            has_lease = activations.find_by_lease(tx, claim.run_id, claim.lease_id) is not None
+            has_lease = activations.is_held(tx, claim)
             if row is None or row.status.is_over or not has_lease:
                 return None
             return self._end_undecided(tx, row, RunFailure(NO_LEVEL, "", claim.node_id, reason, UNSTORABLE_REPORT))

@@ -7,6 +7,7 @@ workers of any version read; a test compares them with what Celery itself sends.
 import os
 import socket
 from base64 import b64encode
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -15,7 +16,9 @@ from uuid import uuid4
 import orjson
 
 from canvas.ids import ActivationId, RunId
+from scheduler.messaging.celery_app import PREPARED_CLAIM
 
+NO_HEADERS: Mapping[str, Any] = {}
 _EMBEDDED = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
 
 
@@ -33,10 +36,13 @@ def shown_node(run_id: RunId, activation_id: ActivationId, component: str, node_
     return ShownTask(f"node:{component}", repr((str(run_id), str(activation_id), node_id)), str(run_id))
 
 
-def task_headers(task: str, args: tuple[str, ...], shown: ShownTask | None = None) -> dict[str, Any]:
-    """Return the headers of a task message."""
+def task_headers(
+    task: str, args: tuple[str, ...], shown: ShownTask | None = None, further: Mapping[str, Any] = NO_HEADERS
+) -> dict[str, Any]:
+    """Return the headers of a task message; `further`: those that are no headers of Celery's."""
     task_id = str(uuid4())
     return {
+        **further,
         "lang": "py",
         "task": task,
         "id": task_id,
@@ -64,9 +70,24 @@ def task_body(args: tuple[str, ...]) -> tuple[Any, ...]:
     return args, {}, _EMBEDDED
 
 
-def encode_message(task: str, args: tuple[str, ...], queue: str, shown: ShownTask | None = None) -> bytes:
+def carried_claim(request: Any) -> Any:
+    """Return the prepared claim that the message of a request carries, encoded; None if it has none, or comes again.
+
+    A message that comes again may have ended the process that had it, so its activation is claimed first.
+    """
+    comes_again = (request.delivery_info or {}).get("redelivered")
+    return None if comes_again else request.get(PREPARED_CLAIM)
+
+
+def encode_message(
+    task: str,
+    args: tuple[str, ...],
+    queue: str,
+    shown: ShownTask | None = None,
+    further: Mapping[str, Any] = NO_HEADERS,
+) -> bytes:
     """Return an encoded task message."""
-    headers = task_headers(task, args, shown)
+    headers = task_headers(task, args, shown, further)
     properties = {
         "correlation_id": headers["id"],
         "reply_to": "",

@@ -15,7 +15,7 @@ from celery.signals import after_task_publish, before_task_publish
 from kombu.exceptions import KombuError, OperationalError
 
 from canvas.ids import RunId
-from scheduler.messaging.celery_app import ADVANCE, EXECUTE, EXTRACT, INGEST, NODES, QUEUE_PROBE, RUNS
+from scheduler.messaging.celery_app import ADVANCE, EXECUTE, EXTRACT, INGEST, NODES, PREPARED_CLAIM, QUEUE_PROBE, RUNS
 from scheduler.messaging.celery_message import ShownTask, encode_message, shown_node
 from scheduler.messaging.circuit_breaker import CircuitBreaker
 from scheduler.messaging.event_notifier import EventNotification
@@ -111,7 +111,10 @@ class Dispatch:
         return self._is_straight and not (before_task_publish.receivers or after_task_publish.receivers)
 
     def _push_directly(self, messages: Sequence[TaskMessage], notification: EventNotification | None) -> None:
-        encoded = [encode_message(EXECUTE, ids, NODES, shown) for ids, shown in map(_task_arguments, messages)]
+        encoded = [
+            encode_message(EXECUTE, ids, NODES, shown, further)
+            for ids, shown, further in map(_task_arguments, messages)
+        ]
         try:
             self.bus.push_tasks(NODES, encoded, notification)
         except redis.RedisError as error:
@@ -122,7 +125,7 @@ class Dispatch:
     def _send_each(self, messages: Sequence[TaskMessage]) -> None:
         try:
             with self._app.producer_or_acquire() as producer:
-                for ids, shown in map(_task_arguments, messages):
+                for ids, shown, headers in map(_task_arguments, messages):
                     self._app.send_task(
                         EXECUTE,
                         args=ids,
@@ -132,6 +135,7 @@ class Dispatch:
                         argsrepr=shown.args,
                         root_id=shown.root_id,
                         kwargsrepr="{}",
+                        headers=headers,
                         ignore_result=True,
                         retry=False,
                     )
@@ -153,10 +157,12 @@ class Dispatch:
             self._breaker.record_failure()
 
 
-def _task_arguments(message: TaskMessage) -> tuple[tuple[str, str], ShownTask]:
-    """Return the arguments of a task message, and what Flower shows of the task."""
+def _task_arguments(message: TaskMessage) -> tuple[tuple[str, str], ShownTask, dict[str, str]]:
+    """Return the arguments of a task message, what Flower shows of the task, and headers of our own."""
     shown = shown_node(message.run_id, message.activation_id, message.component, message.node_id)
-    return (str(message.run_id), str(message.activation_id)), shown
+    prepared = message.prepared.encode() if message.prepared is not None else None
+    headers = {PREPARED_CLAIM: prepared} if prepared is not None else {}
+    return (str(message.run_id), str(message.activation_id)), shown, headers
 
 
 def send(app: Celery, task: str, args: tuple[Any, ...], queue: str, expires: float | None = None) -> bool:

@@ -8,6 +8,7 @@ may run; one of them does each tick. Doing work twice is harmless, and a failing
 import signal
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -43,6 +44,7 @@ HOURLY = 3600  # ticks
 FIRST_MINUTE = 60  # ticks until the first maintenance; a process that runs for a moment does none
 MIN_UNINTERRUPTED = explain.MIN_UNINTERRUPTED.total_seconds()
 MAX_HARMLESS_GAP = 4.0  # seconds of an interruption that by itself expires no lease: a lease less two renewals
+PROBE_SETTLES = 2.0  # seconds; by then a deferred claim is written (worker/leases/leases.py: DEFER_CLAIM_FOR)
 SKEW = 1.0  # seconds by which the database's clock and this process's may diverge between two ticks
 FORM_EXPIRED = "The form was not answered in time."
 
@@ -60,6 +62,7 @@ class Sweeper:
     _last: tuple[float, datetime] | None = None
     _was_flushed: bool = False  # at the end of the last tick the broker had been emptied
     _flushed_at: datetime = datetime(1970, 1, 1, tzinfo=UTC)
+    _probes: "ReturnedProbes" = field(default_factory=lambda: ReturnedProbes())
     _reported: set[RunId] = field(default_factory=set)
     _maintenance_thread: threading.Thread | None = None
 
@@ -91,7 +94,8 @@ class Sweeper:
             most = sweep_queries.BATCH
             if self._was_flushed:
                 self._was_flushed, self._flushed_at, most = False, now, RESEND_AFTER_FLUSH_LIMIT
-            overtaken = came_back - explain.MESSAGE_LOST_AFTER if came_back else self._flushed_at
+            proven = self._probes.proven(time.monotonic(), came_back)
+            overtaken = proven - explain.MESSAGE_LOST_AFTER if proven else self._flushed_at
             messages = sweep_queries.redispatch_unclaimed(tx, max(overtaken, self._flushed_at), most)
             unseen = sweep_queries.runs_with_unapplied_reports(tx)
         self.beat()
@@ -194,6 +198,30 @@ class Sweeper:
             do(run_id)
         except Exception as error:  # noqa: BLE001 (a bug that concerns one run must not stop the sweeper for others)
             log.error("sweep_item_failed", run_id=str(run_id), error=str(error).partition("\n")[0])
+
+
+@dataclass
+class ReturnedProbes:
+    """When the latest returned probe was sent, as this sweeper has seen it in the last ticks.
+
+    A probe that returned just now proves that a message before it was received, but its worker may have begun a moment
+    ago, with a claim that it has not written yet. So a probe counts once its return was seen PROBE_SETTLES ago.
+    """
+
+    _proven: datetime | None = None
+    _seen: deque[tuple[float, datetime]] = field(default_factory=deque[tuple[float, datetime]])
+
+    def proven(self, now: float, came_back: datetime | None) -> datetime | None:
+        """Note the latest returned probe (now: monotonic); return the latest one that counts."""
+        if came_back is None:
+            self._seen.clear()
+            self._proven = None
+            return None
+        if not self._seen or self._seen[-1][1] != came_back:
+            self._seen.append((now, came_back))
+        while self._seen and now - self._seen[0][0] >= PROBE_SETTLES:
+            self._proven = self._seen.popleft()[1]
+        return self._proven
 
 
 def main() -> None:

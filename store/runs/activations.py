@@ -3,6 +3,7 @@
 A worker writes its own activation and nothing else, guarded by its lease. The WHERE clauses decide every race.
 """
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -36,6 +37,10 @@ STATUS_IS = {  # as literals: a plan for any status cannot use a partial index
 }
 BY_KEY = (activations.c.run_id == bindparam("of_run"), activations.c.id == bindparam("of_activation"))
 BY_LEASE = (activations.c.lease_id == bindparam("of_lease"), STATUS_IS["running"])
+IS_UNCLAIMED = and_(STATUS_IS["ready"], activations.c.attempt == 0)
+BY_LEASE_OR_UNCLAIMED = or_(and_(*BY_LEASE), IS_UNCLAIMED)
+"""The guard of an attempt whose claim is deferred: its first write claims the activation, unless it was claimed before.
+"""
 
 _lease = bindparam("lease", type_=Interval)
 _max_crash_count = bindparam("most_crashes", type_=Integer)
@@ -107,9 +112,31 @@ CLAIM_BATCH = text(f"""
         r.message_id, r.first_event, r.history_upto, r.budgeted, r.created_at as run_created_at
 """).bindparams(bindparam("lease", type_=Interval))  # noqa: S608 (constants only)
 
+CLAIM_DEFERRED = text("""
+    update activations a set status = 'running', attempt = 1, lease_id = m.lease_id, lease_until = now() + :lease,
+        worker = :worker, started_at = now() - make_interval(secs => m.elapsed)
+    from (
+        select o.run_id, o.id, u.lease_id, u.elapsed from activations o
+        join unnest(cast(:run_ids as uuid[]), cast(:ids as uuid[]), cast(:leases as uuid[]), cast(:elapsed as float8[]))
+          as u(run_id, id, lease_id, elapsed) on o.run_id = u.run_id and o.id = u.id
+        where o.status = 'ready' and o.attempt = 0
+        order by o.run_id, o.id for no key update of o skip locked
+    ) m
+    where a.run_id = m.run_id and a.id = m.id
+    returning a.lease_id
+""").bindparams(bindparam("lease", type_=Interval))
+FIND_DEFERRED = text("""
+    select m.lease_id from activations o
+    join unnest(cast(:run_ids as uuid[]), cast(:ids as uuid[]), cast(:leases as uuid[])) as m(run_id, id, lease_id)
+      on o.run_id = m.run_id and o.id = m.id
+    where o.lease_id = m.lease_id or o.status = 'ready' and o.attempt = 0
+""")
+
 FIND_BY_LEASE = select(activations.c.id).where(
     activations.c.run_id == bindparam("of_run"), STATUS_IS["running"], activations.c.lease_id == bindparam("of_lease")
 )
+
+IS_HELD_OR_UNCLAIMED = select(activations.c.id).where(*BY_KEY, BY_LEASE_OR_UNCLAIMED)
 
 IS_READY = select(activations.c.id).where(*BY_KEY, STATUS_IS["ready"], activations.c.not_before <= func.now())
 
@@ -149,6 +176,19 @@ FIND_CANCELLED = text("""
 
 
 @dataclass(frozen=True, slots=True)
+class Deferral:
+    """What an attempt stores with its claim if it began before the claim was written."""
+
+    worker: str
+    began: float  # time.monotonic() of this process
+
+    @property
+    def age(self) -> float:
+        """Seconds since the attempt began."""
+        return time.monotonic() - self.began
+
+
+@dataclass(frozen=True, slots=True)
 class Claim:
     """A lease on an activation, with the columns of its run that the attempt needs."""
 
@@ -176,6 +216,7 @@ class Claim:
     run_created_at: datetime
     budgeted: bool = False  # whether model calls reserve from a budget (store/tenants/budgets.py)
     reported_usage: Mapping[str, int] = field(default_factory=dict[str, int])  # of earlier attempts that have reported
+    deferral: Deferral | None = None  # None: the claim was written before the attempt began
 
 
 def claim(
@@ -220,6 +261,35 @@ def claim_batch(
     values = {"lease": lease, "worker": worker, "most_crashes": max_crash_count}
     found = [row._asdict() for row in _rows_by_week(tx, CLAIM_BATCH, tasks, **values)]
     return {row["lease_id"]: claim_from_rows(row, {**row, "created_at": row["run_created_at"]}) for row in found}
+
+
+def claim_deferred(
+    tx: Transaction,
+    attempts: Sequence[tuple[RunId, ActivationId, LeaseId, float]],
+    *,
+    lease: timedelta,
+    worker: str,
+) -> tuple[set[LeaseId], set[LeaseId]]:
+    """Write the deferred claims of attempts at (run, activation) under a lease id, begun some seconds ago.
+
+    Returns the lease ids whose claim is written now, and those that must stop: their activation was claimed by another
+    attempt, or closed. An activation that is locked, or reported under its lease, is in neither.
+    """
+    claimed, valid = set[LeaseId](), set[LeaseId]()
+    for some in tx.pruning.group_by_week(attempts):
+        keys = _columns([entry[:3] for entry in some])
+        elapsed = [entry[3] for entry in some]
+        claimed |= {row[0] for row in tx.rows(CLAIM_DEFERRED, lease=lease, worker=worker, elapsed=elapsed, **keys)}
+        valid |= {row[0] for row in tx.rows(FIND_DEFERRED, **keys)}
+    return claimed, {entry[2] for entry in attempts} - valid
+
+
+def is_held(tx: Transaction, claimed: Claim) -> bool:
+    """Whether an attempt may still report: its activation is running under its lease, or its claim is deferred."""
+    if claimed.deferral is None:
+        return find_by_lease(tx, claimed.run_id, claimed.lease_id) is not None
+    keys = {"of_run": claimed.run_id, "of_activation": claimed.id, "of_lease": claimed.lease_id}
+    return tx.scalar(IS_HELD_OR_UNCLAIMED, **keys) is not None
 
 
 def find_by_lease(tx: Transaction, run_id: RunId, lease_id: LeaseId) -> ActivationId | None:

@@ -5,7 +5,7 @@ them (`store/db/guards.py`).
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -27,6 +27,7 @@ from store.runs.new_activations import (
     TaskMessage,
     activate,
 )
+from store.runs.prepared_claims import CachedRun, may_travel
 from store.runs.run_rows import RunRow
 from store.tables.runs import activations, runs
 
@@ -107,14 +108,6 @@ EXPECT_FRESH_CACHE = expect_rows(RowGuard.CACHE_FRESH)
 
 
 @dataclass(frozen=True, slots=True)
-class CachedRun:
-    """A run as an advance wrote it: everything that the next advance reads, unless the run changes in between."""
-
-    row: RunRow
-    scopes: scopes.PrefetchedScopes
-
-
-@dataclass(frozen=True, slots=True)
 class AppliedDecision:
     """What a decision has written. After the commit it is published, and its continuations are executed."""
 
@@ -127,7 +120,7 @@ class AppliedDecision:
         ActivationId, PendingClaim
     ]  # continuations, by the id of the activation that their thread has reported
     cached_run: CachedRun | None  # for the next advance, if the run has one continuation and nothing else to execute
-    is_alone: bool  # whether a continuation is all that is ready or running, so that no other report can arrive
+    is_alone: bool  # whether what it made ready is all that is ready or running, so that no other report can arrive
     rewrites_outputs: bool  # whether outputs were written beside those of the reports
 
 
@@ -139,6 +132,7 @@ class DecisionInput:
     inline: Sequence[InlineReport] = ()  # reports that are stored with the decision
     answers: Any = None  # of a person, to open forms
     is_locked: bool = True  # False: the row is a cached one, and writing it locks the run
+    has_all_scopes: bool = False  # whether the decision was made with all open scopes, not only with those it names
 
 
 def apply(
@@ -163,15 +157,19 @@ def apply(
     scopes.save_changes(tx, row.id, decision)
     _write_streams(tx, row.id, row.last_event, decision)
     events.append(tx, row.id, row.last_event + 1, decision.events)
-    is_single = bool(activated.claims) and decision.run.in_flight == 1
+    is_single = len(activated.claims) + len(activated.task_messages) == 1 == decision.run.in_flight
+    cached_run = _cached_run(saved, decision, decision_input) if is_single else None
+    task_messages = activated.task_messages
+    if task_messages and cached_run is not None and may_travel(decision.run):
+        task_messages = [each.with_run(cached_run) for each in task_messages]
     return AppliedDecision(
         run_id=row.id,
         status=decision.run.status,
         events=range(row.last_event + 1, saved.last_event + 1),
-        task_messages=[*again, *activated.task_messages],
+        task_messages=[*again, *task_messages],
         promoted=activated.promoted,
         claims=activated.claims,
-        cached_run=_cached_run(saved, decision) if is_single else None,
+        cached_run=cached_run if activated.claims else None,
         is_alone=is_single and not decision.promote_count,
         rewrites_outputs=bool(decision.copy_outputs_for or decision.errors),
     )
@@ -216,11 +214,12 @@ def _save(
     return saved
 
 
-def _cached_run(saved: RunRow, decision: Decision) -> CachedRun | None:
+def _cached_run(saved: RunRow, decision: Decision, decision_input: DecisionInput) -> CachedRun | None:
     if len(decision.run.scopes) > MAX_CACHED_SCOPES:
         return None
     state = decode(encode(saved.state))  # as it would be read, and shared with nothing
-    return CachedRun(saved._replace(state=state), scopes.scopes_after(decision))
+    known = scopes.scopes_after(decision)
+    return CachedRun(saved._replace(state=state), replace(known, keys=None) if decision_input.has_all_scopes else known)
 
 
 def _move(

@@ -6,7 +6,7 @@ It needs no task message and no claim.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
@@ -18,6 +18,7 @@ from canvas.state.run_state import ActivationStatus, RunStatus, scope_text
 from store.db.transaction import PendingResult, Transaction
 from store.primitives.json_codec import encode
 from store.runs.activations import CLAIM_COLUMNS, Claim, claim_from_rows
+from store.runs.prepared_claims import CachedRun, PreparedClaim, prepare, prepare_promoted
 from store.runs.reports import ReportPayload
 from store.runs.run_rows import RunRow
 from store.tables.runs import activations, indexed_part_of
@@ -52,7 +53,7 @@ PROMOTE = text(f"""
         select id from activations where run_id = :run_id and status = 'queued'
         order by {indexed_part_of("order_key")}, order_key limit :most
     ) next
-    where a.run_id = :run_id and a.id = next.id returning a.id, a.component, a.node_id
+    where a.run_id = :run_id and a.id = next.id returning {", ".join(f"a.{name}" for name in CLAIM_COLUMNS)}
 """)  # noqa: S608 (constants only)
 PROMOTE_CLAIMED = text(f"""
     update activations a set status = 'running', attempt = attempt + 1, lease_id = :lease_id,
@@ -74,6 +75,13 @@ class TaskMessage:
     activation_id: ActivationId
     component: str
     node_id: str
+    prepared: PreparedClaim | None = field(default=None, compare=False, repr=False)  # only in the first message
+
+    def with_run(self, cached_run: CachedRun) -> "TaskMessage":
+        """Return the message with the run as the advance wrote it."""
+        if self.prepared is None:
+            return self
+        return replace(self, prepared=replace(self.prepared, cached_run=cached_run))
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +126,15 @@ class PendingClaim:
 class PendingTaskMessages:
     """Task messages of activations that an advance has promoted. The database chooses them."""
 
-    run_id: RunId
+    run: RunRow
     promoted: PendingResult
 
     def result(self) -> list[TaskMessage]:
         """Return the task messages. Call it after the commit."""
-        return [TaskMessage(self.run_id, *row) for row in self.promoted.rows()]
+        return [
+            TaskMessage(self.run.id, row.id, row.component, row.node_id, prepare_promoted(self.run, row._asdict()))
+            for row in self.promoted.rows()
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +161,8 @@ def activate(
             continue
         queued.append(new)
         if new.status is ActivationStatus.READY:
-            task_messages.append(TaskMessage(row.id, new.id, new.component, new.node_id))
+            prepared = prepare(row, revision, new)
+            task_messages.append(TaskMessage(row.id, new.id, new.component, new.node_id, prepared))
     _insert(tx, row.id, revision, queued)
     promoted = _promote(tx, row, decision.promote_count, requests, claims)
     return ActivationResult(task_messages, promoted, claims)
@@ -206,7 +218,7 @@ def _promote(
             worker=report.request.worker,
         )
         claims[report.claim.id] = PendingClaim(row, promoted=promoted)
-    return PendingTaskMessages(row.id, tx.send(PROMOTE, run_id=row.id, most=count)) if count else None
+    return PendingTaskMessages(row, tx.send(PROMOTE, run_id=row.id, most=count)) if count else None
 
 
 def _next_request(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import bindparam, func, literal_column, select, update
+from sqlalchemy import Double, bindparam, case, func, literal_column, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from canvas.ids import ActivationId, LeaseId, RunId
@@ -19,7 +19,15 @@ from store.db.guards import RowGuard, expect_rows, failed_guard
 from store.db.transaction import PendingResult, Transaction
 from store.primitives import outcome_codec
 from store.primitives.json_codec import encode
-from store.runs.activations import BY_KEY, BY_LEASE, STATUS_IS, Claim, order_key_from_row
+from store.runs.activations import (
+    BY_KEY,
+    BY_LEASE,
+    BY_LEASE_OR_UNCLAIMED,
+    STATUS_IS,
+    Claim,
+    Deferral,
+    order_key_from_row,
+)
 from store.tables.runs import activations, node_values, turns, variables
 
 REPORT = (
@@ -48,6 +56,43 @@ REPORT_INLINE = (
     .returning(literal_column("1"))
 )
 EXPECT_LEASE = expect_rows(RowGuard.LEASE_HELD)
+
+_SECOND = literal_column("interval '1 second'")
+_claim_columns: dict[str, Any] = {
+    "attempt": 1,
+    "lease_id": bindparam("of_lease"),
+    "worker": bindparam("worker_name"),
+    "started_at": case(
+        (STATUS_IS["ready"], func.now() - bindparam("elapsed", type_=Double) * _SECOND),
+        else_=activations.c.started_at,
+    ),
+}
+REPORT_DEFERRED = (
+    update(activations)
+    .where(*BY_KEY, BY_LEASE_OR_UNCLAIMED)
+    .values(
+        status="reported",
+        outcome=bindparam("new_outcome"),
+        usage=bindparam("new_usage"),
+        crash_count=activations.c.crash_count + bindparam("new_crashes"),
+        finished_at=func.now(),
+        **_claim_columns,
+    )
+)
+REPORT_INLINE_DEFERRED = (
+    update(activations)
+    .where(*BY_KEY, BY_LEASE_OR_UNCLAIMED)
+    .values(
+        status=bindparam("new_status"),
+        applied_rev=bindparam("new_revision"),
+        outcome=bindparam("new_outcome"),
+        usage=bindparam("new_usage"),
+        crash_count=activations.c.crash_count + bindparam("new_crashes"),
+        finished_at=func.now(),
+        **_claim_columns,
+    )
+    .returning(literal_column("1"))
+)
 
 OVERWRITE_OUTCOME = (
     update(activations)
@@ -125,7 +170,7 @@ def report_inline(tx: Transaction, claim: Claim, payload: ReportPayload, status:
     If the lease is gone, the server refuses the report, and with it the whole transaction (`is_lease_lost`).
     """
     tx.write(
-        REPORT_INLINE,
+        REPORT_INLINE if claim.deferral is None else REPORT_INLINE_DEFERRED,
         EXPECT_LEASE,
         of_run=claim.run_id,
         of_activation=claim.id,
@@ -135,6 +180,7 @@ def report_inline(tx: Transaction, claim: Claim, payload: ReportPayload, status:
         new_outcome=payload.outcome,
         new_usage=payload.usage,
         new_crashes=payload.crashes,
+        **_values_of(claim.deferral),
     )
     _write_values(tx, payload)
 
@@ -145,23 +191,34 @@ def is_lease_lost(error: BaseException) -> bool:
 
 
 def report(
-    tx: Transaction, run_id: RunId, activation_id: ActivationId, lease_id: LeaseId, payload: ReportPayload
+    tx: Transaction,
+    run_id: RunId,
+    activation_id: ActivationId,
+    lease_id: LeaseId,
+    payload: ReportPayload,
+    deferral: Deferral | None = None,
 ) -> PendingResult:
     """Send a report, guarded by its lease. The count of the result is 1, or 0 if the lease is gone.
 
     If it is 0, the caller must roll back: the report's values are sent without a guard of their own.
     """
     stored = tx.send(
-        REPORT,
+        REPORT if deferral is None else REPORT_DEFERRED,
         of_run=run_id,
         of_activation=activation_id,
         of_lease=lease_id,
         new_outcome=payload.outcome,
         new_usage=payload.usage,
         new_crashes=payload.crashes,
+        **_values_of(deferral),
     )
     _write_values(tx, payload)
     return stored
+
+
+def _values_of(deferral: Deferral | None) -> dict[str, Any]:
+    """Return the values that a report stores with a deferred claim."""
+    return {"worker_name": deferral.worker, "elapsed": deferral.age} if deferral is not None else {}
 
 
 def _write_values(tx: Transaction, payload: ReportPayload) -> None:

@@ -34,7 +34,7 @@ from scheduler.coordinator.run_start import RunRequest
 from scheduler.coordinator.version_cache import VersionCache
 from scheduler.lifecycle.accept import Start, Started
 from scheduler.lifecycle.lifecycle import Lifecycle
-from scheduler.messaging.celery_app import ADVANCE, EXECUTE
+from scheduler.messaging.celery_app import ADVANCE, EXECUTE, PREPARED_CLAIM
 from scheduler.messaging.dispatch import Dispatch
 from scheduler.messaging.redis_bus import Bus
 from settings import Settings
@@ -42,7 +42,7 @@ from store.agents import canvases, versions
 from store.db.database import Database
 from store.db.transaction import Transaction
 from store.primitives.ids import new_id
-from store.runs import activations, events, message_streams, reports, run_rows
+from store.runs import activations, events, message_streams, prepared_claims, reports, run_rows
 from store.runs.activations import Claim
 from store.runs.reports import ReportPayload
 from store.tables.runs import activations as activation_rows
@@ -243,7 +243,10 @@ class Bench:
             if message is None:
                 return
             if message.task == EXECUTE:
-                if not (worker or self.worker).execute(*map(UUID, message.args)):
+                run_id, activation_id = map(UUID, message.args)
+                carried = (message.options.get("headers") or {}).get(PREPARED_CLAIM)
+                prepared = prepared_claims.decode(run_id, activation_id, carried)
+                if not (worker or self.worker).execute(run_id, activation_id, prepared=prepared):
                     self.outbox.sent.append(message)  # the worker shuts down, and Celery returns the message
                     return
             elif message.task == ADVANCE:

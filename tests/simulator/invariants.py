@@ -122,6 +122,10 @@ class Invariants(Observer):
         was = before["status"] if before is not None else None
         if was == "ready" and after["status"] == "running":
             self._check_claim(after)
+        is_first_write = was == "ready" and before is not None and after["attempt"] > before["attempt"]
+        if is_first_write and after["status"] != "running":  # a report that writes the claim, too
+            run = self.server["runs"].rows[after["run_id"]].committed
+            _check(run is not None and not run["cancel_requested"], "a deferred claim is written after a cancel")
         if was in (None, "queued") and after["status"] == "running":  # under its run's lock
             run = self.server["runs"].rows[after["run_id"]].committed
             if run is not None and run["budgeted"]:
@@ -130,9 +134,10 @@ class Invariants(Observer):
             self.poisoned_runs.add(after["run_id"])
         if after["crash_count"] > (before["crash_count"] if before is not None else 0):
             self._check_crash(after)
-        if was == "running" and after["status"] != "running" and UNKNOWN_OUTCOME.encode() in (after["outcome"] or b""):
+        has_reported = (was == "running" or is_first_write) and after["status"] != "running"
+        if has_reported and UNKNOWN_OUTCOME.encode() in (after["outcome"] or b""):
             self.unknown.add(after["run_id"])
-        if was == "running" and after["status"] != "running":
+        if has_reported:
             result = (after["id"], after["attempt"])
             _check(result not in self.results, f"{after['node_id']}: an attempt has two results")
             self.results.add(result)

@@ -5,14 +5,14 @@
 
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
 
 import redis
 from kombu.exceptions import OperationalError
 
-from scheduler.messaging.celery_app import NODES, RUNS
+from scheduler.messaging.celery_app import NODES, PREPARED_CLAIM, RUNS
 from scheduler.messaging.event_notifier import EventNotification
 from scheduler.messaging.redis_bus import Bus, cancel_keys, session_keys
 from tests.simulator.simulation import Actor, Simulation
@@ -27,6 +27,7 @@ class Message:
     task: str
     args: tuple[str, ...]
     expires_at: float
+    prepared: str | None = None  # the claim that it carries; a message that comes again carries none
 
 
 @dataclass(eq=False)
@@ -50,14 +51,21 @@ class Broker:
         yield None
 
     def send_task(
-        self, task: str, args: Sequence[str] = (), queue: str = NODES, expires: float | None = None, **_: object
+        self,
+        task: str,
+        args: Sequence[str] = (),
+        queue: str = NODES,
+        expires: float | None = None,
+        headers: Mapping[str, str] | None = None,
+        **_: object,
     ) -> None:
         """Send a task message."""
         simulation = self.simulation
         simulation.step("send")
         if not self.is_up:
             raise OperationalError("the broker is away")
-        message = Message(task, tuple(args), simulation.now + expires if expires else float("inf"))
+        expires_at = simulation.now + expires if expires else float("inf")
+        message = Message(task, tuple(args), expires_at, (headers or {}).get(PREPARED_CLAIM))
         if simulation.trace_lines is not None:
             simulation.trace(f"sends {task} {' '.join(args)}")
         self.sent.append(message)
@@ -98,7 +106,7 @@ class Broker:
 
     def put_back(self, queue: str, message: Message) -> None:
         """Put a task message back that a consumer could not process."""
-        self._deliver(queue, message)
+        self._deliver(queue, replace(message, prepared=None))
 
     # -- faults ------------------------------------------------------------------------------------------------------
     def flush(self) -> None:

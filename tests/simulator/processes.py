@@ -35,8 +35,10 @@ from store.db.database import Database
 from store.db.db_errors import is_outage
 from store.db.transaction import Transaction
 from store.monitoring import queue_probes
+from store.runs import prepared_claims
 from store.runs.decisions import is_stale_cache
 from store.runs.new_activations import InlineReport
+from store.runs.prepared_claims import ReceivedClaim
 from store.runs.reports import is_lease_lost
 from tests.builders import NodeAttempt
 from tests.simulator import scenarios
@@ -83,6 +85,7 @@ class NodeBehavior:
     duration: Callable[[str], float] = lambda node_id: 0.0  # seconds, at least
     inline_advance: bool = True
     continue_locally_for: float = 2.0
+    defers_claims: bool = True
     postpone_probability: float = 0.0
     crashes_process: Callable[[str], bool] = lambda node_id: False
     has_side_effect: Callable[[str], bool] = lambda node_id: False  # that must not happen twice
@@ -146,7 +149,10 @@ def _is_held(coordinator: Coordinator, own: InlineReport) -> bool:
     database = coordinator.database
     assert isinstance(database, SimulatedDatabase)
     row = database.server["activations"].rows[own.claim.run_id, own.claim.id].committed
-    return row is not None and (row["status"], row["lease_id"]) == ("running", own.claim.lease_id)
+    if row is None:
+        return False
+    is_unclaimed = own.claim.deferral is not None and (row["status"], row["attempt"]) == ("ready", 0)
+    return is_unclaimed or (row["status"], row["lease_id"]) == ("running", own.claim.lease_id)
 
 
 def _simulation_of(coordinator: Coordinator) -> Simulation:
@@ -364,6 +370,18 @@ class NoPreviousOutputs:
         return {}
 
 
+class SimulatedExecutor(Executor):
+    """An executor that defers the claim of every node without a side effect."""
+
+    def may_defer_claim(self, prepared: ReceivedClaim) -> bool:
+        installation = self.models
+        assert isinstance(installation, Installation)
+        if not self.fast_path.defer_claims or installation.behavior.has_side_effect(prepared.node_id):
+            return False
+        installation.simulation.count("claim deferred")
+        return True
+
+
 @dataclass(eq=False)
 class WorkerProcess:
     """A worker process; `threads` attempts at once."""
@@ -405,9 +423,12 @@ class WorkerProcess:
             "worker_name": self.name,
             "claims": ClaimBatcher(1),
             "inline_advance": shared.behavior.inline_advance,
-            "fast_path": FastPath(continue_locally_for=timedelta(seconds=shared.behavior.continue_locally_for)),
+            "fast_path": FastPath(
+                continue_locally_for=timedelta(seconds=shared.behavior.continue_locally_for),
+                defer_claims=shared.behavior.defers_claims,
+            ),
         }
-        execution = Executor(**dependencies)
+        execution = SimulatedExecutor(**dependencies)
         for number in range(self.threads):
             shared.simulation.spawn(self.process, str(number), lambda: self._work(execution, coordinator.database))
 
@@ -422,7 +443,7 @@ class WorkerProcess:
                 if message.task == QUEUE_PROBE:
                     with database.transaction() as tx:
                         queue_probes.record_return(tx, NODES, datetime.fromisoformat(message.args[0]))
-                elif not self._execute_message(execution, UUID(message.args[0]), UUID(message.args[1])):
+                elif not self._execute_message(execution, message):
                     broker.put_back(NODES, message)
                     self.held.pop(thread_name, None)
                     simulation.wait()  # the process is shutting down
@@ -430,10 +451,12 @@ class WorkerProcess:
                 simulation.trace(f"task failed: {error.args[0]}")
             self.held.pop(thread_name, None)
 
-    def _execute_message(self, execution: Executor, run_id: UUID, activation_id: UUID) -> bool:
+    def _execute_message(self, execution: Executor, message: Message) -> bool:
         """Execute an activation and its local continuations."""
+        run_id, activation_id = map(UUID, message.args)
         continuation = execution.new_continuation()
-        is_done = execution.execute(run_id, activation_id, continuation)
+        prepared = prepared_claims.decode(run_id, activation_id, message.prepared)
+        is_done = execution.execute(run_id, activation_id, continuation, prepared)
         while continuation.next is not None:
             self.installation.simulation.count("local continuation")
             execution.execute(run_id, continuation.next.attempt.activation_id, continuation)

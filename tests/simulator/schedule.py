@@ -80,6 +80,7 @@ class Schedule:
         if self.seed % 4 == 2:
             simulation.call_later(0.3, self.fault_injector.set_budget)
         self.fault_injector.threads = rng.choice((3, 3, 8))  # with more threads, reports of one run wait for each other
+        behavior.defers_claims = rng.random() < 0.8
 
     def run(self) -> None:
         """Run the schedule. Raises InvariantViolated, or the first unexpected error."""

@@ -16,8 +16,8 @@ from scheduler.lifecycle.accept import Start
 from scheduler.lifecycle.lifecycle import Lifecycle
 from scheduler.messaging.celery_app import EXECUTE, NODES
 from store.monitoring import queue_probes
-from store.runs import activations
-from store.runs.activations import Claim
+from store.runs import activations, prepared_claims
+from store.runs.activations import Claim, Deferral
 from tests.builders import canvas_of, default_outcome, goto
 from tests.simulator import patches, scenarios
 from tests.simulator.clients import CANVAS, TENANT, ClientRequest, Clients
@@ -119,6 +119,15 @@ class ManualSchedule:
         assert claim is not None, f"{node} cannot be claimed"
         return claim
 
+    def defer(self, node: str) -> Claim:
+        """Begin an attempt with the claim that its task message carries."""
+        message = next(
+            each for each in reversed(self.installation.broker.sent) if each.args[1:] == (str(self.id(node)),)
+        )
+        received = prepared_claims.decode(RUN, self.id(node), message.prepared)
+        assert received is not None, "the message carries no claim"
+        return received.claim(self.simulation.new_random_id(), Deferral(f"defers {node}", self.simulation.now))
+
     def start_report(self, claim: Claim) -> Process:
         """Start a process that reports a claim when it is stepped."""
         reporting = Reporter(self.installation.coordinator(), claim, inline_advance=True, is_closed=lambda: False)
@@ -213,6 +222,63 @@ def test_report_committed_after_the_re_check_is_applied_by_its_reporter_in_the_s
 
     assert before == {"begin": "done", "a": "done", "b": "running"}
     assert schedule.statuses == {"begin": "done", "a": "done", "b": "done", "join": "ready"}
+
+
+# -- deferred claims --------------------------------------------------------------------------------------------------
+def test_of_two_attempts_with_one_message_the_second_report_is_refused(new_schedule: NewSchedule):
+    """A message is delivered twice, and both workers begin. The first report claims the activation."""
+    schedule = new_schedule(TWO_BRANCHES)
+    schedule.start()
+    schedule.complete("begin")
+    first, second = schedule.defer("a"), schedule.defer("a")
+    reports = [schedule.start_report(each) for each in (first, second)]
+
+    schedule.run_until_point(reports[1], "report_inline_deferred")
+    schedule.run_to_end(reports[0])
+    schedule.run_to_end(reports[1])
+
+    row = schedule.row("a")
+    assert (row["status"], row["lease_id"], row["attempt"]) == ("done", first.lease_id, 1)
+    assert schedule.statuses == {"begin": "done", "a": "done", "b": "ready"}
+
+
+def test_deferred_report_after_another_workers_claim_is_refused(new_schedule: NewSchedule):
+    """The message was sent again, and claimed; the attempt with the first message reports afterwards."""
+    schedule = new_schedule(TWO_BRANCHES)
+    schedule.start()
+    schedule.complete("begin")
+    late = schedule.defer("a")
+    claimed = schedule.claim("a")
+
+    schedule.run_to_end(schedule.start_report(late))
+    before = schedule.row("a")
+    schedule.run_to_end(schedule.start_report(claimed))
+
+    assert (before["status"], before["lease_id"]) == ("running", claimed.lease_id)
+    assert schedule.row("a")["status"] == "done"
+
+
+def test_deferred_claim_is_not_durable_and_its_report_makes_it_so(new_schedule: NewSchedule):
+    """The thread that renews leases has written the claim, and the database loses it. The report claims again."""
+    schedule = new_schedule(TWO_BRANCHES)
+    schedule.start()
+    schedule.complete("begin")
+    late = schedule.defer("a")
+
+    def claim() -> None:
+        with SimulatedDatabase(schedule.server).transaction() as tx:
+            tx.commit_asynchronously()
+            activations.claim_deferred(tx, [(RUN, late.id, late.lease_id, 0.5)], lease=LEASE, worker="defers a")
+
+    schedule.run_to_end(schedule.spawn("renews", claim))
+    claimed = schedule.row("a")
+    schedule.server.crash()
+    lost = schedule.row("a")
+    schedule.run_to_end(schedule.start_report(late))
+
+    assert (claimed["status"], claimed["lease_id"]) == ("running", late.lease_id)
+    assert (lost["status"], lost["attempt"]) == ("ready", 0)
+    assert (schedule.row("a")["status"], schedule.row("a")["lease_id"]) == ("done", late.lease_id)
 
 
 # -- database crashes ------------------------------------------------------------------------------------------------

@@ -338,8 +338,9 @@ def promote(tx: ServerTransaction, run_id: UUID, most: int) -> list[dict[str, An
     for row, _ in sorted(found, key=lambda each: each[1]["order_key"])[:most]:
         data = tx.lock_row(row, any_row)
         if data is not None:
-            tx.put(row, {**data, "status": "ready", "not_before": EPOCH, "enqueued_at": tx.now})
-            hit.append({name: data[name] for name in ("id", "component", "node_id")})
+            new: Data = {**data, "status": "ready", "not_before": EPOCH, "enqueued_at": tx.now}
+            tx.put(row, new)
+            hit.append({name: decode_json(new[name]) if name in JSON_CLAIMED else new[name] for name in CLAIM_COLUMNS})
     return hit
 
 

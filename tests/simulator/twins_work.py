@@ -130,6 +130,106 @@ def find_by_lease(tx: ServerTransaction, of_run: UUID, of_lease: UUID) -> list[d
     return [{"id": a["id"]} for _, a in found if a["lease_id"] == of_lease]
 
 
+def _is_unclaimed(a: Data) -> bool:
+    return a["status"] == "ready" and a["attempt"] == 0
+
+
+@twin(activations.CLAIM_DEFERRED)
+def claim_deferred(
+    tx: ServerTransaction,
+    run_ids: list[UUID],
+    ids: list[UUID],
+    leases: list[UUID],
+    elapsed: list[float],
+    lease: timedelta,
+    worker: str,
+) -> list[dict[str, Any]]:
+    claimed: list[dict[str, Any]] = []
+    for run_id, activation_id, lease_id, seconds in sorted(zip(run_ids, ids, leases, elapsed, strict=True)):
+        row = tx.server["activations"].rows.get((run_id, activation_id))
+        seen = tx.visible(row) if row is not None else None
+        if row is None or seen is None or not _is_unclaimed(seen):
+            continue
+        data = tx.lock_row(row, _is_unclaimed, skip_locked=True)
+        if data is not None:
+            columns = _deferred_columns(tx, data, lease_id, worker, seconds)
+            tx.put(row, {**data, **columns, "status": "running", "lease_until": tx.now + lease})
+            claimed.append({"lease_id": lease_id})
+    return claimed
+
+
+def _deferred_columns(tx: ServerTransaction, a: Data, lease_id: UUID, worker: str, elapsed: float) -> dict[str, Any]:
+    started_at = tx.now - timedelta(seconds=elapsed) if a["status"] == "ready" else a["started_at"]
+    return {"attempt": 1, "lease_id": lease_id, "worker": worker, "started_at": started_at}
+
+
+@twin(activations.FIND_DEFERRED)
+def find_deferred(
+    tx: ServerTransaction, run_ids: list[UUID], ids: list[UUID], leases: list[UUID]
+) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for run_id, activation_id, lease_id in zip(run_ids, ids, leases, strict=True):
+        row = tx.server["activations"].rows.get((run_id, activation_id))
+        data = tx.visible(row) if row is not None else None
+        if data is not None and (data["lease_id"] == lease_id or _is_unclaimed(data)):
+            found.append({"lease_id": lease_id})
+    return found
+
+
+def _held_or_unclaimed(lease_id: UUID) -> Predicate:
+    return lambda a: _is_unclaimed(a) or _held(lease_id)(a)
+
+
+@twin(activations.IS_HELD_OR_UNCLAIMED)
+def is_held_or_unclaimed(
+    tx: ServerTransaction, of_run: UUID, of_activation: UUID, of_lease: UUID
+) -> list[dict[str, Any]]:
+    row = tx.server["activations"].rows.get((of_run, of_activation))
+    a = tx.visible(row) if row is not None else None
+    return [{"id": a["id"]}] if a is not None and _held_or_unclaimed(of_lease)(a) else []
+
+
+def _claim_unclaimed(
+    tx: ServerTransaction, of_run: UUID, of_activation: UUID, of_lease: UUID, worker: str, elapsed: float
+) -> None:
+    """Write the deferred claim of an activation, if it has none: the first half of a report with such a claim."""
+    _change(
+        tx,
+        of_run,
+        of_activation,
+        _is_unclaimed,
+        lambda a: {**_deferred_columns(tx, a, of_lease, worker, elapsed), "status": "running"},
+    )
+
+
+@twin(reports.REPORT_DEFERRED)
+def report_deferred(
+    tx: ServerTransaction,
+    of_run: UUID,
+    of_activation: UUID,
+    of_lease: UUID,
+    worker_name: str,
+    elapsed: float,
+    **values: Any,
+) -> int:
+    _claim_unclaimed(tx, of_run, of_activation, of_lease, worker_name, elapsed)
+    return report(tx, of_run, of_activation, of_lease, **values)
+
+
+@twin(reports.REPORT_INLINE_DEFERRED)
+def report_inline_deferred(
+    tx: ServerTransaction,
+    of_run: UUID,
+    of_activation: UUID,
+    of_lease: UUID,
+    worker_name: str,
+    elapsed: float,
+    **values: Any,
+) -> list[dict[str, Any]]:
+    _claim_unclaimed(tx, of_run, of_activation, of_lease, worker_name, elapsed)
+    return report_inline(tx, of_run, of_activation, of_lease, **values)
+
+
 @twin(activations.IS_READY)
 def is_ready(tx: ServerTransaction, of_run: UUID, of_activation: UUID) -> list[dict[str, Any]]:
     row = tx.server["activations"].rows.get((of_run, of_activation))

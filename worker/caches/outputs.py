@@ -44,19 +44,18 @@ class OutputCache:
             for node_id, written in found.items():
                 self._put(view, node_id, written.order_key, written.activation, written.value)
 
-    def put_written(self, reader: Claim, writer: Claim, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Cache outputs just written, for the activation that the same advance made ready.
+    def put_written(self, view: ReadView, writer: Claim, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Cache outputs just written, for the activation that the same advance made ready and that sees `view`.
 
         Only for a node's first visit: in a cycle, a later visit may finish out of order.
         """
-        view = read_view_of(reader)
         if len(view.limits) != 1 or writer.ordinal or any(ordinal for _, ordinal, _ in writer.scope):
             return
         for row in rows:
             if (
                 "large" not in row
-                and row["region"] == reader.order_key.region
-                and row["order_key"] <= reader.order_key.level_key
+                and row["region"] == view.order_key.region
+                and row["order_key"] <= view.order_key.level_key
             ):
                 self._put(view, row["node_id"], row["order_key"], row["activation_id"], row["outputs"])
 

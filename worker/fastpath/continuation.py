@@ -18,8 +18,8 @@ from uuid import UUID, uuid4
 
 from canvas.ids import ActivationId, LeaseId, RunId
 from store.runs.activations import Claim
-from store.runs.decisions import CachedRun
 from store.runs.new_activations import ContinuationRequest
+from store.runs.prepared_claims import CachedRun
 from worker.leases.leases import Attempt, LeaseKeeper
 
 UNKNOWN_ID = ActivationId(UUID(int=0))

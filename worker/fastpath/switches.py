@@ -17,6 +17,8 @@ class FastPathSettings(Protocol):
     @property
     def cache_values(self) -> bool: ...
     @property
+    def defer_claims(self) -> bool: ...
+    @property
     def batch_claims(self) -> bool: ...
     @property
     def batch_reports(self) -> bool: ...
@@ -31,9 +33,10 @@ class FastPath:
     Every combination gives the same results.
     """
 
-    continue_locally_for: timedelta = timedelta(seconds=5)
+    continue_locally_for: timedelta = timedelta(0)
     cache_run_state: bool = True
     cache_values: bool = True
+    defer_claims: bool = True
     batch_claims: bool = True
     batch_reports: bool = True
     admission_control: bool = True
@@ -48,6 +51,7 @@ NO_FAST_PATH = FastPath(
     continue_locally_for=timedelta(0),
     cache_run_state=False,
     cache_values=False,
+    defer_claims=False,
     batch_claims=False,
     batch_reports=False,
     admission_control=False,
@@ -63,6 +67,7 @@ def fast_path_of(settings: FastPathSettings) -> FastPath:
         continue_locally_for=settings.continue_locally_for,
         cache_run_state=settings.cache_run_state,
         cache_values=settings.cache_values,
+        defer_claims=settings.defer_claims,
         batch_claims=settings.batch_claims,
         batch_reports=settings.batch_reports,
         admission_control=settings.admission_control,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from canvas.errors import AttemptStopped
 from canvas.ids import ActivationId, LeaseId, RunId, SessionId
+from store.runs.activations import Deferral
 from worker.threads.event_loop import WorkerLoop
 
 
@@ -19,6 +20,7 @@ class Attempt:
     activation_id: ActivationId
     lease_id: LeaseId
     conversation_id: SessionId | None = None  # None: not claimed yet
+    deferral: Deferral | None = None  # None: the claim is written, or the attempt has none yet
     deadline: float | None = None  # monotonic
     stopped: AttemptStopped | None = None  # why, once it was stopped
     stopped_at: float = 0.0  # monotonic

@@ -19,6 +19,7 @@ from canvas.ids import LeaseId, RunId, SessionId
 from scheduler.messaging.redis_bus import Bus
 from store.db.database import Database
 from store.runs import activations
+from store.runs.activations import Deferral
 from worker.leases.attempt_handle import Attempt
 from worker.leases.cancel_listener import CancelKeyPoller, CancelListener, pause_after_failure
 from worker.threads.computing_threads import COMPUTING_THREADS
@@ -28,6 +29,7 @@ log = structlog.get_logger()
 
 TICK = 0.05  # seconds between two checks of deadlines and graces
 RENEW_WHILE_UNSUBSCRIBED = 1.0  # seconds between renewals without a subscription: only the rows tell of a cancel then
+DEFER_CLAIM_FOR = 0.25  # seconds after which a deferred claim is written, if the attempt has not reported by then
 LAST_REPORTS = 2.0  # seconds for the reports of released attempts when the process shuts down
 
 
@@ -173,6 +175,7 @@ class LeaseKeeper:
                 if now - renewed >= interval or self._renew_soon:
                     renewed, self._renew_soon = now, False
                     self._renew()
+                self._write_deferred_claims(now)
                 self._stop_late_attempts(now)
             except Exception as error:  # noqa: BLE001 (without renewals every attempt of the process would be lost)
                 pause_after_failure(error, self._ending)
@@ -182,7 +185,7 @@ class LeaseKeeper:
 
     def _renew(self) -> None:
         # Leases of attempts with a report as well: the report may wait until the database takes it.
-        working = [a for a in self.attempts() if a.conversation_id is not None and not a.is_lost]
+        working = [a for a in self.attempts() if a.conversation_id is not None and a.deferral is None and not a.is_lost]
         if not working:
             return
         keys = sorted((a.run_id, a.activation_id, a.lease_id) for a in working)
@@ -199,6 +202,31 @@ class LeaseKeeper:
             if attempt.lease_id in cancelled:  # its cancel message was lost; it has its lease until it reports
                 attempt.stop("user", self._loop)
             elif attempt.lease_id not in renewed and not attempt.is_reported:
+                attempt.is_lost = True
+                attempt.stop("lease", self._loop)
+
+    def _write_deferred_claims(self, now: float) -> None:
+        """Write the claims of attempts that began a while ago; stop those whose activation is another's, or closed."""
+        late: dict[LeaseId, tuple[Attempt, Deferral]] = {}
+        for attempt in self.attempts():
+            deferral = attempt.deferral
+            if deferral is not None and now - deferral.began >= DEFER_CLAIM_FOR and not attempt.is_lost:
+                late[attempt.lease_id] = attempt, deferral
+        if not late:
+            return
+        keys = sorted((a.run_id, a.activation_id, a.lease_id, deferral.age) for a, deferral in late.values())
+        worker = next(deferral.worker for _, deferral in late.values())
+        try:
+            with self._database.transaction() as tx:
+                tx.commit_asynchronously()
+                claimed, lost = activations.claim_deferred(tx, keys, lease=self.lease, worker=worker)
+        except SQLAlchemyError as error:
+            log.warning("leases_not_renewed", leases=len(keys), error=str(error).splitlines()[0])
+            return
+        for lease_id, (attempt, _) in late.items():
+            if lease_id in claimed:
+                attempt.deferral = None
+            elif lease_id in lost and not attempt.is_reported:
                 attempt.is_lost = True
                 attempt.stop("lease", self._loop)
 

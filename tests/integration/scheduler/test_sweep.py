@@ -49,7 +49,14 @@ def no_observation_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweeping, "MIN_UNINTERRUPTED", 0.0)
 
 
+@pytest.fixture
+def probes_settle_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a returned probe count at once."""
+    monkeypatch.setattr(sweeping, "PROBE_SETTLES", 0.0)
+
+
 # -- task messages ---------------------------------------------------------------------------------------------------
+@pytest.mark.usefixtures("probes_settle_at_once")
 def test_lost_task_message_is_sent_again_after_a_later_probe_returned(bench: Bench):
     run = bench.start("begin -> work")
     bench.outbox.lose()
@@ -159,6 +166,7 @@ def test_flushed_redis_resends_task_messages_without_waiting_for_a_probe(bench: 
     bus.close()
 
 
+@pytest.mark.usefixtures("probes_settle_at_once")
 def test_resent_task_message_is_not_sent_again_at_once(bench: Bench):
     run = bench.start("begin -> work")
     change(bench, run, enqueued_at=datetime.now(UTC) - timedelta(seconds=10))
@@ -504,6 +512,7 @@ def test_failed_advance_of_one_run_does_not_prevent_the_advance_of_others(bench:
     assert (broken.statuses["begin"], healthy.statuses["begin"]) == ("reported", "ready")
 
 
+@pytest.mark.usefixtures("probes_settle_at_once")
 def test_lost_task_message_is_sent_again_although_an_occasional_check_fails(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ):

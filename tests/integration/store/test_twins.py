@@ -6,7 +6,7 @@ The simulator depends on this: its twins (tests/simulator/twins_*.py) must behav
 import random
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from types import ModuleType
 from typing import Any
@@ -31,9 +31,9 @@ from store.db.transaction import Transaction
 from store.monitoring import queue_probes, sweep_queries
 from store.primitives import outcome_codec
 from store.runs import activations, decisions, events, message_streams, reports, run_rows, scopes, values
-from store.runs.activations import Claim
-from store.runs.decisions import CachedRun
+from store.runs.activations import Claim, Deferral, claim_from_rows
 from store.runs.new_activations import ContinuationRequest, InlineReport
+from store.runs.prepared_claims import CachedRun
 from store.runs.reports import ReportPayload
 from store.tables.runs import metadata
 from store.tables.tenants import canvases, tenants, versions
@@ -49,6 +49,7 @@ from tests.simulator.schedule import patched_modules
 from tests.simulator.simulation import Simulation
 from tests.simulator.tables import Server
 from tests.simulator.twins_runs import decode_json
+from tests.simulator.twins_work import plain
 
 TENANT, CANVAS = UUID(int=7), UUID(int=8)
 OPERATIONS = 60
@@ -169,6 +170,10 @@ def comparable(value: Any) -> Any:
             return "a time"
         case set() | frozenset():
             return sorted(comparable(item) for item in value)
+        case {"easel_claim": str(prepared), **others}:
+            fields = orjson.loads(prepared)
+            fields["turn"][2] = "a time"  # when the run was created
+            return comparable({"prepared claim": fields, **others})
         case Mapping():
             return {str(name): comparable(item) for name, item in value.items()}
         case list() | tuple():
@@ -223,6 +228,8 @@ class OperationGenerator:
             if running
             else []
         )
+        unclaimed = [row for row in ready if not row["attempt"]]
+        kinds += ["report_deferred"] * 3 + ["claim_deferred"] if unclaimed else []
         kinds += ["resume"] * 2 if waiting else []
         kinds += ["cancel"] if self.rng.random() < 0.15 else []
         kind = self.rng.choice(kinds) if rows else "start"
@@ -299,6 +306,47 @@ class OperationGenerator:
 
         return claim
 
+    def _claim_deferred(self, rows: Any, ready: Any, running: Any) -> Callable[[Side], Any]:
+        """Deferred claims of a ready activation and of some others, one of which may be held."""
+        chosen = dict.fromkeys([self._pick(ready), *(self._pick(rows) for _ in range(self.rng.randrange(3)))])
+        attempts = sorted((*pair, UUID(int=self.rng.getrandbits(128)), self.rng.random()) for pair in chosen)
+
+        def claim(side: Side) -> Any:
+            with side.database.transaction() as tx:
+                claimed, lost = activations.claim_deferred(tx, attempts, lease=timedelta(hours=1), worker="one")
+            for run_id, activation_id, lease_id, _ in attempts:
+                if lease_id in claimed:
+                    side.claims[activation_id] = self._defer(run_id, activation_id, lease_id)
+            return claimed, lost
+
+        return claim
+
+    def _report_deferred(self, rows: Any, ready: Any, running: Any) -> Callable[[Side], Any]:
+        """The report of an attempt whose claim is deferred, at an activation that may have been claimed before."""
+        unclaimed = [row for row in ready if not row["attempt"]]
+        chosen = self.rng.choice(unclaimed if self.rng.random() < 0.8 else [*unclaimed, *ready, *running])
+        deferred = self._defer(chosen["run_id"], chosen["id"], UUID(int=self.rng.getrandbits(128)))
+        report = self._report(rows, ready, [chosen])
+
+        def claim_and_report(side: Side) -> Any:
+            before = side.claims.get(deferred.id)
+            with side.database.statements() as tx:
+                is_held = activations.is_held(tx, deferred)
+            side.claims[deferred.id] = deferred
+            result = report(side)
+            if not is_held and before is not None:
+                side.claims[deferred.id] = before
+            return is_held, result
+
+        return claim_and_report
+
+    def _defer(self, run_id: UUID, activation_id: UUID, lease_id: UUID) -> Claim:
+        """Return the claim that a task message of an activation carries."""
+        row = plain(self.model.server["activations"].rows[run_id, activation_id].committed or {})
+        run = self.model.server["runs"].rows[run_id].committed or {}
+        first = {"lease_id": lease_id, "attempt": 1, "crash_count": 0}
+        return replace(claim_from_rows({**row, **first}, run), deferral=Deferral("one", 0.0))
+
     def _report(self, rows: Any, ready: Any, running: Any) -> Callable[[Side], Any]:
         run_id, activation_id = self._pick(running)
         dice = self.rng.random()
@@ -323,7 +371,7 @@ class OperationGenerator:
                     advance = coordinator.apply_reports(tx, snapshot, inline) if snapshot else None
                 stored = int(advance is not None)
                 if advance is None:
-                    stored = reports.report(tx, run_id, activation_id, claim.lease_id, payload).count()
+                    stored = reports.report(tx, run_id, activation_id, claim.lease_id, payload, claim.deferral).count()
                     if not stored:
                         raise Refused
                     snapshot = run_snapshots.try_lock(tx, run_id) if advances else None

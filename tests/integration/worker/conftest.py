@@ -44,6 +44,12 @@ class PausedNodes:
 
 
 @pytest.fixture
+def local_continuation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers continue locally, which is off by default."""
+    monkeypatch.setenv("EASEL_CONTINUE_LOCALLY_FOR", "5s")
+
+
+@pytest.fixture
 def paused_nodes(bench: Bench) -> Iterator[PausedNodes]:
     paused_nodes = PausedNodes(bench)
     yield paused_nodes

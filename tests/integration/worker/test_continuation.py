@@ -33,6 +33,8 @@ from worker.fastpath.report_batcher import PendingReport
 from worker.reporter import Reporter
 from worker.worker import Worker
 
+pytestmark = pytest.mark.usefixtures("local_continuation")
+
 CHAIN = "begin -> one -> two -> three -> say"
 
 

@@ -154,7 +154,8 @@ def test_worker_with_a_blocked_loop_exits_and_only_the_blocking_attempt_counts_a
 
 
 def test_worker_whose_interpreter_lock_is_held_exits(programs: Programs):
-    worker = programs.start("worker", "-c", "4")
+    # a deferred claim could not be written while the lock is held
+    worker = programs.start("worker", "-c", "4", EASEL_DEFER_CLAIMS="false")
     run = programs.send("begin -> wait_60, compute_c")
     worker.wait_for(lambda: run.statuses.get("compute_c") == "running")
 

@@ -26,6 +26,8 @@ from tests.builders import content
 from tests.integration.engine import WAIT_TIMEOUT, Bench, Run, until
 from worker.fastpath import inline_tasks
 
+pytestmark = pytest.mark.usefixtures("local_continuation")
+
 LEASE = timedelta(seconds=1)
 LONG = 1000  # nodes; a thousand frames are more than Python allows
 

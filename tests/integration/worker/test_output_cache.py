@@ -26,6 +26,8 @@ from worker.caches.outputs import OutputCache
 from worker.context.node_context import WorkerContext
 from worker.worker import Worker
 
+pytestmark = pytest.mark.usefixtures("local_continuation")
+
 CANVASES = 5
 GET_VISIBLE = OutputCache.get_visible
 KINDS = (

@@ -95,6 +95,7 @@ def test_claimed_attempt_that_has_not_begun_is_released(bench: Bench, node: str,
     assert (run.status, run.outputs(node)) == ("succeeded", {"result": "done"})
 
 
+@pytest.mark.usefixtures("local_continuation")
 def test_reserved_continuation_is_released_on_shutdown(bench: Bench):
     began: list[str] = []
 

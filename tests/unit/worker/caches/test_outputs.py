@@ -115,7 +115,7 @@ def test_continuation_finds_outputs_of_a_first_visit_in_the_cache(
     output_cache, reader, writer = OutputCache(), uuid4(), uuid4()
     row = {"node_id": "a", "region": REGION, "order_key": b"\x00", "activation_id": writer, "outputs": {"x": 1}}
 
-    output_cache.put_written(a_claim(reader), a_claim(reader, ordinal=ordinal, scope=scope), [row])
+    output_cache.put_written(a_view(reader), a_claim(reader, ordinal=ordinal, scope=scope), [row])
 
     by_node = output_cache.get_visible(a_view(reader), "a")
     assert by_node == ({"a": StoredValue(b"\x00", writer, {"x": 1})} if is_cached else {})
@@ -126,7 +126,7 @@ def test_a_cache_of_size_0_caches_nothing():
     row = {"node_id": "a", "region": REGION, "order_key": b"\x00", "activation_id": uuid4(), "outputs": {"x": 1}}
 
     output_cache.put_read(view, {"a": stored_value({})})
-    output_cache.put_written(a_claim(reader), a_claim(reader), [row])
+    output_cache.put_written(a_view(reader), a_claim(reader), [row])
 
     assert output_cache.get_visible(view, "a") == {}
     assert output_cache.get_visible(a_view(reader), "a") == {}

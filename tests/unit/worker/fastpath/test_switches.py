@@ -10,21 +10,26 @@ from worker.fastpath.inline_tasks import InlineTaskRequest, request_class
 from worker.fastpath.switches import NO_FAST_PATH, FastPath, fast_path_of
 
 
-def test_every_part_of_the_fast_path_is_on_by_default():
-    assert fast_path_of(Settings()) == FastPath()
+def test_every_part_of_the_fast_path_but_local_continuation_is_on_by_default():
+    fast_path = fast_path_of(Settings())
+
+    assert fast_path == FastPath()
+    assert [field.name for field in fields(fast_path) if not getattr(fast_path, field.name)] == ["continue_locally_for"]
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(FastPath)])
 def test_each_part_of_the_fast_path_has_its_own_switch(name: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv(f"EASEL_{name.upper()}", "0")
+    """Local continuation is the only part that is off by default."""
+    is_on = bool(getattr(FastPath(), name))
+    monkeypatch.setenv(f"EASEL_{name.upper()}", "0" if is_on else "5")
 
     fast_path = fast_path_of(Settings())
 
-    off = [
+    changed = [
         field.name for field in fields(FastPath) if getattr(fast_path, field.name) != getattr(FastPath(), field.name)
     ]
-    assert off == [name]
-    assert getattr(fast_path, name) == getattr(NO_FAST_PATH, name)
+    assert changed == [name]
+    assert bool(getattr(fast_path, name)) is not is_on
 
 
 def test_fast_path_switch_turns_off_every_part(monkeypatch: pytest.MonkeyPatch):
