@@ -1,4 +1,4 @@
-"""A comparison: control and Easel run each workload in turn, because the speed of a machine varies."""
+"""A comparison: the control and Easel run each workload in turn, because the speed of a machine varies."""
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from bench.compare.control_side import ControlSide
 from bench.compare.counters import CostCounters
 from bench.compare.easel_side import EaselSide
 from bench.compare.servers import run_comparison_servers
-from bench.compare.side import Side
+from bench.compare.side import EASEL, Side
 from bench.compare.workloads import Incomplete, Workload, WorkloadResult
 
 WARM_UP_RUNS, WARM_UP_SIZE = 4, 5
@@ -20,7 +20,7 @@ WARM_UP_TIMEOUT = 30.0  # seconds
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Both sides with running processes, and the counters of their costs."""
+    """All sides, and the counters of their costs."""
 
     sides: Sequence[Side]
     counters: CostCounters
@@ -47,6 +47,8 @@ class Comparison:
                 side.start(workload.work, is_safe=workload.is_crash)
                 self._warm_up(side, workload)
                 one.figures[side.name].append(workload.measure(side, self.counters))
+                if len(self.sides) > 2:
+                    side.pause()
             except (Incomplete, TimeoutError) as problem:
                 one.problem = str(problem)
                 return
@@ -59,8 +61,10 @@ class Comparison:
 
 
 @contextmanager
-def open_comparison(database_url: str | None, redis_url: str | None, workers: int) -> Generator[Comparison]:
-    """Start servers and both sides on them; stop all when the block ends.
+def open_comparison(
+    database_url: str | None, redis_url: str | None, workers: int, modes: Sequence[str] = (EASEL,)
+) -> Generator[Comparison]:
+    """Start servers for the control and for Easel in each mode; stop all when the block ends.
 
     Call it from the main thread, because the processes end with the thread that starts them.
     """
@@ -72,7 +76,8 @@ def open_comparison(database_url: str | None, redis_url: str | None, workers: in
         sides: list[ControlSide | EaselSide] = []
         try:
             sides.append(ControlSide(place, postgres, broker))
-            sides.append(EaselSide(place, postgres, broker, workers))
+            for mode in modes:
+                sides.append(EaselSide(place, postgres, broker, workers, mode))
             yield Comparison(sides, CostCounters(postgres, broker))
         finally:
             for side in sides:

@@ -83,6 +83,9 @@ class ControlSide:
             self._processes.append(Process("control", argv, environment, log))
         await_blocked_clients(self._broker, before + pools.processes, self._processes)
 
+    def pause(self) -> None:
+        """Do nothing: no other side receives the control's messages."""
+
     def start_runs(self, work: RunWork, runs: int) -> Sequence[str]:
         """Send the first task of each run; return the runs' names."""
         names = [uuid4().hex for _ in range(runs)]

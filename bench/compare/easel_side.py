@@ -19,7 +19,7 @@ from bench.compare import canvases
 from bench.compare.control_side import await_blocked_clients, count_blocked_clients
 from bench.compare.processes import Deadline, Process, stop_all
 from bench.compare.servers import ROOT, ComparisonServers
-from bench.compare.side import EASEL, RunWork
+from bench.compare.side import EASEL, MODES, RunWork
 from canvas.ids import CanvasId, RunId, VersionId
 from scheduler.bootstrap import Role, build_coordinator
 from scheduler.coordinator.run_start import RunRequest
@@ -62,13 +62,20 @@ api_key = "key"
 
 
 class EaselSide:
-    """Runs worker processes, one scheduler and one sweeper. Settings in the environment apply, except server URLs."""
+    """Runs worker processes, one scheduler and one sweeper.
 
-    name = EASEL
+    Settings in the environment apply, except server URLs and those of the mode, which is also the side's name.
+    """
 
     def __init__(
-        self, servers: ComparisonServers, postgres: "psycopg.Connection[Any]", broker: redis.Redis, workers: int
+        self,
+        servers: ComparisonServers,
+        postgres: "psycopg.Connection[Any]",
+        broker: redis.Redis,
+        workers: int,
+        mode: str = EASEL,
     ) -> None:
+        self.name = mode
         self._servers, self._postgres, self._broker, self._workers = servers, postgres, broker, workers
         self._processes: list[Process] = []
         self._versions: dict[RunWork, tuple[CanvasId, VersionId]] = {}
@@ -102,7 +109,7 @@ class EaselSide:
                 work.size, wait_ms=work.wait_ms, has_large_output=work.has_large_output
             )  # fmt: skip
             with self._coordinator.database.transaction() as tx:
-                canvas = stored_canvases.create(tx, self._tenant, str(work), draw)
+                canvas = stored_canvases.create(tx, self._tenant, f"{work} {self.name}", draw)
                 self._versions[work] = canvas, versions.lock_draft_version(tx, self._tenant, canvas).id
 
     def restart(self) -> None:
@@ -153,10 +160,14 @@ class EaselSide:
             process.kill()
         self._processes.clear()
 
-    def stop(self) -> None:
-        """Stop all processes in order, and close connections."""
+    def pause(self) -> None:
+        """Stop all processes: those of another mode would receive the same messages."""
         stop_all(self._processes)
         self._processes.clear()
+
+    def stop(self) -> None:
+        """Stop all processes in order, and close connections."""
+        self.pause()
         self._ends.close()
         self._coordinator.database.close()
         self._coordinator.dispatch.bus.close()
@@ -165,6 +176,7 @@ class EaselSide:
         inherited = {name: value for name, value in os.environ.items() if name not in SERVER_VARIABLES}
         return {
             **inherited,
+            **MODES[self.name],
             "PYTHONPATH": str(ROOT),
             "TMPDIR": str(self._servers.folder),
             "EASEL_HOME": str(self._servers.folder / "easel"),

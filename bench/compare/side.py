@@ -1,10 +1,22 @@
 """The interface of both sides of a comparison: start runs, wait for their end, kill and restart processes."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-CONTROL, EASEL = "control", "easel"  # names of the two sides
+CONTROL, EASEL = "control", "easel"  # names of the control, and of Easel as it is by default
+LOCAL, COORDINATOR = "local", "coordinator"  # names of Easel with other settings
+MODES: Mapping[str, Mapping[str, str]] = {
+    EASEL: {"EASEL_CONTINUE_LOCALLY_FOR": "0", "EASEL_INLINE_ADVANCE": "true"},
+    LOCAL: {"EASEL_CONTINUE_LOCALLY_FOR": "5s", "EASEL_INLINE_ADVANCE": "true"},
+    COORDINATOR: {"EASEL_CONTINUE_LOCALLY_FOR": "0", "EASEL_INLINE_ADVANCE": "false"},
+}
+"""The ways in which ready nodes are dispatched and runs are advanced, each a side: its settings.
+
+By default each ready node is a task message, and the worker that reports advances the run. `local`: a worker thread
+continues with the run. `coordinator`: only the scheduler's task advances runs.
+"""
+MODE_TITLES: Mapping[str, str] = {EASEL: "Easel", LOCAL: "local continuation", COORDINATOR: "coordinator only"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +35,17 @@ class RunWork:
 
 
 class Side(Protocol):
-    """One of the two sides of a comparison. Its processes run from `start` to `stop`."""
+    """One of the sides of a comparison. Its processes run from `start` to `stop`."""
 
     name: str
 
     @property
     def sessions(self) -> Collection[int]:
         """The sessions of the processes, by which their CPU time is counted."""
+        ...
+
+    def pause(self) -> None:
+        """Stop the processes if they would disturb another side; `start` starts them again."""
         ...
 
     def start(self, work: RunWork, *, is_safe: bool = False) -> None:

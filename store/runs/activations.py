@@ -123,10 +123,9 @@ CLAIM_DEFERRED = text("""
         order by o.run_id, o.id for no key update of o skip locked
     ) m
     where a.run_id = m.run_id and a.id = m.id
-    returning a.lease_id
 """).bindparams(bindparam("lease", type_=Interval))
 FIND_DEFERRED = text("""
-    select m.lease_id from activations o
+    select m.lease_id, o.status = 'running' from activations o
     join unnest(cast(:run_ids as uuid[]), cast(:ids as uuid[]), cast(:leases as uuid[])) as m(run_id, id, lease_id)
       on o.run_id = m.run_id and o.id = m.id
     where o.lease_id = m.lease_id or o.status = 'ready' and o.attempt = 0
@@ -272,16 +271,16 @@ def claim_deferred(
 ) -> tuple[set[LeaseId], set[LeaseId]]:
     """Write the deferred claims of attempts at (run, activation) under a lease id, begun some seconds ago.
 
-    Returns the lease ids whose claim is written now, and those that must stop: their activation was claimed by another
-    attempt, or closed. An activation that is locked, or reported under its lease, is in neither.
+    Returns the lease ids whose claim is written, now or by an earlier call without an answer, and those that must stop:
+    their activation was claimed by another attempt, or closed. One that is locked, or reported under its lease, is in
+    neither.
     """
-    claimed, valid = set[LeaseId](), set[LeaseId]()
+    found: dict[LeaseId, bool] = {}
     for some in tx.pruning.group_by_week(attempts):
         keys = _columns([entry[:3] for entry in some])
-        elapsed = [entry[3] for entry in some]
-        claimed |= {row[0] for row in tx.rows(CLAIM_DEFERRED, lease=lease, worker=worker, elapsed=elapsed, **keys)}
-        valid |= {row[0] for row in tx.rows(FIND_DEFERRED, **keys)}
-    return claimed, {entry[2] for entry in attempts} - valid
+        tx.send(CLAIM_DEFERRED, lease=lease, worker=worker, elapsed=[entry[3] for entry in some], **keys)
+        found |= {row[0]: row[1] for row in tx.rows(FIND_DEFERRED, **keys)}
+    return {each for each, is_running in found.items() if is_running}, {entry[2] for entry in attempts} - found.keys()
 
 
 def is_held(tx: Transaction, claimed: Claim) -> bool:

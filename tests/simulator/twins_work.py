@@ -143,8 +143,8 @@ def claim_deferred(
     elapsed: list[float],
     lease: timedelta,
     worker: str,
-) -> list[dict[str, Any]]:
-    claimed: list[dict[str, Any]] = []
+) -> int:
+    claimed = 0
     for run_id, activation_id, lease_id, seconds in sorted(zip(run_ids, ids, leases, elapsed, strict=True)):
         row = tx.server["activations"].rows.get((run_id, activation_id))
         seen = tx.visible(row) if row is not None else None
@@ -154,7 +154,7 @@ def claim_deferred(
         if data is not None:
             columns = _deferred_columns(tx, data, lease_id, worker, seconds)
             tx.put(row, {**data, **columns, "status": "running", "lease_until": tx.now + lease})
-            claimed.append({"lease_id": lease_id})
+            claimed += 1
     return claimed
 
 
@@ -172,7 +172,7 @@ def find_deferred(
         row = tx.server["activations"].rows.get((run_id, activation_id))
         data = tx.visible(row) if row is not None else None
         if data is not None and (data["lease_id"] == lease_id or _is_unclaimed(data)):
-            found.append({"lease_id": lease_id})
+            found.append({"lease_id": lease_id, "is_running": data["status"] == "running"})
     return found
 
 
