@@ -153,14 +153,7 @@ class SimulatedTransaction(Transaction):
         if tx.touched:
             self.server.simulation.step("commit")  # other transactions may wait for its locks
         self._server_tx = None
-        written = list(tx.touched)
-        self.server.commit(tx)
-        try:
-            _maybe_lose_answer(self.server)
-        except OperationalError:
-            data = [row.committed or {} for row in written]
-            self.server.unconfirmed_leases |= {each["lease_id"] for each in data if "lease_id" in each}
-            raise
+        _commit_on(self.server, tx)
 
     def commit(self) -> None:
         """Commit, then execute the queries that follow the commit."""
@@ -178,10 +171,10 @@ class SimulatedTransaction(Transaction):
         self.server.simulation.step("commit")
         if self.server.simulation.trace_lines is not None:
             self.server.simulation.trace("commit" if tx.touched else "end")
-        has_written = bool(tx.touched)
-        self.server.commit(tx)
-        if has_written:
-            _maybe_lose_answer(self.server)
+        if tx.touched:
+            _commit_on(self.server, tx)
+        else:
+            self.server.commit(tx)
 
     def roll_back(self) -> None:
         """Roll back the open transaction."""
@@ -231,6 +224,18 @@ def _twin_of(statement: Executable) -> tuple[str, Twin, Executable]:
         return TWINS[id(statement)]
     except KeyError:
         raise NotImplementedError(f"no twin for this statement (tests/simulator/twins_*.py):\n{statement}") from None
+
+
+def _commit_on(server: Server, tx: ServerTransaction) -> None:
+    """Commit, and perhaps lose the answer: then nobody knows of the leases that were written, and they may expire."""
+    written = list(tx.touched)
+    server.commit(tx)
+    try:
+        _maybe_lose_answer(server)
+    except OperationalError:
+        data = [row.committed or {} for row in written]
+        server.unconfirmed_leases |= {each["lease_id"] for each in data if "lease_id" in each}
+        raise
 
 
 def _maybe_lose_answer(server: Server) -> None:
