@@ -121,7 +121,8 @@ class StateError(ExecutorError):
 
 
 class AttemptStopped(BaseException):
-    """Raised inside an attempt that was cancelled; `reason` is `user`, `deadline`, `lease`, `shutdown` or `postponed`.
+    """Raised inside an attempt that was cancelled; `reason` is `user`, `operator`, `deadline`, `lease`,
+    `shutdown` or `postponed`.
 
     It is a BaseException, so `except Exception` does not catch it.
     """

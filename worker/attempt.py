@@ -8,7 +8,7 @@ import asyncio
 import inspect
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, cast, get_args
 
@@ -60,6 +60,7 @@ from worker.leases.attempt_handle import Attempt
 from worker.leases.leases import LeaseKeeper
 from worker.reporter import Reporter
 from worker.services.models import CachedTenantModels
+from worker.task_end import CANCELLED_BY_OPERATOR, TaskEnd, task_end_of
 from worker.threads.event_loop import WorkerLoop
 
 log = structlog.get_logger()
@@ -149,20 +150,40 @@ class AttemptRunner:
         )
         attempt.report_on_behalf = self._report_on_behalf
 
-    def run(self) -> None:
-        """Run the component and report what came of it."""
-        if self._attempt.is_reported:
-            return  # it was stopped before it began
+    def run(self) -> TaskEnd:
+        """Run the component and report what came of it; return how the task ends."""
+        if self._attempt.is_reported:  # it was stopped before it began
+            return task_end_of(self._outcome_of_stop())
         try:
             outcome = self._execute()
         except SQLAlchemyError as error:
             log.warning("attempt_lost_its_database", error=str(error).splitlines()[0])
             if not is_outage(error) or self._claim.attempt > MAX_OUTAGES:
-                return  # the lease expires, and another worker executes the activation
+                return task_end_of(None)  # the lease expires, and another worker executes the activation
             time.sleep(RELEASE_DELAY)
             outcome = self._release_outcome()  # stored when the database is back: an outage does not count as a crash
-        if outcome is not None and self._attempt.acquire_report_right():
-            self._report(outcome)
+        if outcome is None:
+            return task_end_of(None)
+        if not self._attempt.acquire_report_right():
+            return task_end_of(self._outcome_of_stop())
+        self._report(outcome)
+        if self._reporter.is_refused:  # a cancel has closed a ready activation, or another attempt has it
+            is_cancelled = self._attempt.stopped is not None and self._attempt.stopped.reason == "user"
+            return task_end_of(Failed(outcomes.CANCELLED, "cancelled") if is_cancelled else None)
+        return replace(task_end_of(outcome), advance_seconds=self._reporter.advance_seconds)
+
+    def _outcome_of_stop(self) -> Failed | None:
+        """Return what was reported on behalf of the attempt, to show it."""
+        stopped = self._attempt.stopped
+        match stopped.reason if stopped is not None else "lease":
+            case "lease":
+                return None
+            case "deadline":
+                return Failed(f"It did not stop at its time limit of {self._limit:g} s.", "timeout")
+            case "shutdown" | "postponed":
+                return Failed("released", "released", retryable=True)
+            case _:
+                return Failed(outcomes.CANCELLED, "cancelled")
 
     def _report(self, outcome: Outcome) -> None:
         self._reporter.report(outcome, self._context, self._assigned)
@@ -338,6 +359,8 @@ class AttemptRunner:
         stopped = self._attempt.stopped
         if stopped is not None and stopped.reason == "user":
             return Failed(outcomes.CANCELLED, "cancelled")  # the component swallowed the cancellation
+        if stopped is not None and stopped.reason == "operator":
+            return Failed(outcomes.CANCELLED_BY_OPERATOR, CANCELLED_BY_OPERATOR)
         if stopped is not None and stopped.reason == "deadline":
             return outcomes.outcome_of_exception(outcomes.timeout_error(component.name, self._limit), node, component)
         if not isinstance(outcome, get_args(Outcome)):
@@ -356,6 +379,8 @@ class AttemptRunner:
                     return None
                 case "user":
                     return Failed(outcomes.CANCELLED, "cancelled")
+                case "operator":
+                    return Failed(outcomes.CANCELLED_BY_OPERATOR, CANCELLED_BY_OPERATOR)
                 case "shutdown":
                     return self._release_outcome()
                 case "postponed":
@@ -387,6 +412,8 @@ class AttemptRunner:
             self._report(self._release_outcome())
         elif reason == "postponed":
             self._report(self._reschedule_outcome())
+        elif reason == "operator":
+            self._report(Failed(outcomes.CANCELLED_BY_OPERATOR, CANCELLED_BY_OPERATOR))
         else:
             self._report(Failed(outcomes.CANCELLED, "cancelled"))
 

@@ -29,6 +29,7 @@ from worker.fastpath.claim_batcher import ClaimBatcher
 from worker.fastpath.continuation import Continuation, LocalContinuation
 from worker.leases.attempt_handle import Attempt
 from worker.leases.poison_tasks import ISOLATE_AFTER_CRASHES, PoisonTaskSlot, TaskRef
+from worker.task_end import NOT_CLAIMED, TaskEnd, TaskState
 
 log = structlog.get_logger()
 
@@ -49,23 +50,24 @@ class Executor(AttemptDependencies):
         activation_id: ActivationId,
         continuation: LocalContinuation | None = None,
         prepared: ReceivedClaim | None = None,
-    ) -> bool:
+    ) -> TaskEnd | None:
         """Execute an activation if it is still ready. Safe to call twice at the same time, or without need.
 
         A suspected poison task waits, without a lease, while the process executes another one; the thread that ends the
-        other executes it next. Returns False if the process is shutting down: another worker must have the message. If
+        other executes it next. Returns None if the process is shutting down: another worker must have the message. If
         `continuation.next` is set afterwards, the caller must execute it.
 
         `prepared`: the claim that the message carries.
         """
         task: TaskRef | None = (run_id, activation_id)
+        end: TaskEnd | None = None  # of the message's own activation
         claimed = continuation.pop(activation_id) if continuation is not None else None
         while task is not None:
             attempt = claimed.attempt if claimed is not None else Attempt(*task, LeaseId(uuid4()))
             if claimed is None and not self.leases.register(attempt):
-                return False
+                return end
             try:
-                self._execute_attempt(attempt, claimed, continuation, prepared)
+                ended = self._execute_attempt(attempt, claimed, continuation, prepared)
             except BaseException:
                 if continuation is not None:
                     continuation.release()
@@ -74,7 +76,8 @@ class Executor(AttemptDependencies):
                 self.leases.forget(attempt)
                 task, claimed, prepared = self.poison_slot.release(attempt), None, None
                 structlog.contextvars.clear_contextvars()
-        return True
+            end = end or ended
+        return end
 
     def new_continuation(self) -> LocalContinuation:
         """Return a continuation for a thread that has just received a task message and will execute what it claims."""
@@ -86,13 +89,14 @@ class Executor(AttemptDependencies):
         claimed: Continuation | None,
         continuation: LocalContinuation | None,
         prepared: ReceivedClaim | None,
-    ) -> None:
+    ) -> TaskEnd:
         claim = claimed.claim if claimed is not None else self._defer_claim(attempt, prepared)
         claim = claim or self._claim_with_retries(attempt)
         if claim is None:
-            if claimed is not None:
-                self._report_cancelled(attempt)
-            return
+            if claimed is None:
+                return TaskEnd(TaskState.SUCCEEDED, NOT_CLAIMED)
+            self._report_cancelled(attempt)
+            return TaskEnd(TaskState.CANCELLED, outcomes.CANCELLED)
         self.leases.start_renewing(attempt, claim.conversation_id)
         OWNER.set(str(claim.tenant_id))
         structlog.contextvars.bind_contextvars(
@@ -104,7 +108,7 @@ class Executor(AttemptDependencies):
         cached_run = claimed.cached_run if claimed is not None else None
         if prepared is not None and self.fast_path.cache_run_state:
             cached_run = prepared.cached_run()
-        AttemptRunner(self, attempt, claim, reservation, cached_run).run()
+        return AttemptRunner(self, attempt, claim, reservation, cached_run).run()
 
     def _defer_claim(self, attempt: Attempt, prepared: ReceivedClaim | None) -> Claim | None:
         """Return the claim that a message carries, to be written later; None if the activation is claimed first.

@@ -9,6 +9,7 @@ from celery import Celery
 
 import settings
 import telemetry
+from canvas.ids import ActivationId
 from providers.models.transport.clients import warm_up
 from scheduler.bootstrap import Role, build_coordinator
 from scheduler.celery_startup import connect_start
@@ -88,6 +89,13 @@ class WorkerProcess:
         gc.freeze()  # what exists by now stays
         gc.set_threshold(GC_THRESHOLD, *gc.get_threshold()[1:])
         threading.Thread(target=warm_up, name="easel-warms-up", daemon=True).start()
+
+    def stop_activation(self, activation_id: ActivationId) -> bool:
+        """Stop the attempt at an activation for an operator. False: this process executes nothing (prefork)."""
+        if self._worker is None:
+            return False
+        self._worker.leases.stop_activation(activation_id)
+        return True
 
     def release_attempts(self) -> None:
         """Release every attempt, for other workers to execute: the process is about to shut down."""

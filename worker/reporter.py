@@ -91,6 +91,8 @@ class Reporter:
     batcher: ReportBatcher = field(default_factory=ReportBatcher)
     cached_run: CachedRun | None = None  # the run as this thread's last advance wrote it
     outputs: OutputCache = field(default_factory=OutputCache)  # of the worker
+    is_refused: bool = False  # whether nothing was stored, because the lease is gone
+    advance_seconds: float | None = None  # how long the transaction with report and advance took; None: no advance
     _builder: ReportBuilder = field(init=False)
 
     def __post_init__(self) -> None:
@@ -225,6 +227,7 @@ class Reporter:
 
         `batch` ends with the commit, so that the next reporter of this process need not wait for the rest.
         """
+        began = time.monotonic()
         result, advance = self._try_store(payload, mode)
         while result in NEXT_MODE:
             if self.continuation is not None:
@@ -233,6 +236,7 @@ class Reporter:
             result, advance = self._try_store(payload, mode)
         if result is StoreResult.LEASE_LOST:
             log.info("report_refused", activation_id=str(self.claim.id))
+            self.is_refused = True
             if mode is not StoreMode.REPORT_ONLY:  # the run was locked meanwhile, as by any lock holder
                 self.coordinator.recheck(self.claim.run_id)
             return
@@ -246,6 +250,7 @@ class Reporter:
         elif advance is None:
             self.coordinator.advance_run(self.claim.run_id)  # the second try: the report is visible now
         else:
+            self.advance_seconds = time.monotonic() - began
             self._continue(advance, payload)
 
     def _try_store(self, payload: ReportPayload, mode: StoreMode) -> tuple[StoreResult, Advance | None]:

@@ -12,21 +12,26 @@ from scheduler.messaging.celery_app import EXECUTE, EXTRACT, INGEST, QUEUE_PROBE
 from scheduler.messaging.celery_message import carried_claim
 from store.monitoring import queue_probes
 from store.runs import prepared_claims
+from worker.celery_requests import TASK_ENDS, NodeRequest
 from worker.fastpath.inline_tasks import request_class, thread_continuation
 from worker.process import worker_process
+from worker.task_end import NodeFailed
 
 process = worker_process()
 app = process.app
+NodeRequest.stop_activation = process.stop_activation
 
 
-@app.task(name=EXECUTE, bind=True, ignore_result=True, Request=request_class(process.fast_path))  # pyright: ignore[reportUntypedFunctionDecorator] (Celery is untyped)
-def execute(self: Any, run_id: str, activation_id: str) -> None:
-    """Execute an activation."""
+@app.task(name=EXECUTE, bind=True, ignore_result=True, throws=(NodeFailed,), Request=request_class(process.fast_path))  # pyright: ignore[reportUntypedFunctionDecorator] (Celery is untyped)
+def execute(self: Any, run_id: str, activation_id: str) -> str:
+    """Execute an activation; return what it reported."""
     worker = process.worker
     ids = RunId(UUID(run_id)), ActivationId(UUID(activation_id))
     received = prepared_claims.decode(*ids, carried_claim(self.request))
-    if not worker.execute(*ids, thread_continuation(worker.execution.new_continuation), received):
+    end = TASK_ENDS.last = worker.execute(*ids, thread_continuation(worker.execution.new_continuation), received)
+    if end is None:
         raise Reject("The process is shutting down.", requeue=True)
+    return end.result()
 
 
 @app.task(name=QUEUE_PROBE, ignore_result=True, send_events=False)  # pyright: ignore[reportUntypedFunctionDecorator] (Celery is untyped)

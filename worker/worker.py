@@ -11,6 +11,7 @@ from worker.executor import Executor
 from worker.fastpath.continuation import LocalContinuation
 from worker.leases.leases import LeaseKeeper
 from worker.services.background_jobs import SingleJobRunner
+from worker.task_end import TaskEnd
 from worker.threads.event_loop import WorkerLoop
 
 
@@ -32,8 +33,11 @@ class Worker:
         activation_id: ActivationId,
         continuation: LocalContinuation | None = None,
         prepared: ReceivedClaim | None = None,
-    ) -> bool:
-        """Execute an activation. False: the process is shutting down, and another worker must have the message."""
+    ) -> TaskEnd | None:
+        """Execute an activation; return how its task ends.
+
+        None: the process is shutting down, and another worker must have the message.
+        """
         return self.execution.execute(run_id, activation_id, continuation, prepared)
 
     def ingest(self) -> None:

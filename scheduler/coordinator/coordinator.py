@@ -153,7 +153,11 @@ class Coordinator:
         decision = decide.decide(canvas, state, reports)
         usage = _total_usage(row.usage, (report.usage for report in reports))
         decision_input = DecisionInput(
-            usage, inline, is_locked=snapshot.is_locked, has_all_scopes=canvas.needs_stream_order
+            usage,
+            inline,
+            is_locked=snapshot.is_locked,
+            parent=reports[0].activation,
+            has_all_scopes=canvas.needs_stream_order,
         )
         applied, notifications = self.writer.write_with(tx, row, decision, decision_input)
         if state.status is RunStatus.STOPPING:

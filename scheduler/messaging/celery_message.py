@@ -28,19 +28,41 @@ class ShownTask:
 
     name: str
     args: str
+    task_id: str
     root_id: str  # the run: Celery's word for what the tasks of one workflow have in common
+    parent_id: str | None  # the task of the node before, or of the attempt before
 
 
-def shown_node(run_id: RunId, activation_id: ActivationId, component: str, node_id: str) -> ShownTask:
-    """Return what Flower shows of a node: its component as the name, and its id beside those of run and activation."""
-    return ShownTask(f"node:{component}", repr((str(run_id), str(activation_id), node_id)), str(run_id))
+def shown_node(
+    run_id: RunId,
+    activation_id: ActivationId,
+    component: str,
+    node_id: str,
+    *,
+    is_first: bool,
+    parent: ActivationId | None = None,
+) -> ShownTask:
+    """Return what Flower shows of a node: its component as the name, and its id beside those of run and activation.
+
+    The first task of an activation has the activation's id. Later ones, of a retry or of a message that is sent again,
+    are its children.
+    """
+    own = str(activation_id)
+    before = str(parent) if parent is not None else None
+    return ShownTask(
+        f"node:{component}",
+        repr((str(run_id), own, node_id)),
+        task_id=own if is_first else str(uuid4()),
+        root_id=str(run_id),
+        parent_id=before if is_first else own,
+    )
 
 
 def task_headers(
     task: str, args: tuple[str, ...], shown: ShownTask | None = None, further: Mapping[str, Any] = NO_HEADERS
 ) -> dict[str, Any]:
     """Return the headers of a task message; `further`: those that are no headers of Celery's."""
-    task_id = str(uuid4())
+    task_id = shown.task_id if shown is not None else str(uuid4())
     return {
         **further,
         "lang": "py",
@@ -54,7 +76,7 @@ def task_headers(
         "retries": 0,
         "timelimit": (None, None),
         "root_id": shown.root_id if shown is not None else task_id,
-        "parent_id": None,
+        "parent_id": shown.parent_id if shown is not None else None,
         "argsrepr": shown.args if shown is not None else repr(args),
         "kwargsrepr": "{}",
         "origin": _origin(os.getpid()),

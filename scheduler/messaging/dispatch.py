@@ -133,7 +133,9 @@ class Dispatch:
                         producer=producer,
                         shadow=shown.name,
                         argsrepr=shown.args,
+                        task_id=shown.task_id,
                         root_id=shown.root_id,
+                        parent_id=shown.parent_id,
                         kwargsrepr="{}",
                         headers=headers,
                         ignore_result=True,
@@ -159,7 +161,14 @@ class Dispatch:
 
 def _task_arguments(message: TaskMessage) -> tuple[tuple[str, str], ShownTask, dict[str, str]]:
     """Return the arguments of a task message, what Flower shows of the task, and headers of our own."""
-    shown = shown_node(message.run_id, message.activation_id, message.component, message.node_id)
+    shown = shown_node(
+        message.run_id,
+        message.activation_id,
+        message.component,
+        message.node_id,
+        is_first=message.is_first,
+        parent=message.parent,
+    )
     prepared = message.prepared.encode() if message.prepared is not None else None
     headers = {PREPARED_CLAIM: prepared} if prepared is not None else {}
     return (str(message.run_id), str(message.activation_id)), shown, headers

@@ -132,6 +132,7 @@ class DecisionInput:
     inline: Sequence[InlineReport] = ()  # reports that are stored with the decision
     answers: Any = None  # of a person, to open forms
     is_locked: bool = True  # False: the row is a cached one, and writing it locks the run
+    parent: ActivationId | None = None  # the activation whose report led to the decision; of several the first
     has_all_scopes: bool = False  # whether the decision was made with all open scopes, not only with those it names
 
 
@@ -148,7 +149,7 @@ def apply(
     for report in decision_input.inline:
         reports.report_inline(tx, report.claim, report.payload, decision.new_statuses[report.claim.id].value, revision)
     again = _move(tx, row.id, revision, decision, decision_input)
-    activated = activate(tx, row, revision, decision, decision_input.inline)
+    activated = activate(tx, row, revision, decision, decision_input.inline, decision_input.parent)
     _write_values(tx, row.id, decision)
     for entry, item in decision.cancel_items_after.items():
         tx.send(CANCEL_ITEMS, run_id=row.id, entry=entry, item=item)

@@ -76,6 +76,8 @@ class TaskMessage:
     component: str
     node_id: str
     prepared: PreparedClaim | None = field(default=None, compare=False, repr=False)  # only in the first message
+    is_first: bool = field(default=False, compare=False)  # whether no message was sent for the activation before
+    parent: ActivationId | None = field(default=None, compare=False)  # the activation whose report made it ready
 
     def with_run(self, cached_run: CachedRun) -> "TaskMessage":
         """Return the message with the run as the advance wrote it."""
@@ -128,11 +130,20 @@ class PendingTaskMessages:
 
     run: RunRow
     promoted: PendingResult
+    parent: ActivationId | None
 
     def result(self) -> list[TaskMessage]:
         """Return the task messages. Call it after the commit."""
         return [
-            TaskMessage(self.run.id, row.id, row.component, row.node_id, prepare_promoted(self.run, row._asdict()))
+            TaskMessage(
+                self.run.id,
+                row.id,
+                row.component,
+                row.node_id,
+                prepare_promoted(self.run, row._asdict()),
+                is_first=True,
+                parent=self.parent,
+            )
             for row in self.promoted.rows()
         ]
 
@@ -148,9 +159,17 @@ class ActivationResult:
 
 
 def activate(
-    tx: Transaction, row: RunRow, revision: int, decision: Decision, inline: Sequence[InlineReport]
+    tx: Transaction,
+    row: RunRow,
+    revision: int,
+    decision: Decision,
+    inline: Sequence[InlineReport],
+    parent: ActivationId | None,
 ) -> ActivationResult:
-    """Write the activations that a decision makes ready and those that it promotes. Waits for nothing."""
+    """Write the activations that a decision makes ready and those that it promotes. Waits for nothing.
+
+    `parent`: the activation whose report led to the decision; of several the first.
+    """
     is_running = decision.run.status is RunStatus.RUNNING
     requests = [report for report in inline if report.request is not None] if is_running else []
     task_messages: list[TaskMessage] = []
@@ -162,9 +181,11 @@ def activate(
         queued.append(new)
         if new.status is ActivationStatus.READY:
             prepared = prepare(row, revision, new)
-            task_messages.append(TaskMessage(row.id, new.id, new.component, new.node_id, prepared))
+            task_messages.append(
+                TaskMessage(row.id, new.id, new.component, new.node_id, prepared, is_first=True, parent=parent)
+            )
     _insert(tx, row.id, revision, queued)
-    promoted = _promote(tx, row, decision.promote_count, requests, claims)
+    promoted = _promote(tx, row, decision.promote_count, requests, claims, parent)
     return ActivationResult(task_messages, promoted, claims)
 
 
@@ -202,7 +223,12 @@ def _activate_claimed(
 
 
 def _promote(
-    tx: Transaction, row: RunRow, count: int, requests: list[InlineReport], claims: dict[ActivationId, PendingClaim]
+    tx: Transaction,
+    row: RunRow,
+    count: int,
+    requests: list[InlineReport],
+    claims: dict[ActivationId, PendingClaim],
+    parent: ActivationId | None,
 ) -> PendingTaskMessages | None:
     """Promote queued activations in canonical order: first one for each request, then the others for the queue."""
     for _ in range(count):
@@ -218,7 +244,7 @@ def _promote(
             worker=report.request.worker,
         )
         claims[report.claim.id] = PendingClaim(row, promoted=promoted)
-    return PendingTaskMessages(row, tx.send(PROMOTE, run_id=row.id, most=count)) if count else None
+    return PendingTaskMessages(row, tx.send(PROMOTE, run_id=row.id, most=count), parent) if count else None
 
 
 def _next_request(

@@ -12,6 +12,7 @@ from components.base import Component
 from components.nodes.data.variable_assigner import AssignmentFailed
 
 CANCELLED = "Task has been canceled"
+CANCELLED_BY_OPERATOR = "Cancelled by an operator, who revoked the task of this node."
 _REPLACED_CHARACTERS = str.maketrans(dict.fromkeys("\x00\ufdd0\ufdd1\ufdd2\ufdd3", "\ufffd"))
 _LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 MAX_DEPTH = 200  # levels of an output: 100 that a request may have, and what is put around it; encoders take 250

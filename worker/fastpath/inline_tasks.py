@@ -21,15 +21,17 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
+from uuid import UUID
 
 import structlog
 from celery.app.trace import fast_trace_task, trace_task_ret
 from celery.concurrency.base import apply_target
 from celery.worker import state
-from celery.worker.request import Request
 
+from canvas.ids import ActivationId
 from scheduler.messaging.celery_app import NODES
 from scheduler.messaging.celery_message import shown_node, task_body, task_headers
+from worker.celery_requests import NodeRequest
 from worker.fastpath.continuation import Continuation, LocalContinuation
 from worker.fastpath.switches import FastPath
 from worker.threads.computing_threads import COMPUTING_THREADS
@@ -58,9 +60,9 @@ class _ThreadState(threading.local):
 _thread = _ThreadState()
 
 
-def request_class(fast_path: FastPath) -> type[Request]:
-    """Return the class of the requests of the task that executes nodes: Celery's own where nothing needs another."""
-    return InlineTaskRequest if fast_path.continues_locally or fast_path.admission_control else Request
+def request_class(fast_path: FastPath) -> type[NodeRequest]:
+    """Return the class of the requests of the task that executes nodes."""
+    return InlineTaskRequest if fast_path.continues_locally or fast_path.admission_control else NodeRequest
 
 
 def thread_continuation(make: Callable[[], LocalContinuation]) -> LocalContinuation | None:
@@ -70,22 +72,15 @@ def thread_continuation(make: Callable[[], LocalContinuation]) -> LocalContinuat
     return _thread.continuation
 
 
-class InlineTaskRequest(Request):
+class InlineTaskRequest(NodeRequest):
     """A request to execute a node. Nodes that the thread continues with are executed behind it."""
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Wrap `on_success` of the class that Celery derives from this one, which calls no method of its base class."""
-        super().__init_subclass__(**kwargs)
-        derived: Any = cls
-        celery_on_success = derived.on_success
-
-        def on_success(self: "InlineTaskRequest", result: Any, **kwargs: Any) -> None:
-            try:
-                celery_on_success(self, result, **kwargs)
-            finally:
-                self.continue_run()
-
-        derived.on_success = on_success
+    def after_task(self) -> None:
+        """Show the advance, then execute what the thread has claimed."""
+        try:
+            super().after_task()
+        finally:
+            self.continue_run()
 
     def on_accepted(self, pid: int, time_accepted: float) -> None:
         """Note that a thread of the pool begins. A pool of processes calls this in the parent."""
@@ -102,9 +97,11 @@ class InlineTaskRequest(Request):
             COMPUTING_THREADS.task_finished()
             return
         _thread.is_continuing = True
+        before = ActivationId(UUID(self.args[1]))
         try:
             while (claimed := continuation.next) is not None:
-                self._execute_claimed(claimed)
+                self._execute_claimed(claimed, before)
+                before = claimed.attempt.activation_id
                 if continuation.next is claimed:
                     raise RuntimeError(f"The task of activation {claimed.attempt.activation_id} did not execute it.")
         except Exception:  # Celery's pool would swallow it
@@ -114,8 +111,8 @@ class InlineTaskRequest(Request):
             _thread.continuation, _thread.is_continuing = None, False
             COMPUTING_THREADS.task_finished()
 
-    def _execute_claimed(self, claimed: Continuation) -> None:
-        """Execute a claimed activation as a task of its own."""
+    def _execute_claimed(self, claimed: Continuation, before: ActivationId) -> None:
+        """Execute a claimed activation as a task of its own, the child of the one before."""
         attempt = claimed.attempt
         args = str(attempt.run_id), str(attempt.activation_id)
         request: Any = type(self)(
@@ -125,7 +122,16 @@ class InlineTaskRequest(Request):
             eventer=self.eventer,
             task=self.task,
             headers=task_headers(
-                self.type, args, shown_node(attempt.run_id, attempt.activation_id, claimed.component, claimed.node_id)
+                self.type,
+                args,
+                shown_node(
+                    attempt.run_id,
+                    attempt.activation_id,
+                    claimed.component,
+                    claimed.node_id,
+                    is_first=True,
+                    parent=before,
+                ),
             ),
             body=task_body(args),
             decoded=True,
@@ -137,7 +143,7 @@ class InlineTaskRequest(Request):
             args=request.argsrepr,
             kwargs=request.kwargsrepr,
             root_id=request.root_id,
-            parent_id=None,
+            parent_id=request.parent_id,
             retries=0,
             eta=None,
             expires=None,

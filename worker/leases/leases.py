@@ -15,7 +15,7 @@ from typing import Protocol
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from canvas.ids import LeaseId, RunId, SessionId
+from canvas.ids import ActivationId, LeaseId, RunId, SessionId
 from scheduler.messaging.redis_bus import Bus
 from store.db.database import Database
 from store.runs import activations
@@ -30,6 +30,7 @@ log = structlog.get_logger()
 TICK = 0.05  # seconds between two checks of deadlines and graces
 RENEW_WHILE_UNSUBSCRIBED = 1.0  # seconds between renewals without a subscription: only the rows tell of a cancel then
 DEFER_CLAIM_FOR = 0.25  # seconds after which a deferred claim is written, if the attempt has not reported by then
+MAX_REVOKED = 10_000  # activations whose tasks were revoked before they began; the oldest are forgotten
 LAST_REPORTS = 2.0  # seconds for the reports of released attempts when the process shuts down
 
 
@@ -68,6 +69,7 @@ class LeaseKeeper:
         self._grace = settings.shutdown_grace.total_seconds()
         self._attempts: dict[LeaseId, Attempt] = {}
         self._abandoned: set[LeaseId] = set()  # lease ids of attempts whose threads have not returned
+        self._revoked: dict[ActivationId, None] = {}  # of tasks that were revoked before they began
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._is_shutting_down = False
@@ -99,7 +101,10 @@ class LeaseKeeper:
             if self._is_shutting_down:
                 return False
             self._attempts[attempt.lease_id] = attempt
-            return True
+            is_revoked = self._revoked.pop(attempt.activation_id, None) is not None
+        if is_revoked:
+            attempt.stop("operator", self._loop)
+        return True
 
     def start_renewing(self, attempt: Attempt, conversation_id: SessionId) -> None:
         """Note that the attempt has its lease, to be renewed from now on. Its run's cancel keys are polled at once."""
@@ -137,6 +142,17 @@ class LeaseKeeper:
         for attempt in self.attempts():
             if attempt.run_id == run_id:
                 attempt.stop("user", self._loop)
+
+    def stop_activation(self, activation_id: ActivationId) -> None:
+        """Stop the attempt at an activation, for an operator; if there is none yet, when it begins."""
+        with self._lock:
+            found = [each for each in self._attempts.values() if each.activation_id == activation_id]
+            if not found:
+                self._revoked[activation_id] = None
+                while len(self._revoked) > MAX_REVOKED:
+                    del self._revoked[next(iter(self._revoked))]
+        for attempt in found:
+            attempt.stop("operator", self._loop)
 
     def release_all(self) -> None:
         """Stop every attempt, so that it is released to other workers, and register no more: a shutdown."""

@@ -3,9 +3,9 @@
 from dataclasses import fields
 
 import pytest
-from celery.worker.request import Request
 
 from settings import Settings
+from worker.celery_requests import NodeRequest
 from worker.fastpath.inline_tasks import InlineTaskRequest, request_class
 from worker.fastpath.switches import NO_FAST_PATH, FastPath, fast_path_of
 
@@ -39,6 +39,6 @@ def test_fast_path_switch_turns_off_every_part(monkeypatch: pytest.MonkeyPatch):
     assert fast_path_of(Settings()) == NO_FAST_PATH
 
 
-def test_request_class_is_celerys_own_without_the_fast_path():
-    assert request_class(NO_FAST_PATH) is Request
+def test_request_class_has_no_fast_path_without_it():
+    assert request_class(NO_FAST_PATH) is NodeRequest
     assert request_class(FastPath()) is InlineTaskRequest
