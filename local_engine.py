@@ -12,7 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from celery import Celery
-from celery.exceptions import Reject, WorkerShutdown
+from celery.exceptions import WorkerShutdown
 
 from canvas.ids import ActivationId, RunId, TenantId
 from providers.address_policy import Guard
@@ -28,7 +28,8 @@ from settings import Settings
 from store.db.database import Database
 from store.monitoring import queue_probes
 from worker.bootstrap import build_worker
-from worker.fastpath.inline_tasks import request_class, thread_continuation
+from worker.fastpath.inline_tasks import request_class
+from worker.node_task import EXPECTED_ERRORS, execute_node
 from worker.worker import Worker
 
 POLLING_INTERVAL = 0.2  # seconds of one blocking read from Redis; stopping an engine waits for it
@@ -98,10 +99,12 @@ def run_engine(
 
 
 def _add_tasks(app: Celery, coordinator: Coordinator, worker: Worker) -> None:
-    def execute(run_id: str, activation_id: str) -> None:
-        ids = RunId(UUID(run_id)), ActivationId(UUID(activation_id))
-        if not worker.execute(*ids, thread_continuation(worker.execution.new_continuation)):
-            raise Reject("The engine is shutting down.", requeue=True)
+    def execute(self: Any, run_id: str, activation_id: str) -> str:
+        return execute_node(worker, self.request, run_id, activation_id)
+
+    def stop_activation(activation_id: ActivationId) -> bool:
+        worker.leases.stop_activation(activation_id)
+        return True
 
     def advance(run_id: str) -> None:
         coordinator.advance_run(RunId(UUID(run_id)))
@@ -116,8 +119,9 @@ def _add_tasks(app: Celery, coordinator: Coordinator, worker: Worker) -> None:
     def extract() -> None:
         worker.extract()
 
-    request = request_class(worker.execution.fast_path)
-    app.task(name=EXECUTE, ignore_result=True, shared=False, Request=request)(execute)
+    options: dict[str, Any] = {"bind": True, "ignore_result": True, "shared": False, "throws": EXPECTED_ERRORS}
+    request = request_class(worker.execution.fast_path, stop_activation)
+    app.task(name=EXECUTE, Request=request, **options)(execute)
     app.task(name=ADVANCE, ignore_result=True, shared=False)(advance)
     app.task(name=QUEUE_PROBE, ignore_result=True, shared=False)(probe)
     app.task(name=INGEST, ignore_result=True, shared=False)(ingest)

@@ -2,36 +2,29 @@
 
 from datetime import datetime
 from typing import Any
-from uuid import UUID
 
-from celery.exceptions import Reject
 from celery.signals import worker_process_init, worker_ready, worker_shutdown, worker_shutting_down
 
-from canvas.ids import ActivationId, RunId
 from scheduler.messaging.celery_app import EXECUTE, EXTRACT, INGEST, QUEUE_PROBE
-from scheduler.messaging.celery_message import carried_claim
 from store.monitoring import queue_probes
-from store.runs import prepared_claims
-from worker.celery_requests import TASK_ENDS, NodeRequest
-from worker.fastpath.inline_tasks import request_class, thread_continuation
+from worker.fastpath.inline_tasks import request_class
+from worker.node_task import EXPECTED_ERRORS, execute_node
 from worker.process import worker_process
-from worker.task_end import NodeFailed
 
 process = worker_process()
 app = process.app
-NodeRequest.stop_activation = process.stop_activation
 
 
-@app.task(name=EXECUTE, bind=True, ignore_result=True, throws=(NodeFailed,), Request=request_class(process.fast_path))  # pyright: ignore[reportUntypedFunctionDecorator] (Celery is untyped)
+@app.task(  # pyright: ignore[reportUntypedFunctionDecorator] (Celery is untyped)
+    name=EXECUTE,
+    bind=True,
+    ignore_result=True,
+    throws=EXPECTED_ERRORS,
+    Request=request_class(process.fast_path, process.stop_activation),
+)
 def execute(self: Any, run_id: str, activation_id: str) -> str:
     """Execute an activation; return what it reported."""
-    worker = process.worker
-    ids = RunId(UUID(run_id)), ActivationId(UUID(activation_id))
-    received = prepared_claims.decode(*ids, carried_claim(self.request))
-    end = TASK_ENDS.last = worker.execute(*ids, thread_continuation(worker.execution.new_continuation), received)
-    if end is None:
-        raise Reject("The process is shutting down.", requeue=True)
-    return end.result()
+    return execute_node(process.worker, self.request, run_id, activation_id)
 
 
 @app.task(name=QUEUE_PROBE, ignore_result=True, send_events=False)  # pyright: ignore[reportUntypedFunctionDecorator] (Celery is untyped)

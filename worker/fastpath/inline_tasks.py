@@ -60,9 +60,16 @@ class _ThreadState(threading.local):
 _thread = _ThreadState()
 
 
-def request_class(fast_path: FastPath) -> type[NodeRequest]:
-    """Return the class of the requests of the task that executes nodes."""
-    return InlineTaskRequest if fast_path.continues_locally or fast_path.admission_control else NodeRequest
+def request_class(fast_path: FastPath, stop: Callable[[ActivationId], bool]) -> type[NodeRequest]:
+    """Return the class of the requests of the task that executes nodes; `stop`: NodeRequest.stop_activation."""
+    base: Any = InlineTaskRequest if fast_path.continues_locally or fast_path.admission_control else NodeRequest
+
+    class ProcessRequest(base):
+        """A request in a process that can stop its attempts."""
+
+        stop_activation = staticmethod(stop)
+
+    return ProcessRequest
 
 
 def thread_continuation(make: Callable[[], LocalContinuation]) -> LocalContinuation | None:

@@ -101,7 +101,8 @@ class LeaseKeeper:
             if self._is_shutting_down:
                 return False
             self._attempts[attempt.lease_id] = attempt
-            is_revoked = self._revoked.pop(attempt.activation_id, None) is not None
+            is_revoked = attempt.activation_id in self._revoked
+            self._revoked.pop(attempt.activation_id, None)
         if is_revoked:
             attempt.stop("operator", self._loop)
         return True

@@ -4,10 +4,12 @@ import base64
 import json
 from typing import Any
 
+import pytest
 from celery import Celery
+from celery.app.task import Context
 
-from scheduler.messaging.celery_app import ADVANCE, EXECUTE, NODES, RUNS
-from scheduler.messaging.celery_message import encode_message, shown_node
+from scheduler.messaging.celery_app import ADVANCE, EXECUTE, NODES, PREPARED_CLAIM, RUNS
+from scheduler.messaging.celery_message import carried_claim, encode_message, shown_node
 from store.primitives.ids import new_id
 
 UNIQUE_FIELDS = ("id", "root_id", "correlation_id", "delivery_tag", "reply_to", "origin")
@@ -38,11 +40,21 @@ def read(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_encoded_message_equals_celerys_own_in_every_field():
-    shown = shown_node(RUN_ID, ACTIVATION_ID, "LLM", "LLM:Answer")
-    ours = json.loads(encode_message(EXECUTE, IDS, NODES, shown))
+    before = new_id()
+    shown = shown_node(RUN_ID, ACTIVATION_ID, "LLM", "LLM:Answer", is_first=True, parent=before)
+    ours = json.loads(encode_message(EXECUTE, IDS, NODES, shown, {PREPARED_CLAIM: "{}"}))
 
     theirs = sent_by_celery(
-        NODES, EXECUTE, IDS, shadow="node:LLM", argsrepr=shown.args, kwargsrepr="{}", root_id=str(RUN_ID)
+        NODES,
+        EXECUTE,
+        IDS,
+        shadow="node:LLM",
+        argsrepr=shown.args,
+        kwargsrepr="{}",
+        task_id=str(ACTIVATION_ID),
+        root_id=str(RUN_ID),
+        parent_id=str(before),
+        headers={PREPARED_CLAIM: "{}"},
     )
 
     repeated_fields = ("argsrepr", "kwargsrepr")  # Celery repeats these where no consumer reads them
@@ -50,7 +62,26 @@ def test_encoded_message_equals_celerys_own_in_every_field():
     assert without(read(ours), UNIQUE_FIELDS) == without(read(theirs), UNIQUE_FIELDS)
     assert ours["properties"].keys() == theirs["properties"].keys()
     assert ours["headers"].keys() == theirs["headers"].keys()
+    assert ours["headers"]["id"] == theirs["headers"]["id"] == str(ACTIVATION_ID)
     assert ours["headers"]["root_id"] == theirs["headers"]["root_id"] == str(RUN_ID)
+
+
+def test_later_task_of_an_activation_is_the_child_of_its_first():
+    first = shown_node(RUN_ID, ACTIVATION_ID, "LLM", "LLM:Answer", is_first=True)
+    later = shown_node(RUN_ID, ACTIVATION_ID, "LLM", "LLM:Answer", is_first=False)
+
+    assert (first.task_id, first.parent_id) == (str(ACTIVATION_ID), None)
+    assert later.parent_id == first.task_id
+    assert later.task_id != first.task_id
+
+
+@pytest.mark.parametrize(
+    ("delivery_info", "carried"), [({}, "a claim"), ({"redelivered": True}, None), (None, "a claim")]
+)
+def test_message_that_comes_again_carries_no_claim(delivery_info: Any, carried: str | None):
+    request = Context({PREPARED_CLAIM: "a claim"}, delivery_info=delivery_info)
+
+    assert carried_claim(request) == carried
 
 
 def test_each_message_has_its_own_task_id_and_ignores_results():
