@@ -3,7 +3,7 @@
 - A cancelled node ends as REVOKED: Celery itself knows that state only for tasks that it discards.
 - The command "revoke" ends the attempt, running or not, as cancelled by an operator. Celery would discard a task that
   has not begun, and the sweeper would send it again; and a pool of threads cannot terminate a task.
-- The advance in the transaction of a report is shown as a task `scheduler.advance`, if somebody watches.
+- The advance in the transaction of a report is shown as a task `scheduler.advance`, if task events are on.
 
 Celery calls `on_success` and `on_failure` of a request on the pool's thread. A pool of processes calls them in the
 parent, which has no attempts: there "revoke" with "terminate" kills the child, as upstream, and its lease expires.

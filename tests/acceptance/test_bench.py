@@ -36,7 +36,19 @@ def environment(home: Path) -> dict[str, str]:
 @pytest.mark.timeout(240)
 def test_quick_bench_reports_every_workload_and_leaves_no_files(short_folder: Path):
     file = short_folder / "figures.json"
-    command = [sys.executable, "-m", "cli", "bench", "--quick", "--workers", "1", "--json", str(file)]
+    command = [
+        sys.executable,
+        "-m",
+        "cli",
+        "bench",
+        "--quick",
+        "--modes",
+        "easel",
+        "--workers",
+        "1",
+        "--json",
+        str(file),
+    ]
 
     done = subprocess.run(command, env=environment(short_folder), capture_output=True, text=True, timeout=200)
 

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 from scheduler.coordinator.run_start import RunRequest
 from scheduler.lifecycle.accept import Start
 from store.agents import canvases, versions
@@ -14,8 +16,12 @@ HEALTHY_RUNS = 12
 SHORT_LEASE = {"EASEL_LEASE": "1s", "EASEL_RENEW_EVERY": "300ms"}
 
 
-def test_node_that_kills_three_workers_fails_and_other_runs_succeed(cluster: Cluster):
-    workers = [start_poisoned_worker(cluster) for _ in range(4)]
+@pytest.mark.parametrize(
+    ("defers_claims", "kills"), [("false", 3), ("true", 4)], ids=["claimed first", "with a deferred claim"]
+)
+def test_node_that_kills_three_workers_fails_and_other_runs_succeed(cluster: Cluster, defers_claims: str, kills: int):
+    """A node that only computes may kill one worker before its claim is written."""
+    workers = [start_poisoned_worker(cluster, EASEL_DEFER_CLAIMS=defers_claims) for _ in range(kills + 1)]
     cluster.start_runs(HEALTHY_RUNS)
 
     with cluster.database.transaction() as tx:
@@ -25,14 +31,14 @@ def test_node_that_kills_three_workers_fails_and_other_runs_succeed(cluster: Clu
     cluster.lifecycle.start_run(Start(cluster.tenant_id, canvas_id, version_id, RunRequest(query="x")))
     cluster.wait_for(lambda: cluster.statuses == {"succeeded": HEALTHY_RUNS, "failed": 1}, 60)
 
-    assert sorted(worker.poll() is None for worker in workers) == [False, False, False, True]
+    assert sorted(worker.poll() is None for worker in workers) == [*([False] * kills), True]
 
 
-def start_poisoned_worker(cluster: Cluster) -> subprocess.Popen[bytes]:
+def start_poisoned_worker(cluster: Cluster, **more: str) -> subprocess.Popen[bytes]:
     """Start a worker that has the component `Poison`; the cluster ends it with the others."""
     arguments = [sys.executable, "-m", "tests.faults.poisoned_worker"]
     with (cluster.home / f"poisoned-{len(cluster.processes)}.log").open("wb") as log:
-        environment = {**cluster.environment, **SHORT_LEASE}
+        environment = {**cluster.environment, **SHORT_LEASE, **more}
         process = subprocess.Popen(arguments, cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT)
     cluster.processes.append(process)
     return process

@@ -116,7 +116,7 @@ def test_stopping_run_has_no_continuation(bench: Bench):
     with bench.database.transaction() as tx:
         state = run_rows.state_of(tx, row, [], whole=True)
         state.status = RunStatus.STOPPING
-        made = new_activations.activate(tx, row, 2, Decision(state, promote_count=1), [inline_report(claimed)])
+        made = new_activations.activate(tx, row, 2, Decision(state, promote_count=1), [inline_report(claimed)], None)
 
     assert (made.claims, made.promoted and made.promoted.result()) == ({}, [])
 
