@@ -10,18 +10,18 @@ failure, a form or a message stream does not travel.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 import orjson
 
-from canvas.ids import ActivationId, CanvasId, LeaseId, RunId, SessionId, TenantId, VersionId
+from canvas.ids import ActivationId, LeaseId, RunId
 from canvas.routing.decision import Activation
 from canvas.state.order_key import OrderKey
-from canvas.state.run_state import RunState, RunStatus, scope_key, scope_text
-from store.runs.activations import Claim, Deferral
+from canvas.state.run_state import RunState, RunStatus, scope_text
+from store.runs.activations import Claim, Deferral, claim_from_rows
 from store.runs.run_rows import RunRow
 from store.runs.scopes import PrefetchedScopes
 
@@ -55,7 +55,8 @@ class PreparedClaim:
     @property
     def read_limits(self) -> tuple[tuple[bytes, int], ...]:
         """(isolation region, revision) up to which the attempt may read."""
-        return _read_limits(self.limits, self.order_key, self.activated_rev)
+        enclosing = ((bytes.fromhex(region), upto) for region, upto in self.limits or ())
+        return (*enclosing, (self.order_key.region, self.activated_rev))
 
     def encode(self) -> str | None:
         """Return the prepared claim as JSON; None if it cannot travel."""
@@ -136,79 +137,61 @@ class ReceivedClaim:
         """Return the claim under a lease of the receiver's, to be written later."""
         node_id, component, scope, ordinal = self.fields["node"]
         level, trail, region = self.fields["order"]
-        tenant_id, canvas_id, version_id, conversation_id, message_id = map(UUID, self.fields["of"])
-        first_event, history_upto, created_at, budgeted = self.fields["turn"]
-        order_key = OrderKey(level, tuple((w, p) for w, p in trail), bytes.fromhex(region))
-        revision = self.fields["rev"]
-        return Claim(
-            run_id=self.run_id,
-            id=self.activation_id,
-            lease_id=lease_id,
-            node_id=node_id,
-            component=component,
-            scope=scope_key(scope),
-            ordinal=ordinal,
-            order_key=order_key,
-            limits=_read_limits(self.fields["limits"], order_key, revision),
-            activated_rev=revision,
-            attempt=1,
-            crash_count=0,
-            stream_id=None,
-            answers=None,
-            tenant_id=TenantId(tenant_id),
-            canvas_id=CanvasId(canvas_id),
-            version_id=VersionId(version_id),
-            conversation_id=SessionId(conversation_id),
-            message_id=message_id,
-            first_event=first_event,
-            history_upto=history_upto,
-            run_created_at=datetime.fromisoformat(created_at),
-            budgeted=budgeted,
-            deferral=deferral,
-        )
+        columns = {
+            "run_id": self.run_id,
+            "id": self.activation_id,
+            "lease_id": lease_id,
+            "node_id": node_id,
+            "component": component,
+            "scope": scope,
+            "ordinal": ordinal,
+            "level": level,
+            "trail": trail,
+            "region": bytes.fromhex(region),
+            "limits": self.fields["limits"],
+            "activated_rev": self.fields["rev"],
+            "attempt": 1,
+            "crash_count": 0,
+            "stream_id": None,
+            "answers": None,
+        }
+        return replace(claim_from_rows(columns, self._run_columns()), deferral=deferral)
 
     def cached_run(self) -> CachedRun | None:
         """Return the run as the advance wrote it, if it has travelled."""
         if "run" not in self.fields:
             return None
-        tenant_id, canvas_id, version_id, conversation_id, message_id = map(UUID, self.fields["of"])
-        first_event, history_upto, created_at, budgeted = self.fields["turn"]
         last_event, state, usage, external_id, previous_run = self.fields["run"]
+        columns = {
+            "id": self.run_id,
+            "status": RunStatus.RUNNING,
+            "revision": self.fields["rev"],
+            "last_event": last_event,
+            "cancel_requested": False,
+            "open_stream": None,
+            "state": state,
+            "usage": usage,
+            "error": "",
+            "external_id": external_id,
+            "previous_run": UUID(previous_run) if previous_run else None,
+        }
         has_all, rows = self.fields["scopes"]
-        row = RunRow(
-            id=self.run_id,
-            tenant_id=TenantId(tenant_id),
-            canvas_id=CanvasId(canvas_id),
-            version_id=VersionId(version_id),
-            conversation_id=SessionId(conversation_id),
-            message_id=message_id,
-            status=RunStatus.RUNNING,
-            revision=self.fields["rev"],
-            last_event=last_event,
-            first_event=first_event,
-            history_upto=history_upto,
-            is_cancel_requested=False,
-            open_stream=None,
-            state=state,
-            usage=usage,
-            error="",
-            budgeted=budgeted,
-            external_id=external_id,
-            previous_run=RunId(UUID(previous_run)) if previous_run else None,
-            created_at=datetime.fromisoformat(created_at),
-            expires_at=None,
-            request=None,
-            baseline=None,
-        )
         known = [(key, scope) for key, scope in rows]
         keys = None if has_all else frozenset(key for key, _ in known)
+        row = RunRow.from_columns({**columns, **self._run_columns()})
         return CachedRun(row, PrefetchedScopes(keys, lambda: known))
 
-
-def _read_limits(
-    enclosing: Sequence[Sequence[Any]] | None, order_key: OrderKey, revision: int
-) -> tuple[tuple[bytes, int], ...]:
-    return (*((bytes.fromhex(region), upto) for region, upto in enclosing or ()), (order_key.region, revision))
+    def _run_columns(self) -> dict[str, Any]:
+        """Return the columns of the run that a claim carries, as `RunRow.claim_columns` does."""
+        names = ("tenant_id", "canvas_id", "version_id", "conversation_id", "message_id")
+        first_event, history_upto, created_at, budgeted = self.fields["turn"]
+        return {
+            **dict(zip(names, map(UUID, self.fields["of"]), strict=True)),
+            "first_event": first_event,
+            "history_upto": history_upto,
+            "created_at": datetime.fromisoformat(created_at),
+            "budgeted": budgeted,
+        }
 
 
 def decode(run_id: RunId, activation_id: ActivationId, encoded: object) -> ReceivedClaim | None:

@@ -30,33 +30,12 @@ from store.runs.activations import (
 )
 from store.tables.runs import activations, node_values, turns, variables
 
-REPORT = (
-    update(activations)
-    .where(*BY_KEY, *BY_LEASE)
-    .values(
-        status="reported",
-        outcome=bindparam("new_outcome"),
-        usage=bindparam("new_usage"),
-        crash_count=activations.c.crash_count + bindparam("new_crashes"),
-        finished_at=func.now(),
-    )
-)
-
-REPORT_INLINE = (
-    update(activations)
-    .where(*BY_KEY, *BY_LEASE)
-    .values(
-        status=bindparam("new_status"),
-        applied_rev=bindparam("new_revision"),
-        outcome=bindparam("new_outcome"),
-        usage=bindparam("new_usage"),
-        crash_count=activations.c.crash_count + bindparam("new_crashes"),
-        finished_at=func.now(),
-    )
-    .returning(literal_column("1"))
-)
-EXPECT_LEASE = expect_rows(RowGuard.LEASE_HELD)
-
+_result_columns: dict[str, Any] = {
+    "outcome": bindparam("new_outcome"),
+    "usage": bindparam("new_usage"),
+    "crash_count": activations.c.crash_count + bindparam("new_crashes"),
+    "finished_at": func.now(),
+}
 _SECOND = literal_column("interval '1 second'")
 _claim_columns: dict[str, Any] = {
     "attempt": 1,
@@ -67,32 +46,19 @@ _claim_columns: dict[str, Any] = {
         else_=activations.c.started_at,
     ),
 }
-REPORT_DEFERRED = (
+
+_report = update(activations).values(status="reported", **_result_columns)
+REPORT = _report.where(*BY_KEY, *BY_LEASE)
+REPORT_DEFERRED = _report.where(*BY_KEY, BY_LEASE_OR_UNCLAIMED).values(**_claim_columns)
+
+_report_inline = (
     update(activations)
-    .where(*BY_KEY, BY_LEASE_OR_UNCLAIMED)
-    .values(
-        status="reported",
-        outcome=bindparam("new_outcome"),
-        usage=bindparam("new_usage"),
-        crash_count=activations.c.crash_count + bindparam("new_crashes"),
-        finished_at=func.now(),
-        **_claim_columns,
-    )
-)
-REPORT_INLINE_DEFERRED = (
-    update(activations)
-    .where(*BY_KEY, BY_LEASE_OR_UNCLAIMED)
-    .values(
-        status=bindparam("new_status"),
-        applied_rev=bindparam("new_revision"),
-        outcome=bindparam("new_outcome"),
-        usage=bindparam("new_usage"),
-        crash_count=activations.c.crash_count + bindparam("new_crashes"),
-        finished_at=func.now(),
-        **_claim_columns,
-    )
+    .values(status=bindparam("new_status"), applied_rev=bindparam("new_revision"), **_result_columns)
     .returning(literal_column("1"))
 )
+REPORT_INLINE = _report_inline.where(*BY_KEY, *BY_LEASE)
+REPORT_INLINE_DEFERRED = _report_inline.where(*BY_KEY, BY_LEASE_OR_UNCLAIMED).values(**_claim_columns)
+EXPECT_LEASE = expect_rows(RowGuard.LEASE_HELD)
 
 OVERWRITE_OUTCOME = (
     update(activations)

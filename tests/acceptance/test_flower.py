@@ -73,9 +73,7 @@ class Flower:
 
     def await_state(self, run_id: str, node: str, state: str) -> Mapping[str, Any]:
         """Wait until a node's task has a state in Flower; return the task."""
-        wait_until(
-            lambda: self.tasks(run_id).get(node, {}).get("state") == state, f"{node} is not {state} in {self.url}"
-        )
+        wait_until(lambda: self.state(run_id, node) == state, f"{node} is not {state} in {self.url}")
         return self.tasks(run_id)[node]
 
 
