@@ -87,7 +87,7 @@ class Dispatch:
 
     def advance(self, run_id: RunId) -> None:
         """Request a scheduler to advance a run."""
-        self._send(ADVANCE, (str(run_id),), RUNS)
+        self._send(ADVANCE, (str(run_id),), RUNS, root_id=str(run_id))
 
     def send_probe(self, sent_at: datetime) -> None:
         """Send a queue probe: an empty task whose return proves that the nodes' queue moves."""
@@ -150,10 +150,12 @@ class Dispatch:
         self._breaker.record_failure()
         log.warning("task_messages_not_sent", task_messages=len(messages), error=str(error))
 
-    def _send(self, task: str, args: tuple[str, ...], queue: str, expires: int | None = None) -> None:
+    def _send(
+        self, task: str, args: tuple[str, ...], queue: str, expires: int | None = None, root_id: str | None = None
+    ) -> None:
         if self._breaker.is_open():
             return
-        if send(self._app, task, args, queue, expires):
+        if send(self._app, task, args, queue, expires, root_id):
             self._breaker.record_success()
         else:
             self._breaker.record_failure()
@@ -174,11 +176,28 @@ def _task_arguments(message: TaskMessage) -> tuple[tuple[str, str], ShownTask, d
     return (str(message.run_id), str(message.activation_id)), shown, headers
 
 
-def send(app: Celery, task: str, args: tuple[Any, ...], queue: str, expires: float | None = None) -> bool:
-    """Send a task; return False, and write a log line, if the broker does not accept it."""
+def send(
+    app: Celery,
+    task: str,
+    args: tuple[Any, ...],
+    queue: str,
+    expires: float | None = None,
+    root_id: str | None = None,
+) -> bool:
+    """Send a task; return False, and write a log line, if the broker does not accept it.
+
+    `root_id` is the run that the task belongs to; without it, the task is its own root.
+    """
     try:
         app.send_task(
-            task, args=args, queue=queue, expires=expires, argsrepr=repr(args), ignore_result=True, retry=False
+            task,
+            args=args,
+            queue=queue,
+            expires=expires,
+            root_id=root_id,
+            argsrepr=repr(args),
+            ignore_result=True,
+            retry=False,
         )
     except (OperationalError, KombuError, OSError) as error:
         log.warning("message_not_sent", task=task, error=str(error))
