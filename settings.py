@@ -246,6 +246,7 @@ class Settings(BaseSettings):
     """Whether a worker process keeps small outputs, run inputs, histories and lists that its nodes have read or
     written, some 150 MB at most. This saves most reads of a node. Off: every node reads them from the database."""
     defer_claims: bool = True
+    fetch_next: bool = True
     """Whether a worker begins a node that only computes with the claim that its task message carries, and writes that
     claim with the report, or after a quarter of a second. Off: every node is claimed before it begins."""
     batch_claims: bool = True

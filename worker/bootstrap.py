@@ -4,6 +4,7 @@ import os
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from canvas.ids import TenantId
 from components import plugins
@@ -26,6 +27,7 @@ from providers.models.transport.connect import ModelAddressPolicy
 from providers.models.vendors.accounts import VendorAccount, accounts_from_toml
 from scheduler.coordinator.coordinator import Coordinator
 from scheduler.lifecycle.lifecycle import Lifecycle
+from scheduler.messaging.celery_app import NODES
 from scheduler.messaging.circuit_breaker import CircuitBreaker
 from scheduler.messaging.redis_bus import TextDeltaPublisher, async_redis
 from settings import Settings
@@ -37,6 +39,7 @@ from worker.context.node_context import TimeLimit
 from worker.context.output_limits import OutputLimits
 from worker.executor import Executor
 from worker.fastpath.claim_batcher import ClaimBatcher
+from worker.fastpath.message_fetcher import MessageFetcher
 from worker.fastpath.switches import fast_path_of
 from worker.leases.leases import LeaseKeeper
 from worker.services.background_jobs import SingleJobRunner
@@ -141,6 +144,9 @@ def assemble(settings: Settings, coordinator: Coordinator, redis_url: str, envir
     services = ServiceFactory(settings, environment.services, speech.of, library, memories, mcp)
     text_deltas = TextDeltaPublisher(redis_url)
     fast_path = fast_path_of(settings)
+    if fast_path.fetch_next:
+        most = settings.worker_pool if fast_path.admission_control else None
+        dispatch.fetcher = MessageFetcher(partial(dispatch.bus.requeue_task, NODES), most)
 
     async def close_all() -> None:
         await close_connections()

@@ -66,7 +66,7 @@ class NodeRequest(Request):
         """Return whether the task is discarded. A node's task never is: the worker ends its activation."""
         if not state.revoked:
             return super().revoked()
-        activation_id = self._activation_id()
+        activation_id = self.activation_id()
         is_revoked = self.id in state.revoked or str(activation_id) in state.revoked
         if not is_revoked or activation_id is None:
             return super().revoked()
@@ -75,7 +75,7 @@ class NodeRequest(Request):
 
     def terminate(self, pool: Any, signal: Any = None) -> None:
         """End the attempt as cancelled by an operator; without threads, kill the child that executes it."""
-        activation_id = self._activation_id()
+        activation_id = self.activation_id()
         if activation_id is None or not type(self).stop_activation(activation_id):
             super().terminate(pool, signal)
 
@@ -99,7 +99,8 @@ class NodeRequest(Request):
         send("task-started", uuid=task_id)
         send("task-succeeded", uuid=task_id, result="inline", runtime=end.advance_seconds)
 
-    def _activation_id(self) -> ActivationId | None:
+    def activation_id(self) -> ActivationId | None:
+        """Return the activation that the message names; None if it is malformed."""
         try:
             return ActivationId(UUID(self.args[1]))
         except (IndexError, TypeError, ValueError, AttributeError):

@@ -27,6 +27,7 @@ from worker.attempt import AttemptDependencies, AttemptRunner
 from worker.context import outcomes
 from worker.fastpath.claim_batcher import ClaimBatcher
 from worker.fastpath.continuation import Continuation, LocalContinuation
+from worker.fastpath.message_fetcher import THREAD_TASKS
 from worker.leases.attempt_handle import Attempt
 from worker.leases.poison_tasks import ISOLATE_AFTER_CRASHES, PoisonTaskSlot, TaskRef
 from worker.task_end import NOT_CLAIMED, TaskEnd, TaskState
@@ -75,6 +76,8 @@ class Executor(AttemptDependencies):
             finally:
                 self.leases.forget(attempt)
                 task, claimed, prepared = self.poison_slot.release(attempt), None, None
+                if task is not None:
+                    THREAD_TASKS.give_back_message()  # this thread has other work first
                 structlog.contextvars.clear_contextvars()
             end = end or ended
         return end

@@ -6,17 +6,17 @@ workers of any version read; a test compares them with what Celery itself sends.
 
 import os
 import socket
-from base64 import b64encode
-from collections.abc import Mapping
+from base64 import b64decode, b64encode
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import orjson
 
 from canvas.ids import ActivationId, RunId
-from scheduler.messaging.celery_app import PREPARED_CLAIM
+from scheduler.messaging.celery_app import EXECUTE, PREPARED_CLAIM
 
 NO_HEADERS: Mapping[str, Any] = {}
 _EMBEDDED = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
@@ -128,6 +128,40 @@ def encode_message(
             "properties": properties,
         }
     )
+
+
+@dataclass(frozen=True, slots=True)
+class NodeMessage:
+    """A message to execute a node, decoded."""
+
+    headers: dict[str, Any]
+    properties: Mapping[str, Any]
+    body: Sequence[Any]
+
+
+def decode_node_message(raw: bytes) -> NodeMessage | None:
+    """Return a message to execute a node, decoded; None if it is for Celery to handle.
+
+    That is any other task, a message with a countdown or an expiry, one in another encoding, and a malformed one.
+    """
+    try:
+        message = orjson.loads(raw)
+        headers, properties = message["headers"], message["properties"]
+        body = orjson.loads(b64decode(message["body"]))
+        (run_id, activation_id), kwargs, _ = body
+        is_plain = (
+            headers["task"] == EXECUTE
+            and isinstance(headers["id"], str)
+            and not any(headers.get(name) for name in ("eta", "expires", "stamps"))
+            and (message["content-type"], properties["body_encoding"]) == ("application/json", "base64")
+            and isinstance(properties["delivery_info"], dict)
+            and str(UUID(run_id)) == run_id
+            and str(UUID(activation_id)) == activation_id
+            and not kwargs
+        )
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return None
+    return NodeMessage(headers, properties, body) if is_plain else None
 
 
 @cache

@@ -6,7 +6,7 @@ message again.
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 import redis
 import structlog
@@ -33,6 +33,18 @@ by less than this hide no lost task message."""
 TASK_TTL = 3600  # seconds; meanwhile the sweeper has sent it again
 
 
+class Fetcher(Protocol):
+    """Receives the next task message for a thread that sends some: worker/fastpath/message_fetcher.py."""
+
+    def wants_next(self) -> bool:
+        """Whether this thread wants a message."""
+        ...
+
+    def keep(self, raw: bytes) -> None:
+        """Keep a message for this thread."""
+        ...
+
+
 class Dispatch:
     """Sends the messages of applied decisions. Threads of a process share one Dispatch.
 
@@ -55,6 +67,7 @@ class Dispatch:
         self._is_broker = is_broker
         self._is_straight = is_straight
         self.counters = counters or Metrics()
+        self.fetcher: Fetcher | None = None
         self._breaker = CircuitBreaker()
 
     def publish(self, notifications: Notifications) -> None:
@@ -115,12 +128,15 @@ class Dispatch:
             encode_message(EXECUTE, ids, NODES, shown, further)
             for ids, shown, further in map(_task_arguments, messages)
         ]
+        fetcher = self.fetcher if self.fetcher is not None and self.fetcher.wants_next() else None
         try:
-            self.bus.push_tasks(NODES, encoded, notification)
+            fetched = self.bus.push_tasks(NODES, encoded, notification, fetches=fetcher is not None)
         except redis.RedisError as error:
             self._on_send_error(messages, error)
-        else:
-            self._breaker.record_success()
+            return
+        self._breaker.record_success()
+        if fetcher is not None and fetched is not None:
+            fetcher.keep(fetched)
 
     def _send_each(self, messages: Sequence[TaskMessage]) -> None:
         try:

@@ -42,6 +42,7 @@ PING_INTERVAL = 0.5  # seconds between two pings of a subscription
 SUBSCRIPTION_TIMEOUT = 2.0  # seconds without any message or pong; a socket whose other end is gone raises no error
 
 MESSAGES_PER_PUSH = 500  # messages that one command pushes to a queue, so that it is answered in time
+_REPLY_OF_EXEC = 3  # its place in a pipeline that begins with MULTI and two commands
 EVENTS_PER_PIPELINE = 50  # at most 16 KiB each, so that Redis answers in time
 MAX_PENDING_DELTAS = 5000  # text deltas that wait to be sent; further ones are dropped, and readers read the rows
 
@@ -129,21 +130,39 @@ class Bus:
         """Notify readers that events are stored; soon, and without waiting for Redis."""
         self._notifier.add(notification)
 
-    def push_tasks(self, queue: str, messages: Sequence[bytes], notification: EventNotification | None = None) -> None:
+    def push_tasks(
+        self,
+        queue: str,
+        messages: Sequence[bytes],
+        notification: EventNotification | None = None,
+        *,
+        fetches: bool = False,
+    ) -> bytes | None:
         """Push messages to a queue of this Redis, which must be the broker too, and publish an event notification.
 
+        With `fetches`, also take the oldest message from the queue, and return it; None if another consumer has it.
         Takes one round trip. Raises redis.RedisError; the sender of messages has a circuit breaker of its own.
         """
+        fetched: bytes | None = None
         try:
             for first in range(0, len(messages), MESSAGES_PER_PUSH):
                 with self._redis.pipeline(transaction=False) as pipe:
+                    is_fetching = fetches and not first
+                    if is_fetching:  # consumers that wait for messages get those that are left after the transaction
+                        pipe.execute_command("MULTI")
                     pipe.lpush(queue, *messages[first : first + MESSAGES_PER_PUSH])
-                    if notification is None or first:
-                        pipe.execute()
-                        continue
-                    pipe.publish(channel(notification.run_id), notification.payload)
-                    pipe.publish(events_channel(notification.run_id), notification.public_payload)
-                    self._on_published(notification, pipe.execute()[-1])
+                    if is_fetching:
+                        pipe.rpop(queue)
+                        pipe.execute_command("EXEC")
+                    if notification is not None and not first:
+                        pipe.publish(channel(notification.run_id), notification.payload)
+                        pipe.publish(events_channel(notification.run_id), notification.public_payload)
+                    replies = pipe.execute()
+                if is_fetching:
+                    fetched = replies[_REPLY_OF_EXEC][1]
+                if notification is not None and not first:
+                    self._on_published(notification, replies[-1])
+            return fetched
         except redis.ResponseError:  # of the list, which may be full or read-only; the notification was published
             raise
         except redis.RedisError as error:
@@ -151,6 +170,10 @@ class Bus:
             if notification is not None:
                 log.warning("bus_unreachable", error=str(error))
             raise
+
+    def requeue_task(self, queue: str, message: bytes) -> None:
+        """Put a message that was taken from a queue back, as its next one. If that fails, the message is lost."""
+        self._run_command(lambda: self._redis.rpush(queue, message))
 
     def publish_cancel(self, run_id: RunId) -> None:
         """Request every worker to stop this run's attempts; also tried while the circuit breaker is open."""

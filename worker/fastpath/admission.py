@@ -29,7 +29,7 @@ class Admission:
     def capacity(self, call: Callable[[], object]) -> int:
         """Return how many more messages to take. If 0, `call` is called when a thread ends or waits."""
         self._threads.call_on_change(call)
-        room = self._most - len(self._threads) - _received_tasks()
+        room = self._most - len(self._threads) - received_tasks()
         if room <= 0 and monotonic() - self._threads.began_at >= MAX_IDLE:
             room = 1
         if room > 0:
@@ -37,6 +37,6 @@ class Admission:
         return max(0, room)
 
 
-def _received_tasks() -> int:
+def received_tasks() -> int:
     """Return the number of tasks that were received and that no thread has begun yet."""
     return max(0, len(state.reserved_requests) - len(state.active_requests))

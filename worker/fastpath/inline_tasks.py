@@ -18,21 +18,23 @@ this module follows, `EASEL_CONTINUE_LOCALLY_FOR=0` and `EASEL_ADMISSION_CONTROL
 """
 
 import os
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
-from uuid import UUID
 
 import structlog
+from celery import signals
 from celery.app.trace import fast_trace_task, trace_task_ret
 from celery.concurrency.base import apply_target
 from celery.worker import state
 
 from canvas.ids import ActivationId
 from scheduler.messaging.celery_app import NODES
-from scheduler.messaging.celery_message import shown_node, task_body, task_headers
+from scheduler.messaging.celery_message import decode_node_message, shown_node, task_body, task_headers
 from worker.celery_requests import NodeRequest
 from worker.fastpath.continuation import Continuation, LocalContinuation
+from worker.fastpath.message_fetcher import THREAD_TASKS, FetchedMessage
 from worker.fastpath.switches import FastPath
 from worker.threads.computing_threads import COMPUTING_THREADS
 
@@ -49,20 +51,18 @@ class _NoMessage:
 _NO_MESSAGE = _NoMessage()
 
 
-class _ThreadState(threading.local):
-    """What one thread of the pool executes."""
+@dataclass(frozen=True, slots=True)
+class _Message:
+    """What a request needs of a message that was fetched."""
 
-    process_id = 0  # the process in which a request of this class was accepted; a process forked from it has another
-    continuation: LocalContinuation | None = None
-    is_continuing = False
-
-
-_thread = _ThreadState()
+    delivery_info: Mapping[str, Any]
+    properties: Mapping[str, Any]
 
 
 def request_class(fast_path: FastPath, stop: Callable[[ActivationId], bool]) -> type[NodeRequest]:
     """Return the class of the requests of the task that executes nodes; `stop`: NodeRequest.stop_activation."""
-    base: Any = InlineTaskRequest if fast_path.continues_locally or fast_path.admission_control else NodeRequest
+    has_inline_tasks = fast_path.has_inline_tasks or fast_path.admission_control
+    base: Any = InlineTaskRequest if has_inline_tasks else NodeRequest
 
     class ProcessRequest(base):
         """A request in a process that can stop its attempts."""
@@ -74,9 +74,9 @@ def request_class(fast_path: FastPath, stop: Callable[[ActivationId], bool]) -> 
 
 def thread_continuation(make: Callable[[], LocalContinuation]) -> LocalContinuation | None:
     """Return this thread's continuation, made at its first node; None where nothing would execute what it claims."""
-    if _thread.process_id == os.getpid() and _thread.continuation is None:
-        _thread.continuation = make()
-    return _thread.continuation
+    if THREAD_TASKS.process_id == os.getpid() and THREAD_TASKS.continuation is None:
+        THREAD_TASKS.continuation = make()
+    return THREAD_TASKS.continuation
 
 
 class InlineTaskRequest(NodeRequest):
@@ -92,57 +92,80 @@ class InlineTaskRequest(NodeRequest):
     def on_accepted(self, pid: int, time_accepted: float) -> None:
         """Note that a thread of the pool begins. A pool of processes calls this in the parent."""
         COMPUTING_THREADS.task_started()
-        _thread.process_id = os.getpid()
+        THREAD_TASKS.process_id, THREAD_TASKS.request = os.getpid(), self
         super().on_accepted(pid, time_accepted)
 
     def continue_run(self) -> None:
-        """Execute what the thread has claimed, and what it claims then. Not recursive, however long the chain is."""
-        if _thread.is_continuing:
+        """Execute what the thread has claimed or fetched, and what follows then. Not recursive, however long it is."""
+        if THREAD_TASKS.is_continuing:
             return
-        continuation = _thread.continuation
-        if continuation is None:
-            COMPUTING_THREADS.task_finished()
-            return
-        _thread.is_continuing = True
-        before = ActivationId(UUID(self.args[1]))
+        THREAD_TASKS.is_continuing = True
         try:
-            while (claimed := continuation.next) is not None:
-                self._execute_claimed(claimed, before)
-                before = claimed.attempt.activation_id
-                if continuation.next is claimed:
-                    raise RuntimeError(f"The task of activation {claimed.attempt.activation_id} did not execute it.")
+            before = self.activation_id()
+            while True:
+                continuation = THREAD_TASKS.continuation
+                claimed = continuation.next if continuation is not None else None
+                if claimed is not None:
+                    self._execute_claimed(claimed, before)
+                    before = claimed.attempt.activation_id
+                    if continuation is not None and continuation.next is claimed:
+                        raise RuntimeError(f"The task of activation {before} did not execute it.")
+                elif (message := THREAD_TASKS.take_message()) is not None:
+                    THREAD_TASKS.continuation = None  # the queue has decided: what follows has the whole time again
+                    before = self._execute_fetched(message)
+                else:
+                    break
         except Exception:  # Celery's pool would swallow it
             log.exception("continuation_failed")
         finally:
-            continuation.release()
-            _thread.continuation, _thread.is_continuing = None, False
+            if THREAD_TASKS.continuation is not None:
+                THREAD_TASKS.continuation.release()
+            THREAD_TASKS.give_back_message()
+            THREAD_TASKS.request, THREAD_TASKS.continuation, THREAD_TASKS.is_continuing = None, None, False
             COMPUTING_THREADS.task_finished()
 
-    def _execute_claimed(self, claimed: Continuation, before: ActivationId) -> None:
+    def _execute_claimed(self, claimed: Continuation, before: ActivationId | None) -> None:
         """Execute a claimed activation as a task of its own, the child of the one before."""
         attempt = claimed.attempt
         args = str(attempt.run_id), str(attempt.activation_id)
-        request: Any = type(self)(
-            _NO_MESSAGE,
+        shown = shown_node(
+            attempt.run_id, attempt.activation_id, claimed.component, claimed.node_id, is_first=True, parent=before
+        )
+        self._execute(self._new_request(_NO_MESSAGE, task_headers(self.type, args, shown), task_body(args)))
+
+    def _execute_fetched(self, message: FetchedMessage) -> ActivationId | None:
+        """Execute a fetched task message; return its activation. What is no plain message of a node goes back."""
+        decoded = decode_node_message(message.raw)
+        if decoded is None:
+            message.give_back()
+            return None
+        request = self._new_request(
+            _Message(decoded.properties["delivery_info"], decoded.properties),
+            decoded.headers,
+            decoded.body,
+            on_reject=partial(_give_back_rejected, message),
+        )
+        if not request.revoked():
+            signals.task_received.send(sender=self.app, request=request)
+            self._execute(request)
+        return request.activation_id()
+
+    def _new_request(self, message: Any, headers: dict[str, Any], body: Sequence[Any], **more: Any) -> Any:
+        made: Any = type(self)
+        return made(
+            message,
             app=self.app,
             hostname=self.hostname,
             eventer=self.eventer,
             task=self.task,
-            headers=task_headers(
-                self.type,
-                args,
-                shown_node(
-                    attempt.run_id,
-                    attempt.activation_id,
-                    claimed.component,
-                    claimed.node_id,
-                    is_first=True,
-                    parent=before,
-                ),
-            ),
-            body=task_body(args),
+            headers=headers,
+            body=body,
             decoded=True,
+            **more,
         )
+
+    def _execute(self, request: Any) -> None:
+        """Execute a request as Celery does when a message comes."""
         state.task_reserved(request)
         request.send_event(
             "task-received",
@@ -159,3 +182,9 @@ class InlineTaskRequest(NodeRequest):
         trace = fast_trace_task if app.use_fast_trace_task else trace_task_ret
         arguments = request.type, request.id, request.request_dict, request.body, None, None
         apply_target(trace, arguments, {}, request.on_success, request.on_accepted)
+
+
+def _give_back_rejected(message: FetchedMessage, logger: Any, errors: Any, requeue: bool) -> None:
+    """Put a rejected message back: Celery's signature of `on_reject`."""
+    if requeue:
+        message.give_back()

@@ -19,6 +19,8 @@ class FastPathSettings(Protocol):
     @property
     def defer_claims(self) -> bool: ...
     @property
+    def fetch_next(self) -> bool: ...
+    @property
     def batch_claims(self) -> bool: ...
     @property
     def batch_reports(self) -> bool: ...
@@ -37,6 +39,7 @@ class FastPath:
     cache_run_state: bool = True
     cache_values: bool = True
     defer_claims: bool = True
+    fetch_next: bool = True
     batch_claims: bool = True
     batch_reports: bool = True
     admission_control: bool = True
@@ -46,12 +49,18 @@ class FastPath:
         """Whether a thread executes the next activation of its run itself."""
         return self.continue_locally_for > timedelta(0)
 
+    @property
+    def has_inline_tasks(self) -> bool:
+        """Whether a thread may execute another task behind the one that Celery gave it."""
+        return self.continues_locally or self.fetch_next
+
 
 NO_FAST_PATH = FastPath(
     continue_locally_for=timedelta(0),
     cache_run_state=False,
     cache_values=False,
     defer_claims=False,
+    fetch_next=False,
     batch_claims=False,
     batch_reports=False,
     admission_control=False,
@@ -68,6 +77,7 @@ def fast_path_of(settings: FastPathSettings) -> FastPath:
         cache_run_state=settings.cache_run_state,
         cache_values=settings.cache_values,
         defer_claims=settings.defer_claims,
+        fetch_next=settings.fetch_next,
         batch_claims=settings.batch_claims,
         batch_reports=settings.batch_reports,
         admission_control=settings.admission_control,

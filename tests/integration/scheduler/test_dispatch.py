@@ -2,8 +2,9 @@
 
 import base64
 import json
+import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -20,7 +21,7 @@ from scheduler.messaging.notifications import Notifications, RunEnd
 from scheduler.messaging.redis_bus import Bus, channel
 from store.primitives.ids import new_id
 from store.runs.new_activations import TaskMessage
-from tests.integration.engine import REDIS_AWAY, until
+from tests.integration.engine import REDIS_AWAY, WAIT_TIMEOUT, until
 
 
 @pytest.fixture
@@ -106,6 +107,82 @@ def test_task_messages_and_notification_of_a_decision_are_one_round_trip(
 
     assert round_trips == 1
     dispatch.bus.close()
+
+
+class OneFetch:
+    """A thread that wants one message."""
+
+    def __init__(self) -> None:
+        self.kept: list[bytes] = []
+
+    def wants_next(self) -> bool:
+        return not self.kept
+
+    def keep(self, raw: bytes) -> None:
+        self.kept.append(raw)
+
+
+def test_sender_that_wants_a_message_gets_the_oldest_of_the_queue(redis_url: str, server: redis.Redis):
+    with closing_dispatch(redis_url) as dispatch, server.pubsub(ignore_subscribe_messages=True) as pubsub:
+        run_id = new_id()
+        subscribe(pubsub, run_id)
+        dispatch.enqueue_nodes([TaskMessage(run_id, new_id(), "LLM", "first")])
+        dispatch.fetcher = fetcher = OneFetch()
+
+        dispatch.publish(
+            Notifications(
+                run_id, [TaskMessage(run_id, new_id(), "LLM", "second") for _ in range(3)], events=range(5, 6)
+            )
+        )
+
+        assert [json.loads(raw)["headers"]["argsrepr"].split("'")[5] for raw in fetcher.kept] == ["first"]
+        assert len(messages_in(server, NODES)) == 3
+        assert next_message(pubsub) == {"n": 5, "over": False}
+
+
+def test_message_that_a_sender_puts_back_is_the_next_one(redis_url: str, server: redis.Redis):
+    with closing_dispatch(redis_url) as dispatch:
+        dispatch.fetcher = fetcher = OneFetch()
+        dispatch.enqueue_nodes([TaskMessage(new_id(), new_id(), "LLM", node) for node in ("first", "second")])
+
+        dispatch.bus.requeue_task(NODES, fetcher.kept[0])
+
+        assert server.rpop(NODES) == fetcher.kept[0]
+        assert len(messages_in(server, NODES)) == 1
+
+
+def test_waiting_consumer_gets_what_the_sender_leaves(redis_url: str, server: redis.Redis):
+    received: list[Any] = []
+
+    def wait_for_message() -> None:
+        with redis.Redis.from_url(redis_url) as client:
+            received.append(client.brpop([NODES], timeout=WAIT_TIMEOUT))
+
+    consumer = threading.Thread(target=wait_for_message)
+    with closing_dispatch(redis_url) as dispatch:
+        dispatch.fetcher = fetcher = OneFetch()
+        consumer.start()
+        until(lambda: server.info("clients")["blocked_clients"])
+        dispatch.enqueue_nodes([TaskMessage(new_id(), new_id(), "LLM", node) for node in ("first", "second")])
+        consumer.join(WAIT_TIMEOUT)
+
+    ((_, raw),) = received
+    assert [json.loads(each)["headers"]["argsrepr"].split("'")[5] for each in (*fetcher.kept, raw)] == [
+        "first",
+        "second",
+    ]
+
+
+@contextmanager
+def closing_dispatch(redis_url: str) -> Iterator[Dispatch]:
+    """A dispatch that pushes task messages directly."""
+    app = make_app(redis_url)
+    dispatch = Dispatch(app, Bus(redis_url), is_straight=True)
+    try:
+        yield dispatch
+    finally:
+        dispatch.bus.close()
+        app.close()
 
 
 def test_thousands_of_task_messages_arrive_in_order(redis_url: str, server: redis.Redis):

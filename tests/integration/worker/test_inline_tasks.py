@@ -19,7 +19,8 @@ from structlog.testing import capture_logs
 import local_engine
 from canvas.outcome import Finished
 from components.context import NodeContext
-from scheduler.messaging.celery_app import EXECUTE, make_app
+from scheduler.messaging.celery_app import EXECUTE, NODES, QUEUE_PROBE, make_app
+from scheduler.messaging.celery_message import encode_message
 from scheduler.sweeper import sweeper
 from settings import Settings
 from tests.builders import content
@@ -130,6 +131,59 @@ def test_every_node_is_a_message_if_local_continuation_is_off(bench: Bench, cele
         wait_until_succeeded(run)
 
     assert messages == [str(row.id) for row in run.activations]
+
+
+@pytest.mark.parametrize("fetches", [True, False])
+def test_thread_fetches_its_next_message_with_its_last_send(bench: Bench, celery_worker: CeleryWorker, fetches: bool):
+    fetched: list[bool] = []
+
+    def receives(request: Any, sender: Any, **_: Any) -> None:
+        fetched.extend([sender is request.app] if request.task.name == EXECUTE else ())
+
+    settings = {"continue_locally_for": timedelta(0), "fetch_next": fetches}
+    with celery_worker(**settings), connected(signals.task_received, receives):
+        run = bench.start("begin -> one -> compute -> two")
+        wait_until_succeeded(run)
+
+    assert fetched == [False, fetches, fetches, fetches]
+
+
+def test_thread_fetches_no_message_while_the_worker_does_not_consume_the_queue(
+    bench: Bench, celery_worker: CeleryWorker
+):
+    def cancel_consumer(ctx: NodeContext) -> Finished:
+        app.control.cancel_consumer(NODES, reply=True, limit=1, timeout=WAIT_TIMEOUT)
+        return Finished()
+
+    bench.does(compute=cancel_consumer)
+    with celery_worker(continue_locally_for=timedelta(0)) as engine:
+        app = engine.app
+        run = bench.start("begin -> compute -> two")
+        until(lambda: run.statuses.get("two") == "ready")
+        until(lambda: active_nodes(app) == [])
+        before = run.statuses
+        app.control.add_consumer(NODES, reply=True, limit=1, timeout=WAIT_TIMEOUT)
+        wait_until_succeeded(run)
+
+    assert before["two"] == "ready"
+
+
+def test_fetched_message_of_another_task_is_executed_by_celery(bench: Bench, celery_worker: CeleryWorker):
+    returned: list[str] = []
+
+    def send_probe(ctx: NodeContext) -> Finished:
+        bus.push_tasks(NODES, [encode_message(QUEUE_PROBE, ("2026-01-01T00:00:00Z",), NODES)] * 3)
+        return Finished()
+
+    def receives(request: Any, **_: Any) -> None:
+        returned.extend([request.args[0]] if request.task.name == QUEUE_PROBE else ())
+
+    bench.does(**dict.fromkeys(("compute1", "compute2", "compute3"), send_probe))
+    with celery_worker(continue_locally_for=timedelta(0)) as engine, connected(signals.task_received, receives):
+        bus = engine.coordinator.dispatch.bus
+        run = bench.start("begin -> compute1 -> compute2 -> compute3 -> last")
+        wait_until_succeeded(run)
+        until(lambda: returned.count("2026-01-01T00:00:00Z") == 9)
 
 
 def test_chain_needs_one_message_if_local_continuation_is_on(bench: Bench, celery_worker: CeleryWorker):

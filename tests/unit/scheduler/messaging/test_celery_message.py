@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 from celery import Celery
 from celery.app.task import Context
+from hypothesis import given
+from hypothesis import strategies as st
 
 from scheduler.messaging.celery_app import ADVANCE, EXECUTE, NODES, PREPARED_CLAIM, RUNS
-from scheduler.messaging.celery_message import carried_claim, encode_message, shown_node
+from scheduler.messaging.celery_message import carried_claim, decode_node_message, encode_message, shown_node
 from store.primitives.ids import new_id
 
 UNIQUE_FIELDS = ("id", "root_id", "correlation_id", "delivery_tag", "reply_to", "origin")
@@ -97,3 +99,59 @@ def test_message_names_its_queue_so_that_it_can_be_requeued():
     message = json.loads(encode_message(ADVANCE, IDS[:1], RUNS))
 
     assert message["properties"]["delivery_info"] == {"exchange": "", "routing_key": RUNS}
+
+
+# -- messages that a thread fetches ----------------------------------------------------------------------------------
+def test_node_message_of_easel_and_of_celery_is_decoded():
+    ours = decode_node_message(encode_message(EXECUTE, IDS, NODES, further={PREPARED_CLAIM: "{}"}))
+    theirs = decode_node_message(json.dumps(sent_by_celery(NODES, EXECUTE, IDS)).encode())
+
+    assert ours is not None
+    assert theirs is not None
+    assert ours.headers[PREPARED_CLAIM] == "{}"
+    for each in (ours, theirs):
+        assert tuple(each.body[0]) == IDS
+        assert each.headers["task"] == EXECUTE
+        assert each.properties["delivery_info"]["routing_key"] == NODES
+
+
+@pytest.mark.parametrize(
+    ("task", "args", "options"),
+    [
+        (ADVANCE, IDS[:1], {}),
+        (EXECUTE, IDS[:1], {}),
+        (EXECUTE, (*IDS, "more"), {}),
+        (EXECUTE, ("a run", "an activation"), {}),
+        (EXECUTE, IDS, {"countdown": 5}),
+        (EXECUTE, IDS, {"expires": 5}),
+        (EXECUTE, IDS, {"kwargs": {"more": 1}}),
+        (EXECUTE, IDS, {"serializer": "pickle"}),
+    ],
+)
+def test_message_that_is_no_plain_node_is_left_to_celery(task: str, args: tuple[str, ...], options: dict[str, Any]):
+    assert decode_node_message(json.dumps(sent_by_celery(NODES, task, args, **options)).encode()) is None
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+PLACES = ("body", "headers", "properties", "content-type", "headers.task", "headers.id", "headers.eta")
+
+
+@given(place=st.sampled_from(PLACES), value=JSON)
+def test_message_with_any_value_in_any_place_is_decoded_or_left_to_celery(place: str, value: Any):
+    message = json.loads(encode_message(EXECUTE, IDS, NODES))
+    *parents, last = place.split(".")
+    target = message[parents[0]] if parents else message
+    target[last] = value
+
+    decoded = decode_node_message(json.dumps(message).encode())
+
+    assert decoded is None or (decoded.headers["task"] == EXECUTE and tuple(decoded.body[0]) == IDS)
+
+
+@given(raw=st.binary(max_size=100))
+def test_bytes_that_are_no_message_are_left_to_celery(raw: bytes):
+    assert decode_node_message(raw) is None

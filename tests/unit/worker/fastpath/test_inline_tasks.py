@@ -11,13 +11,14 @@ from scheduler.messaging.celery_message import task_body, task_headers
 from worker.fastpath import inline_tasks
 from worker.fastpath.continuation import LocalContinuation
 from worker.fastpath.inline_tasks import InlineTaskRequest, thread_continuation
+from worker.fastpath.message_fetcher import ThreadTasks
 
 ARGS = ("a run", "an activation")
 
 
 @pytest.fixture(autouse=True)
 def fresh_thread_state(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inline_tasks, "_thread", inline_tasks._ThreadState())  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(inline_tasks, "THREAD_TASKS", ThreadTasks())
 
 
 def test_thread_outside_a_thread_pool_has_no_continuation():
