@@ -337,7 +337,7 @@ class AttemptRunner:
                 _may_cite(compiled),
             ),
             side_effects=self._rate_limit_wait.side_effects,
-            services=dependencies.services(claim.tenant_id),
+            open_services=partial(dependencies.services, claim.tenant_id),
             find_time_limit=dependencies.time_limit,
             history_cache=dependencies.caches.history,
             decrypt_headers=partial(dependencies.caller_headers, claim.tenant_id),

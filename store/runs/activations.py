@@ -301,7 +301,7 @@ def is_ready(tx: Transaction, run_id: RunId, activation_id: ActivationId) -> boo
     return tx.scalar(IS_READY, of_run=run_id, of_activation=activation_id) is not None
 
 
-def claim_from_rows(row: Mapping[str, Any], run: Mapping[str, Any]) -> Claim:
+def claim_from_rows(row: Mapping[str, Any], run: Mapping[str, Any], deferral: Deferral | None = None) -> Claim:
     """Return the claim of an activation's row; `run`: the columns of its run that a claim carries."""
     order_key = order_key_from_row(row)
     enclosing = tuple((bytes.fromhex(region), revision) for region, revision in row["limits"] or ())
@@ -330,6 +330,7 @@ def claim_from_rows(row: Mapping[str, Any], run: Mapping[str, Any]) -> Claim:
         run_created_at=run["created_at"],
         budgeted=run["budgeted"],
         reported_usage=row.get("usage") or {},
+        deferral=deferral,
     )
 
 

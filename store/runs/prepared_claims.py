@@ -10,7 +10,7 @@ failure, a form or a message stream does not travel.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -155,7 +155,7 @@ class ReceivedClaim:
             "stream_id": None,
             "answers": None,
         }
-        return replace(claim_from_rows(columns, self._run_columns()), deferral=deferral)
+        return claim_from_rows(columns, self._run_columns(), deferral)
 
     def cached_run(self) -> CachedRun | None:
         """Return the run as the advance wrote it, if it has travelled."""

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Protocol, cast
 
 import structlog
@@ -48,7 +49,7 @@ class WorkerContext(ReadableContext):
     storage: AttemptStorage
     side_effects: SideEffectGuard
     rate_limit_wait: AttemptRateLimitWait
-    services: Services
+    open_services: Callable[[], Services]
     find_time_limit: TimeLimit
     history_cache: HistoryCache = field(default_factory=HistoryCache)
     decrypt_headers: Callable[[Mapping[str, Any]], Mapping[str, str]] = lambda request: {}
@@ -64,9 +65,6 @@ class WorkerContext(ReadableContext):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.idempotency_keys = IdempotencyKeys(self.activation_id)
-        self.services = replace(
-            self.services, http=IdempotentHttp(self.services.http, self.idempotency_keys, self.vendor_limits)
-        )
 
     def warn(self, code: str, message: str) -> None:
         self.warnings.append(Notice(code, outcomes.sanitize_json(message)))
@@ -89,6 +87,11 @@ class WorkerContext(ReadableContext):
         await self.stream.write(text)
 
     # -- models, files, services and the journal ----------------------------------------------------------------
+    @cached_property
+    def services(self) -> Services:
+        services = self.open_services()
+        return replace(services, http=IdempotentHttp(services.http, self.idempotency_keys, self.vendor_limits))
+
     async def model(self, llm_id: str) -> ChatModel:
         return self._add_billing(await self.open_model(llm_id))
 
