@@ -37,7 +37,7 @@ from store.primitives.encryption import EncryptionKey
 from worker.caches.value_caches import value_caches
 from worker.context.node_context import TimeLimit
 from worker.context.output_limits import OutputLimits
-from worker.executor import Executor
+from worker.execution.executor import Executor
 from worker.fastpath.claim_batcher import ClaimBatcher
 from worker.fastpath.message_fetcher import MessageFetcher
 from worker.fastpath.switches import fast_path_of

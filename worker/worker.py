@@ -7,7 +7,7 @@ from canvas.ids import ActivationId, RunId
 from providers.isolation.limited_process import close_limited_processes
 from store.db.database import Database
 from store.runs.prepared_claims import ReceivedClaim
-from worker.executor import Executor
+from worker.execution.executor import Executor
 from worker.fastpath.continuation import LocalContinuation
 from worker.leases.leases import LeaseKeeper
 from worker.services.background_jobs import SingleJobRunner

@@ -50,7 +50,7 @@ from store.tables.runs import node_values
 from store.tenants import tenants
 from tests import builders
 from worker.bootstrap import Environment, assemble
-from worker.reporter import AttemptLeaseLost, Reporter
+from worker.execution.reporter import AttemptLeaseLost, Reporter
 from worker.worker import Worker
 
 WAIT_TIMEOUT = 60.0  # seconds to wait for other threads or processes

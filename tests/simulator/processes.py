@@ -1,8 +1,8 @@
 """The processes of an installation: workers, schedulers and sweepers.
 
 Each is production code on actors. In a worker, scripts replace components (`ScriptedAttempt`); everything else,
-from the task message to the re-check after the report, is `worker/executor.py`, `worker/leases/leases.py` and
-`worker/reporter.py`.
+from the task message to the re-check after the report, is `worker/execution/executor.py`, `worker/leases/leases.py` and
+`worker/execution/reporter.py`.
 """
 
 import asyncio
@@ -50,10 +50,10 @@ from tests.simulator.scenarios import Scenario
 from tests.simulator.simulation import InvariantViolated, Process, Simulation
 from tests.simulator.tables import Server
 from tests.simulator.twins_runs import decode_json
-from worker.attempt import AttemptRunner
+from worker.execution.attempt import AttemptRunner
 from worker.context.side_effects import SideEffectGuard
 from worker.context.text_stream import MessageStreamWriter
-from worker.executor import Executor
+from worker.execution.executor import Executor
 from worker.fastpath.claim_batcher import ClaimBatcher
 from worker.fastpath.switches import FastPath
 from worker.leases.leases import LeaseKeeper

@@ -30,7 +30,7 @@ from tests.simulator.scenarios import Scenario, make_scenario
 from tests.simulator.schedule import patched_modules
 from tests.simulator.simulation import Process, Simulation
 from tests.simulator.tables import Server
-from worker.reporter import Reporter
+from worker.execution.reporter import Reporter
 
 RUN = UUID(int=1 << 80 | 0x7 << 76 | 0b10 << 62 | 1)
 LEASE = timedelta(seconds=10)

@@ -24,7 +24,7 @@ from store.runs.activations import Claim
 from store.tables.runs import runs
 from tests.builders import content
 from tests.integration.engine import Bench, Run, new_reporter
-from worker.reporter import Reporter, StoreMode
+from worker.execution.reporter import Reporter, StoreMode
 
 WIDE = "begin -> one, two, three, four -> join"
 

@@ -30,7 +30,7 @@ from tests.builders import content
 from tests.integration.engine import Bench, Run, at_work, execute_with_continuations, new_reporter, until
 from worker.fastpath.continuation import Continuation, LocalContinuation
 from worker.fastpath.report_batcher import PendingReport
-from worker.reporter import Reporter
+from worker.execution.reporter import Reporter
 from worker.worker import Worker
 
 pytestmark = pytest.mark.usefixtures("local_continuation")
@@ -171,7 +171,7 @@ def test_continuation_of_a_failed_advance_is_released(bench: Bench):
 
 def test_continuation_of_a_refused_report_is_released(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     logged = CapturingLogger()
-    monkeypatch.setattr("worker.reporter.log", logged)  # independent of the level that another test has set
+    monkeypatch.setattr("worker.execution.reporter.log", logged)  # independent of the level that another test has set
     run, claimed, local_continuation = claim_first_node(bench)
     with bench.database.transaction() as tx:
         tx.execute(text("update activations set lease_id = gen_random_uuid() where run_id = :run_id"), run_id=run.id)

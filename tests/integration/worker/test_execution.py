@@ -26,8 +26,8 @@ from store.runs.reports import ReportPayload
 from store.tables.runs import activations as rows
 from tests.builders import content, default, goto
 from tests.integration.engine import Bench, Run, new_reporter, until
-from worker import attempt
-from worker.reporter import Reporter
+from worker.execution import attempt
+from worker.execution.reporter import Reporter
 
 FORKED = "begin -> work -> after; begin -> other"
 
@@ -384,7 +384,7 @@ def test_late_report_of_a_finished_item_is_refused_without_an_advance_failure(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ):
     logged = CapturingLogger()
-    monkeypatch.setattr("worker.reporter.log", logged)  # whatever level another test has set
+    monkeypatch.setattr("worker.execution.reporter.log", logged)  # whatever level another test has set
     bench.does(list=lambda ctx: Finished(outputs={"result": [1]}))
     each = {"items_ref": "list@result", "outputs": {}}
     run = bench.start("begin -> list -> each -> after", "each: item -> work", each=each)

@@ -21,7 +21,7 @@ from tests.integration.engine import Bench, Run, at_work, until
 from tests.integration.worker import endpoint as endpoints
 from tests.integration.worker.conftest import PausedNodes
 from tests.integration.worker.endpoint import BUSY, MODEL, PARTIAL_BODY, STREAM, Endpoint, chat_event
-from worker.attempt import AttemptRunner
+from worker.execution.attempt import AttemptRunner
 from worker.leases.leases import LeaseKeeper
 from worker.services.factory import ServiceConfig
 

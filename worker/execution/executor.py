@@ -1,7 +1,7 @@
 """Executes one task message, from claim to report: claim the activation, run its component, report, advance the run.
 
 Every write of the attempt is guarded by its lease. Whatever happens between claim and report, the run continues: the
-lease of a lost worker expires, and a report that cannot be stored becomes a failure (`worker/reporter.py`).
+lease of a lost worker expires, and a report that cannot be stored becomes a failure (`worker/execution/reporter.py`).
 """
 
 import time
@@ -23,7 +23,7 @@ from store.runs import activations, reports
 from store.runs.activations import Claim, Deferral
 from store.runs.prepared_claims import ReceivedClaim
 from store.runs.reports import ReportPayload
-from worker.attempt import AttemptDependencies, AttemptRunner
+from worker.execution.attempt import AttemptDependencies, AttemptRunner
 from worker.context import outcomes
 from worker.fastpath.claim_batcher import ClaimBatcher
 from worker.fastpath.continuation import Continuation, LocalContinuation

@@ -1,6 +1,6 @@
 """What a report stores: outcome, outputs, inputs, variables and usage of one attempt, as database rows.
 
-`worker/reporter.py` stores it. Values that a row cannot hold are replaced by a failure of the node.
+`worker/execution/reporter.py` stores it. Values that a row cannot hold are replaced by a failure of the node.
 """
 
 import time

@@ -1,7 +1,7 @@
 """One attempt, from its claim to its report: read the node's values, run the component, return its outcome.
 
 Every write is guarded by the attempt's lease. An attempt is reported once: by its own thread, or on its behalf if it
-does not stop in time (`worker/leases/leases.py`). Storing the report is the work of `worker/reporter.py`.
+does not stop in time (`worker/leases/leases.py`). Storing the report is the work of `worker/execution/reporter.py`.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ from worker.fastpath.report_batcher import ReportBatcher
 from worker.fastpath.switches import FastPath
 from worker.leases.attempt_handle import Attempt
 from worker.leases.leases import LeaseKeeper
-from worker.reporter import Reporter
+from worker.execution.reporter import Reporter
 from worker.services.models import CachedTenantModels
 from worker.task_end import CANCELLED_BY_OPERATOR, TaskEnd, task_end_of
 from worker.threads.event_loop import WorkerLoop

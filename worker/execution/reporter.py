@@ -1,7 +1,7 @@
 """Reports an attempt: stores its report and, in the same transaction, advances the run.
 
 A report is stored whole or not at all, under the attempt's lease. It is tried again while the database is away.
-`worker/report_content.py` builds what is stored.
+`worker/execution/report_content.py` builds what is stored.
 """
 
 import time
@@ -36,7 +36,7 @@ from worker.context.node_context import WorkerContext
 from worker.context.output_limits import OutputLimits
 from worker.fastpath.continuation import Continuation
 from worker.fastpath.report_batcher import PendingReport, ReportBatch, ReportBatcher
-from worker.report_content import ReportBuilder
+from worker.execution.report_content import ReportBuilder
 
 log = structlog.get_logger()
 

@@ -1,0 +1,1 @@
+"""One attempt at an activation, from its claim to its report."""
