@@ -1,7 +1,7 @@
 """`python -m tests.faults`: the whole matrix, a thousand runs and FLUSHALL, and the random killer; prints a table.
 
 Exit code 1 if a guarantee is broken. `--cells TEXT` selects the cells whose names contain the text; `--seed N` repeats
-a run.
+a run; `--continue-locally-for 5s` turns local continuation on, which is off by default.
 """
 
 import argparse
@@ -26,12 +26,13 @@ def main() -> int:
     )
     parser.add_argument("--cells", default="", help="only those with this in their name")
     parser.add_argument("--seed", type=int, default=random.randrange(10_000))
+    parser.add_argument("--continue-locally-for", default="0s", help="EASEL_CONTINUE_LOCALLY_FOR of all workers")
     parser.add_argument("--only", choices=("matrix", "flushall", "chaos"), help="one of the three parts")
     options = parser.parse_args()
     parts = {
-        "matrix": lambda: whole_matrix(options.cells, options.seed),
-        "flushall": flushed.measure,
-        "chaos": lambda: run_random_killer(options.seed),
+        "matrix": lambda: whole_matrix(options.cells, options.seed, options.continue_locally_for),
+        "flushall": lambda: flushed.measure(options.continue_locally_for),
+        "chaos": lambda: run_random_killer(options.seed, options.continue_locally_for),
     }
     rows: dict[str, Tally] = {}
     for name, part in parts.items():
@@ -41,7 +42,7 @@ def main() -> int:
     return 0 if all(tally.is_ok for tally in rows.values()) else 1
 
 
-def whole_matrix(cells: str, seed: int) -> dict[str, Tally]:
+def whole_matrix(cells: str, seed: int, continue_locally_for: str) -> dict[str, Tally]:
     """Run every cell, one after another, on servers of their own."""
     rows: dict[str, Tally] = {}
     with services.shared_folder() as home, services.running(home) as servers:
@@ -50,18 +51,20 @@ def whole_matrix(cells: str, seed: int) -> dict[str, Tally]:
             redis_url = services.emptied_redis(servers.redis_url, "faults")
             folder = home / "cluster"
             folder.mkdir()
-            with cluster_on(database_url, redis_url, folder, **SHORT_LEASES) as cluster:
+            settings = {**SHORT_LEASES, "EASEL_CONTINUE_LOCALLY_FOR": continue_locally_for}
+            with cluster_on(database_url, redis_url, folder, **settings) as cluster:
                 for cell in CELLS:
                     if cells in str(cell):
                         rows[str(cell)] = _run_cell(lambda cell=cell: run_cell(cluster, cell, seed), cluster, str(cell))
     return rows
 
 
-def run_random_killer(seed: int) -> dict[str, Tally]:
+def run_random_killer(seed: int, continue_locally_for: str) -> dict[str, Tally]:
     """Run the random killer, first on processes only."""
     rows: dict[str, Tally] = {}
     for kind, options in KILLED:
-        tally, _ = random_killer.run_killer(random_killer.parse_options(["--seed", str(seed), *options]))
+        arguments = ["--seed", str(seed), "--continue-locally-for", continue_locally_for, *options]
+        tally, _ = random_killer.run_killer(random_killer.parse_options(arguments))
         rows[f"random: {kind}"] = tally
     return rows
 

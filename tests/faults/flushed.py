@@ -22,13 +22,18 @@ NEXT_MOVES = text("""
 """)
 
 
-def measure() -> dict[str, Tally]:
+def measure(continue_locally_for: str = "0s") -> dict[str, Tally]:
     """Return a row of the table; the stall is the longest time from FLUSHALL to the next progress of a run."""
     with (
         services.shared_folder() as home,
         services.running(home) as servers,
         services.fresh_database(servers.database_url, services.migrated_template(servers.database_url, home)) as url,
-        cluster_on(url, services.emptied_redis(servers.redis_url, "faults"), home) as cluster,
+        cluster_on(
+            url,
+            services.emptied_redis(servers.redis_url, "faults"),
+            home,
+            EASEL_CONTINUE_LOCALLY_FOR=continue_locally_for,
+        ) as cluster,
     ):
         cluster.start("sweeper")
         cluster.start("worker", "-c", "64")

@@ -84,6 +84,7 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--up", action="store_true", help="kill `easel up` itself, too, and start it anew")
     parser.add_argument("--flush", action="store_true", help="empty Redis now and then")
     parser.add_argument("--only", help="victims by name, separated by commas; none: kill nothing")
+    parser.add_argument("--continue-locally-for", default="0s", help="EASEL_CONTINUE_LOCALLY_FOR of all workers")
     return parser.parse_args(arguments)
 
 
@@ -93,7 +94,8 @@ def run_killer(options: argparse.Namespace) -> tuple[Tally, list[str]]:
     victims += ("flush",) if options.flush else ()
     if options.only is not None:
         victims = tuple(filter(None, options.only.split(","))) or ("nobody",)
-    with external_services() as external, easel_up(external) as up:
+    settings = {"EASEL_CONTINUE_LOCALLY_FOR": options.continue_locally_for}
+    with external_services() as external, easel_up(external, **settings) as up:
         load = Load(up, external)
         load.record_undisturbed_runs()
         tally, wrong = kill_at_random(

@@ -50,9 +50,9 @@ from tests.simulator.scenarios import Scenario
 from tests.simulator.simulation import InvariantViolated, Process, Simulation
 from tests.simulator.tables import Server
 from tests.simulator.twins_runs import decode_json
-from worker.execution.attempt import AttemptRunner
 from worker.context.side_effects import SideEffectGuard
 from worker.context.text_stream import MessageStreamWriter
+from worker.execution.attempt import AttemptRunner
 from worker.execution.executor import Executor
 from worker.fastpath.claim_batcher import ClaimBatcher
 from worker.fastpath.switches import FastPath

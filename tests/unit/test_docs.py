@@ -113,7 +113,9 @@ def test_links_of_the_tour_lead_to_the_lines_that_they_name() -> None:
     assert line_links.wrong_links(text) == [], "run `python -m tests.line_links`"
 
 
-@pytest.mark.parametrize("link", ["[`Executor`](../worker/execution/executor.py#L1)", "[`Gone`](../worker/execution/executor.py#L1)"])
+@pytest.mark.parametrize(
+    "link", ["[`Executor`](../worker/execution/executor.py#L1)", "[`Gone`](../worker/execution/executor.py#L1)"]
+)
 def test_link_to_a_wrong_line_is_detected(link: str) -> None:
     assert line_links.wrong_links(link)
 

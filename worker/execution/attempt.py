@@ -53,12 +53,12 @@ from worker.context.run_budget import RunBudget
 from worker.context.side_effects import SideEffectGuard
 from worker.context.text_stream import MessageStreamWriter
 from worker.context.variables import NodeVariables
+from worker.execution.reporter import Reporter
 from worker.fastpath.continuation import Continuation
 from worker.fastpath.report_batcher import ReportBatcher
 from worker.fastpath.switches import FastPath
 from worker.leases.attempt_handle import Attempt
 from worker.leases.leases import LeaseKeeper
-from worker.execution.reporter import Reporter
 from worker.services.models import CachedTenantModels
 from worker.task_end import CANCELLED_BY_OPERATOR, TaskEnd, task_end_of
 from worker.threads.event_loop import WorkerLoop

@@ -23,8 +23,8 @@ from store.runs import activations, reports
 from store.runs.activations import Claim, Deferral
 from store.runs.prepared_claims import ReceivedClaim
 from store.runs.reports import ReportPayload
-from worker.execution.attempt import AttemptDependencies, AttemptRunner
 from worker.context import outcomes
+from worker.execution.attempt import AttemptDependencies, AttemptRunner
 from worker.fastpath.claim_batcher import ClaimBatcher
 from worker.fastpath.continuation import Continuation, LocalContinuation
 from worker.fastpath.message_fetcher import THREAD_TASKS

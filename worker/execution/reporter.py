@@ -34,9 +34,9 @@ from store.runs.values import ReadView
 from worker.caches.outputs import OutputCache, read_view_of
 from worker.context.node_context import WorkerContext
 from worker.context.output_limits import OutputLimits
+from worker.execution.report_content import ReportBuilder
 from worker.fastpath.continuation import Continuation
 from worker.fastpath.report_batcher import PendingReport, ReportBatch, ReportBatcher
-from worker.execution.report_content import ReportBuilder
 
 log = structlog.get_logger()
 

@@ -28,9 +28,9 @@ from store.tables.runs import activations as activation_rows
 from store.tables.runs import runs as run_rows
 from tests.builders import content
 from tests.integration.engine import Bench, Run, at_work, execute_with_continuations, new_reporter, until
+from worker.execution.reporter import Reporter
 from worker.fastpath.continuation import Continuation, LocalContinuation
 from worker.fastpath.report_batcher import PendingReport
-from worker.execution.reporter import Reporter
 from worker.worker import Worker
 
 pytestmark = pytest.mark.usefixtures("local_continuation")

@@ -18,9 +18,9 @@ from tests.builders import content
 from tests.integration.engine import Bench, Run, at_work, until
 from tests.integration.worker.conftest import PausedNodes
 from tests.integration.worker.provider import MODEL, hanging_model
+from worker.execution.reporter import Reporter
 from worker.leases import cancel_listener, leases
 from worker.leases.attempt_handle import Attempt
-from worker.execution.reporter import Reporter
 
 QUICK = {"renew_every": timedelta(milliseconds=40), "cancel_poll": timedelta(milliseconds=40)}
 NEVER = timedelta(hours=1)

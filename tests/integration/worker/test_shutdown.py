@@ -11,8 +11,8 @@ from tests.builders import content
 from tests.integration.engine import WAIT_TIMEOUT, Bench, Run, at_work, until
 from tests.integration.worker.conftest import PausedNodes
 from tests.integration.worker.provider import FULL_TEXT, MODEL, hanging_model
-from worker.execution.attempt import AttemptRunner
 from worker.context.node_context import WorkerContext
+from worker.execution.attempt import AttemptRunner
 from worker.worker import Worker
 
 
