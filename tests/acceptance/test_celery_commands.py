@@ -1,4 +1,4 @@
-"""Celery's own commands against a real deployment, on Redis and on RabbitMQ: what an operator types who knows Celery."""
+"""Celery's own commands against a real deployment, on Redis and on RabbitMQ, as an operator types them."""
 
 import json
 import os
