@@ -3,6 +3,7 @@
 from datetime import datetime
 from typing import Any
 
+from celery import bootsteps
 from celery.signals import worker_process_init, worker_ready, worker_shutdown, worker_shutting_down
 
 from scheduler.messaging.celery_app import EXECUTE, EXTRACT, INGEST, QUEUE_PROBE
@@ -44,6 +45,18 @@ def ingest() -> None:
 def extract() -> None:
     """Extract memories from the messages that wait for it."""
     process.worker.extract()
+
+
+class _ReleaseAttempts(bootsteps.StartStopStep):
+    """Releases the attempts before the pool waits for its threads: `celery control shutdown` sends no signal."""
+
+    requires = ("celery.worker.components:Pool",)
+
+    def close(self, parent: Any) -> None:
+        process.release_attempts()
+
+
+app.steps["worker"].add(_ReleaseAttempts)
 
 
 @worker_ready.connect

@@ -16,9 +16,11 @@ from uuid import UUID
 import pytest
 
 from bench.fixtures.deployment import ROOT, TIMEOUT, Deployment, environment_of, run_deployment, wait_until
+from scheduler.messaging.celery_app import make_app
 from tests import rabbitmq
 
 REPLY_TIMEOUT = "20"  # seconds that a command waits for replies
+NO_REPLY = 69  # exit code of `celery`; a worker that shuts down does not reply
 TASKS = {"worker.execute", "worker.canary", "worker.ingest", "worker.extract"}
 
 needs_rabbitmq = pytest.mark.skipif(
@@ -32,28 +34,44 @@ class CeleryShell:
 
     deployment: Deployment
     environment: Mapping[str, str]
+    worker: str = ""  # the name of the one worker that executes nodes
 
-    def run(self, *words: str) -> str:
-        """Run `celery -A worker.tasks` with these words; return its output."""
+    def run(self, *words: str, code: int = 0) -> str:
+        """Run `celery -A worker.tasks` with these words; return its output. It must end with this exit code."""
         process = subprocess.run(
             [sys.executable, "-m", "celery", "-A", "worker.tasks", *words],
             env=self.environment, cwd=ROOT, capture_output=True, text=True, timeout=2 * TIMEOUT,
         )  # fmt: skip
-        assert process.returncode == 0, process.stderr or process.stdout
+        assert process.returncode == code, process.stderr or process.stdout
         return process.stdout
 
-    def ask(self, *words: str) -> dict[str, Any]:
-        """Run a command with the option `--json`; return the workers' replies by the name of the worker."""
-        return json.loads(self.run(*words, "--json", "--timeout", REPLY_TIMEOUT))
+    def inspect(self, what: str) -> Any:
+        """Return the worker's answer to `celery -A worker.tasks inspect`."""
+        options = ("--json", "--timeout", REPLY_TIMEOUT, "--destination", self.worker)
+        return json.loads(self.run("inspect", what, *options))[self.worker]
 
-    def ask_worker(self, *words: str) -> Any:
-        """Return the reply of the one worker that executes nodes."""
-        (reply,) = [reply for name, reply in self.ask(*words).items() if name.startswith("worker")]
-        return reply
+    def control(self, command: str, **arguments: Any) -> Any:
+        """Send a remote control command, as `celery control` does; return the worker's answer."""
+        with make_app(self.environment["CELERY_BROKER_URL"]) as app:
+            options = {"destination": [self.worker], "limit": 1, "timeout": float(REPLY_TIMEOUT)}
+            (reply,) = app.control.broadcast(command, arguments, reply=True, **options)
+        return reply[self.worker]
+
+    def find_worker(self) -> None:
+        """Wait until the worker that executes nodes answers, and keep its name."""
+
+        def answers() -> bool:
+            with make_app(self.environment["CELERY_BROKER_URL"]) as app:
+                replies = app.control.broadcast("ping", reply=True, timeout=1)
+            names = [name for reply in replies for name in reply if name.startswith("worker")]
+            self.worker = names[0] if names else ""
+            return bool(names)
+
+        wait_until(answers, "no worker answers")
 
     def active_nodes(self) -> dict[str, str]:
         """Return the nodes that the worker executes, as activation id -> name of the task."""
-        return {task["args"][1]: task["name"] for task in self.ask_worker("inspect", "active")}
+        return {task["args"][1]: task["name"] for task in self.control("active")}
 
     def status(self, run_id: str) -> str:
         body = self.deployment.client.get(f"/runs/{run_id}").json()
@@ -85,7 +103,7 @@ def shell(request: pytest.FixtureRequest) -> Iterator[CeleryShell]:
     folder.chmod(0o711)
     with ExitStack() as opened:
         opened.callback(shutil.rmtree, folder, ignore_errors=True)
-        settings: dict[str, str] = {}
+        settings = {"EASEL_UNRESPONSIVE_AFTER": "10m"}  # nothing here ends because of that
         if request.param == "rabbitmq":
             rabbit = opened.enter_context(rabbitmq.running(Path(tempfile.mkdtemp(dir=folder))))
             settings["CELERY_BROKER_URL"] = rabbit.vhost()
@@ -93,19 +111,22 @@ def shell(request: pytest.FixtureRequest) -> Iterator[CeleryShell]:
         servers = json.loads((deployment.home / "up.json").read_text())
         broker_url = settings.get("CELERY_BROKER_URL", servers["redis_url"])
         urls = {"DATABASE_URL": servers["database_url"], "REDIS_URL": servers["redis_url"]}
-        yield CeleryShell(deployment, {**environment_of(deployment.home), **urls, "CELERY_BROKER_URL": broker_url})
+        environment = {**environment_of(deployment.home), **urls, "CELERY_BROKER_URL": broker_url}
+        shell = CeleryShell(deployment, environment)
+        shell.find_worker()
+        yield shell
 
 
 def test_inspect_shows_the_running_node_its_worker_and_its_tasks(shell: CeleryShell):
     run_id, _, _ = shell.deployment.start_streaming_run()
 
-    (name,) = shell.active_nodes().values()
-    stats = shell.ask_worker("inspect", "stats")
-    registered = shell.ask_worker("inspect", "registered")
-    queues = shell.ask_worker("inspect", "active_queues")
+    (active,) = shell.inspect("active")
+    stats = shell.inspect("stats")
+    registered = shell.inspect("registered")
+    queues = shell.control("active_queues")
 
-    assert name == "node:LLM"
-    assert stats["total"]["worker.execute"] >= 2
+    assert (active["name"], active["args"][0]) == ("node:LLM", str(UUID(run_id)))
+    assert stats["total"]["node:LLM"] >= 1
     assert stats["pool"]["max-concurrency"] > 1
     assert {task.partition(" ")[0] for task in registered} >= TASKS
     assert "nodes" in {queue["name"] for queue in queues}
@@ -113,11 +134,11 @@ def test_inspect_shows_the_running_node_its_worker_and_its_tasks(shell: CelerySh
     wait_until(lambda: shell.active_nodes() == {}, "the node does not end")
 
 
-def test_revoke_with_terminate_ends_the_node_as_cancelled_by_an_operator(shell: CeleryShell):
+def test_terminate_ends_the_node_as_cancelled_by_an_operator(shell: CeleryShell):
     run_id, _, name = shell.deployment.start_streaming_run()
     (activation_id,) = shell.active_nodes()
 
-    shell.run("control", "revoke", activation_id, "--timeout", REPLY_TIMEOUT)
+    shell.control("revoke", task_id=activation_id, terminate=True)
 
     shell.deployment.await_stream_close(name)
     wait_until(lambda: shell.status(run_id) == "failed", "the run does not end")
@@ -125,30 +146,30 @@ def test_revoke_with_terminate_ends_the_node_as_cancelled_by_an_operator(shell: 
 
 
 def test_worker_receives_no_node_between_cancel_consumer_and_add_consumer(shell: CeleryShell):
-    shell.ask("control", "cancel_consumer", "nodes")
+    shell.control("cancel_consumer", queue="nodes")
     run_id = start(shell)
     wait_until(lambda: shell.status(run_id) == "running", "the run does not start")
     assert shell.active_nodes() == {}
     assert shell.status(run_id) == "running"
 
-    shell.ask("control", "add_consumer", "nodes")
+    shell.control("add_consumer", queue="nodes")
 
     wait_until(lambda: shell.status(run_id) in ("succeeded", "failed"), "the run does not go on")
 
 
 def test_rate_limit_of_the_task_is_accepted_and_runs_go_on(shell: CeleryShell):
-    reply = shell.ask_worker("control", "rate_limit", "worker.execute", "100/s")
+    reply = shell.control("rate_limit", task_name="worker.execute", rate_limit="100/s")
     try:
         run_id = start(shell)
         wait_until(lambda: shell.status(run_id) in ("succeeded", "failed"), "the run does not go on")
     finally:
-        shell.ask("control", "rate_limit", "worker.execute", "0")
+        shell.control("rate_limit", task_name="worker.execute", rate_limit="0")
 
     assert "rate limit set" in reply["ok"]
 
 
 def test_events_show_each_node_under_its_name(shell: CeleryShell):
-    shell.ask("control", "enable_events")
+    shell.control("enable_events")
     with shell.dump_of_events() as output:
 
         def shows_a_node() -> bool:
@@ -160,16 +181,12 @@ def test_events_show_each_node_under_its_name(shell: CeleryShell):
 
 def test_shutdown_ends_the_worker_and_the_run_goes_on_in_the_next(shell: CeleryShell):
     run_id, _, name = shell.deployment.start_streaming_run()
-    before = shell.ask_worker("inspect", "stats")["pid"]
+    before = shell.control("stats")["pid"]
 
-    shell.run("control", "shutdown", "--timeout", "1")
-
-    def has_another_worker() -> bool:
-        replies = json.loads(shell.run("inspect", "stats", "--json", "--timeout", "2") or "{}")
-        return any(each["pid"] != before for name, each in replies.items() if name.startswith("worker"))
+    shell.run("control", "shutdown", "--destination", shell.worker, "--timeout", "1", code=NO_REPLY)
 
     wait_until(lambda: not os.path.exists(f"/proc/{before}"), "the worker does not end")
-    wait_until(has_another_worker, "no other worker is started")
+    shell.find_worker()
     wait_until(lambda: shell.active_nodes() != {}, "the node is not executed again")
     shell.deployment.client.post(f"/runs/{run_id}/cancel").raise_for_status()
     shell.deployment.await_stream_close(name)
