@@ -56,7 +56,8 @@ class _ReleaseAttempts(bootsteps.StartStopStep):
         process.release_attempts()
 
 
-app.steps["worker"].add(_ReleaseAttempts)
+steps: dict[str, set[type]] = app.steps  # pyright: ignore[reportAssignmentType] (Celery declares no type)
+steps["worker"].add(_ReleaseAttempts)
 
 
 @worker_ready.connect

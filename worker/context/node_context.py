@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any, Protocol, cast
 
 import structlog
@@ -61,6 +60,7 @@ class WorkerContext(ReadableContext):
     warnings: list[Notice] = field(default_factory=list[Notice])
     opening: str = ""  # the part of its Message's text that this node has streamed before its own
     idempotency_keys: IdempotencyKeys = field(init=False)  # the keys of its requests
+    _services: Services | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -87,10 +87,13 @@ class WorkerContext(ReadableContext):
         await self.stream.write(text)
 
     # -- models, files, services and the journal ----------------------------------------------------------------
-    @cached_property
+    @property
     def services(self) -> Services:
-        services = self.open_services()
-        return replace(services, http=IdempotentHttp(services.http, self.idempotency_keys, self.vendor_limits))
+        if self._services is None:  # most nodes that compute need none
+            services = self.open_services()
+            http = IdempotentHttp(services.http, self.idempotency_keys, self.vendor_limits)
+            self._services = replace(services, http=http)
+        return self._services
 
     async def model(self, llm_id: str) -> ChatModel:
         return self._add_billing(await self.open_model(llm_id))

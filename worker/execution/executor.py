@@ -77,7 +77,7 @@ class Executor(AttemptDependencies):
                 self.leases.forget(attempt)
                 task, claimed, prepared = self.poison_slot.release(attempt), None, None
                 if task is not None:
-                    THREAD_TASKS.give_back_message()  # this thread has other work first
+                    THREAD_TASKS.requeue_message()  # this thread has other work first
                 structlog.contextvars.clear_contextvars()
             end = end or ended
         return end

@@ -120,7 +120,7 @@ class InlineTaskRequest(NodeRequest):
         finally:
             if THREAD_TASKS.continuation is not None:
                 THREAD_TASKS.continuation.release()
-            THREAD_TASKS.give_back_message()
+            THREAD_TASKS.requeue_message()
             THREAD_TASKS.request, THREAD_TASKS.continuation, THREAD_TASKS.is_continuing = None, None, False
             COMPUTING_THREADS.task_finished()
 
@@ -137,13 +137,13 @@ class InlineTaskRequest(NodeRequest):
         """Execute a fetched task message; return its activation. What is no plain message of a node goes back."""
         decoded = decode_node_message(message.raw)
         if decoded is None:
-            message.give_back()
+            message.requeue()
             return None
         request = self._new_request(
             _Message(decoded.properties["delivery_info"], decoded.properties),
             decoded.headers,
             decoded.body,
-            on_reject=partial(_give_back_rejected, message),
+            on_reject=partial(_requeue_rejected, message),
         )
         if not request.revoked():
             signals.task_received.send(sender=self.app, request=request)
@@ -184,7 +184,7 @@ class InlineTaskRequest(NodeRequest):
         apply_target(trace, arguments, {}, request.on_success, request.on_accepted)
 
 
-def _give_back_rejected(message: FetchedMessage, logger: Any, errors: Any, requeue: bool) -> None:
+def _requeue_rejected(message: FetchedMessage, logger: Any, errors: Any, requeue: bool) -> None:
     """Put a rejected message back: Celery's signature of `on_reject`."""
     if requeue:
-        message.give_back()
+        message.requeue()

@@ -30,11 +30,11 @@ class FetchedMessage:
     """A task message that a thread has taken from the queue, as it was there."""
 
     raw: bytes
-    requeue: Callable[[bytes], None]
+    put_back: Callable[[bytes], None]
 
-    def give_back(self) -> None:
+    def requeue(self) -> None:
         """Put the message back, as the next one: this thread does not execute it."""
-        self.requeue(self.raw)
+        self.put_back(self.raw)
 
 
 class ThreadTasks(threading.local):
@@ -51,10 +51,10 @@ class ThreadTasks(threading.local):
         message, self.message = self.message, None
         return message
 
-    def give_back_message(self) -> None:
+    def requeue_message(self) -> None:
         """Put the fetched message back into the queue, if there is one."""
         if (message := self.take_message()) is not None:
-            message.give_back()
+            message.requeue()
 
 
 THREAD_TASKS = ThreadTasks()
@@ -64,11 +64,11 @@ class MessageFetcher:
     """Decides which threads fetch their next message when they send some, and keeps it for them.
 
     `most`: how many threads of the process may compute, None for any number (`worker/fastpath/admission.py`).
-    `requeue`: puts a message back as the queue's next one.
+    `put_back`: puts a message back as the queue's next one.
     """
 
-    def __init__(self, requeue: Callable[[bytes], None], most: int | None) -> None:
-        self._requeue = requeue
+    def __init__(self, put_back: Callable[[bytes], None], most: int | None) -> None:
+        self._put_back = put_back
         self._most = most
 
     def wants_next(self) -> bool:
@@ -92,7 +92,7 @@ class MessageFetcher:
 
     def keep(self, raw: bytes) -> None:
         """Keep a message for this thread, which wanted it."""
-        THREAD_TASKS.message = FetchedMessage(raw, self._requeue)
+        THREAD_TASKS.message = FetchedMessage(raw, self._put_back)
 
 
 def _is_shutting_down() -> bool:

@@ -73,11 +73,11 @@ def test_thread_that_keeps_a_message_wants_no_other(fetcher: MessageFetcher, thr
     assert fetcher.wants_next()
 
 
-def test_message_that_is_given_back_is_put_back_once(fetcher: MessageFetcher, thread: ThreadTasks, returned: Returned):
+def test_requeued_message_is_put_back_once(fetcher: MessageFetcher, thread: ThreadTasks, returned: Returned):
     fetcher.keep(b"next")
 
-    thread.give_back_message()
-    thread.give_back_message()
+    thread.requeue_message()
+    thread.requeue_message()
 
     assert returned == [b"next"]
     assert thread.message is None
