@@ -14,7 +14,7 @@ from tests.simulator.processes import Installation, NodeBehavior, ScriptedAttemp
 from tests.simulator.scenarios import scenarios
 from tests.simulator.simulation import InvariantViolated, Simulation
 from tests.simulator.tables import Server
-from worker import executor
+from worker.execution import executor
 
 MAX_STEPS = 20_000
 RECOVERY_TIME = 90.0  # seconds from the last fault to the end of every run

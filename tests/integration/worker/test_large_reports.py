@@ -14,7 +14,7 @@ from store.db.database import Database
 from store.runs.reports import ReportPayload
 from tests.builders import content
 from tests.integration.engine import Bench, Run, at_work, new_reporter, until
-from worker import report_content, reporter
+from worker.execution import report_content, reporter
 
 BIG = "x" * (report_content.LARGE_REPORT + 1)
 SHORT = timedelta(seconds=1)

@@ -8,7 +8,7 @@ from sqlalchemy.exc import OperationalError
 from store.runs import activations
 from tests.builders import content
 from tests.integration.engine import Bench
-from worker import executor
+from worker.execution import executor
 
 
 def refuse_claims(monkeypatch: pytest.MonkeyPatch, times: int) -> list[int]:
