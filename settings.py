@@ -163,6 +163,8 @@ class Settings(BaseSettings):
     """TOML file of model accounts for every tenant, in addition to those in the database."""
     prices_file: Folder | None = None
     """TOML file of model prices, which override the prices that come with Easel. None: only those."""
+    prices_url: str | None = Field(default=None, pattern=r"^https?://", repr=False)
+    """Address of a newer public price list, which each process fetches every hour. None: the installed one."""
     budget_answer_tokens: int = Field(default=2048, ge=64)
     """Tokens of an answer that a call reserves if its author sets no limit. With a higher value, fewer calls run in
     parallel near the end of a budget; with a lower one, the last call may exceed the budget by more."""

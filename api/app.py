@@ -33,6 +33,7 @@ from providers.databases.databases import database_location, database_servers
 from providers.http.client import HttpClient
 from providers.isolation.limited_process import close_limited_processes
 from providers.models.billing.cost_estimates import CostModel
+from providers.models.billing.price_updates import start_updates
 from providers.models.billing.prices import Prices, read_prices
 from providers.models.chat.catalogue import RequestLimits
 from providers.models.limits.rate_limiter import RateLimiter
@@ -97,6 +98,7 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
         app.state.readiness = health.make_readiness_checks()
         app.state.webhooks = webhook_routes.WebhookState(TokenBuckets(redis_url), configured.encryption_secret())
         await context.streams.start()
+        updates = start_updates(configured.prices_url, chosen.guard)
         watchdog = LockWatchdog(chosen.lock_timeout) if chosen.lock_timeout is not None else None
         if watchdog is not None:
             watchdog.start()
@@ -105,6 +107,8 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
                 yield
         finally:
             await context.background.finish()
+            if updates is not None:
+                updates.stop()
             if watchdog is not None:
                 await run_in_thread(watchdog.stop)
             await context.streams.close()

@@ -19,8 +19,8 @@ from canvas.errors import ModelError
 from canvas.ids import TenantId
 from providers.models.billing.budgeted_model import BudgetedModel
 from providers.models.billing.cost_estimates import CostModel, amounts_of, estimates_for
+from providers.models.billing.fixed_price import Price
 from providers.models.billing.metering import MAX_WAIT, BillingContext
-from providers.models.billing.prices import Price
 from providers.models.types.chat import ChatModel, ModelSpec, Usage
 from store.db.database import Database
 from store.db.db_errors import is_outage

@@ -10,6 +10,8 @@ from celery import Celery
 import settings
 import telemetry
 from canvas.ids import ActivationId
+from providers.address_policy import Guard
+from providers.models.billing import price_list, price_updates
 from providers.models.transport.clients import warm_up
 from scheduler.bootstrap import Role, build_coordinator
 from scheduler.celery_startup import connect_start
@@ -41,6 +43,7 @@ class WorkerProcess:
         self._database_url, self._redis_url, broker_url = settings.servers()
         self._counters = Metrics(**telemetry.metric_functions())
         self._worker: Worker | None = None
+        self._price_updates: price_updates.PriceUpdates | None = None
         self.fast_path = fast_path_of(settings)
         admission = Admission(COMPUTING_THREADS, settings.worker_pool) if self.fast_path.admission_control else None
         self.app: Celery = make_app(
@@ -88,7 +91,10 @@ class WorkerProcess:
         self.worker.loop.on_busy_change = _set_switch_interval
         gc.freeze()  # what exists by now stays
         gc.set_threshold(GC_THRESHOLD, *gc.get_threshold()[1:])
-        threading.Thread(target=warm_up, name="easel-warms-up", daemon=True).start()
+        threading.Thread(target=_warm_up, name="easel-warms-up", daemon=True).start()
+        if self._settings.prices_url is not None:
+            guard = Guard.parse(allow_any=self._settings.allow_any_host, allowed=self._settings.ssrf_allow or "")
+            self._price_updates = price_updates.start_updates(self._settings.prices_url, guard)
 
     def stop_activation(self, activation_id: ActivationId) -> bool:
         """Stop the attempt at an activation for an operator. False: this process executes nothing (prefork)."""
@@ -105,6 +111,8 @@ class WorkerProcess:
     def close(self) -> None:
         """End everything that the process has started."""
         self._lock_watchdog.stop()
+        if self._price_updates is not None:
+            self._price_updates.stop()
         if self._worker is not None:
             self._worker.close()
 
@@ -117,6 +125,12 @@ class WorkerProcess:
         self._broker_probe.delete_queue()
         if self._worker is not None:
             self._worker.leases.close()
+
+
+def _warm_up() -> None:
+    """Import what the first model call of a process needs, which takes a second of processor time each."""
+    warm_up()
+    price_list.snapshot()
 
 
 def worker_process() -> WorkerProcess:

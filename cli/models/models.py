@@ -11,9 +11,9 @@ import typer
 
 from canvas.errors import InvalidRequest
 from canvas.ids import TenantId
-from cli.models import model_test
+from cli.models import model_prices, model_test
 from cli.models.model_test import ModelTestResult
-from cli.models.tenant_models import open_models, request_limits
+from cli.models.tenant_models import open_models, prices_of, request_limits
 from cli.shell import output
 from cli.shell.connection import CommandConnection, find_tenant_id, open_connection
 from cli.shell.exit_codes import Exit
@@ -21,6 +21,7 @@ from cli.shell.options import LOCAL_TENANT, AsJson, OfTenant
 from knowledge.models import accounts_from_rows
 from providers.address_policy import Guard
 from providers.http.client import HttpClient
+from providers.models.billing.price_updates import update_once
 from providers.models.chat.catalogue import BUILTIN_FACTORY, vendors
 from providers.models.types.chat import ModelSpec
 from providers.models.vendors.accounts import KINDS, VendorAccount, accounts_from_toml
@@ -29,7 +30,7 @@ from store.primitives.encryption import EncryptionKey
 from store.tenants import model_accounts
 from store.tenants.model_accounts import AccountRow
 
-models = typer.Typer(help="Model accounts: list, add, remove, test.", no_args_is_help=True)
+models = typer.Typer(help="Model accounts: list, add, remove, test, prices.", no_args_is_help=True)
 
 BUILTIN_ROWS = (
     {
@@ -145,6 +146,34 @@ def try_out(
         output.print_message(f"{model} answers in {output.format_seconds(elapsed)}{builtin}.", output.GREEN)
     if answer.error is not None:
         output.print_message(f"{model} does not answer: {answer.error}", output.RED)
+        raise typer.Exit(Exit.FAILED)
+
+
+@models.command("prices")
+def show_prices(
+    model: Annotated[str, typer.Argument(help="As canvases name it: model@Vendor.", metavar="MODEL")],
+    tenant: OfTenant = LOCAL_TENANT,
+    as_json: AsJson = False,
+) -> None:
+    """Show the price of a model that counts, and where it comes from. Exit code 1 if it is not known."""
+    with open_connection() as connection:
+        spec = model_prices.find_spec(model, accounts_of(connection, connection.tenant(tenant)))
+        settings = connection.servers.settings
+        if settings.prices_url is not None:
+            guard = Guard.parse(allow_any=settings.allow_any_host, allowed=settings.ssrf_allow or "")
+            update_once(settings.prices_url, guard)
+        found = prices_of(settings).find(spec)
+    if as_json:
+        output.print_json(model_prices.price_fields(spec, found))
+    elif found is not None:
+        output.print_table(model_prices.price_rows(found), ("for", "price", "per"), as_json=False, empty="It is free.")
+        output.print_message(f"from: {found.source}; context: {spec.context_tokens:,} tokens")
+    if found is None:
+        output.print_message(
+            f"The price of {model} is not known, so its calls are unpriced. "
+            "Set it in EASEL_PRICES_FILE, or as extra.prices of its account.",
+            output.RED,
+        )
         raise typer.Exit(Exit.FAILED)
 
 

@@ -25,15 +25,19 @@ def tenant_models(connection: CommandConnection, rate_limiter: RateLimiter | Non
     """Return the models of every tenant, from the database and the settings of this command."""
     settings = connection.servers.settings
     shared = accounts_from_toml(settings.models_file) if settings.models_file else ()
-    prices = read_prices(settings.prices_file) if settings.prices_file else Prices()
     return TenantModels(
         connection.database,
         shared,
         request_limits(settings),
         EncryptionKey.from_secret(settings.encryption_secret()),
         rate_limiter=rate_limiter,
-        cost_model=CostModel(prices, settings.budget_answer_tokens),
+        cost_model=CostModel(prices_of(settings), settings.budget_answer_tokens),
     )
+
+
+def prices_of(settings: Settings) -> Prices:
+    """Return the prices of this deployment."""
+    return read_prices(settings.prices_file) if settings.prices_file else Prices()
 
 
 def request_limits(settings: Settings) -> RequestLimits:

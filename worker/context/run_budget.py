@@ -19,7 +19,7 @@ from canvas import budget
 from canvas.budget import CostEstimate, Deferred, Denied, Granted
 from canvas.errors import BudgetExceeded
 from providers.models.billing.cost_estimates import CostModel, amounts_of, estimates_for
-from providers.models.billing.prices import Price
+from providers.models.billing.fixed_price import Price
 from providers.models.types.chat import ModelSpec, Usage
 from store.db.database import Database
 from store.db.db_errors import is_outage

@@ -13,7 +13,8 @@ from typing import Any, Protocol
 
 from canvas import budget
 from canvas.budget import CALLS, TOKENS, Account, CostEstimate
-from providers.models.billing.prices import FREE, Price, Prices
+from providers.models.billing.fixed_price import FREE, Price
+from providers.models.billing.prices import Prices
 from providers.models.text.context_window import count_tokens, message_tokens
 from providers.models.types.chat import ChatRequest, ModelSpec, Usage
 

@@ -24,7 +24,8 @@ from canvas.errors import ModelError
 from providers.errors import ProviderError
 from providers.isolation.untrusted_threads import in_untrusted_thread
 from providers.models.billing.cost_estimates import Budget, estimate_of
-from providers.models.billing.prices import FREE, Price, add_cost
+from providers.models.billing.fixed_price import FREE, Price
+from providers.models.billing.prices import add_cost
 from providers.models.limits.idempotency_keys import IdempotencyKeys, KeyedRequest
 from providers.models.limits.rate_limited_wire import PermitRequest, RequestLimiter
 from providers.models.text.context_window import count_tokens

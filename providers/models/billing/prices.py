@@ -1,15 +1,15 @@
 """Prices of model calls, and a chat model that adds the cost of each call to its usage.
 
 A price is looked up in the vendor's account (`extra.prices`: model name pattern -> price), then in the deployment's own
-file, then in `prices.toml` beside this module. A model that none of them lists has an unknown price, which is reported
-and never counts as zero. Amounts are integers, in billionths of a currency.
+file, then in the public list (`price_list.py`), then in `prices.toml` beside this module, which has what that list
+lacks. A model that none of them has is of unknown price, which is reported and never counts as zero. Amounts are
+integers, in billionths of a currency.
 """
 
 import tomllib
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from decimal import ROUND_CEILING, Decimal
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
@@ -17,62 +17,53 @@ from typing import Any, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from canvas.budget import BILLION
 from canvas.errors import ModelError
+from providers.models.billing import price_list
+from providers.models.billing.fixed_price import FREE, FixedPrice, Price
 from providers.models.types.chat import ChatModel, ChatRequest, Completion, Delta, ModelSpec, Usage, UsageDelta
-
-MILLION, THOUSAND = 1_000_000, 1_000
-
-
-class Price(BaseModel):
-    """The price of a million tokens, of a million spoken characters, and of a thousand requests."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    input: Decimal = Field(ge=0)
-    output: Decimal = Field(ge=0)
-    cached: Decimal | None = Field(default=None, ge=0)
-    characters: Decimal = Field(default=Decimal(0), ge=0)
-    requests: Decimal = Field(default=Decimal(0), ge=0)
-    currency: str = Field(default="", pattern="^([A-Z]{3})?$")  # "": the currency of the factory, or USD
-
-    def cost_of(self, usage: Usage) -> int:
-        """Return the cost of usage in billionths, rounded up. Tokens of an unknown kind cost the higher price."""
-        cached = self.input if self.cached is None else self.cached
-        money = (
-            self.input * (usage.prompt_tokens - usage.cached_tokens)
-            + cached * usage.cached_tokens
-            + self.output * usage.completion_tokens
-            + max(self.input, self.output) * (usage.total_tokens - usage.prompt_tokens - usage.completion_tokens)
-            + self.characters * usage.characters
-            + self.requests * usage.calls * (MILLION // THOUSAND)
-        )
-        return int((money * BILLION / MILLION).to_integral_value(ROUND_CEILING))
-
-
-FREE = Price(input=Decimal(0), output=Decimal(0))
-"""The price of the built-in models, in any currency."""
 
 
 class _Factory(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     currency: str = Field(default="USD", pattern="^[A-Z]{3}$")
-    models: dict[str, Price] = {}
+    models: dict[str, FixedPrice] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Prices:
     """The prices of a deployment, by factory and model name pattern; `own` comes before the built-in ones."""
 
-    own: Mapping[str, Mapping[str, Price]] = field(default_factory=dict[str, Mapping[str, Price]])
+    own: Mapping[str, Mapping[str, FixedPrice]] = field(default_factory=dict[str, Mapping[str, FixedPrice]])
 
     def price_of(self, spec: ModelSpec) -> Price | None:
         """Return the price of a model; None if it is not known. Raises ModelError if its account has invalid prices."""
+        found = self.find(spec)
+        return found.price if found is not None else None
+
+    def find(self, spec: ModelSpec) -> "FoundPrice | None":
+        """Return the price of a model and where it comes from. Raises ModelError if its account has invalid prices."""
         if spec.is_builtin:
-            return FREE
-        tables = (_account_prices(spec), self.own.get(spec.factory, {}), _builtin_prices().get(spec.factory, {}))
-        return next((price for table in tables if (price := _find_price(table, spec.name)) is not None), None)
+            return FoundPrice(FREE, "built-in model")
+        account = _find_price(_account_prices(spec), spec.name)
+        if account is not None:
+            return FoundPrice(account, "account")
+        own = _find_price(self.own.get(spec.factory, {}), spec.name)
+        if own is not None:
+            return FoundPrice(own, "EASEL_PRICES_FILE")
+        listed = price_list.find_price(spec.factory, spec.base_url, spec.name)
+        if listed is not None:
+            return FoundPrice(listed, f"{price_list.title()}: {listed.model.id}")
+        supplement = _find_price(_supplement().get(spec.factory, {}), spec.name)
+        return FoundPrice(supplement, "Easel") if supplement is not None else None
+
+
+@dataclass(frozen=True, slots=True)
+class FoundPrice:
+    """A price and where it comes from, in words."""
+
+    price: Price
+    source: str
 
 
 def read_prices(path: Path) -> Prices:
@@ -111,11 +102,11 @@ def add_cost(usage: Usage, price: Price | None) -> Usage:
     return replace(usage, costs={price.currency: cost}) if cost else usage
 
 
-def _find_price(table: Mapping[str, Price], model: str) -> Price | None:
+def _find_price(table: Mapping[str, FixedPrice], model: str) -> FixedPrice | None:
     return next((price for pattern, price in table.items() if fnmatchcase(model, pattern)), None)
 
 
-def _account_prices(spec: ModelSpec) -> Mapping[str, Price]:
+def _account_prices(spec: ModelSpec) -> Mapping[str, FixedPrice]:
     prices: Any = spec.extra.get("prices")
     if not prices:
         return {}
@@ -131,11 +122,11 @@ def _account_prices(spec: ModelSpec) -> Mapping[str, Price]:
 
 
 @cache
-def _builtin_prices() -> Mapping[str, Mapping[str, Price]]:
+def _supplement() -> Mapping[str, Mapping[str, FixedPrice]]:
     return _read_tables(Path(__file__).with_name("prices.toml"))
 
 
-def _read_tables(path: Path) -> Mapping[str, Mapping[str, Price]]:
+def _read_tables(path: Path) -> Mapping[str, Mapping[str, FixedPrice]]:
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
         return {factory: _factory_prices(block) for factory, block in table.items()}
@@ -144,7 +135,7 @@ def _read_tables(path: Path) -> Mapping[str, Mapping[str, Price]]:
         raise ModelError(f"The prices in {path} cannot be read: {reason}") from None
 
 
-def _factory_prices(block: Any) -> Mapping[str, Price]:
+def _factory_prices(block: Any) -> Mapping[str, FixedPrice]:
     read = _Factory.model_validate(block)
     return {
         pattern: price if price.currency else price.model_copy(update={"currency": read.currency})

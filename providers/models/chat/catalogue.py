@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from canvas.errors import ModelError
+from providers.models.billing import price_list
 from providers.models.chat.dialects import default_base_url, dialect_of, normalize_base_url, open_wire, with_version
 from providers.models.chat.echo import EchoWire, echo_spec
 from providers.models.chat.retrying_model import RetryingModel, RetryPolicy
@@ -206,19 +207,36 @@ def _spec(llm_id: str, account: VendorAccount, name: str, vendor: Vendor, kind: 
     key, payload = split_api_key(account.api_key)
     extra = {**account.extra, **payload}
     own_families(extra)  # raises ModelError here rather than in the middle of a run
+    base_url = _base_url(account, vendor, name, extra)
     is_tools = next((flag for flag in (model.is_tools, extra.get("is_tools")) if flag is not None), vendor.is_tools)
     return ModelSpec(
         id=llm_id,
         name=sent,
         factory=factory,
-        base_url=_base_url(account, vendor, name, extra),
+        base_url=base_url,
         api_key=key,
         kinds=model.kinds,
-        context_tokens=model.context_tokens or vendor.context_of(sent) or FALLBACK_CONTEXT,
+        context_tokens=model.context_tokens or _context_of(factory, vendor, base_url, sent),
         is_tools=bool(is_tools),
         extra=extra,
         rate_limit=_rate_limit_key(account, model, name),
     )
+
+
+def spec_without_account(llm_id: str) -> ModelSpec | None:
+    """Return a model of a vendor that Easel knows, as an account without settings has it; None for other vendors."""
+    parts = _split_id(llm_id, ())
+    vendor = vendors().get(parts[2]) if parts is not None else None
+    if parts is None or vendor is None:
+        return None
+    name = vendor.without_suffix(parts[0])
+    context = _context_of(parts[2], vendor, vendor.base_url, name)
+    return ModelSpec(llm_id, name, parts[2], vendor.base_url, context_tokens=context)
+
+
+def _context_of(factory: str, vendor: Vendor, base_url: str | None, model: str) -> int:
+    """Return the context of a model in tokens: of the public list, else of the vendor's table, else the smallest."""
+    return price_list.find_context(factory, base_url, model) or vendor.context_of(model) or FALLBACK_CONTEXT
 
 
 def _rate_limit_key(account: VendorAccount, model: AccountModel, name: str) -> RateLimitKey | None:

@@ -11,7 +11,7 @@ import pytest
 from canvas.budget import TOKENS, CostEstimate
 from providers.models.billing.budgeted_model import BudgetedModel
 from providers.models.billing.cost_estimates import CostModel, estimate_chat
-from providers.models.billing.prices import Price
+from providers.models.billing.fixed_price import FixedPrice
 from providers.models.text.context_window import count_tokens
 from providers.models.types.chat import ChatRequest, Completion, ContentDelta, Delta, ModelSpec, Usage
 
@@ -30,7 +30,7 @@ class FakeBudget:
     async def is_limited(self) -> bool:
         return True
 
-    async def reserve(self, spec: ModelSpec, estimates: Mapping[str, CostEstimate], price: Price | None) -> Any:
+    async def reserve(self, spec: ModelSpec, estimates: Mapping[str, CostEstimate], price: FixedPrice | None) -> Any:
         return "reservation"
 
     async def settle(self, reservation: Any, usage: Usage) -> None:

@@ -13,6 +13,7 @@ from canvas.budget import CostEstimate
 from canvas.errors import BudgetExceeded, ModelError
 from providers.errors import ErrorCode, ProviderError
 from providers.models.billing.cost_estimates import CostModel
+from providers.models.billing.fixed_price import FixedPrice, Price
 from providers.models.billing.metering import (
     RATE_LIMIT_TIMEOUT,
     BillingContext,
@@ -23,13 +24,12 @@ from providers.models.billing.metering import (
     count_usage,
     set_billing_context,
 )
-from providers.models.billing.prices import Price
 from providers.models.limits.idempotency_keys import IdempotencyKeys
 from providers.models.limits.rate_limited_wire import PermitRequest
 from providers.models.types.chat import ChatRequest, Completion, ModelSpec, Usage
 
 SPEC = ModelSpec("m@Vendor", "m", "Vendor", None)
-PRICE = Price(input=Decimal(2), output=Decimal(0), characters=Decimal(15), requests=Decimal(1), currency="USD")
+PRICE = FixedPrice(input=Decimal(2), output=Decimal(0), characters=Decimal(15), requests=Decimal(1), currency="USD")
 REFUSED = ProviderError(ErrorCode.RATE_LIMIT_EXCEEDED, "slow down", 3.0)
 
 

@@ -41,6 +41,19 @@ def test_model_id_resolves_to_the_account_of_its_factory():
     assert spec.is_tools
 
 
+@pytest.mark.parametrize(
+    ("model", "tokens"),
+    [
+        ("gpt-5.3@OpenAI", 128_000),  # of the public list
+        ("claude-opus-4-6@Anthropic", 1_000_000),
+        ("gemini-2.5-pro@Gemini", 1_048_576),  # of the vendor's table: the list has none
+        ("acme@OpenAI", 8192),
+    ],
+)
+def test_context_comes_from_the_public_list_then_from_the_vendors_table(model: str, tokens: int):
+    assert resolve(model, [account(model.partition("@")[2])]).context_tokens == tokens
+
+
 def test_model_name_may_contain_any_character():
     lab = account("LM-Studio", "nomic@q8_0", instance="studio", base_url="http://lab:1234")
 
