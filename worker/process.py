@@ -128,7 +128,7 @@ class WorkerProcess:
 
 
 def _warm_up() -> None:
-    """Import what the first model call of a process needs, which takes a second of processor time each."""
+    """Import what the first model call of a process needs: more than a second of processor time."""
     warm_up()
     price_list.snapshot()
 

@@ -106,7 +106,7 @@ def find_context(factory: str, base_url: str | None, model: str) -> int | None:
 
 
 def find_model(factory: str, base_url: str | None, model: str) -> "ModelInfo | None":
-    """Return the entry of a model; None if there is none. The first call of a process reads the list, for a second."""
+    """Return the entry of a model; None if there is none. The first call of a process reads the list (0.2 s)."""
     provider = PROVIDERS.get(factory)
     if provider is None and not base_url:
         return None
