@@ -11,12 +11,13 @@ from uuid import UUID, uuid4
 
 import psycopg
 import pytest
-from sqlalchemy import Executable, select, text
+from sqlalchemy import Executable, make_url, select, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.sql.dml import Insert
 from sqlalchemy.sql.elements import ClauseElement
 
 import store
+from embedded import EmbeddedServers
 from store.db import database as database_module
 from store.db import db_errors, pruning, transaction
 from store.db.compiled_statements import compile_statement, pin_to_run
@@ -32,6 +33,7 @@ from store.tables.runs import PARTITIONED, metadata
 from store.tables.runs import runs as run_rows
 from tests.integration.engine import Bench, bench_on
 from tests.integration.store.rows import add_run
+from tests.services import fresh_database
 
 WEEKS = 104
 MAX_LOCKS = 150
@@ -49,17 +51,35 @@ PARTS = ("begin -> a", "a -> b, c", "b -> d", "c -> d", "d -> e", "e -> say")
 
 @pytest.fixture
 def database(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
-    """A database for one test alone, since partitions belong to no run. Its plans are those of a worker.
+    """A database for one test alone, since partitions belong to no run."""
+    with patient_database(database_url, monkeypatch) as database:
+        yield database
 
-    Its transactions may take minutes: a busy machine needs more than the usual ten seconds to make partitions, and the
-    server then closes the connection without a reason that the client sees.
+
+@contextmanager
+def patient_database(url: str, monkeypatch: pytest.MonkeyPatch) -> Generator[Database]:
+    """A database whose plans are those of a worker, and whose transactions may take minutes.
+
+    A busy machine needs more than the usual ten seconds to make partitions, and the server then closes the connection
+    without a reason that the client sees.
     """
     monkeypatch.setattr(database_module, "MAX_TRANSACTION_TIME", LONG)
     for limit in ("idle_in_transaction_session_timeout", "statement_timeout"):
         monkeypatch.setitem(database_module._SERVER_LIMITS, limit, str(int(LONG.total_seconds() * 1000)))
-    database = Database(database_url, generic_plans=True)
+    database = Database(url, generic_plans=True)
     yield database
     database.close()
+
+
+@pytest.fixture(scope="module")
+def template_of_many_weeks(services: EmbeddedServers, template: str) -> Iterator[str]:
+    """The name of a database that has two years of weeks, for the tests of this module to clone."""
+    with pytest.MonkeyPatch.context() as patch, fresh_database(services.database_url, template) as url:
+        with patient_database(url, patch) as database:
+            make_weeks(database, datetime.now(UTC) - timedelta(weeks=WEEKS - 1), weeks=WEEKS - 1)
+        name = make_url(url).database
+        assert name is not None
+        yield name
 
 
 def make_weeks(database: Database, moment: datetime, weeks: int = 0) -> None:
@@ -176,10 +196,15 @@ def locks_counted(monkeypatch: pytest.MonkeyPatch) -> Generator[list[int]]:
 
 
 @pytest.fixture
-def many_weeks(database: Database, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+def many_weeks(
+    services: EmbeddedServers, template_of_many_weeks: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Bench]:
     """A bench on two years of weeks whose statements are prepared already."""
-    make_weeks(database, datetime.now(UTC) - timedelta(weeks=WEEKS - 1), weeks=WEEKS - 1)
-    with bench_on(database, redis_url, monkeypatch) as bench:
+    with (
+        fresh_database(services.database_url, template_of_many_weeks) as url,
+        patient_database(url, monkeypatch) as database,
+        bench_on(database, redis_url, monkeypatch) as bench,
+    ):
         for _ in range(4):
             assert play_run(bench) == "succeeded"
         yield bench
@@ -200,14 +225,14 @@ def test_advance_locks_few_tables_however_many_weeks_exist(many_weeks: Bench, mo
     assert max(counted) <= MAX_LOCKS
 
 
-def test_advances_of_forty_connections_fit_into_the_lock_table(many_weeks: Bench, database_url: str):
+def test_advances_of_forty_connections_fit_into_the_lock_table(many_weeks: Bench):
     """Each connection holds the locks of a worker's advance, with cached plans, until all of them do."""
     run = many_weeks.start(*PARTS)
     many_weeks.play()
     (row, *_) = run.activations
 
     with ExitStack() as stack:
-        one = Database(database_url, pool_size=CONNECTIONS, generic_plans=True)
+        one = Database(many_weeks.database.url, pool_size=CONNECTIONS, generic_plans=True)
         stack.callback(one.close)
         for _ in range(CONNECTIONS):
             tx = stack.enter_context(one.transaction())
