@@ -34,7 +34,7 @@ from providers.http.client import HttpClient
 from providers.isolation.limited_process import close_limited_processes
 from providers.models.billing.cost_estimates import CostModel
 from providers.models.billing.price_updates import start_updates
-from providers.models.billing.prices import Prices, read_prices
+from providers.models.billing.prices import read_prices
 from providers.models.chat.catalogue import RequestLimits
 from providers.models.limits.rate_limiter import RateLimiter
 from providers.models.transport.clients import close_connections
@@ -190,7 +190,7 @@ def _build_context(config: ApiConfig) -> ApiContext:
         RequestLimits(request_timeout=settings.llm_timeout, hosts=hosts),
         encryption_key,
         rate_limiter=rate_limiter,
-        cost_model=CostModel(read_prices(settings.prices_file) if settings.prices_file else Prices()),
+        cost_model=CostModel(read_prices(settings.prices_file)),
         max_wait=MAX_RATE_LIMIT_WAIT,
     )
     return ApiContext(

@@ -17,7 +17,7 @@ from providers.address_policy import Guard
 from providers.databases.databases import database_location
 from providers.interfaces import Services
 from providers.models.billing.cost_estimates import CostModel
-from providers.models.billing.prices import Prices, read_prices
+from providers.models.billing.prices import read_prices
 from providers.models.chat.catalogue import RequestLimits
 from providers.models.chat.retrying_model import RetryPolicy
 from providers.models.chat.scripted import Script
@@ -69,6 +69,11 @@ class Environment:
     rate_window: float = WINDOW  # seconds of a vendor's "per minute"
 
 
+def guard_of(settings: Settings) -> Guard:
+    """Return the guard of a worker's requests."""
+    return Guard.parse(allow_any=settings.allow_any_host, allowed=settings.ssrf_allow or "")
+
+
 def build_worker(
     settings: Settings,
     coordinator: Coordinator,
@@ -82,7 +87,7 @@ def build_worker(
 ) -> Worker:
     """Return a worker on these servers. Each optional argument stands in for what the settings name."""
     plugins.load(settings.allowed_plugins)
-    guard = guard or Guard.parse(allow_any=settings.allow_any_host, allowed=settings.ssrf_allow or "")
+    guard = guard or guard_of(settings)
     model_hosts = ModelAddressPolicy(guard, settings.private_models, settings.model_proxies)
     retries, delay = settings.llm_max_retries, settings.llm_base_delay.total_seconds()
     environment = Environment(
@@ -92,7 +97,7 @@ def build_worker(
         encryption_key=EncryptionKey.from_secret(settings.encryption_secret()),
         blobs=coordinator.database.large.blobs,
         costs=CostModel(
-            prices=read_prices(settings.prices_file) if settings.prices_file else Prices(),
+            prices=read_prices(settings.prices_file),
             answer_tokens=settings.budget_answer_tokens,
         ),
         services=ServiceConfig(

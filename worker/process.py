@@ -10,7 +10,6 @@ from celery import Celery
 import settings
 import telemetry
 from canvas.ids import ActivationId
-from providers.address_policy import Guard
 from providers.models.billing import price_list, price_updates
 from providers.models.transport.clients import warm_up
 from scheduler.bootstrap import Role, build_coordinator
@@ -20,7 +19,7 @@ from scheduler.health.watchdog import LOCK_WATCHDOG_DELAY, LockWatchdog, Watchdo
 from scheduler.messaging.celery_app import make_app
 from scheduler.metrics import Metrics
 from settings import Settings
-from worker.bootstrap import build_worker
+from worker.bootstrap import build_worker, guard_of
 from worker.fastpath.admission import Admission
 from worker.fastpath.switches import fast_path_of
 from worker.leases.leases import LAST_REPORTS
@@ -92,9 +91,7 @@ class WorkerProcess:
         gc.freeze()  # what exists by now stays
         gc.set_threshold(GC_THRESHOLD, *gc.get_threshold()[1:])
         threading.Thread(target=_warm_up, name="easel-warms-up", daemon=True).start()
-        if self._settings.prices_url is not None:
-            guard = Guard.parse(allow_any=self._settings.allow_any_host, allowed=self._settings.ssrf_allow or "")
-            self._price_updates = price_updates.start_updates(self._settings.prices_url, guard)
+        self._price_updates = price_updates.start_updates(self._settings.prices_url, guard_of(self._settings))
 
     def stop_activation(self, activation_id: ActivationId) -> bool:
         """Stop the attempt at an activation for an operator. False: this process executes nothing (prefork)."""

@@ -13,15 +13,15 @@ from canvas.errors import InvalidRequest
 from canvas.ids import TenantId
 from cli.models import model_prices, model_test
 from cli.models.model_test import ModelTestResult
-from cli.models.tenant_models import open_models, prices_of, request_limits
+from cli.models.tenant_models import guard_of, open_models, request_limits
 from cli.shell import output
 from cli.shell.connection import CommandConnection, find_tenant_id, open_connection
 from cli.shell.exit_codes import Exit
 from cli.shell.options import LOCAL_TENANT, AsJson, OfTenant
 from knowledge.models import accounts_from_rows
-from providers.address_policy import Guard
 from providers.http.client import HttpClient
 from providers.models.billing.price_updates import update_once
+from providers.models.billing.prices import read_prices
 from providers.models.chat.catalogue import BUILTIN_FACTORY, vendors
 from providers.models.types.chat import ModelSpec
 from providers.models.vendors.accounts import KINDS, VendorAccount, accounts_from_toml
@@ -160,9 +160,8 @@ def show_prices(
         spec = model_prices.find_spec(model, accounts_of(connection, connection.tenant(tenant)))
         settings = connection.servers.settings
         if settings.prices_url is not None:
-            guard = Guard.parse(allow_any=settings.allow_any_host, allowed=settings.ssrf_allow or "")
-            update_once(settings.prices_url, guard)
-        found = prices_of(settings).find(spec)
+            update_once(settings.prices_url, guard_of(settings))
+        found = read_prices(settings.prices_file).find(spec)
     if as_json:
         output.print_json(model_prices.price_fields(spec, found))
     elif found is not None:
@@ -195,8 +194,7 @@ def choose_kinds(vendor: str, name: str, named: Sequence[str]) -> list[str]:
 async def _run_test(connection: CommandConnection, tenant_id: TenantId, spec: ModelSpec, kind: str) -> ModelTestResult:
     settings = connection.servers.settings
     limits = request_limits(settings)
-    guard = Guard.parse(allow_any=settings.allow_any_host, allowed=settings.ssrf_allow or "")
-    http = HttpClient(guard, user_agent=settings.http_user_agent, contact=settings.contact)
+    http = HttpClient(guard_of(settings), user_agent=settings.http_user_agent, contact=settings.contact)
     try:
         async with open_models(connection) as models:
             return await model_test.make_test(models, tenant_id, spec, kind, limits, http).run()

@@ -7,7 +7,7 @@ from cli.shell.connection import CommandConnection
 from knowledge.models import TenantModels, first_model_of
 from providers.address_policy import Guard
 from providers.models.billing.cost_estimates import CostModel
-from providers.models.billing.prices import Prices, read_prices
+from providers.models.billing.prices import read_prices
 from providers.models.chat.catalogue import RequestLimits, resolve
 from providers.models.embeddings.factory import EMBEDDING
 from providers.models.limits.rate_limiter import RateLimiter
@@ -31,19 +31,18 @@ def tenant_models(connection: CommandConnection, rate_limiter: RateLimiter | Non
         request_limits(settings),
         EncryptionKey.from_secret(settings.encryption_secret()),
         rate_limiter=rate_limiter,
-        cost_model=CostModel(prices_of(settings), settings.budget_answer_tokens),
+        cost_model=CostModel(read_prices(settings.prices_file), settings.budget_answer_tokens),
     )
 
 
-def prices_of(settings: Settings) -> Prices:
-    """Return the prices of this deployment."""
-    return read_prices(settings.prices_file) if settings.prices_file else Prices()
+def guard_of(settings: Settings) -> Guard:
+    """Return the guard of a command's requests."""
+    return Guard.parse(allow_any=settings.allow_any_host, allowed=settings.ssrf_allow or "")
 
 
 def request_limits(settings: Settings) -> RequestLimits:
     """Return the time limit and the allowed addresses of a command's requests to models."""
-    guard = Guard.parse(allow_any=settings.allow_any_host, allowed=settings.ssrf_allow or "")
-    hosts = ModelAddressPolicy(guard, settings.private_models, settings.model_proxies)
+    hosts = ModelAddressPolicy(guard_of(settings), settings.private_models, settings.model_proxies)
     return RequestLimits(request_timeout=settings.llm_timeout, hosts=hosts)
 
 

@@ -159,7 +159,9 @@ class Bus:
                         pipe.publish(events_channel(notification.run_id), notification.public_payload)
                     replies = pipe.execute()
                 if is_fetching:
-                    fetched = replies[_REPLY_OF_EXEC][1]
+                    pushed, fetched = replies[_REPLY_OF_EXEC]
+                    if isinstance(pushed, redis.ResponseError):  # the pipeline raises errors of its own replies only
+                        raise pushed
                 if notification is not None and not first:
                     self._on_published(notification, replies[-1])
             return fetched

@@ -48,7 +48,6 @@ def test_worker_killed_between_file_and_row_leaves_no_row_without_file(
         assert run_rows.read(tx, cluster.tenant_id, run_id) is not None
     read = LargeValues(LocalBlobs(tmp_path)).outputs("write", {"result": None}, large)
     assert read == {"result": query * 1200}
-    assert {row.node_id: row.attempt for row in cluster.rows(ACTIVATIONS)}[
-        "write"
-    ] == 1  # the lost one had not written its claim
+    attempts = {row.node_id: row.attempt for row in cluster.rows(ACTIVATIONS)}
+    assert attempts["write"] == 1  # the lost attempt had not written its claim
     cluster.kill(worker)

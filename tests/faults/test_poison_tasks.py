@@ -19,7 +19,7 @@ SHORT_LEASE = {"EASEL_LEASE": "1s", "EASEL_RENEW_EVERY": "300ms"}
 @pytest.mark.parametrize(
     ("defers_claims", "kills"), [("false", 3), ("true", 4)], ids=["claimed first", "with a deferred claim"]
 )
-def test_node_that_kills_three_workers_fails_and_other_runs_succeed(cluster: Cluster, defers_claims: str, kills: int):
+def test_node_that_kills_its_workers_fails_and_other_runs_succeed(cluster: Cluster, defers_claims: str, kills: int):
     """A node that only computes may kill one worker before its claim is written."""
     workers = [start_poisoned_worker(cluster, EASEL_DEFER_CLAIMS=defers_claims) for _ in range(kills + 1)]
     cluster.start_runs(HEALTHY_RUNS)

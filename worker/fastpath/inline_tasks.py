@@ -1,8 +1,9 @@
-"""Celery tasks without a message: the node that a thread continues with looks like any other task from outside.
+"""Celery tasks that a thread executes behind the one that Celery gave it; from outside they look like any other.
 
-Flower, `inspect` and Celery's signals see such a task received, started and done, under an id of its own; only the way
-through the broker is missing. Celery calls `on_success` of a request on the pool's thread, and the next task begins
-there.
+Such a task is an activation that the thread has claimed (`continuation.py`), which has no message, or a message that it
+has fetched (`message_fetcher.py`). Flower, `inspect` and Celery's signals see it received, started and done, under an
+id of its own; only the way through Celery's event loop is missing. Celery calls `on_success` of a request on the pool's
+thread, and the next task begins there.
 
 This relies on parts of Celery that are no public interface, as Celery 5.7 has them:
 
@@ -14,7 +15,8 @@ This relies on parts of Celery that are no public interface, as Celery 5.7 has t
 - `celery.worker.state` lists the requests that were received and those that are active.
 
 tests/unit/worker/fastpath/test_celery_contract.py fails, and names the part, if a new version of Celery differs. Until
-this module follows, `EASEL_CONTINUE_LOCALLY_FOR=0` and `EASEL_ADMISSION_CONTROL=0` keep a worker from using it.
+this module follows, `EASEL_CONTINUE_LOCALLY_FOR=0`, `EASEL_FETCH_NEXT=0` and `EASEL_ADMISSION_CONTROL=0` together keep
+a worker from using it.
 """
 
 import os
@@ -61,8 +63,8 @@ class _Message:
 
 def request_class(fast_path: FastPath, stop: Callable[[ActivationId], bool]) -> type[NodeRequest]:
     """Return the class of the requests of the task that executes nodes; `stop`: NodeRequest.stop_activation."""
-    has_inline_tasks = fast_path.has_inline_tasks or fast_path.admission_control
-    base: Any = InlineTaskRequest if has_inline_tasks else NodeRequest
+    uses_inline_tasks = fast_path.continues_locally or fast_path.fetch_next or fast_path.admission_control
+    base: Any = InlineTaskRequest if uses_inline_tasks else NodeRequest
 
     class ProcessRequest(base):
         """A request in a process that can stop its attempts."""
@@ -104,11 +106,10 @@ class InlineTaskRequest(NodeRequest):
             before = self.activation_id()
             while True:
                 continuation = THREAD_TASKS.continuation
-                claimed = continuation.next if continuation is not None else None
-                if claimed is not None:
+                if continuation is not None and (claimed := continuation.next) is not None:
                     self._execute_claimed(claimed, before)
                     before = claimed.attempt.activation_id
-                    if continuation is not None and continuation.next is claimed:
+                    if continuation.next is claimed:
                         raise RuntimeError(f"The task of activation {before} did not execute it.")
                 elif (message := THREAD_TASKS.take_message()) is not None:
                     THREAD_TASKS.continuation = None  # the queue has decided: what follows has the whole time again

@@ -2,8 +2,8 @@
 
 A thread that has reported a node sends the messages of what became ready, and is free. The transaction that pushes them
 to the queue also takes the oldest message from it, and the thread executes that next
-(`worker/fastpath/inline_tasks.py`). What is saved is the way through Celery's event loop: one more command to Redis,
-two changes of threads, and some milliseconds of the interpreter lock per hop.
+(`worker/fastpath/inline_tasks.py`). What is saved is the way through Celery's event loop: a command to Redis, two
+changes of threads, and about a millisecond of the interpreter lock per hop.
 
 The queue stays the only source of work. The thread takes the message that any other free thread would get, in the
 queue's order, so no run keeps others waiting, and every rule about task messages holds: a message that is lost with its
@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from celery.utils.time import rate
 from celery.worker import state
 
 from scheduler.messaging.celery_app import NODES
@@ -86,7 +87,7 @@ class MessageFetcher:
             and not received_tasks()
             and (self._most is None or len(COMPUTING_THREADS) <= self._most)
             and not _is_shutting_down()
-            and request.task.rate_limit is None
+            and not rate(request.task.rate_limit)
             and NODES in request.app.amqp.queues.consume_from
         )
 

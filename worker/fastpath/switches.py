@@ -49,11 +49,6 @@ class FastPath:
         """Whether a thread executes the next activation of its run itself."""
         return self.continue_locally_for > timedelta(0)
 
-    @property
-    def has_inline_tasks(self) -> bool:
-        """Whether a thread may execute another task behind the one that Celery gave it."""
-        return self.continues_locally or self.fetch_next
-
 
 NO_FAST_PATH = FastPath(
     continue_locally_for=timedelta(0),

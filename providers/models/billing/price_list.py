@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
-from functools import cache, lru_cache
+from functools import cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
@@ -42,7 +42,6 @@ PROVIDERS = {
 """The list's name of a vendor, by factory. A vendor of another factory is found by its base URL."""
 
 CURRENCY = "USD"
-LOOKUPS = 4096  # models whose entry a process remembers
 
 
 def _utc_now() -> datetime:
@@ -110,7 +109,10 @@ def find_model(factory: str, base_url: str | None, model: str) -> "ModelInfo | N
     provider = PROVIDERS.get(factory)
     if provider is None and not base_url:
         return None
-    return _find(_Snapshot(snapshot()), provider, base_url if provider is None else None, model)
+    try:
+        return snapshot().find_provider_model(model, None, provider, base_url if provider is None else None)[1]
+    except LookupError:
+        return None
 
 
 def snapshot() -> "DataSnapshot":
@@ -131,29 +133,6 @@ def title() -> str:
 @cache
 def _installed_version() -> str:
     return version("genai-prices")
-
-
-class _Snapshot:
-    """A snapshot as the key of a cache: equal to itself only."""
-
-    __slots__ = ("data",)
-
-    def __init__(self, data: "DataSnapshot") -> None:
-        self.data = data
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Snapshot) and other.data is self.data
-
-    def __hash__(self) -> int:
-        return id(self.data)
-
-
-@lru_cache(LOOKUPS)
-def _find(key: _Snapshot, provider: str | None, url: str | None, model: str) -> "ModelInfo | None":
-    try:
-        return key.data.find_provider_model(model, None, provider, url)[1]
-    except LookupError:
-        return None
 
 
 def _is_counted(prices: "ModelPrice") -> bool:

@@ -66,9 +66,12 @@ class FoundPrice:
     source: str
 
 
-def read_prices(path: Path) -> Prices:
-    """Read the prices of a deployment's own file. Raises a ModelError that says what is wrong with the file."""
-    return Prices(_read_tables(path))
+def read_prices(path: Path | None) -> Prices:
+    """Read the prices of a deployment: those of its own file come first, if it has one (None: it has none).
+
+    Raises a ModelError that says what is wrong with the file.
+    """
+    return Prices(_read_tables(path)) if path is not None else Prices()
 
 
 class PricedModel:

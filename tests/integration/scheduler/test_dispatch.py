@@ -12,6 +12,7 @@ from uuid import UUID
 import pytest
 import redis
 from celery.signals import before_task_publish
+from structlog.testing import capture_logs
 
 from canvas.state.run_state import RunStatus
 from scheduler.messaging import redis_bus
@@ -138,6 +139,16 @@ def test_sender_that_wants_a_message_gets_the_oldest_of_the_queue(redis_url: str
         assert [json.loads(raw)["headers"]["argsrepr"].split("'")[5] for raw in fetcher.kept] == ["first"]
         assert len(messages_in(server, NODES)) == 3
         assert next_message(pubsub) == {"n": 5, "over": False}
+
+
+def test_sender_that_wants_a_message_reports_a_queue_that_is_none(redis_url: str, server: redis.Redis):
+    server.set(NODES, "not a list")
+    with closing_dispatch(redis_url) as dispatch, capture_logs() as logs:
+        dispatch.fetcher = fetcher = OneFetch()
+        dispatch.enqueue_nodes([TaskMessage(new_id(), new_id(), "LLM", "first")])
+
+    assert [line["event"] for line in logs] == ["task_messages_not_sent"]
+    assert fetcher.kept == []
 
 
 def test_message_that_a_sender_puts_back_is_the_next_one(redis_url: str, server: redis.Redis):

@@ -150,6 +150,15 @@ def test_thread_does_not_want_the_next_message_if_it_should_end(
     assert not fetcher.wants_next()
 
 
+@pytest.mark.parametrize("limit", [None, 0, "0", "0/s"])
+def test_thread_fetches_under_a_rate_limit_that_celery_reads_as_none(
+    fetcher: MessageFetcher, thread: ThreadTasks, limit: object
+):
+    thread.request.task.rate_limit = limit
+
+    assert fetcher.wants_next()
+
+
 def test_any_number_of_threads_may_fetch_without_admission_control(
     thread: ThreadTasks, threads: ComputingThreads, monkeypatch: pytest.MonkeyPatch, returned: Returned
 ):

@@ -82,6 +82,14 @@ def test_list_that_cannot_be_read_changes_nothing(serve: Callable[..., str], bod
     assert Prices().price_of(OLD) is not None
 
 
+def test_address_that_does_not_answer_changes_nothing():
+    with capture_logs() as logs, pytest.raises(ModelError, match="EASEL_PRICES_URL"):
+        price_updates.update_once("http://127.0.0.1:1/list.json", Guard())
+
+    assert [line["event"] for line in logs] == ["prices_not_updated"]
+    assert Prices().price_of(OLD) is not None
+
+
 def test_list_is_updated_in_the_background_until_it_is_stopped(serve: Callable[..., str]):
     updates = price_updates.start_updates(serve(json.dumps(LIST)), Guard())
     assert updates is not None
