@@ -9,8 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
-from functools import cache
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from providers.models.billing.fixed_price import FixedPrice
@@ -127,12 +125,9 @@ def title() -> str:
     data = snapshot()
     if data.from_auto_update:
         return f"EASEL_PRICES_URL at {data.timestamp:%Y-%m-%d %H:%M}"
-    return f"genai-prices {_installed_version()}"
+    from genai_prices import __version__
 
-
-@cache
-def _installed_version() -> str:
-    return version("genai-prices")
+    return f"genai-prices {__version__}"
 
 
 def _is_counted(prices: "ModelPrice") -> bool:
