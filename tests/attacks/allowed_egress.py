@@ -54,9 +54,9 @@ WAYS_OUT: Mapping[str, WayOut] = {
     ),
     "providers/http/redirects.py": _way_out("httpx2", TYPES_ONLY),
     "providers/models/wires/event_stream.py": _way_out("httpx2", TYPES_ONLY),
-    "providers/models/transport/connect.py": _way_out("socket", CHECKED),
+    "providers/models/transport/connect.py": _way_out("aiohttp socket", CHECKED),
     "providers/models/transport/transport.py": _way_out(
-        "httpx2 ssl create_connection()", "takes the sockets of providers/models/transport/connect.py"
+        "aiohttp httpx2 ssl", "connects to addresses that providers/models/transport/connect.py has checked"
     ),
     "providers/models/transport/proxy_clients.py": _way_out(
         "httpx2 ssl", "goes by a proxy that the deployment has chosen; follows no redirect"

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from email import message_from_bytes
 from typing import Any
 
+import httpx2
 import pytest
 
 from api.agents.files import _disposition_name
@@ -16,7 +17,7 @@ from providers.http.client import HttpClient
 from providers.interfaces import Services
 from providers.models.chat.catalogue import AccountModel, VendorAccount, open_chat, resolve
 from providers.models.transport.clients import close_connections
-from providers.models.transport.http1 import request_bytes
+from providers.models.transport.transport import checked_headers
 from providers.models.types.chat import ChatRequest
 from tests.attacks.entry_points import _as_context
 from tests.attacks.wire import LOCALHOST, LocalServer, local_server, reply, tls
@@ -93,8 +94,8 @@ def test_framing_headers_of_the_author_are_ignored(name: str):
     "header", [(b"a", b"b\r\nc: d"), (b"a\r\nb", b"c"), (b"a b", b"c"), (b"", b"c"), (b"a", b"\x00"), (b"a:", b"b")]
 )
 def test_malformed_header_of_a_model_request_is_refused(header: tuple[bytes, bytes]):
-    with pytest.raises(ValueError, match="one line"):
-        request_bytes("POST", b"/", [header], b"")
+    with pytest.raises(httpx2.LocalProtocolError, match="one line"):
+        checked_headers("POST", b"/", [header])
 
 
 # -- models -----------------------------------------------------------------------------------------------------------

@@ -1,22 +1,19 @@
-"""Opens sockets to model servers: resolves the host once, checks its addresses and connects to one of them.
+"""Resolves the hosts of models for their transport, and checks every address before a connection is made.
 
-    connection = await open_checked_socket("ollama.internal", 11434, hosts)
+    connector = aiohttp.TCPConnector(resolver=CheckedResolver(hosts))
 
-Operators name the hosts in accounts, and private hosts are common. The connection goes to the first checked address
-that answers; if an address is slow, the next one is tried in parallel (RFC 8305). TLS is started by the caller, which
-checks the certificate against the host name. See docs/decisions/0029-addresses-of-models.md.
+Operators name the hosts in accounts, and private hosts are common. A host is resolved for each new connection, and the
+connection goes to one of the addresses that were checked; TLS compares the certificate with the name.
+See docs/decisions/0029-addresses-of-models.md.
 """
 
-import asyncio
 import socket
-from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
-from itertools import chain, zip_longest
+
+from aiohttp.abc import AbstractResolver, ResolveResult
 
 from providers.address_policy import Guard, Resolve, make_resolver, resolve_checked
 
-NEXT_ADDRESS_DELAY = 0.25  # until the next address is tried in parallel to one that does not answer
 MAX_ADDRESSES = 8  # addresses of one host that are tried
 
 # separate from look-ups of tools: a canvas may use slow names on purpose
@@ -36,65 +33,34 @@ class ModelAddressPolicy:
     by_proxy: bool = False
 
 
-async def open_checked_socket(
-    host: str, port: int, hosts: ModelAddressPolicy, resolve: Resolve = resolve_model_host
-) -> socket.socket:
-    """Connect to a host and return the socket.
+class CheckedResolver(AbstractResolver):
+    """The resolver of aiohttp's connector. It gives checked addresses only, so no other one is connected to."""
 
-    Raises AddressRefused, ToolError for a name that cannot be resolved at present, and OSError.
-    """
-    addresses = await resolve_checked(
-        host, port, hosts.guard, trusted=hosts.private, subject="The base URL", resolve=resolve
-    )
-    return await connect_first(interleave_families(addresses)[:MAX_ADDRESSES], port)
+    def __init__(self, hosts: ModelAddressPolicy, resolve: Resolve = resolve_model_host) -> None:
+        self._hosts = hosts
+        self._resolve = resolve
 
+    async def check(self, host: str, port: int) -> list[str]:
+        """Return the addresses of a host. Raises AddressRefused, and ToolError for a name unknown at present."""
+        return await resolve_checked(
+            host, port, self._hosts.guard, trusted=self._hosts.private, subject="The base URL", resolve=self._resolve
+        )
 
-def interleave_families(addresses: Sequence[str]) -> list[str]:
-    """Return addresses with IPv6 and IPv4 alternating, beginning with the family of the first."""
-    six, four = ([each for each in addresses if (":" in each) is is_six] for is_six in (True, False))
-    pairs = zip_longest(six, four) if addresses and ":" in addresses[0] else zip_longest(four, six)
-    return [each for each in chain.from_iterable(pairs) if each is not None]
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        """Return the first addresses of a host, of both families: aiohttp tries them in parallel (RFC 8305)."""
+        return [
+            ResolveResult(
+                hostname=host,
+                host=address,
+                port=port,
+                family=socket.AF_INET6 if ":" in address else socket.AF_INET,
+                proto=socket.IPPROTO_TCP,
+                flags=socket.AI_NUMERICHOST,
+            )
+            for address in (await self.check(host, port))[:MAX_ADDRESSES]
+        ]
 
-
-async def connect_first(addresses: Sequence[str], port: int, wait: float = NEXT_ADDRESS_DELAY) -> socket.socket:
-    """Connect to the first address that answers, and return the socket. Raises the OSError of the last failure."""
-    if len(addresses) == 1:
-        return await _connect(addresses[0], port)
-    left = list(addresses)
-    tries: set[asyncio.Task[socket.socket]] = set()
-    last = OSError("there is no address")
-    try:
-        while left or tries:
-            if left:
-                tries.add(asyncio.create_task(_connect(left.pop(0), port)))
-            done, _ = await asyncio.wait(tries, timeout=wait if left else None, return_when=asyncio.FIRST_COMPLETED)
-            for each in done:
-                tries.discard(each)
-                try:
-                    opened = each.result()
-                except OSError as error:
-                    last = error
-                else:
-                    tries.update(done - {each})  # others may have connected at the same time
-                    return opened
-        raise last
-    finally:
-        for each in tries:
-            each.add_done_callback(_close_late)
-            each.cancel()
-
-
-def _close_late(late: "asyncio.Task[socket.socket]") -> None:
-    """Close a connection that was opened after another one had succeeded."""
-    if not late.cancelled() and late.exception() is None:
-        late.result().close()
-
-
-async def _connect(address: str, port: int) -> socket.socket:
-    connection = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
-    with ExitStack() as on_failure:  # a cancel is a failure too
-        on_failure.callback(connection.close)
-        connection.setblocking(False)
-        await asyncio.get_running_loop().sock_connect(connection, (address, port))
-        on_failure.pop_all()
-    return connection
+    async def close(self) -> None:
+        """Do nothing: the threads that resolve names belong to the process."""

@@ -1,32 +1,45 @@
-"""The HTTP transport to one provider, for the client of the SDK.
+"""The HTTP transport to one provider, for the client of the SDK: aiohttp's connections under the interface of httpx2.
 
-A model call is one POST over one connection, and mostly waits. The general transport of `httpx2` iterates over all of
-its connections whenever a request begins or ends, and reads through four layers. This transport has one asyncio
-protocol per connection, and reuses the free connection that was used last. Connections go to checked addresses
-(`providers/models/transport/connect.py`). Proxies are handled elsewhere (`providers/models/transport/clients.py`).
-See docs/decisions/0017-own-transport-for-model-calls.md.
+A model call is one POST over one connection, and mostly waits for pieces of the answer. aiohttp parses responses in C
+and reads them through one asyncio protocol; the general transport of `httpx2` takes twice its processor time (see
+docs/decisions/0059-model-calls-over-aiohttp.md). Every connection goes to an address that
+`providers/models/transport/connect.py` has checked. Proxies are handled elsewhere
+(`providers/models/transport/clients.py`).
 
 A connection whose response was not read to the end is closed, so that cancelling a call also stops the provider's work.
 """
 
-import asyncio
-import select
+import re
 import ssl
-from collections import deque
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from io import BytesIO
+from typing import TYPE_CHECKING, TypeAlias
 
+import aiohttp
 import httpx2
+from multidict import CIMultiDict
+from yarl import URL
 
 from canvas.errors import AddressRefused, ToolError
-from providers.address_policy import Resolve
-from providers.models.transport.connect import ModelAddressPolicy, open_checked_socket, resolve_model_host
-from providers.models.transport.http1 import MalformedResponse, ResponseParser, request_bytes
+from providers.address_policy import Resolve, is_address
+from providers.models.transport.connect import CheckedResolver, ModelAddressPolicy, resolve_model_host
 
-MAX_IDLE_CONNECTIONS = 100  # idle connections of one client
-IDLE_TIMEOUT = 4.0  # many servers close idle connections after 5 s; a close during a write fails the request
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+IDLE_TIMEOUT = 4.0  # s; many servers close idle connections after 5 s; a close during a write fails the request
+MAX_HEADER_BYTES = 64 * 1024  # bytes of one line of a head
+MAX_HEADERS = 128  # headers of a response, and trailers
 MAX_UNREAD_BYTES = 256 * 1024  # unread bytes of a response after which reading from the socket pauses
+MAX_SENDS = 3  # of a request whose connection is closed before all of it was written
+LARGE_BODY = 1024 * 1024  # bytes from which aiohttp wants a request as a file, to write it in parts
 
-_Place = tuple[str, str, int]  # scheme, host, port
+Timeouts: TypeAlias = Mapping[str, float | None]  # s, by the names of httpx2
+
+_BEGIN = re.compile(rb"[A-Z]+ [!-~]+")
+_HEADER = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+: [^\x00\r\n]*")
+_FRAMING = (b"content-length", b"transfer-encoding")
 
 
 class PooledTransport(httpx2.AsyncBaseTransport):
@@ -36,284 +49,152 @@ class PooledTransport(httpx2.AsyncBaseTransport):
         self, tls: ssl.SSLContext, hosts: ModelAddressPolicy | None = None, *, resolve: Resolve = resolve_model_host
     ) -> None:
         self._tls = tls
-        self._hosts = hosts or ModelAddressPolicy()
-        self._resolve = resolve
-        self._idle: dict[_Place, dict[_Connection, None]] = {}  # ordered, the most recently used last
-        self._open: set[_Connection] = set()
+        self._resolver = CheckedResolver(hosts or ModelAddressPolicy(), resolve)
+        self._session: aiohttp.ClientSession | None = None  # made at the first request, on the loop that it belongs to
+        self._checked = set[bytes]()  # literal addresses with their ports: those of a client's few URLs
         self._is_closed = False
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        url, limits = request.url, _timeouts(request)
+        url = request.url
+        limits: Timeouts = request.extensions.get("timeout", {})
         if url.scheme not in ("http", "https") or not url.host:
             raise httpx2.UnsupportedProtocol(f"'{url.scheme}' is not a supported URL scheme")
-        place = (url.scheme, url.raw_host.decode("ascii"), url.port or (443 if url.scheme == "https" else 80))
         body = await request.aread()
-        try:
-            sent = request_bytes(request.method, url.raw_path, request.headers.raw, body)
-        except ValueError as error:
-            raise httpx2.LocalProtocolError(str(error)) from error
-        connection = self._take_idle(place) or await self._connect(place, limits.get("connect"))
-        answer = await connection.send(sent, request.method, limits.get("read"))
+        headers = checked_headers(request.method, url.raw_path, request.headers.raw)
+        if self._is_closed:
+            raise httpx2.ConnectError("the client is closed")
+        with _errors_of_httpx2(limits):
+            await self._check_literal(url)
+            response = await self._send(request.method, url, headers, body, limits)
+        if response.status == 101:
+            response.close()
+            raise httpx2.RemoteProtocolError("The server switches to another protocol, which was not requested.")
         return httpx2.Response(
-            answer.status,
-            headers=answer.headers,
-            stream=_Body(self, connection),
+            response.status,
+            headers=list(response.raw_headers),
+            stream=_Body(response, limits),
             extensions={"http_version": b"HTTP/1.1"},
         )
 
     async def aclose(self) -> None:
         self._is_closed = True
-        for connection in list(self._open):
-            connection.close()
+        if self._session is not None:
+            await self._session.close()
 
-    def reuse(self, connection: "_Connection") -> None:
-        """Keep a connection whose response is complete for the next request, or close it."""
-        if not connection.is_reusable or len(self._idle.get(connection.place, ())) >= MAX_IDLE_CONNECTIONS:
-            connection.close()
-            return
-        connection.stay_idle(IDLE_TIMEOUT)
-        self._idle.setdefault(connection.place, {})[connection] = None
+    async def _check_literal(self, url: httpx2.URL) -> None:
+        """Check a literal address, to which aiohttp connects without asking its resolver. It is checked once."""
+        if url.netloc not in self._checked and is_address(url.host):
+            await self._resolver.check(url.host, url.port or (443 if url.scheme == "https" else 80))
+            self._checked.add(url.netloc)
 
-    def remove(self, connection: "_Connection") -> None:
-        """Remove a closed connection."""
-        self._open.discard(connection)
-        idle = self._idle.get(connection.place, {})
-        idle.pop(connection, None)
-        if not idle:
-            self._idle.pop(connection.place, None)
+    async def _send(
+        self, method: str, url: httpx2.URL, headers: "CIMultiDict[str]", body: bytes, limits: Timeouts
+    ) -> aiohttp.ClientResponse:
+        """Send a request, again if its connection was closed before all of it was written.
 
-    def _take_idle(self, place: _Place) -> "_Connection | None":
-        """Return the idle connection that was used last, since the server is least likely to have closed it."""
-        idle = self._idle.get(place)
-        while idle:
-            connection, _ = idle.popitem()
-            if connection.is_reusable and connection.is_quiet:
-                return connection
-            connection.close()
-        return None
-
-    async def _connect(self, place: _Place, seconds: float | None) -> "_Connection":
-        try:
-            async with asyncio.timeout(seconds):
-                connection = await self._open_connection(place)
-        except TimeoutError as error:
-            raise httpx2.ConnectTimeout(f"no connection within {seconds:g} s" if seconds else str(error)) from error
-        except AddressRefused as error:
-            if isinstance(error.__cause__, OSError):  # the name could not be resolved, which may be temporary
-                raise httpx2.ConnectError(error.message) from error
-            raise
-        except ToolError as error:
-            raise httpx2.ConnectError(error.message) from error
-        except (OSError, UnicodeError) as error:  # includes untrusted certificates and invalid host names
-            raise httpx2.ConnectError(str(error) or type(error).__name__) from error
-        if self._is_closed:  # closed while the connection was being opened
-            connection.close()
-            raise httpx2.ConnectError("the client is closed")
-        self._open.add(connection)
-        return connection
-
-    async def _open_connection(self, place: _Place) -> "_Connection":
-        scheme, host, port = place
-        is_tls = scheme == "https"
-        opened = await open_checked_socket(host, port, self._hosts, self._resolve)
-        try:
-            _, connection = await asyncio.get_running_loop().create_connection(
-                lambda: _Connection(self, place),
-                sock=opened,
-                ssl=self._tls if is_tls else None,
-                server_hostname=host if is_tls else None,
-            )
-        except BaseException:  # also when cancelled: no other code closes the socket
-            opened.close()
-            raise
-        return connection
-
-
-class _Connection(asyncio.Protocol):
-    """A connection and the response that is received over it."""
-
-    __slots__ = (
-        "_answer", "_deadline", "_error", "_is_paused", "_loop", "_owner", "_parts", "_read_timeout", "_timer",
-        "_transport", "_unread", "_waiter", "place",
-    )  # fmt: skip
-
-    def __init__(self, owner: PooledTransport, place: _Place) -> None:
-        self.place = place
-        self._owner = owner
-        self._loop = asyncio.get_running_loop()
-        self._transport: asyncio.Transport | None = None  # None once it is closed
-        self._answer: ResponseParser | None = None
-        self._parts: deque[bytes] = deque()
-        self._unread = 0  # bytes of the parts
-        self._is_paused = False
-        self._error: Exception | None = None
-        self._waiter: asyncio.Future[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None  # the idle timeout, or the read timeout during a response
-        self._read_timeout: float | None = None  # the read timeout
-        self._deadline = 0.0  # end of the read timeout on the loop's clock
-
-    # -- for callers ----------------------------------------------------------------------------------------------
-    @property
-    def is_reusable(self) -> bool:
-        """Return whether the connection is open and its response is complete."""
-        is_done = self._answer is None or (self._answer.is_over and self._answer.is_reusable)
-        return self._transport is not None and is_done
-
-    @property
-    def is_quiet(self) -> bool:
-        """Return whether the socket has no unread input, which would most likely mean that the server has closed it."""
-        if self._transport is None:
-            return False
-        poll = select.poll()
-        poll.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
-        return not poll.poll(0)
-
-    async def send(self, sent: bytes, method: str, seconds: float | None) -> ResponseParser:
-        """Send a request, and return the response once its head is complete. Raises errors of httpx2."""
-        self._stop_timer()
-        self._answer = answer = ResponseParser(method)
-        self._read_timeout = seconds
-        try:
-            if self._transport is not None:
-                self._transport.write(sent)
-            while not answer.status:
-                await self._wait_for_data()
-        except BaseException:  # cancelled or failed: no caller will read the response
-            self.close()
-            raise
-        return answer
-
-    async def next_part(self) -> bytes | None:
-        """Return the next part of the body; None at its end. Raises errors of httpx2."""
-        while not self._parts:
-            if self._answer is None or self._answer.is_over:
-                return None
-            await self._wait_for_data()
-        part = self._parts.popleft()
-        self._unread -= len(part)
-        if self._is_paused and self._unread <= MAX_UNREAD_BYTES // 2 and self._transport is not None:
-            self._is_paused = False
-            self._transport.resume_reading()
-        return part
-
-    def stay_idle(self, seconds: float) -> None:
-        """Stay open for the next request, at most for `seconds`."""
-        self._answer = None
-        self._stop_timer()
-        self._timer = self._loop.call_later(seconds, self.close)
-
-    def close(self) -> None:
-        """Close the connection at once, without sending buffered data."""
-        transport, self._transport = self._transport, None
-        if transport is not None:
-            transport.abort()
-        self._stop_timer()
-        self._owner.remove(self)
-
-    async def _wait_for_data(self) -> None:
-        """Wait until data has arrived. Raises errors of httpx2."""
-        if self._error is not None:
-            raise self._error
-        if self._transport is None:
-            raise httpx2.ReadError("the connection is closed")
-        self._waiter = self._loop.create_future()
-        if self._read_timeout is not None:
-            self._deadline = self._loop.time() + self._read_timeout
-            if self._timer is None:
-                self._timer = self._loop.call_at(self._deadline, self._check_read_timeout)
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
-        if self._error is not None and not self._parts:
-            raise self._error
-
-    # -- for the event loop ---------------------------------------------------------------------------------------
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        if self._answer is None or self._answer.is_over:
-            self.close()  # data without a request
-            return
-        try:
-            parts = self._answer.feed(data)
-        except MalformedResponse as error:
-            self._fail(httpx2.RemoteProtocolError(str(error)))
-            return
-        self._parts.extend(parts)
-        self._unread += sum(map(len, parts))
-        if self._unread > MAX_UNREAD_BYTES and not self._is_paused and self._transport is not None:
-            self._is_paused = True
-            self._transport.pause_reading()
-        if self._parts or self._answer.status or self._answer.is_over:
-            self._wake()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
-        if exc is not None:
-            self._fail(httpx2.ReadError(str(exc) or type(exc).__name__))
-        elif self._answer is not None and not self._answer.is_over:
+        The server of an idle connection may close it at any time. It has not received a whole request then.
+        """
+        target = URL(f"{url.scheme}://{url.netloc.decode('ascii')}{url.raw_path.decode('ascii')}", encoded=True)
+        timeout = aiohttp.ClientTimeout(connect=limits.get("connect"), sock_read=limits.get("read"))
+        sends = 0
+        while True:
+            sends += 1
             try:
-                self._answer.end()
-            except MalformedResponse as error:
-                self._fail(httpx2.RemoteProtocolError(str(error)))
-        self.close()
-        self._wake()
+                return await self._open_session().request(
+                    method,
+                    target,
+                    headers=headers,
+                    data=BytesIO(body) if len(body) >= LARGE_BODY else body or None,
+                    allow_redirects=False,
+                    timeout=timeout,
+                )
+            except aiohttp.ClientOSError as error:
+                was_unsent = isinstance(error.__cause__, aiohttp.ClientConnectionResetError)
+                if not was_unsent or sends == MAX_SENDS:
+                    raise
 
-    def _check_read_timeout(self) -> None:
-        """Fail if the read timeout is over, or set the timer again (one timer per response, not one per part)."""
-        self._timer = None
-        if self._waiter is None:
-            return  # the reader is not waiting; its next wait sets the timer again
-        if self._loop.time() < self._deadline:
-            self._timer = self._loop.call_at(self._deadline, self._check_read_timeout)
-        else:
-            self._fail(httpx2.ReadTimeout(f"no data was received for {self._read_timeout:g} s"))
+    def _open_session(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            connector = aiohttp.TCPConnector(
+                ssl=self._tls,
+                limit=0,
+                resolver=self._resolver,
+                use_dns_cache=False,
+                keepalive_timeout=IDLE_TIMEOUT,
+                ssl_shutdown_timeout=0,
+            )
+            self._session = aiohttp.ClientSession(
+                connector=connector,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,
+                skip_auto_headers=("Accept", "Accept-Encoding", "Content-Type", "User-Agent"),
+                read_bufsize=MAX_UNREAD_BYTES // 2,
+                max_line_size=MAX_HEADER_BYTES,
+                max_field_size=MAX_HEADER_BYTES,
+                max_headers=MAX_HEADERS,
+                trust_env=False,
+            )
+        return self._session
 
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
 
-    def _fail(self, error: Exception) -> None:
-        self._error = self._error or error  # later errors are consequences of the first one
-        self.close()
-        self._wake()
+def checked_headers(method: str, target: bytes, headers: Sequence[tuple[bytes, bytes]]) -> "CIMultiDict[str]":
+    """Return the headers of a request without those that say its length, which are aiohttp's to write.
 
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+    Raises LocalProtocolError for a target or a header that would be read as more than one.
+    """
+    if not _BEGIN.fullmatch(b"%s %s" % (method.encode("ascii", "replace"), target)):
+        raise httpx2.LocalProtocolError("The method or the address of the request has invalid characters.")
+    if not all(_HEADER.fullmatch(b"%s: %s" % header) for header in headers):
+        message = "A header of the request is not valid. It must be one line with a name and a value."
+        raise httpx2.LocalProtocolError(message)
+    return CIMultiDict(
+        (name.decode("ascii"), value.decode("utf-8", "replace"))
+        for name, value in headers
+        if name.lower() not in _FRAMING
+    )
 
 
 class _Body(httpx2.AsyncByteStream):
     """The body of a response. Its connection is reused after the end of the body, and closed if it ends earlier."""
 
-    __slots__ = ("_connection", "_owner")
+    __slots__ = ("_limits", "_response")
 
-    def __init__(self, owner: PooledTransport, connection: _Connection) -> None:
-        self._owner = owner
-        self._connection: _Connection | None = connection
+    def __init__(self, response: aiohttp.ClientResponse, limits: Timeouts) -> None:
+        self._response = response
+        self._limits = limits
 
-    def __aiter__(self) -> "_Body":
-        return self
-
-    async def __anext__(self) -> bytes:
-        connection = self._connection
-        part = await connection.next_part() if connection is not None else None
-        if part is not None:
-            return part
-        if connection is not None:
-            self._connection = None
-            self._owner.reuse(connection)
-        raise StopAsyncIteration
+    async def __aiter__(self) -> "AsyncIterator[bytes]":
+        with _errors_of_httpx2(self._limits):
+            async for part in self._response.content.iter_any():
+                yield part
 
     async def aclose(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
+        self._response.close()
 
 
-def _timeouts(request: httpx2.Request) -> Mapping[str, float | None]:
-    return request.extensions.get("timeout", {})
+@contextmanager
+def _errors_of_httpx2(limits: Timeouts) -> Generator[None]:
+    """Raise errors of aiohttp as those of httpx2. AddressRefused stays, unless the name may be resolved later."""
+    try:
+        yield
+    except aiohttp.ConnectionTimeoutError as error:
+        seconds = limits.get("connect")
+        raise httpx2.ConnectTimeout(f"no connection within {seconds:g} s" if seconds else str(error)) from error
+    except aiohttp.ServerTimeoutError as error:
+        raise httpx2.ReadTimeout(f"no data was received for {limits.get('read') or 0:g} s") from error
+    except AddressRefused as error:
+        if isinstance(error.__cause__, OSError):  # the name could not be resolved, which may be temporary
+            raise httpx2.ConnectError(error.message) from error
+        raise
+    except ToolError as error:
+        raise httpx2.ConnectError(error.message) from error
+    except (aiohttp.ClientConnectorError, aiohttp.ClientConnectorCertificateError, aiohttp.InvalidURL) as error:
+        raise httpx2.ConnectError(str(error) or type(error).__name__) from error
+    except aiohttp.ServerDisconnectedError as error:
+        raise httpx2.RemoteProtocolError("The server closed the connection before its answer was complete.") from error
+    except aiohttp.ClientResponseError as error:
+        raise httpx2.RemoteProtocolError(f"The server does not answer in HTTP/1.1: {error.message}") from error
+    except aiohttp.ClientPayloadError as error:
+        raise httpx2.RemoteProtocolError(f"The answer is not complete: {error}") from error
+    except (aiohttp.ClientError, OSError) as error:
+        raise httpx2.ReadError(str(error) or type(error).__name__) from error

@@ -13,7 +13,7 @@ import httpx2
 import pytest
 
 from providers.models.transport import transport
-from providers.models.transport.transport import MAX_IDLE_CONNECTIONS, MAX_UNREAD_BYTES, PooledTransport
+from providers.models.transport.transport import MAX_HEADER_BYTES, MAX_UNREAD_BYTES, PooledTransport
 from tests.certificates import create_self_signed
 
 T = TypeVar("T")
@@ -120,10 +120,10 @@ def test_idle_connections_are_closed_after_a_while(monkeypatch: pytest.MonkeyPat
     within_seconds(steps())
 
 
-def test_concurrent_requests_have_a_connection_each_and_a_few_stay_idle():
-    width = MAX_IDLE_CONNECTIONS + 20
+def test_concurrent_requests_have_a_connection_each_and_reuse_them():
+    width = 120
 
-    async def steps() -> tuple[int, bytes]:
+    async def steps() -> tuple[int, list[bytes]]:
         release = asyncio.Event()
 
         async def answer(writer: asyncio.StreamWriter) -> None:
@@ -134,11 +134,10 @@ def test_concurrent_requests_have_a_connection_each_and_a_few_stay_idle():
             tasks = [asyncio.create_task(post(http, provider)) for _ in range(width)]
             await until(lambda: provider.requests == width)
             release.set()
-            answers = await asyncio.gather(*tasks)
-            await until(lambda: provider.open == MAX_IDLE_CONNECTIONS)
-            return provider.connections, answers[-1]
+            answers = [*await asyncio.gather(*tasks), await post(http, provider)]
+            return provider.connections, answers
 
-    assert within_seconds(steps()) == (width, b"hi")
+    assert within_seconds(steps()) == (width, [b"hi"] * (width + 1))
 
 
 def test_read_timeout_within_an_answer_closes_the_connection():
@@ -279,14 +278,112 @@ def test_header_with_a_line_break_is_not_sent():
     assert within_seconds(steps()) == 0
 
 
-def test_invalid_response_is_a_protocol_error_and_closes_the_connection():
-    async def steps() -> None:
-        async def send_invalid_head(writer: asyncio.StreamWriter) -> None:
-            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n")
+COUNTED = b"HTTP/1.1 200 OK\r\nContent-Length: 11\r\n\r\nhello world"
+CHUNKED = (
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n6;note=x\r\n world\r\n0\r\nDigest: x\r\n\r\n"
+)
 
-        async with serving(send_invalid_head) as provider, client() as http:
-            with pytest.raises(httpx2.RemoteProtocolError, match="Transfer-Encoding"):
+
+def send(answer: bytes) -> Answer:
+    async def write(writer: asyncio.StreamWriter) -> None:
+        writer.write(answer)
+
+    return write
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        COUNTED,
+        CHUNKED,
+        b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" + COUNTED,
+        COUNTED.replace(b"HTTP/1.1", b"HTTP/1.0"),
+    ],
+    ids=["length", "chunks", "informational", "HTTP/1.0"],
+)
+def test_complete_response_is_read(answer: bytes):
+    async def steps() -> bytes:
+        async with serving(send(answer)) as provider, client() as http:
+            return await post(http, provider)
+
+    assert within_seconds(steps()) == b"hello world"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"SSH-2.0-OpenSSH\r\n\r\n",
+        b"HTTP/2 200\r\n\r\n",
+        b"HTTP/1.1 2000 OK\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 101 Switching Protocols\r\n\r\n",
+        b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\nabc",
+        b"HTTP/1.1 200 OK\r\nno colon\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nName : x\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n: x\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5, 6\r\n\r\nhello",
+        b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: +5\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\n",
+        CHUNKED.replace(b"Transfer-Encoding", b"Content-Length: 11\r\nTransfer-Encoding"),
+        CHUNKED.replace(b"chunked", b"chunked\r\nContent-Length: 11"),
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nfive\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nabc\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1" * 40,
+        b"HTTP/1.1 200 OK\r\nX: " + b"x" * (MAX_HEADER_BYTES + 1) + b"\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 1000 + b"\r\n",
+    ],
+)
+def test_invalid_response_is_a_protocol_error_and_closes_the_connection(answer: bytes):
+    async def steps() -> None:
+        async with serving(send(answer)) as provider, client() as http:
+            with pytest.raises(httpx2.RemoteProtocolError):
                 await post(http, provider)
+            await until(lambda: provider.open == 0)
+
+    within_seconds(steps())
+
+
+@pytest.mark.parametrize("start", [COUNTED[:-1], CHUNKED[:-4], b"HTTP/1.1 200 OK\r\n", b""])
+def test_connection_that_ends_early_is_a_protocol_error(start: bytes):
+    async def steps() -> None:
+        async def answer(writer: asyncio.StreamWriter) -> None:
+            writer.write(start)
+            writer.close()
+
+        async with serving(answer) as provider, client() as http:
+            with pytest.raises(httpx2.RemoteProtocolError, match="complete"):
+                await post(http, provider)
+
+    within_seconds(steps())
+
+
+def endless(start: bytes, more: bytes) -> Answer:
+    async def answer(writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + start)
+        while not writer.transport.is_closing():
+            writer.write(more * 100)
+            await writer.drain()
+
+    return answer
+
+
+def test_endless_trailers_are_refused():
+    async def steps() -> None:
+        async with serving(endless(b"2\r\nhi\r\n0\r\n", b"X: y\r\n")) as provider, client() as http:
+            with pytest.raises(httpx2.RemoteProtocolError):
+                await post(http, provider)
+            await until(lambda: provider.open == 0)
+
+    within_seconds(steps())
+
+
+@pytest.mark.parametrize(("start", "more"), [(b"", b"0"), (b"2;note=", b"x")], ids=["chunk size", "chunk extension"])
+def test_endless_framing_ends_with_the_time_limit_of_its_caller(start: bytes, more: bytes):
+    async def steps() -> None:
+        async with serving(endless(start, more)) as provider, client() as http:
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(post(http, provider), 0.2)
             await until(lambda: provider.open == 0)
 
     within_seconds(steps())
