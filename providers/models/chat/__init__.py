@@ -10,8 +10,8 @@ The wrappers of one model call, from the caller to the socket:
     RateLimitedWire  limits/rate_limited_wire.py   waits for the account's rate limits (RequestLimiter), each request
     OpenAIWire, ...  wires/                        writes one request in the vendor's protocol, reads the answer
     SDK/HTTP client  transport/clients.py          one per account and event loop, borrowed for one request
-    PooledTransport  transport/transport.py        keeps connections, writes and reads HTTP/1.1 (http1.py)
-    checked socket   transport/connect.py          resolves the host, checks its addresses, connects to one of them
+    PooledTransport  transport/transport.py        sends the request over a connection of aiohttp
+    CheckedResolver  transport/connect.py          resolves the host for a new connection, checks its addresses
 
 `open_chat` in catalogue.py composes RetryingModel and everything below it. PricedModel is added where models are cached
 per tenant (worker/services/models.py, knowledge/models.py); the node's context and knowledge/billing.py add the rest.

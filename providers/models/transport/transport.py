@@ -66,9 +66,9 @@ class PooledTransport(httpx2.AsyncBaseTransport):
         with _errors_of_httpx2(limits):
             await self._check_literal(url)
             response = await self._send(request.method, url, headers, body, limits)
-        if response.status == 101:
+        if problem := _problem_of_head(response):
             response.close()
-            raise httpx2.RemoteProtocolError("The server switches to another protocol, which was not requested.")
+            raise httpx2.RemoteProtocolError(problem)
         return httpx2.Response(
             response.status,
             headers=list(response.raw_headers),
@@ -82,10 +82,15 @@ class PooledTransport(httpx2.AsyncBaseTransport):
             await self._session.close()
 
     async def _check_literal(self, url: httpx2.URL) -> None:
-        """Check a literal address, to which aiohttp connects without asking its resolver. It is checked once."""
-        if url.netloc not in self._checked and is_address(url.host):
+        """Check an address in a URL, to which aiohttp connects without asking its resolver. It is checked once."""
+        if url.netloc in self._checked:
+            return
+        if is_address(url.host):
             await self._resolver.check(url.host, url.port or (443 if url.scheme == "https" else 80))
             self._checked.add(url.netloc)
+        elif ":" in url.host or url.host.replace(".", "").isdigit():  # aiohttp would take it for an address
+            message = f"The base URL leads to '{url.host}', which is neither a name nor an address."
+            raise AddressRefused(message, is_malformed=True)
 
     async def _send(
         self, method: str, url: httpx2.URL, headers: "CIMultiDict[str]", body: bytes, limits: Timeouts
@@ -152,6 +157,17 @@ def checked_headers(method: str, target: bytes, headers: Sequence[tuple[bytes, b
         for name, value in headers
         if name.lower() not in _FRAMING
     )
+
+
+def _problem_of_head(response: aiohttp.ClientResponse) -> str:
+    """Return what is wrong with the head of a response that aiohttp has accepted; "" if nothing is."""
+    if response.status == 101:
+        return "The server switches to another protocol, which was not requested."
+    if response.status < 200 or response.version not in (aiohttp.HttpVersion10, aiohttp.HttpVersion11):
+        return "The server does not answer in HTTP/1.1."
+    if response.headers.get("Transfer-Encoding", "chunked").lower() != "chunked":
+        return "The answer has a transfer encoding that was not requested."
+    return ""
 
 
 class _Body(httpx2.AsyncByteStream):

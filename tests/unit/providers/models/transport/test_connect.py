@@ -70,7 +70,9 @@ def test_next_address_is_tried_when_one_refuses():
     assert within_seconds(steps()) == 200
 
 
-@pytest.mark.parametrize("host", ["169.254.169.254", "[fe80::1]", "[::ffff:169.254.169.254]"])
+@pytest.mark.parametrize(
+    "host", ["169.254.169.254", "[fe80::1]", "[::ffff:169.254.169.254]", "2852039166", "0xa9fea9fe", "1.2.3.4.5"]
+)
 def test_literal_address_is_checked_though_nothing_is_resolved(host: str):
     with pytest.raises(AddressRefused, match=r"^The base URL "):
         within_seconds(post(80, host, resolves_to()))
