@@ -98,6 +98,11 @@ def test_malformed_header_of_a_model_request_is_refused(header: tuple[bytes, byt
         checked_headers("POST", b"/", [header])
 
 
+def test_header_that_is_not_utf8_is_refused_and_not_altered():
+    with pytest.raises(httpx2.LocalProtocolError, match="UTF-8"):
+        checked_headers("POST", b"/", [(b"Authorization", b"Bearer \xe9")])
+
+
 # -- models -----------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_redirect_of_a_model_server_is_not_followed(status: int):

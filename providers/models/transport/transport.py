@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import aiohttp
 import httpx2
-from multidict import CIMultiDict
 from yarl import URL
 
 from canvas.errors import AddressRefused, ToolError
@@ -33,6 +32,7 @@ MAX_HEADER_BYTES = 64 * 1024  # bytes of one line of a head
 MAX_HEADERS = 128  # headers of a response, and trailers
 MAX_UNREAD_BYTES = 256 * 1024  # unread bytes of a response after which reading from the socket pauses
 MAX_SENDS = 3  # of a request whose connection is closed before all of it was written
+UNWRITTEN = "Cannot write to closing transport"  # how aiohttp says that it has not written a part of a request
 LARGE_BODY = 1024 * 1024  # bytes from which aiohttp wants a request as a file, to write it in parts
 
 Timeouts: TypeAlias = Mapping[str, float | None]  # s, by the names of httpx2
@@ -93,7 +93,7 @@ class PooledTransport(httpx2.AsyncBaseTransport):
             raise AddressRefused(message, is_malformed=True)
 
     async def _send(
-        self, method: str, url: httpx2.URL, headers: "CIMultiDict[str]", body: bytes, limits: Timeouts
+        self, method: str, url: httpx2.URL, headers: list[tuple[str, str]], body: bytes, limits: Timeouts
     ) -> aiohttp.ClientResponse:
         """Send a request, again if its connection was closed before all of it was written.
 
@@ -114,8 +114,9 @@ class PooledTransport(httpx2.AsyncBaseTransport):
                     timeout=timeout,
                 )
             except aiohttp.ClientOSError as error:
-                was_unsent = isinstance(error.__cause__, aiohttp.ClientConnectionResetError)
-                if not was_unsent or sends == MAX_SENDS:
+                # "Connection lost" is raised after a write too: the server may have received all of the request then
+                was_refused = UNWRITTEN in str(error.__cause__)
+                if not was_refused or sends == MAX_SENDS:
                     raise
 
     def _open_session(self) -> aiohttp.ClientSession:
@@ -142,7 +143,7 @@ class PooledTransport(httpx2.AsyncBaseTransport):
         return self._session
 
 
-def checked_headers(method: str, target: bytes, headers: Sequence[tuple[bytes, bytes]]) -> "CIMultiDict[str]":
+def checked_headers(method: str, target: bytes, headers: Sequence[tuple[bytes, bytes]]) -> list[tuple[str, str]]:
     """Return the headers of a request without those that say its length, which are aiohttp's to write.
 
     Raises LocalProtocolError for a target or a header that would be read as more than one.
@@ -152,11 +153,10 @@ def checked_headers(method: str, target: bytes, headers: Sequence[tuple[bytes, b
     if not all(_HEADER.fullmatch(b"%s: %s" % header) for header in headers):
         message = "A header of the request is not valid. It must be one line with a name and a value."
         raise httpx2.LocalProtocolError(message)
-    return CIMultiDict(
-        (name.decode("ascii"), value.decode("utf-8", "replace"))
-        for name, value in headers
-        if name.lower() not in _FRAMING
-    )
+    try:
+        return [(name.decode("ascii"), value.decode()) for name, value in headers if name.lower() not in _FRAMING]
+    except UnicodeDecodeError as error:  # aiohttp writes headers in UTF-8, so it would not send these bytes
+        raise httpx2.LocalProtocolError("A header of the request is not valid. Its value must be in UTF-8.") from error
 
 
 def _problem_of_head(response: aiohttp.ClientResponse) -> str:
@@ -165,7 +165,7 @@ def _problem_of_head(response: aiohttp.ClientResponse) -> str:
         return "The server switches to another protocol, which was not requested."
     if response.status < 200 or response.version not in (aiohttp.HttpVersion10, aiohttp.HttpVersion11):
         return "The server does not answer in HTTP/1.1."
-    if response.headers.get("Transfer-Encoding", "chunked").lower() != "chunked":
+    if any(coding.lower() != "chunked" for coding in response.headers.getall("Transfer-Encoding", ())):
         return "The answer has a transfer encoding that was not requested."
     return ""
 

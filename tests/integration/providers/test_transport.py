@@ -326,6 +326,7 @@ def test_complete_response_is_read(answer: bytes):
         CHUNKED.replace(b"chunked", b"chunked, gzip"),
         CHUNKED.replace(b"chunked", b"gzip"),
         CHUNKED.replace(b"chunked", b"xchunked"),
+        CHUNKED.replace(b"chunked", b"chunked\r\nTransfer-Encoding: gzip"),
         CHUNKED.replace(b"\r\n6;note=x\r\n", b"\r\n6\n"),
         b"HTTP/1.1 2000 OK\r\nContent-Length: 0\r\n\r\n",
         b"HTTP/1.1 101 Switching Protocols\r\n\r\n",
