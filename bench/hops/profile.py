@@ -1,4 +1,4 @@
-"""A profile of a worker: py-spy samples it, and the samples become tables and a flame graph."""
+"""A profile of a worker: py-spy samples it twice at a time, for tables and for its flame graph."""
 
 import os
 import shutil
@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from bench.hops import flame
+from bench.hops import stack_samples
 from bench.hops.hops import ROOT, HopBench
 
 PACKAGE_ROWS, FUNCTION_ROWS = 12, 24  # rows of the two tables
@@ -20,26 +20,26 @@ def flame_table(stand: HopBench, runs: int, file: Path) -> Iterator[str]:
     spy = shutil.which("py-spy", path=os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", ""))))
     if spy is None:
         raise RuntimeError("py-spy is not installed. Install it beside Easel: pip install py-spy")
-    raw = stand.folder / "samples.txt"
     (worker, *_) = stand.processes["worker"]
+    samples, log_file = stand.folder / "samples.txt", stand.folder / "py-spy.log"
     argv = [spy, "record", "--pid", str(worker.session), "--duration", str(SECONDS), "--rate", str(SAMPLES_PER_SECOND)]
-    argv += ["--gil", "--function", "--nonblocking", "--format", "raw", "--output", str(raw)]
-    with (stand.folder / "py-spy.log").open("wb") as log:
-        spying = subprocess.Popen(argv, stdout=log, stderr=log)  # noqa: S603 (a program of the user's own)
-    while spying.poll() is None:
+    argv += ["--gil", "--function", "--nonblocking"]
+    with log_file.open("wb") as log:
+        recordings = [
+            subprocess.Popen([*argv, "--format", kind, "--output", str(output)], stdout=log, stderr=log)  # noqa: S603 (a program of the user's own)
+            for kind, output in (("raw", samples), ("flamegraph", file))
+        ]
+    while any(recording.poll() is None for recording in recordings):
         stand.run_all(runs, runs)
-    if not raw.exists():
-        raise RuntimeError(f"py-spy wrote no samples: {(stand.folder / 'py-spy.log').read_text()}")
-    stacks = flame.parse_stacks(raw.read_text().splitlines(), ROOT)
-    file.write_text(
-        flame.flame_graph(stacks, "a worker during parallel runs: threads that hold the interpreter's lock")
-    )
+    if not samples.exists() or not file.exists():
+        raise RuntimeError(f"py-spy wrote no samples: {log_file.read_text()}")
+    stacks = stack_samples.parse_stacks(samples.read_text().splitlines(), ROOT)
     yield f"{sum(stacks.values()):,} samples of threads that held a worker's interpreter lock, {runs} parallel runs."
     yield ""
-    yield from _shares_table("package of the running code", flame.shares_by_package(stacks)[:PACKAGE_ROWS])
+    yield from _shares_table("package of the running code", stack_samples.shares_by_package(stacks)[:PACKAGE_ROWS])
     yield ""
     yield from _shares_table(
-        "Easel's functions, with the functions they call", flame.shares_by_function(stacks)[:FUNCTION_ROWS]
+        "Easel's functions, with the functions they call", stack_samples.shares_by_function(stacks)[:FUNCTION_ROWS]
     )
 
 

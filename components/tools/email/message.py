@@ -1,19 +1,16 @@
 """E-mail messages: recipients, headers, and the bytes for the mail server.
 
-Text from outside cannot inject a header line: control characters are removed, text beyond ASCII becomes an encoded
-word, and addresses with characters beyond the plain ones are refused.
+Text from outside cannot inject a header line: control characters are removed before Python's EmailMessage, which
+refuses them, and addresses with characters beyond the plain ones are refused.
 """
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from email.charset import BASE64, Charset
-from email.header import Header
-from email.mime.multipart import MIMEMultipart
-from email.mime.text import MIMEText
-from email.policy import compat32
-from email.utils import format_datetime, formataddr
+from email.headerregistry import Address
+from email.message import EmailMessage
+from email.policy import SMTP
 from hashlib import sha256
 from typing import Any
 
@@ -35,8 +32,7 @@ _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _DOMAIN = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
-_ENCODED_WORDS = Charset("utf-8")
-_ENCODED_WORDS.header_encoding = BASE64
+_POLICY = SMTP.clone(cte_type="7bit")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,38 +112,27 @@ def parse_address(text: str) -> str:
 
 def encode_message(email: OutgoingEmail, now: datetime) -> bytes:
     """Return the message as bytes for the mail server: ASCII lines that end in CRLF."""
-    boundary = sha256(f"boundary\n{email.key}".encode()).hexdigest()[:40]
-    whole = MIMEMultipart("alternative", boundary=f"=_{boundary}")
-    whole["From"] = _format_address(email.sender_name, email.sender)
-    whole["To"] = _format_addresses(email.to, email.names)
+    whole = EmailMessage(_POLICY)
+    whole["MIME-Version"] = "1.0"
+    whole["From"] = _named_address(email.sender_name, email.sender)
+    whole["To"] = [_named_address(email.names.get(address, ""), address) for address in email.to]
     if email.cc:
-        whole["Cc"] = _format_addresses(email.cc, email.names)
-    whole["Subject"] = _encode_header(_one_line(email.subject)[:MAX_SUBJECT_LENGTH] or NO_SUBJECT)
-    whole["Date"] = format_datetime(now)
+        whole["Cc"] = [_named_address(email.names.get(address, ""), address) for address in email.cc]
+    whole["Subject"] = _header_text(email.subject, MAX_SUBJECT_LENGTH) or NO_SUBJECT
+    whole["Date"] = now
     whole["Message-ID"] = email.message_id
-    whole.attach(MIMEText(clean(email.html) if email.html.strip() else NO_CONTENT, "html", "utf-8"))
-    return whole.as_bytes(policy=compat32.clone(linesep="\r\n"))
+    whole.add_alternative(clean(email.html) if email.html.strip() else NO_CONTENT, subtype="html", cte="base64")
+    whole.set_boundary("=_" + sha256(f"boundary\n{email.key}".encode()).hexdigest()[:40])
+    return whole.as_bytes()
 
 
-def _format_addresses(addresses: Sequence[str], names: Mapping[str, str]) -> str:
-    return ", ".join(_format_address(names.get(address, ""), address) for address in addresses)
+def _named_address(name: str, address: str) -> Address:
+    return Address(_header_text(name, MAX_NAME_LENGTH), addr_spec=address)
 
 
-def _format_address(name: str, address: str) -> str:
-    """Return an address with its name, quoted or encoded where needed."""
-    plain = _one_line(name)[:MAX_NAME_LENGTH].strip()
-    if plain and not _is_plain(plain):
-        return f"{_encode_header(plain)} <{address}>"
-    return formataddr((plain, address))
-
-
-def _encode_header(text: str) -> str:
-    """Return a text without control characters as a header value: encoded words unless it is plain ASCII."""
-    return text if _is_plain(text) else Header(text, _ENCODED_WORDS).encode(linesep="\r\n")
-
-
-def _is_plain(text: str) -> bool:
-    return text.isascii() and "=?" not in text
+def _header_text(text: str, limit: int) -> str:
+    """Return a text as one line without the beginning of an encoded word, which EmailMessage would decode."""
+    return _one_line(text).replace("=?", "= ?")[:limit].strip()
 
 
 def _one_line(text: str) -> str:

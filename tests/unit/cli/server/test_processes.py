@@ -17,7 +17,7 @@ from uvicorn.server import ServerState
 import settings
 from canvas.errors import Conflict, ExecutorError, InvalidRequest
 from cli.__main__ import main
-from cli.server import supervisor
+from cli.server import processes, supervisor
 from cli.server.checks import Level, clocks, connections, secret_key
 from cli.server.processes import api, environment, scheduler_program, worker_program
 from cli.server.supervisor import ChildProcess
@@ -132,6 +132,19 @@ def test_flower_on_localhost_needs_no_password_and_gets_further_arguments(
 
     settings.load.cache_clear()
     assert programs[0][-3:] == ["--address=127.0.0.1", "--port=5556", "--persistent=true"]
+
+
+def test_flower_that_is_not_installed_is_refused_with_the_extra_that_has_it(
+    server_settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(processes, "find_spec", lambda name: None)
+    settings.load.cache_clear()
+
+    with pytest.raises(SystemExit) as ended:
+        main(["flower"])
+
+    assert ended.value.code == 2
+    assert "easel[flower]" in capsys.readouterr().err
 
 
 def restart_until(child: ChildProcess, starts: int) -> None:

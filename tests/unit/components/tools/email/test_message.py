@@ -15,7 +15,7 @@ from components.tools.email.message import OutgoingEmail, encode_message, parse_
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 MESSAGE = OutgoingEmail("me@example.com", "Ann", ["a@x.test"], ["c@x.test"], "Hello", "<p>Hi</p>", "activation-1")
-HEADERS = ["Content-Type", "MIME-Version", "From", "To", "Cc", "Subject", "Date", "Message-ID"]
+HEADERS = ["MIME-Version", "From", "To", "Cc", "Subject", "Date", "Message-ID", "Content-Type"]
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_message_has_sender_recipient_and_subject_headers():
     assert message.get_content_type() == "multipart/alternative"
     [part] = message.iter_parts()
     assert (part.get_content_type(), part.get_content_charset()) == ("text/html", "utf-8")
-    assert part.get_payload(decode=True) == b"<p>Hi</p>"
+    assert part.get_payload(decode=True) == b"<p>Hi</p>\r\n"
 
 
 def test_recipients_are_addressed_by_their_names():
@@ -91,7 +91,17 @@ def test_message_without_subject_and_content_has_placeholders():
 
     assert (message["Subject"], message["Cc"]) == ("No Subject", None)
     [part] = message.iter_parts()
-    assert part.get_payload(decode=True) == b"No content provided"
+    assert part.get_payload(decode=True) == b"No content provided\r\n"
+
+
+def test_encoded_word_in_the_input_is_not_decoded():
+    tricky = "=?utf-8?q?Bcc=3A_x?="
+    message = message_from_bytes(
+        encode_message(replace(MESSAGE, subject=tricky, sender_name=tricky), NOON), policy=policy.default
+    )
+
+    assert message["Subject"] == "= ?utf-8?q?Bcc=3A_x?="
+    assert message["From"].addresses[0].display_name == "= ?utf-8?q?Bcc=3A_x?="
 
 
 def test_message_id_follows_from_the_activation():

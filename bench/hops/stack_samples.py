@@ -1,4 +1,4 @@
-"""Stack samples as tables and as a flame graph.
+"""Stack samples as tables.
 
 A sample is a stack, outermost frame first, as py-spy writes it: "run (celery/app.py);execute (worker/tasks.py) 17".
 """
@@ -6,19 +6,12 @@ A sample is a stack, outermost frame first, as py-spy writes it: "run (celery/ap
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from html import escape
 from pathlib import Path
 from typing import TypeAlias
 
 Stacks: TypeAlias = Mapping[tuple[str, ...], int]
 
-WIDTH, ROW, LETTER_WIDTH = 1200, 16, 6.6  # pixels
-MIN_SHARE = 0.006  # share of all samples; narrower frames are not drawn
 OUR_PACKAGES = ("api", "bench", "canvas", "cli", "components", "providers", "scheduler", "store", "worker")
-COLOURS = {"ours": "#e4794f", "sqlalchemy": "#6c9bd2", "psycopg": "#4f77b0", "celery": "#7dbb6a", "kombu": "#9acb7a",
-           "redis": "#c8687a", "python": "#c9c2b4"}  # fmt: skip
-OTHER = "#e3d37a"
 
 _FRAME = re.compile(r"^(?P<name>.*) \((?P<path>[^()]*?)(?::\d+)?\)$")
 _IN_PACKAGES = re.compile(r".*/(?:site|dist)-packages/")
@@ -58,59 +51,6 @@ def shares_by_function(stacks: Stacks, among: Sequence[str] = OUR_PACKAGES) -> S
         for frame in {frame for frame in stack if package_of(frame) in among}:
             inclusive[frame] += count
     return _shares(inclusive, stacks)
-
-
-def flame_graph(stacks: Stacks, title: str) -> str:
-    """Return a flame graph: a frame is as wide as its share of samples and is drawn above its caller."""
-    top = _FlameFrame("all")
-    for stack, count in sorted(stacks.items()):
-        top.add(stack, count)
-    depth = top.depth(MIN_SHARE * top.count)
-    height = (depth + 2) * ROW
-    drawn = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="monospace"',
-        ' font-size="11">',
-        f'<rect width="{WIDTH}" height="{height}" fill="#fff"/><text x="4" y="12">{escape(title)}</text>',
-        *top.draw(0.0, height - ROW, WIDTH / max(1, top.count), MIN_SHARE * top.count, top.count),
-        "</svg>",
-    ]
-    return "\n".join(drawn) + "\n"
-
-
-@dataclass
-class _FlameFrame:
-    name: str
-    count: int = 0
-    callees: dict[str, "_FlameFrame"] = field(default_factory=dict[str, "_FlameFrame"])
-
-    def add(self, stack: Sequence[str], count: int) -> None:
-        frame = self
-        frame.count += count
-        for name in stack:
-            frame = frame.callees.setdefault(name, _FlameFrame(name))
-            frame.count += count
-
-    def depth(self, least: float) -> int:
-        return 1 + max((callee.depth(least) for callee in self.callees.values() if callee.count >= least), default=0)
-
-    def draw(self, x: float, y: float, scale: float, least: float, total: int) -> Iterable[str]:
-        wide = self.count * scale
-        tooltip = f"{self.name}: {100 * self.count / max(1, total):.1f} %"
-        words = self.name if len(self.name) * LETTER_WIDTH < wide else self.name[: max(0, int(wide / LETTER_WIDTH) - 1)]
-        text = f'<text x="{x + 2:.1f}" y="{y + 11}">{escape(words)}</text>' if len(words) > 2 else ""
-        yield (
-            f'<g><title>{escape(tooltip)}</title><rect x="{x:.1f}" y="{y}" width="{wide:.1f}" height="{ROW - 1}"'
-            f' fill="{_colour(self.name)}"/>{text}</g>'
-        )
-        for callee in self.callees.values():
-            if callee.count >= least:
-                yield from callee.draw(x, y - ROW, scale, least, total)
-                x += callee.count * scale
-
-
-def _colour(frame: str) -> str:
-    found = package_of(frame)
-    return COLOURS["ours"] if found in OUR_PACKAGES else COLOURS.get(found.removesuffix("_binary"), OTHER)
 
 
 def _shorten_path(frame: str, root: Path) -> str:
