@@ -48,7 +48,7 @@ WAYS_OUT: Mapping[str, WayOut] = {
     "providers/isolation/limited_process_child.py": _way_out("ctypes import_module() importlib socket", LIMITED),
     "providers/isolation/limited_process_frames.py": _way_out("socket", LIMITED),
     "providers/databases/drivers.py": _way_out("importlib import_module()", CHECKED),
-    "providers/sandboxes/ssh.py": _way_out("socket create_connection() importlib import_module()", CHECKED),
+    "providers/sandboxes/ssh_execution.py": _way_out("asyncssh socket", CHECKED),
     "providers/mcp/session.py": _way_out(
         "httpx2 mcp", "the SDK's client, over the transport of providers/http/guarded_transport.py"
     ),
