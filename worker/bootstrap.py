@@ -38,6 +38,7 @@ from worker.caches.value_caches import value_caches
 from worker.context.node_context import TimeLimit
 from worker.context.output_limits import OutputLimits
 from worker.execution.executor import Executor
+from worker.fastpath.admission import computing_limit
 from worker.fastpath.claim_batcher import ClaimBatcher
 from worker.fastpath.message_fetcher import MessageFetcher
 from worker.fastpath.switches import fast_path_of
@@ -150,7 +151,7 @@ def assemble(settings: Settings, coordinator: Coordinator, redis_url: str, envir
     text_deltas = TextDeltaPublisher(redis_url)
     fast_path = fast_path_of(settings)
     if fast_path.fetch_next:
-        most = settings.worker_pool if fast_path.admission_control else None
+        most = computing_limit(settings.worker_pool) if fast_path.admission_control else None
         dispatch.fetcher = MessageFetcher(partial(dispatch.bus.requeue_task, NODES), most)
 
     async def close_all() -> None:

@@ -20,7 +20,7 @@ from scheduler.messaging.celery_app import make_app
 from scheduler.metrics import Metrics
 from settings import Settings
 from worker.bootstrap import build_worker, guard_of
-from worker.fastpath.admission import Admission
+from worker.fastpath.admission import Admission, computing_limit
 from worker.fastpath.switches import fast_path_of
 from worker.leases.leases import LAST_REPORTS
 from worker.leases.loop_watchdog import EventLoopWatchdog
@@ -44,7 +44,8 @@ class WorkerProcess:
         self._worker: Worker | None = None
         self._price_updates: price_updates.PriceUpdates | None = None
         self.fast_path = fast_path_of(settings)
-        admission = Admission(COMPUTING_THREADS, settings.worker_pool) if self.fast_path.admission_control else None
+        limit = computing_limit(settings.worker_pool)
+        admission = Admission(COMPUTING_THREADS, limit) if self.fast_path.admission_control else None
         self.app: Celery = make_app(
             broker_url,
             publishers=settings.worker_threads,

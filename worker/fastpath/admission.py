@@ -1,8 +1,8 @@
 """Admission control: how many more task messages a worker process takes from the queue.
 
-Threads that wait cost nothing; threads that compute share one interpreter lock. As many computing threads as there are
-connections to PostgreSQL keep both as busy as many more would, with fewer changes from one thread to the next. So the
-process takes no further message while that many threads compute, however many wait for a model or for each other
+Threads that wait cost nothing; threads that compute share one interpreter lock. Four computing threads keep it and the
+connections to PostgreSQL as busy as many more would, with fewer changes from one thread to the next. So the process
+takes no further message while that many threads compute, however many wait for a model or for each other
 (docs/decisions/0030-admission-control.md).
 
 A node that computes for a long time must not keep the process from its other work: one more message is taken whenever
@@ -16,6 +16,7 @@ from celery.worker import state
 
 from worker.threads.computing_threads import ComputingThreads
 
+MAX_COMPUTING = 4  # threads of a process that compute at a time
 MAX_IDLE = 0.1  # seconds without a new task after which one more message is taken
 
 
@@ -35,6 +36,11 @@ class Admission:
         if room > 0:
             self._threads.call_on_change(None)
         return max(0, room)
+
+
+def computing_limit(connections: int) -> int:
+    """Return how many threads of a process may compute, if it has that many connections to PostgreSQL."""
+    return min(MAX_COMPUTING, connections)
 
 
 def received_tasks() -> int:

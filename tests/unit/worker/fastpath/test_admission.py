@@ -8,7 +8,7 @@ import pytest
 from celery.worker import state
 
 from worker.fastpath import admission
-from worker.fastpath.admission import MAX_IDLE, Admission
+from worker.fastpath.admission import MAX_IDLE, Admission, computing_limit
 from worker.threads import computing_threads
 from worker.threads.computing_threads import ComputingThreads
 
@@ -187,3 +187,8 @@ def test_consumer_is_called_on_the_thread_that_makes_room(
 
     assert called_by
     assert called_by[0] != threading.get_ident()
+
+
+@pytest.mark.parametrize(("connections", "limit"), [(1, 1), (4, 4), (8, 4), (64, 4)])
+def test_four_threads_compute_at_most_and_never_more_than_there_are_connections(connections: int, limit: int):
+    assert computing_limit(connections) == limit
