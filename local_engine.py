@@ -22,7 +22,7 @@ from providers.models.chat.scripted import Script
 from scheduler.bootstrap import Role, build_coordinator
 from scheduler.coordinator.coordinator import Coordinator
 from scheduler.lifecycle.lifecycle import Lifecycle
-from scheduler.messaging.celery_app import ADVANCE, EXECUTE, EXTRACT, INGEST, NODES, QUEUE_PROBE, RUNS, make_app
+from scheduler.messaging.celery_app import ADVANCE, EXECUTE, EXTRACT, INDEX, INGEST, NODES, QUEUE_PROBE, RUNS, make_app
 from scheduler.sweeper.sweeper import Sweeper
 from settings import Settings
 from store.db.database import Database
@@ -119,6 +119,9 @@ def _add_tasks(app: Celery, coordinator: Coordinator, worker: Worker) -> None:
     def extract() -> None:
         worker.extract()
 
+    def index() -> None:
+        worker.index()
+
     options: dict[str, Any] = {"bind": True, "ignore_result": True, "shared": False, "throws": EXPECTED_ERRORS}
     request = request_class(worker.execution.fast_path, stop_activation)
     app.task(name=EXECUTE, Request=request, **options)(execute)
@@ -126,6 +129,7 @@ def _add_tasks(app: Celery, coordinator: Coordinator, worker: Worker) -> None:
     app.task(name=QUEUE_PROBE, ignore_result=True, shared=False)(probe)
     app.task(name=INGEST, ignore_result=True, shared=False)(ingest)
     app.task(name=EXTRACT, ignore_result=True, shared=False)(extract)
+    app.task(name=INDEX, ignore_result=True, shared=False)(index)
 
 
 @contextmanager

@@ -322,9 +322,6 @@ class Settings(BaseSettings):
     """A RAGFlow server that Retrieval searches for knowledge bases that the tenant does not have. None: no server."""
     ragflow_api_key: SecretStr | None = None
     """The API key for that server."""
-    knowledge_memory: int = Field(default=512 * 1024 * 1024, gt=0)
-    """Bytes of the index cache for knowledge bases of a worker or API process: 270,000 chunks with vectors of 384
-    numbers. A base that is larger is read for each question, which takes seconds."""
     sandbox: Literal["none", "local", "self_managed", "ssh", "e2b", "aliyun_codeinterpreter"] = "none"
     """Where CodeExec runs code: nowhere, in a child process of the worker, with an executor manager, on a machine
     reached by SSH, or with a vendor."""

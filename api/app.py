@@ -25,7 +25,6 @@ from api.webhooks import routes as webhook_routes
 from api.webhooks.token_bucket import TokenBuckets
 from components import plugins
 from knowledge.bases.search import KnowledgeBaseSearch
-from knowledge.index.index_cache import IndexCache
 from knowledge.memory.memories import MemoryStore
 from knowledge.models import TenantModels
 from providers.address_policy import Guard
@@ -200,7 +199,7 @@ def _build_context(config: ApiConfig) -> ApiContext:
         broker,
         settings.max_canvas_bytes,
         telemetry.metrics_page,
-        KnowledgeBaseSearch(database, IndexCache(database, settings.knowledge_memory), models),
+        KnowledgeBaseSearch(database, models),
         MemoryStore(database, models, coordinator.dispatch.extract),
         models,
         rate_limiter,

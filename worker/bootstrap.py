@@ -10,7 +10,7 @@ from canvas.ids import TenantId
 from components import plugins
 from knowledge.bases.ingestion import Ingestion
 from knowledge.bases.search import KnowledgeBaseSearch
-from knowledge.index.index_cache import IndexCache
+from knowledge.index.indexing import Indexing
 from knowledge.memory.extraction import Extraction
 from knowledge.memory.memories import MemoryStore
 from providers.address_policy import Guard
@@ -144,7 +144,7 @@ def assemble(settings: Settings, coordinator: Coordinator, redis_url: str, envir
         {"StepFun": settings.stepfun_tts_voice} if settings.stepfun_tts_voice else {},
         environment.model_limits.hosts.private,
     )
-    library = KnowledgeBaseSearch(database, IndexCache(database, settings.knowledge_memory), models)
+    library = KnowledgeBaseSearch(database, models)
     memories = MemoryStore(database, models, dispatch.extract)
     mcp = McpServers(database, environment.encryption_key)
     services = ServiceFactory(settings, environment.services, speech.of, library, memories, mcp)
@@ -185,6 +185,7 @@ def assemble(settings: Settings, coordinator: Coordinator, redis_url: str, envir
         loop=loop,
         ingestion=SingleJobRunner(Ingestion(database, environment.blobs, models), loop),
         extraction=SingleJobRunner(Extraction(database, models), loop),
+        indexing=SingleJobRunner(Indexing(database), loop),
         renewals=renewals,
         close_connections=close_all,
     )

@@ -6,7 +6,7 @@ from typing import Any
 from celery import bootsteps
 from celery.signals import worker_process_init, worker_ready, worker_shutdown, worker_shutting_down
 
-from scheduler.messaging.celery_app import EXECUTE, EXTRACT, INGEST, QUEUE_PROBE
+from scheduler.messaging.celery_app import EXECUTE, EXTRACT, INDEX, INGEST, QUEUE_PROBE
 from store.monitoring import queue_probes
 from worker.fastpath.inline_tasks import request_class
 from worker.node_task import EXPECTED_ERRORS, execute_node
@@ -45,6 +45,12 @@ def ingest() -> None:
 def extract() -> None:
     """Extract memories from the messages that wait for it."""
     process.worker.extract()
+
+
+@app.task(name=INDEX, ignore_result=True)  # pyright: ignore[reportUntypedFunctionDecorator] (Celery is untyped)
+def index() -> None:
+    """Build the indexes of large knowledge bases, and convert rows of the previous release."""
+    process.worker.index()
 
 
 class _ReleaseAttempts(bootsteps.StartStopStep):

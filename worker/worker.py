@@ -24,6 +24,7 @@ class Worker:
     loop: WorkerLoop
     ingestion: SingleJobRunner
     extraction: SingleJobRunner
+    indexing: SingleJobRunner
     renewals: Database
     close_connections: Callable[[], Awaitable[None]]  # of everything that has connections on the loop
 
@@ -48,6 +49,10 @@ class Worker:
         """Extract memories from the messages that wait for it."""
         self.extraction.run_all()
 
+    def index(self) -> None:
+        """Convert rows of the previous release and build the indexes of large knowledge bases."""
+        self.indexing.run_all()
+
     def close(self) -> None:
         """Release the attempts, then close everything. Safe to call twice."""
         if self.leases.is_closed:
@@ -55,6 +60,7 @@ class Worker:
         self.leases.close()
         self.ingestion.close()
         self.extraction.close()
+        self.indexing.close()
         close_limited_processes()
         self.loop.stop(self.close_connections())
         self.renewals.close()

@@ -21,6 +21,7 @@ def migrate() -> None:
                 database_url,
                 on_applied=lambda revision: output.print_line(f"applied {revision}"),
                 on_wait=lambda: output.print_message("Waiting for another migration of this database to end."),
+                on_advice=output.print_message,
             )
         except OperationalError as error:
             reason = " ".join(str(error.orig).split())

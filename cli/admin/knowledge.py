@@ -20,7 +20,7 @@ from cli.shell.options import LOCAL_TENANT, AsJson, ByWords, Embedding, OfTenant
 from knowledge.bases.chunking import DEFAULTS
 from knowledge.bases.ingestion import Ingestion, storage_of
 from knowledge.bases.search import KnowledgeBaseSearch, SearchQuery
-from knowledge.index.index_cache import IndexCache
+from knowledge.index.indexing import Indexing
 from store.knowledge import bases as knowledge_bases
 from store.knowledge import documents as knowledge_documents
 from store.knowledge.bases import KnowledgeBase
@@ -198,15 +198,15 @@ async def _read_all(
             with connection.database.transaction() as tx:
                 found = knowledge_documents.get_many(tx, base.tenant_id, base.id, ids)
             if all(document.status != "pending" for document in found):
+                await Indexing(connection.database).run_all()
                 return sorted(found, key=lambda document: document.name)
             if not await ingestion.next(base.tenant_id):
                 await asyncio.sleep(POLL_INTERVAL)
 
 
 async def _search(connection: CommandConnection, tenant_id: TenantId, base: str, query: SearchQuery) -> list[Any]:
-    indexes = IndexCache(connection.database, connection.servers.settings.knowledge_memory)
     async with open_models(connection) as models:
-        library = KnowledgeBaseSearch(connection.database, indexes, models)
+        library = KnowledgeBaseSearch(connection.database, models)
         bases = list((await library.find_bases(tenant_id, [base])).values())
         if not bases:
             raise NotFound(f'The knowledge base "{base}" does not exist. `easel kb list` lists them.')

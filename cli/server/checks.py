@@ -27,7 +27,7 @@ from settings import Settings
 from store.agents import canvas_secrets
 from store.db.database import Database
 from store.db.poolers import StatementsMixed, advice_for
-from store.maintenance import migrate
+from store.maintenance import migrate, vectors
 from store.monitoring import queue_probes, server_info
 from store.monitoring.server_info import LockUse, ServerInfo
 from store.primitives.encryption import CannotUnseal, EncryptionKey
@@ -364,6 +364,15 @@ def _find_process(host: str, port: int) -> str | None:
         found = re.search(r'^easel_process_info\{process="(\w+)",version="([^"]+)"\}', page, re.MULTILINE)
         return f"{found[1]} {found[2]}" if found else None
     return None
+
+
+def pgvector(database: Database) -> CheckResult:
+    """Check that the database has pgvector, which searches in knowledge bases use."""
+    advice = vectors.advice_for(database)
+    level = Level.WARN if advice else Level.OK
+    return CheckResult(
+        level, "knowledge bases", "searched without an index" if advice else "searched with pgvector", advice
+    )
 
 
 def share_links(database: Database) -> CheckResult:

@@ -80,4 +80,5 @@ def _examine_servers(found: CommandServers) -> Iterator[CheckResult]:
             yield checks.models(database, found.settings)
             yield checks.secrets_of_canvases(database)
             yield checks.share_links(database)
+            yield checks.pgvector(database)
     app.close()

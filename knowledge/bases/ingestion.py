@@ -19,7 +19,8 @@ from components.text.extraction.file_kinds import Kind
 from components.text.extraction.file_texts import UnparsedFile
 from knowledge.bases import chunking, page_transcripts
 from knowledge.bases.page_transcripts import no_content_error, open_page_reader
-from knowledge.index import vector_codec
+from knowledge.index import tokenizer
+from knowledge.index.vectors import normalize
 from knowledge.models import Models
 from providers.isolation.limited_process import OWNER, in_limited_process
 from providers.isolation.untrusted_threads import in_untrusted_thread
@@ -178,11 +179,9 @@ class Ingestion:
         embedded = await embedder.embed(texts) if embedder is not None and texts else None
 
         def store() -> None:
-            vectors = (
-                [vector_codec.encode_vector(vector) for vector in embedded.vectors] if embedded else [None] * len(texts)
-            )
+            vectors = [normalize(vector) for vector in embedded.vectors] if embedded else [None] * len(texts)
             made = [
-                NewChunk(start + at, text, vector_codec.encode_words(text, document.language), vector)
+                NewChunk(start + at, text, sorted(tokenizer.passage_words(text, document.language)), vector)
                 for at, (text, vector) in enumerate(zip(texts, vectors, strict=True))
             ]
             with self._database.transaction() as tx:

@@ -1,6 +1,6 @@
 """Search in Easel's own knowledge bases (docs/tools.md).
 
-    search = KnowledgeBaseSearch(database, IndexCache(database, memory), models)
+    search = KnowledgeBaseSearch(database, models)
     bases = await search.find_bases(tenant_id, ["policies"])
     found = await search.search(tenant_id, list(bases.values()), SearchQuery("How long ...?"))
 
@@ -11,7 +11,7 @@ without it.
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 from uuid import UUID
 
 import structlog
@@ -20,17 +20,17 @@ from canvas.errors import NodeFailure, ToolError
 from canvas.ids import TenantId
 from knowledge.bases import metadata_filters, query_expansion, table_of_contents
 from knowledge.index import tokenizer
-from knowledge.index.index_cache import IndexCache, QueryVariants
+from knowledge.index.vectors import normalize
 from knowledge.models import Models, first_model_of
 from knowledge.names import find_named
 from providers.models.types.chat import ChatModel
 from store.db.database import Database
 from store.knowledge import bases as knowledge_bases
+from store.knowledge import chunk_search
 from store.knowledge import chunks as knowledge_chunks
 from store.knowledge.bases import SearchableBase
-
-if TYPE_CHECKING:
-    from knowledge.index.chunk_index import ChunkMatch
+from store.knowledge.chunk_search import ChunkMatch, SearchedBases
+from store.knowledge.similarity import Terms
 
 log = structlog.get_logger()
 
@@ -70,14 +70,29 @@ class SearchQuery:
     highlight: bool = False  # passages also have `highlight`, with the words of the question marked
 
 
+@dataclass(frozen=True, slots=True)
+class QueryVariants:
+    """A query in one or more wordings, its vector if the bases have an embedding model, and the documents to search."""
+
+    variants: Sequence[str]
+    vector: Sequence[float] | None = None
+    documents: frozenset[UUID] | None = None
+
+    def terms(self, language: str) -> Terms:
+        """Return the words of all wordings; their number is the same for every language."""
+        words, wordings = list[str](), list[int]()
+        for variant in self.variants:
+            found = tokenizer.query_words(variant, language)[: tokenizer.MAX_QUERY_WORDS - len(words)]
+            words += found
+            wordings.append(len(found))
+        return Terms(words, wordings, normalize(self.vector) if self.vector is not None else None)
+
+
 class KnowledgeBaseSearch:
     """Searches in the knowledge bases of all tenants."""
 
-    def __init__(
-        self, database: Database, index_cache: IndexCache, models: Models, graph: KnowledgeGraph | None = None
-    ) -> None:
+    def __init__(self, database: Database, models: Models, graph: KnowledgeGraph | None = None) -> None:
         self._database = database
-        self._index_cache = index_cache
         self._models = models
         self._graph = graph
 
@@ -187,7 +202,7 @@ class KnowledgeBaseSearch:
     # -- search ---------------------------------------------------------------------------------------------------
     async def _best_matches(
         self, tenant_id: TenantId, bases: Sequence[SearchableBase], terms: QueryVariants, query: SearchQuery
-    ) -> "Sequence[ChunkMatch]":
+    ) -> Sequence[ChunkMatch]:
         candidates = max(query.offset + query.limit, MIN_RERANKED) if query.rerank_id else query.candidates
         near = await self._score(
             tenant_id,
@@ -219,10 +234,23 @@ class KnowledgeBaseSearch:
         *,
         limit: int,
         threshold: float = 0.0,
-    ) -> "Sequence[ChunkMatch]":
+    ) -> Sequence[ChunkMatch]:
         by_vector = 1 - query.word_weight if terms.vector is not None else 0.0
+        languages = {base.language for base in bases}
+        groups = [
+            SearchedBases([base.id for base in bases if base.language == language], terms.terms(language))
+            for language in sorted(languages)
+        ]
         return await asyncio.to_thread(
-            self._index_cache.search, tenant_id, bases, terms, by_vector=by_vector, threshold=threshold, limit=limit
+            chunk_search.search,
+            self._database,
+            tenant_id,
+            groups,
+            documents=terms.documents,
+            by_vector=by_vector,
+            threshold=threshold,
+            most=limit,
+            page_end=query.offset + query.limit,
         )
 
     async def _prefer_sections(
@@ -231,8 +259,8 @@ class KnowledgeBaseSearch:
         bases: Sequence[SearchableBase],
         terms: QueryVariants,
         query: SearchQuery,
-        near: "Sequence[ChunkMatch]",
-    ) -> "Sequence[ChunkMatch]":
+        near: Sequence[ChunkMatch],
+    ) -> Sequence[ChunkMatch]:
         """Put the passages of sections that a model picks before the others.
 
         The model gets the headings of one document, the one with the highest total similarity.
@@ -283,11 +311,11 @@ class KnowledgeBaseSearch:
         )
 
     # -- results --------------------------------------------------------------------------------------------------
-    def _load_rows(self, tenant_id: TenantId, near: "Sequence[ChunkMatch]") -> Mapping[tuple[UUID, int], Any]:
+    def _load_rows(self, tenant_id: TenantId, near: Sequence[ChunkMatch]) -> Mapping[tuple[UUID, int], Any]:
         with self._database.statements() as tx:
             return knowledge_chunks.load_chunks(tx, tenant_id, [(each.document_id, each.position) for each in near])
 
-    def _load_chunks(self, tenant_id: TenantId, near: "Sequence[ChunkMatch]") -> list[Mapping[str, Any]]:
+    def _load_chunks(self, tenant_id: TenantId, near: Sequence[ChunkMatch]) -> list[Mapping[str, Any]]:
         rows = self._load_rows(tenant_id, near)
         return [
             _chunk_json(each, row) for each in near if (row := rows.get((each.document_id, each.position))) is not None
@@ -299,7 +327,7 @@ def public_chunk_id(document_id: UUID, position: int) -> str:
     return f"{document_id.hex}{position:08x}"
 
 
-def _chunk_json(near: "ChunkMatch", row: Any) -> Mapping[str, Any]:
+def _chunk_json(near: ChunkMatch, row: Any) -> Mapping[str, Any]:
     return {
         "chunk_id": public_chunk_id(near.document_id, near.position),
         "content_with_weight": row.text,
@@ -325,15 +353,15 @@ def _highlight(
 ) -> list[Mapping[str, Any]]:
     """Return the passages, each with its text as `highlight` with the words of the question marked."""
     languages = {base.id.hex: base.language for base in bases}
-    hashes = {
-        language: {word for variant in variants for word in tokenizer.query_hashes(variant, language)}
+    words = {
+        language: {word for variant in variants for word in tokenizer.query_words(variant, language)}
         for language in set(languages.values())
     }
     marked = list[Mapping[str, Any]]()
     for chunk in chunks:
         language = languages[chunk["kb_id"]]
         marked.append(
-            {**chunk, "highlight": tokenizer.highlight(chunk["content_with_weight"], hashes[language], language)}
+            {**chunk, "highlight": tokenizer.highlight(chunk["content_with_weight"], words[language], language)}
         )
     return marked
 
@@ -348,5 +376,5 @@ def _count_by_document(chunks: Sequence[Mapping[str, Any]]) -> list[dict[str, An
     return sorted(documents, key=lambda each: -int(str(each["count"])))
 
 
-def _sort_key(near: "ChunkMatch") -> tuple[float, str, int]:
+def _sort_key(near: ChunkMatch) -> tuple[float, str, int]:
     return -near.similarity, near.document_id.hex, near.position

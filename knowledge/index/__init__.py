@@ -1,1 +1,1 @@
-"""The in-memory index of chunks: tokenizer, index and cache."""
+"""What searches need: the words of texts, vectors, and the upkeep of indexes."""

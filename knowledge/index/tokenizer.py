@@ -1,9 +1,8 @@
-"""The tokenizer: the words of a text as 32-bit hashes.
+"""The tokenizer: the words of a text, as they are stored and searched for.
 
 Text with blanks is split into words, which are stemmed. Text without (Chinese, Japanese, Thai and related scripts, and
 Korean, whose words have attached endings) becomes its pairs of adjacent letters and its single letters, so that a
-query's pairs match wherever a passage has them. Of a million different words, one in four thousand shares its hash with
-another.
+query's pairs match wherever a passage has them.
 """
 
 import re
@@ -11,11 +10,11 @@ import unicodedata
 from collections.abc import Collection, Iterator
 from functools import lru_cache
 from typing import Any
-from zlib import crc32
 
 from components.text.extraction.file_kinds import library_missing
 
-MAX_QUERY_WORDS = 64  # words of a query, each one bit of a 64-bit number; further words add little
+MAX_QUERY_WORDS = 64  # words of a query; further ones add little
+MAX_WORD_LENGTH = 200  # characters of a word that count; PostgreSQL accepts 2,046 bytes
 
 _UNBROKEN = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"  # Thai and Lao, Burmese, Khmer
@@ -34,38 +33,38 @@ _STOP_WORDS = frozenset(  # stop words, removed from queries and not from passag
 )
 
 
-def word_hashes(text: str, language: str) -> set[int]:
-    """Return the hashes of all words of a passage."""
-    found = set[int]()
+def passage_words(text: str, language: str) -> set[str]:
+    """Return all words of a passage."""
+    found = set[str]()
     for run, is_unbroken in _runs(text):
         if is_unbroken:
-            found.update(map(_hash, run))
-            found.update(_hash(run[at : at + 2]) for at in range(len(run) - 1))
+            found.update(run)
+            found.update(run[at : at + 2] for at in range(len(run) - 1))
         else:
-            found.add(_stem_hash(run, language))
+            found.add(_stem(run, language))
     return found
 
 
-def query_hashes(question: str, language: str) -> list[int]:
-    """Return the hashes of a query's words, each once, without stop words unless there are only those.
+def query_words(question: str, language: str) -> list[str]:
+    """Return a query's words, without stop words unless there are only those.
 
-    Their number and order are the same for every language.
+    Their number and order are the same for every language, so two of them may have the same stem.
     """
-    hashes, stop_words = dict[str, int](), dict[str, int]()
+    words, stop_words = dict[str, str](), dict[str, str]()
     for run, is_unbroken in _runs(question):
         if is_unbroken:
             pairs = [run[at : at + 2] for at in range(len(run) - 1)] or [run]
-            hashes.update((pair, _hash(pair)) for pair in pairs)
+            words.update((pair, pair) for pair in pairs)
         else:
-            (stop_words if run in _STOP_WORDS else hashes)[run] = _stem_hash(run, language)
-    return list((hashes or stop_words).values())[:MAX_QUERY_WORDS]
+            (stop_words if run in _STOP_WORDS else words)[run] = _stem(run, language)
+    return list((words or stop_words).values())[:MAX_QUERY_WORDS]
 
 
-def highlight(text: str, hashes: Collection[int], language: str) -> str:
-    """Return the text with `<em>` around the words whose hashes are in `hashes`; "" if it has none."""
+def highlight(text: str, words: Collection[str], language: str) -> str:
+    """Return the text with `<em>` around the words that are in `words`; "" if it has none."""
     spans = list[tuple[int, int]]()
     for found in _RUN.finditer(text):
-        for start, end in _matching_spans(found.group(), found.lastgroup == "unbroken", hashes, language):
+        for start, end in _matching_spans(found.group(), found.lastgroup == "unbroken", words, language):
             first, last = found.start() + start, found.start() + end
             if spans and spans[-1][1] >= first:  # pairs of letters overlap
                 spans[-1] = spans[-1][0], last
@@ -78,13 +77,13 @@ def highlight(text: str, hashes: Collection[int], language: str) -> str:
     return "".join([*parts, text[at:]]) if spans else ""
 
 
-def _matching_spans(run: str, is_unbroken: bool, hashes: Collection[int], language: str) -> list[tuple[int, int]]:
-    """Return the spans of a run, a word or letters without blanks, that match a wanted hash."""
+def _matching_spans(run: str, is_unbroken: bool, words: Collection[str], language: str) -> list[tuple[int, int]]:
+    """Return the spans of a run, a word or letters without blanks, that match a wanted word."""
     if not is_unbroken:
-        return [(0, len(run))] if not word_hashes(run, language).isdisjoint(hashes) else []
+        return [(0, len(run))] if not passage_words(run, language).isdisjoint(words) else []
     for size in (2, 1):  # a query has single letters only if they stand alone
         parts = ((at, run[at : at + size]) for at in range(len(run) - size + 1))
-        if found := [(at, at + size) for at, part in parts if _hash(_normalize(part)) in hashes]:
+        if found := [(at, at + size) for at, part in parts if _normalize(part) in words]:
             return found
     return []
 
@@ -100,10 +99,11 @@ def _normalize(text: str) -> str:
 
 
 @lru_cache(maxsize=100_000)
-def _stem_hash(word: str, language: str) -> int:
+def _stem(word: str, language: str) -> str:
+    word = word[:MAX_WORD_LENGTH]
     if word.isdigit():
-        return _hash(word)
-    return _hash(str(_stemmer(language.strip().lower()).stemWord(word)))
+        return word
+    return str(_stemmer(language.strip().lower()).stemWord(word))
 
 
 @lru_cache(maxsize=64)
@@ -114,7 +114,3 @@ def _stemmer(language: str) -> Any:
     except ImportError as error:
         raise library_missing("knowledge", "Knowledge bases") from error
     return snowballstemmer.stemmer(language if language in snowballstemmer.algorithms() else "english")
-
-
-def _hash(word: str) -> int:
-    return crc32(word.encode("utf-8", "replace"))

@@ -12,7 +12,7 @@ import structlog
 
 from canvas.errors import ExecutorError, ModelError, NodeFailure, NotFound
 from canvas.ids import LeaseId, TenantId
-from knowledge.index import vector_codec
+from knowledge.index import tokenizer
 from knowledge.memory import prompts
 from knowledge.memory.memories import LANGUAGE, MemoryStore
 from knowledge.memory.prompts import ExtractedItem
@@ -117,7 +117,7 @@ class Extraction:
                 NewMessage(
                     TYPES[each.type],
                     each.content,
-                    vector_codec.encode_words(each.content, LANGUAGE),
+                    sorted(tokenizer.passage_words(each.content, LANGUAGE)),
                     vector,
                     each.valid_at,
                     each.invalid_at,

@@ -1,32 +1,28 @@
 """Memories of a tenant: saving conversations, and searching them by words and vectors (docs/tools.md).
 
-A memory is small (its limit is some megabytes), and every conversation changes it. So a search reads the whole memory
-from the database and scores all of it; there is no cached index as for knowledge bases.
+A memory is small (its limit is some megabytes), so a search scores all of its messages.
 """
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
-from uuid import UUID
 
 from canvas.errors import NodeFailure, ToolError
 from canvas.ids import TenantId
-from components.text.extraction.file_kinds import library_missing
 from components.text.templates.templates import value_text
-from knowledge.index import tokenizer, vector_codec
+from knowledge.index import tokenizer
+from knowledge.index.vectors import normalize
 from knowledge.models import Models
 from knowledge.names import find_named
 from store.db.database import Database
 from store.knowledge import memories, memory_messages
 from store.knowledge.memories import TYPES, Memory
 from store.knowledge.memory_messages import ANY_SCOPE, MemoryMessage, MessageScope, NewMessage
+from store.knowledge.similarity import Terms
 
 LANGUAGE = "English"  # for stemming; languages written without blanks need no stems
 MAX_EXCHANGE_LENGTH = 1_000_000  # characters of a question and its answer together
-
-_DOCUMENT_ID = UUID(int=0)  # the id of the one document that the index is built from
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +66,7 @@ class MemoryStore:
             return
         content = exchange_text(record)
         (vector,) = await self.embed(memory, [content])
-        message = NewMessage(TYPES["raw"], content, vector_codec.encode_words(content, LANGUAGE), vector)
+        message = NewMessage(TYPES["raw"], content, sorted(tokenizer.passage_words(content, LANGUAGE)), vector)
         whose = MessageScope(*(value_text(record.get(name)) for name in ("user_id", "agent_id", "session_id")))
 
         def store() -> int | None:
@@ -86,12 +82,12 @@ class MemoryStore:
         with self._database.statements() as tx:
             return memory_messages.is_saved(tx, memory.tenant_id, memory.id, key)
 
-    async def embed(self, memory: Memory, texts: Sequence[str]) -> Sequence[bytes | None]:
+    async def embed(self, memory: Memory, texts: Sequence[str]) -> Sequence[list[float] | None]:
         """Return the vectors of texts, each None if the memory has no embedding model. Raises ModelError."""
         if not memory.embedding_model or not texts:
             return [None] * len(texts)
         embedder = await self._models.embedder(memory.tenant_id, memory.embedding_model)
-        return [vector_codec.encode_vector(vector) for vector in (await embedder.embed(texts)).vectors]
+        return [normalize(vector) for vector in (await embedder.embed(texts)).vectors]
 
     # -- searching ------------------------------------------------------------------------------------------------
     async def search(
@@ -115,34 +111,21 @@ class MemoryStore:
     def _best_matches(
         self, tenant_id: TenantId, chosen: Sequence[Memory], query: MemoryQuery, vector: Sequence[float] | None
     ) -> list[tuple[MemoryMessage, float]]:
-        try:
-            from knowledge.index import chunk_index
-        except ImportError as error:
-            raise library_missing("knowledge", "Memories") from error
-        with self._database.statements() as tx:
-            rows = memory_messages.list_searchable(tx, tenant_id, [memory.id for memory in chosen], query.scope)
-        placed = [
-            SimpleNamespace(document_id=_DOCUMENT_ID, position=at, words=row.words, vector=row.vector)
-            for at, row in enumerate(rows)
-        ]
-        word_hashes = tokenizer.query_hashes(query.question, LANGUAGE)
-        question = chunk_index.IndexQuery(word_hashes, chunk_index.normalize(vector) if vector is not None else None)
-        found = chunk_index.best_matches(
-            [
-                chunk_index.score_segment(
-                    chunk_index.build_segment(vector_codec.build_block(placed), {_DOCUMENT_ID: 0}), question
-                )
-            ],
-            [len(word_hashes)],
-            1 - query.word_weight if vector is not None else 0.0,
-            query.threshold,
-            query.limit,
-        )
-        places = [(rows[near.position].memory_id, rows[near.position].number) for near in found]
-        with self._database.statements() as tx:
-            messages = memory_messages.get_many(tx, tenant_id, places)
-        pairs = zip(places, found, strict=True)
-        return [(messages[place], near.similarity) for place, near in pairs if place in messages]
+        words = tokenizer.query_words(query.question, LANGUAGE)
+        terms = Terms(words, [len(words)], normalize(vector) if vector is not None else None)
+        with self._database.transaction() as tx:
+            found = memory_messages.search(
+                tx,
+                tenant_id,
+                [memory.id for memory in chosen],
+                query.scope,
+                terms,
+                by_vector=1 - query.word_weight if vector is not None else 0.0,
+                threshold=query.threshold,
+                most=query.limit,
+            )
+            messages = memory_messages.get_many(tx, tenant_id, [(row.keys[0], row.keys[1]) for row in found])
+        return [(messages[row.keys], row.similarity) for row in found if row.keys in messages]
 
 
 def exchange_text(record: Mapping[str, Any]) -> str:

@@ -23,6 +23,7 @@ EXECUTE = "worker.execute"
 QUEUE_PROBE = "worker.canary"
 INGEST = "worker.ingest"
 EXTRACT = "worker.extract"
+INDEX = "worker.index"
 SELF_PROBE = "easel.alive"  # probe that each process sends to itself; scheduler/health/broker_probe.py
 PREPARED_CLAIM = "easel_claim"  # header of a node's task message; store/runs/prepared_claims.py
 OWN_QUEUE = "alive."  # prefix of the queue of these probes

@@ -15,7 +15,17 @@ from celery.signals import after_task_publish, before_task_publish
 from kombu.exceptions import KombuError, OperationalError
 
 from canvas.ids import RunId
-from scheduler.messaging.celery_app import ADVANCE, EXECUTE, EXTRACT, INGEST, NODES, PREPARED_CLAIM, QUEUE_PROBE, RUNS
+from scheduler.messaging.celery_app import (
+    ADVANCE,
+    EXECUTE,
+    EXTRACT,
+    INDEX,
+    INGEST,
+    NODES,
+    PREPARED_CLAIM,
+    QUEUE_PROBE,
+    RUNS,
+)
 from scheduler.messaging.celery_message import ShownTask, encode_message, shown_node
 from scheduler.messaging.circuit_breaker import CircuitBreaker
 from scheduler.messaging.event_notifier import EventNotification
@@ -113,6 +123,10 @@ class Dispatch:
     def extract(self) -> None:
         """Send the task message that memories have messages to extract facts from."""
         self._send(EXTRACT, (), NODES, expires=TASK_TTL)
+
+    def index(self) -> None:
+        """Send the task message that a knowledge base needs indexes, or rows of the previous release a conversion."""
+        self._send(INDEX, (), NODES, expires=TASK_TTL)
 
     def was_flushed(self) -> bool:
         """Whether the broker was emptied since the last call, so that all task messages in it were lost."""

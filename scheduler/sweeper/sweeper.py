@@ -27,8 +27,8 @@ from scheduler.lifecycle.lifecycle import Lifecycle
 from scheduler.messaging.celery_app import make_app
 from scheduler.metrics import Metrics
 from scheduler.sweeper.maintenance import Retention, run_exclusive_maintenance
+from store.knowledge import chunk_indexes, former_rows, memory_extractions
 from store.knowledge import documents as knowledge_documents
-from store.knowledge import memory_extractions
 from store.monitoring import queue_probes, sweep_queries
 from store.monitoring.queue_probes import SweeperObservation
 from store.tenants import budgets
@@ -144,10 +144,13 @@ class Sweeper:
             budgets.release_orphans(tx)
             budgets.clear_deadlines(tx)
             extractions = memory_extractions.count_waiting(tx)
+            needs_indexing = chunk_indexes.is_due(tx) or former_rows.is_waiting(tx)
         if documents:
             self.coordinator.dispatch.ingest()
         if extractions:
             self.coordinator.dispatch.extract()
+        if needs_indexing:
+            self.coordinator.dispatch.index()
         for run_id in stalled:
             log.error("run_stalled", run_id=str(run_id))
         self._advance(stuck)

@@ -21,7 +21,7 @@ from store.tables.knowledge import knowledge_documents as documents
 
 @dataclass(frozen=True, slots=True)
 class KnowledgeBase:
-    """A knowledge base. `parser` is {chunk_token_num, overlapped_percent}; `revision` changes with search results."""
+    """A knowledge base. `parser` is {chunk_token_num, overlapped_percent}."""
 
     id: UUID
     tenant_id: TenantId
@@ -30,7 +30,6 @@ class KnowledgeBase:
     language: str
     embedding_model: str  # "": searched by words only
     parser: Mapping[str, Any]
-    revision: int
     created_at: datetime
     updated_at: datetime
     documents: int
@@ -48,7 +47,20 @@ def _sum_over_documents(figure: Any) -> Any:
 
 
 _BASE = select(
-    bases,
+    *(
+        bases.c[name]
+        for name in (
+            "id",
+            "tenant_id",
+            "name",
+            "description",
+            "language",
+            "embedding_model",
+            "parser",
+            "created_at",
+            "updated_at",
+        )
+    ),
     _sum_over_documents(func.count()).label("documents"),
     _sum_over_documents(sa.cast(func.sum(documents.c.chunks), sa.BigInteger)).label("chunks"),
     _sum_over_documents(sa.cast(func.sum(documents.c.tokens), sa.BigInteger)).label("tokens"),
@@ -71,7 +83,7 @@ PAGE = (
     .offset(bindparam("skipped"))
 )
 BY_ID_OR_NAME = sa.text("""
-    select id, name, embedding_model, language, revision from knowledge_bases
+    select id, name, embedding_model, language from knowledge_bases
     where tenant_id = :tenant_id
         and (id = any(cast(:ids as uuid[])) or lower(name) = any(cast(:names as text[])))
 """)
@@ -104,7 +116,6 @@ class SearchableBase:
     name: str
     embedding_model: str
     language: str
-    revision: int
 
 
 def create(

@@ -18,7 +18,7 @@ from sqlalchemy.dialects.postgresql import insert
 from canvas.errors import NotFound
 from canvas.ids import LeaseId, TenantId
 from store.db.transaction import Transaction
-from store.knowledge import bases
+from store.knowledge import bases, chunk_indexes
 from store.primitives.ids import new_id
 from store.tables.knowledge import knowledge_documents as documents
 
@@ -359,6 +359,8 @@ def finish(tx: Transaction, leased: LeasedDocument, status: str, error: str = ""
     if not tx.execute(END, **_key(leased), status=status, error=error):
         return False
     bases.increment_revision(tx, leased.tenant_id, leased.base_id)
+    if status == "done":
+        chunk_indexes.mark_due(tx, leased.tenant_id, leased.base_id)
     return True
 
 

@@ -16,27 +16,30 @@ from sqlalchemy import bindparam, func, select, text
 from canvas.errors import NotFound, ToolError
 from canvas.ids import TenantId
 from store.db.transaction import Transaction
+from store.knowledge import similarity
 from store.knowledge.memories import TYPES, Memory
+from store.knowledge.similarity import ScoredRow, Terms
 from store.tables.memory import memory_messages as messages
 
+BYTES_PER_NUMBER = 4  # of a vector, as it counts towards the memory's limit
 FULL = "Failed to insert message into memory. Memory size reached limit and cannot decide which to delete."
 
 
 @dataclass(frozen=True, slots=True)
 class NewMessage:
-    """A message to be stored. `words` and `vector` are numbers as bytes; `valid_at` None: now."""
+    """A message to be stored: its words as they are searched for, its vector of length 1; `valid_at` None: now."""
 
     type: int
     content: str
-    words: bytes
-    vector: bytes | None = None
+    lexemes: Sequence[str]
+    embedding: Sequence[float] | None = None
     valid_at: datetime | None = None
     invalid_at: datetime | None = None
 
     @property
     def size(self) -> int:
         """Return the bytes that count towards the memory's limit."""
-        return len(self.content.encode()) + len(self.vector or b"")
+        return len(self.content.encode()) + BYTES_PER_NUMBER * len(self.embedding or ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,15 +118,22 @@ NUMBERS = text("""
 """)
 INSERT = text("""
     insert into memory_messages (memory_id, number, tenant_id, type, source, key, user_id, agent_id, session_id,
-        content, words, vector, size, valid_at, invalid_at, extraction)
+        content, lexemes, embedding, size, valid_at, invalid_at, extraction)
     values (:id, :number, :tenant_id, :type, :source, :key, :user_id, :agent_id, :session_id,
-        :content, :words, :vector, :size, coalesce(:valid_at, clock_timestamp()), :invalid_at, :extraction)
+        :content, array_to_tsvector(cast(:lexemes as text[])), cast(:embedding as real[]), :size,
+        coalesce(:valid_at, clock_timestamp()), :invalid_at, :extraction)
 """)
-SEARCHABLE = (
-    select(messages.c.memory_id, messages.c.number, messages.c.words, messages.c.vector)
-    .where(*_of_memories, *_is_searchable, *_is_of_scope)
-    .order_by(messages.c.valid_at.desc(), messages.c.number.desc())
-)
+SCORED = """
+    select {columns} from memory_messages r
+    where r.tenant_id = :tenant_id and r.memory_id = any(cast(:memory_ids as uuid[])) and r.lexemes is not null
+        and r.is_enabled and r.forget_at is null
+        and (:user_id = '' or r.user_id = :user_id) and (:agent_id = '' or r.agent_id = :agent_id)
+        and (:session_id = '' or r.session_id = :session_id)
+"""
+IS_PLAIN = text("""
+    select atttypid = 'real[]'::regtype from pg_attribute
+    where attrelid = 'memory_messages'::regclass and attname = 'embedding' and not attisdropped
+""")
 SOME = select(*_SHOWN).where(*_of_memories, messages.c.number == func.any(bindparam("numbers")))
 RECENT = (
     select(*_SHOWN)
@@ -219,8 +229,8 @@ def add(
                 "agent_id": whose.agent_id,
                 "session_id": whose.session_id,
                 "content": each.content,
-                "words": each.words,
-                "vector": each.vector,
+                "lexemes": list(each.lexemes),
+                "embedding": None if each.embedding is None else list(each.embedding),
                 "size": each.size,
                 "valid_at": each.valid_at,
                 "invalid_at": each.invalid_at,
@@ -243,11 +253,43 @@ def _make_room(tx: Transaction, memory: Memory, room: SizeBudget, more: int) -> 
 
 
 # -- reading ---------------------------------------------------------------------------------------------------------
-def list_searchable(
-    tx: Transaction, tenant_id: TenantId, memory_ids: Sequence[UUID], whose: MessageScope
-) -> Sequence[Any]:
-    """Return (memory_id, number, words, vector) of the messages that a search may find, newest first."""
-    return tx.rows(SEARCHABLE, **_scope_values(tenant_id, memory_ids, whose))
+def search(
+    tx: Transaction,
+    tenant_id: TenantId,
+    memory_ids: Sequence[UUID],
+    whose: MessageScope,
+    terms: Terms,
+    *,
+    by_vector: float,
+    threshold: float,
+    most: int,
+) -> list[ScoredRow]:
+    """Return the keys (memory id, number) of the most similar messages, of equal ones the newest first.
+
+    Every message is scored. Raises ToolError for a vector of another length than the stored ones.
+    """
+    cosine = similarity.cosine(terms, is_plain=bool(tx.scalar(IS_PLAIN)))
+    columns = similarity.columns("r.memory_id, r.number, r.valid_at", cosine, len(terms.words), "w")
+    sql = similarity.rank(
+        [SCORED.format(columns=columns)], ("memory_id", "number", "valid_at"), "valid_at desc, number desc", terms
+    )
+    values: dict[str, Any] = {
+        "tenant_id": tenant_id,
+        "memory_ids": list(memory_ids),
+        "user_id": whose.user_id,
+        "agent_id": whose.agent_id,
+        "session_id": whose.session_id,
+        "by_vector": by_vector,
+        "threshold": threshold,
+        "most": most,
+        "known_rows": 0,
+        **similarity.word_parameters(terms.words, "w"),
+    }
+    if terms.vector is not None:
+        values["vector"] = list(terms.vector)
+    with similarity.dimension_errors(terms):
+        rows = tx.rows(text(sql), **values)
+    return [ScoredRow((row.memory_id, row.number), row.similarity, row.cosine, row.by_words) for row in rows]
 
 
 def get_many(

@@ -28,7 +28,7 @@ from canvas.errors import ExecutorError
 from store.db.database import Database
 from store.db.db_errors import is_outage, is_retryable, sqlstate
 from store.db.transaction import Transaction
-from store.maintenance import partitions
+from store.maintenance import partitions, vectors
 from store.tables.runs import PARTITIONED
 
 if TYPE_CHECKING:
@@ -73,10 +73,13 @@ def upgrade(
     *,
     on_applied: Callable[[str], None] = _ignore,
     on_wait: Callable[[], None] = _ignore,
+    on_advice: Callable[[str], None] = _ignore,
 ) -> list[str]:
-    """Apply the missing revisions and create this week's partitions; return the revisions applied, oldest first.
+    """Apply the missing revisions, create this week's partitions and install pgvector; return the revisions applied,
+    oldest first.
 
-    `on_applied` is called after each revision, `on_wait` if another upgrade of this database is running. Raises
+    `on_applied` is called after each revision, `on_wait` if another upgrade of this database is running, `on_advice`
+    with what an operator should do about pgvector (`store/maintenance/vectors.py`). Raises
     ExecutorError if DATABASE_URL leads to a pooler that processes could not work through, and if a revision fails or
     does not get its locks; an error of SQLAlchemy if the database does not answer.
     """
@@ -89,6 +92,8 @@ def upgrade(
                 applied.append(revision)
                 on_applied(revision)
             _create_partitions(database)
+            if advice := vectors.install(database):
+                on_advice(advice)
     return applied
 
 

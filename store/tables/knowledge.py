@@ -1,13 +1,14 @@
 """The tables of knowledge bases: a base has documents, and a document has chunks.
 
-Metadata is `jsonb`: the order of its keys is never shown, and PostgreSQL may be queried for it. Vectors and words are
-bytes, little-endian numbers one after the other (docs/decisions/0024-exact-vector-search-in-process.md): a search
-reads them whole into one array.
+Metadata is `jsonb`: the order of its keys is never shown, and PostgreSQL may be queried for it. Words are a `tsvector`
+of our own lexemes, vectors a `halfvec` of pgvector, or `real[]` on a server without it
+(docs/decisions/0060-knowledge-bases-on-pgvector.md).
 """
 
-from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, LargeBinary, Table, Text, Uuid, func
+from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, Integer, LargeBinary, Table, Text, Uuid, func
 from sqlalchemy import text as literal
-from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.dialects.postgresql import JSONB, TSVECTOR
+from sqlalchemy.types import NullType
 
 from store.tables.runs import created_timestamp, metadata, timestamp
 
@@ -21,11 +22,25 @@ knowledge_bases = Table(
     Column("language", Text, nullable=False, server_default="English"),
     Column("embedding_model", Text, nullable=False, server_default=""),  # "": searched by words only
     Column("parser", JSONB, nullable=False),  # {chunk_token_num, overlapped_percent}
-    # incremented whenever a search may find other chunks
+    # incremented whenever a search may find other chunks; read by processes of the previous release only
     Column("revision", BigInteger, nullable=False, server_default="0"),
+    # indexes of a large base (store/knowledge/chunk_indexes.py)
+    Column("index_due", Boolean, nullable=False, server_default=literal("false")),  # a worker is to build or renew them
+    timestamp("index_until"),  # until when a worker that builds them has to itself
+    Column("indexed_chunks", BigInteger, nullable=False, server_default="0"),  # when they were built; 0: there are none
+    Column("index_dimensions", Integer, nullable=False, server_default="0"),  # numbers of a vector; 0: words only
     created_timestamp("created_at"),
     created_timestamp("updated_at"),
     Index("uq_knowledge_bases_name", "tenant_id", func.lower(literal("name")), unique=True),
+    Index("ix_knowledge_bases_index_due", "id", postgresql_where=literal("index_due")),
+)
+
+knowledge_base_words = Table(
+    "knowledge_base_words",  # the common words of a large base, and how many chunks have them
+    metadata,
+    Column("base_id", Uuid, ForeignKey("knowledge_bases.id", ondelete="CASCADE"), primary_key=True),
+    Column("word", Text, primary_key=True),
+    Column("chunks", Integer, nullable=False),
 )
 
 knowledge_documents = Table(
@@ -65,6 +80,11 @@ knowledge_chunks = Table(
     Column("tenant_id", Uuid, nullable=False),
     Column("base_id", Uuid, nullable=False),
     Column("text", Text, nullable=False),
-    Column("words", LargeBinary, nullable=False),  # uint32, in ascending order
-    Column("vector", LargeBinary),  # float32, of length 1; null if the base has no embedding model
+    Column("lexemes", TSVECTOR),  # null: a row of before, which waits for its conversion
+    Column("embedding", NullType),  # of length 1; null if the base has no embedding model
+    # of the previous release, dropped by a later revision
+    Column("words", LargeBinary, nullable=False, server_default=literal("'\\x'::bytea")),
+    Column("vector", LargeBinary),
+    Index("ix_knowledge_chunks_base_id", "base_id"),
+    Index("ix_knowledge_chunks_former", "document_id", "position", postgresql_where=literal("lexemes is null")),
 )

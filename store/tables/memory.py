@@ -1,7 +1,6 @@
 """The tables of memories: a memory has messages, both the saved ones and those extracted from them.
 
-Words and vectors are bytes as in knowledge bases (`store/tables/knowledge.py`): a search reads them whole into one
-array.
+Words and vectors are stored as in knowledge bases (`store/tables/knowledge.py`).
 """
 
 from sqlalchemy import (
@@ -19,6 +18,8 @@ from sqlalchemy import (
     func,
 )
 from sqlalchemy import text as literal
+from sqlalchemy.dialects.postgresql import TSVECTOR
+from sqlalchemy.types import NullType
 
 from store.tables.runs import created_timestamp, metadata, timestamp
 
@@ -58,8 +59,11 @@ memory_messages = Table(
     Column("agent_id", Text, nullable=False, server_default=""),
     Column("session_id", Text, nullable=False, server_default=""),
     Column("content", Text, nullable=False),
-    Column("words", LargeBinary, nullable=False),  # uint32, in ascending order
-    Column("vector", LargeBinary),  # float32, of length 1
+    Column("lexemes", TSVECTOR),  # null: a row of before, which waits for its conversion
+    Column("embedding", NullType),  # of length 1
+    # of the previous release, dropped by a later revision
+    Column("words", LargeBinary, nullable=False, server_default=literal("'\\x'::bytea")),
+    Column("vector", LargeBinary),
     Column("size", Integer, nullable=False),  # bytes that count towards the memory's limit
     created_timestamp("valid_at"),
     timestamp("invalid_at"),
@@ -73,5 +77,6 @@ memory_messages = Table(
     created_timestamp("created_at"),
     Index("uq_memory_messages_key", "memory_id", "key", unique=True),
     Index("ix_memory_messages_source", "memory_id", "source"),
+    Index("ix_memory_messages_former", "memory_id", "number", postgresql_where=literal("lexemes is null")),
     Index("ix_memory_messages_pending", "created_at", postgresql_where=literal("extraction = 'pending'")),
 )

@@ -21,7 +21,7 @@ from tests import rabbitmq
 
 REPLY_TIMEOUT = "20"  # seconds that a command waits for replies
 NO_REPLY = 69  # exit code of `celery`; a worker that shuts down does not reply
-TASKS = {"worker.execute", "worker.canary", "worker.ingest", "worker.extract"}
+TASKS = {"worker.execute", "worker.canary", "worker.ingest", "worker.extract", "worker.index"}
 
 needs_rabbitmq = pytest.mark.skipif(
     not rabbitmq.is_installed(), reason="There is no RabbitMQ here: apt-get install rabbitmq-server."

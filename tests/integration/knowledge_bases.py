@@ -14,7 +14,6 @@ from werkzeug import Request, Response
 
 from knowledge.bases.ingestion import Ingestion, storage_of
 from knowledge.bases.search import KnowledgeBaseSearch, SearchQuery
-from knowledge.index.index_cache import IndexCache
 from knowledge.models import TenantModels
 from providers.models.chat.catalogue import RequestLimits
 from providers.models.embeddings.hashed_words import vector_of
@@ -101,13 +100,11 @@ class KnowledgeTenant:
     tenant_id: UUID
     folder: Path
     accounts: Sequence[VendorAccount] = ()
-    memory: int = 10**9
 
     def __post_init__(self) -> None:
         self.blobs = LocalBlobs(self.folder)
         self.models = TenantModels(self.database, self.accounts, RequestLimits(), None)
-        self.index_cache = IndexCache(self.database, self.memory)
-        self.base_search = KnowledgeBaseSearch(self.database, self.index_cache, self.models)
+        self.base_search = KnowledgeBaseSearch(self.database, self.models)
 
     def base(self, name: str = "Policies", model: str = "echo", tokens: int = 64, language: str = "English") -> UUID:
         parser = {"chunk_token_num": tokens, "overlapped_percent": 0}

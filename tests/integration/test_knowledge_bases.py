@@ -13,13 +13,11 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from sqlalchemy import text
 
 from api.knowledge.datasets import delete_base
 from api.knowledge.documents import _delete  # pyright: ignore[reportPrivateUsage]
 from canvas.errors import ToolError
 from knowledge.bases.ingestion import storage_of
-from knowledge.bases.search import SearchQuery
 from knowledge.models import TenantModels
 from providers.models.transport.clients import close_connections
 from providers.models.types.embeddings import EmbeddingResult
@@ -34,10 +32,6 @@ from tests.integration.knowledge_bases import CHAT, EMBEDDING, RANKS, KnowledgeT
 from tests.integration.store.slow_storage import SlowStorage
 
 REFUNDS = "Refunds take five days, after which the money is there."
-LOCK_WAITS = text("""
-    select count(*) from pg_locks join pg_database on pg_database.oid = database
-    where not granted and relation = 'knowledge_chunks'::regclass and datname = current_database()
-""")
 HOLIDAYS = "Holidays are thirty days a year, Sundays not counted."
 
 
@@ -468,54 +462,6 @@ def test_deleted_and_added_documents_are_seen_by_the_next_search(refund_tenant: 
     assert storage_of(refund_tenant.blobs, base.id).get(gone[0])
 
 
-def test_base_that_exceeds_the_memory_is_searched(
-    refund_tenant: KnowledgeTenant, model_vendor: Vendor, tmp_path: Path
-) -> None:
-    small = KnowledgeTenant(
-        refund_tenant.database, refund_tenant.tenant_id, tmp_path, [model_vendor.account], memory=100
-    )
-
-    assert small.names("refunds") == refund_tenant.names("refunds")
-    assert (small.index_cache.size, refund_tenant.index_cache.size > 0) == (0, True)
-
-
-def test_index_is_loaded_although_the_first_caller_is_cancelled(refund_tenant: KnowledgeTenant) -> None:
-    async def cancel_search() -> None:
-        with refund_tenant.database.transaction() as tx:
-            tx.execute(text("lock table knowledge_chunks in access exclusive mode"))
-            bases = await refund_tenant.base_search.find_bases(refund_tenant.tenant_id, ["Policies"])
-            searching = asyncio.create_task(
-                refund_tenant.base_search.search(refund_tenant.tenant_id, list(bases.values()), SearchQuery("refunds"))
-            )
-            with refund_tenant.database.statements() as statements:
-                while not statements.scalar(LOCK_WAITS):
-                    await asyncio.sleep(0.01)
-            searching.cancel()
-            await asyncio.gather(searching, return_exceptions=True)
-            assert searching.cancelled()
-            assert refund_tenant.index_cache.size == 0
-        await close_connections()
-
-    asyncio.run(asyncio.wait_for(cancel_search(), 10))  # asyncio.run waits for its threads
-
-    assert refund_tenant.index_cache.size > 0
-
-
-def test_least_recently_used_index_is_evicted(refund_tenant: KnowledgeTenant) -> None:
-    other = refund_tenant.base("Other", model=EMBEDDING)
-    refund_tenant.add(other, "a.txt", "Refunds elsewhere.")
-    refund_tenant.read()
-    refund_tenant.names("refunds")
-    needed = refund_tenant.index_cache.size
-    tenant = KnowledgeTenant(
-        refund_tenant.database, refund_tenant.tenant_id, refund_tenant.folder, refund_tenant.accounts, memory=needed
-    )
-
-    for name in ("Policies", "Other", "Policies"):
-        assert tenant.names("refunds", name)
-        assert tenant.index_cache.size <= needed
-
-
 # -- tenants ---------------------------------------------------------------------------------------------------------
 def test_another_tenant_finds_nothing_by_name_id_or_document(
     refund_tenant: KnowledgeTenant, model_vendor: Vendor, tmp_path: Path
@@ -533,11 +479,9 @@ def test_another_tenant_finds_nothing_by_name_id_or_document(
         assert knowledge_documents.page(tx, refund_tenant.tenant_id, base.id)[0] == documents
         assert knowledge_documents.start_processing(tx, other_tenant.tenant_id, base.id, ids) == 0
         assert knowledge_documents.claim_next(tx, new_id(), timedelta(seconds=1), other_tenant.tenant_id) is None
-        assert chunks.list_searchable(tx, other_tenant.tenant_id, base.id) == {}
         assert chunks.load_chunks(tx, other_tenant.tenant_id, [(ids[0], 0)]) == {}
         assert chunks.load_metadata(tx, other_tenant.tenant_id, [base.id]) == {}
         assert chunks.filter_owned(tx, other_tenant.tenant_id, [base.id], ids) == set()
-    assert list(chunks.read_blocks(refund_tenant.database, other_tenant.tenant_id, dict.fromkeys(ids, 1))) == []
     assert refund_tenant.names("refunds")
 
 

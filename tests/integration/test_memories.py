@@ -11,7 +11,6 @@ import pytest
 from sqlalchemy import text
 
 from canvas.errors import Conflict, NotFound, ToolError
-from knowledge.index import vector_codec
 from knowledge.memory.extraction import Extraction
 from knowledge.memory_router import TenantMemories
 from knowledge.models import TenantModels
@@ -32,7 +31,7 @@ TEA = "User Input: I like green tea.\nAgent Response: Noted."
 ROME = "User Input: I live in Rome.\nAgent Response: Noted."
 
 
-UNSIMILAR_VECTOR = vector_codec.encode_vector([0.0] * (VECTOR_LENGTH - 1) + [1.0])
+UNSIMILAR_VECTOR = [0.0] * (VECTOR_LENGTH - 1) + [1.0]
 
 
 class Killed(BaseException):
@@ -101,8 +100,8 @@ def test_word_weight_of_the_node_is_used(tenant: MemoryTenant, model_vendor: Ven
     tenant.write(memory, "I like green tea.")
     with tenant.database.transaction() as tx:  # a vector that is similar to none
         tx.execute(
-            text("update memory_messages set vector = :vector where memory_id = :id"),
-            vector=UNSIMILAR_VECTOR,
+            text("update memory_messages set embedding = cast(:embedding as real[]) where memory_id = :id"),
+            embedding=UNSIMILAR_VECTOR,
             id=memory.id,
         )
 

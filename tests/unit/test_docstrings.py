@@ -28,7 +28,8 @@ FOREIGN = frozenset(
     AgentRun CommonMark DashScope DejaVu E2B KiB MariaDB MySQL NumPy OpenAPI Prefer RabbitMQ
     auth_mode dimensions is_reff normalize
     ALL_PROXY AWS_ACCESS_KEY_ID HTTPS_PROXY HTTP_PROXY NO_PROXY OPENAI_CUSTOM_HEADERS
-    AF_INET AF_INET6 AF_NETLINK AF_UNIX AF_VSOCK PR_SET_PDEATHSIG deadlock_timeout infinity io_uring jsonb
+    AF_INET AF_INET6 AF_NETLINK AF_UNIX AF_VSOCK PR_SET_PDEATHSIG deadlock_timeout halfvec infinity io_uring jsonb
+    tsvector
     APIRouter ClientError _current_frames add_paragraph create_request_cls get_context openapi_extra
     route_class
     """,

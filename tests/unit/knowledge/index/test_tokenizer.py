@@ -1,10 +1,10 @@
-"""Word hashes: related texts share them, with or without blanks between words."""
+"""Words: related texts share them, with or without blanks between words."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from knowledge.index.tokenizer import MAX_QUERY_WORDS, highlight, query_hashes, word_hashes
+from knowledge.index.tokenizer import MAX_QUERY_WORDS, MAX_WORD_LENGTH, highlight, passage_words, query_words
 
 
 @pytest.mark.parametrize(
@@ -24,29 +24,36 @@ from knowledge.index.tokenizer import MAX_QUERY_WORDS, highlight, query_hashes, 
 def test_a_question_shares_its_words_with_the_passage_that_answers_it(
     question: str, passage: str, language: str
 ) -> None:
-    hashes = query_hashes(question, language)
+    words = query_words(question, language)
 
-    assert hashes
-    assert set(hashes) <= word_hashes(passage, language)
+    assert words
+    assert set(words) <= passage_words(passage, language)
 
 
 def test_separate_characters_do_not_match_a_character_pair() -> None:
-    assert not set(query_hashes("退款", "Chinese")) & word_hashes("款到即退", "Chinese")
+    assert not set(query_words("退款", "Chinese")) & passage_words("款到即退", "Chinese")
 
 
 def test_stop_words_are_left_out_unless_there_are_only_stop_words() -> None:
-    assert query_hashes("How long does it take", "English") == query_hashes("long take", "English")
-    assert len(query_hashes("to be or not to be", "English")) == 4
+    assert query_words("How long does it take", "English") == query_words("long take", "English")
+    assert len(query_words("to be or not to be", "English")) == 4
 
 
 def test_number_of_query_words_is_the_same_for_every_language() -> None:
     question = "Wie lange dauern running runs 退款 für Häuser?"
 
-    assert len({len(query_hashes(question, language)) for language in ("English", "German", "Chinese", "Klingon")}) == 1
+    assert len({len(query_words(question, language)) for language in ("English", "German", "Chinese", "Klingon")}) == 1
 
 
 def test_long_query_is_limited() -> None:
-    assert len(query_hashes(" ".join(f"word{number}" for number in range(1000)), "English")) == MAX_QUERY_WORDS
+    assert len(query_words(" ".join(f"word{number}" for number in range(1000)), "English")) == MAX_QUERY_WORDS
+
+
+@given(st.text(), st.sampled_from(["English", "German", "Chinese", ""]))
+def test_words_of_any_text_can_be_stored(text: str, language: str) -> None:
+    words = passage_words(f"{text} {'x' * 5000}", language)
+
+    assert all(0 < len(word) <= MAX_WORD_LENGTH for word in words)
 
 
 @pytest.mark.parametrize(
@@ -62,12 +69,12 @@ def test_long_query_is_limited() -> None:
     ],
 )
 def test_query_words_are_highlighted(text: str, question: str, expected: str) -> None:
-    assert highlight(text, query_hashes(question, "English"), "English") == expected
+    assert highlight(text, query_words(question, "English"), "English") == expected
 
 
 @given(st.text(), st.text())
 def test_highlighting_of_any_text_only_adds_marks(text: str, question: str) -> None:
-    highlighted = highlight(text, query_hashes(question, "English"), "English")
+    highlighted = highlight(text, query_words(question, "English"), "English")
 
     assert highlighted == "" or highlighted.replace("<em>", "").replace("</em>", "") == text.replace(
         "<em>", ""
