@@ -17,7 +17,7 @@ ACCEPTED = re.compile(
     r"(?:MIT|MIT-CMU|MIT-0|(?:0|New |\d-Clause )?BSD(?:-\d-Clause)?"
     r"|Apache-2\.0|Apache(?: Software)?(?: License)?(?:,? (?:Version )?2\.0)?|ISC|ISCL|PSF-2\.0|PSFL"
     r"|Python Software Foundation|MPL[- ]2\.0|Mozilla Public License 2\.0|LGPL-[23]\.\d(?:-only|-or-later)?|EPL-2\.0"
-    r"|Zlib|CC0-1\.0|Unlicense)(?: License)?(?: \(\w+(?: \d\.\d)?\))?"
+    r"|Zlib|CC0-1\.0|CNRI-Python|Unlicense)(?: License)?(?: \(\w+(?: \d\.\d)?\))?"
 )
 REVIEWED = {  # text that is no name of a licence, read by hand
     "pypdfium2": "BSD-3-Clause, Apache-2.0, dependency licenses",  # PDFium and the libraries in it: BSD, MIT, Apache

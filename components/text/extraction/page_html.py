@@ -1,30 +1,21 @@
-"""A web page as HTML that is safe to store and show: without scripts, styles, comments and executable URLs."""
+"""A web page as HTML that is safe to store and show: elements and attributes of an allow list, kept by nh3."""
 
 from typing import TYPE_CHECKING
 
-from components.text.extraction.page_markdown import is_invisible
+from components.text.extraction.file_kinds import library_missing
+from components.text.extraction.page_markdown import remove_invisible
 
 if TYPE_CHECKING:
     from selectolax.lexbor import LexborNode
 
-_ADDRESSES = frozenset({"href", "src", "srcset", "action", "formaction", "poster", "data", "background", "xlink:href"})
-_EXECUTABLE_SCHEMES = ("javascript:", "vbscript:", "data:")
+SCHEMES = frozenset({"http", "https", "mailto", "tel"})  # of URLs that are kept
 
 
 def sanitize(body: "LexborNode") -> str:
-    """Remove everything unsafe from the tree of a page's body and return its HTML."""
-    for node in list(body.traverse(include_text=True)):
-        if node.is_comment_node:
-            node.decompose()
-    for node in [each for each in body.css("*") if each.mem_id != body.mem_id and is_invisible(each)]:
-        node.decompose()
-    for node in [body, *body.css("*")]:
-        for name, value in list(node.attributes.items()):
-            if name.startswith("on") or name == "style" or (name in _ADDRESSES and _is_executable(value or "")):
-                del node.attrs[name]
-    return body.html or ""
-
-
-def _is_executable(address: str) -> bool:
-    """Return whether a URL is a script or inline data. Browsers ignore whitespace and control characters in it."""
-    return "".join(address.split()).lstrip("\0\x01\x02\x03").lower().startswith(_EXECUTABLE_SCHEMES)
+    """Return the HTML of a page's body with harmless elements and attributes only; changes its tree."""
+    try:
+        import nh3
+    except ImportError as error:
+        raise library_missing("html", "Web pages") from error
+    remove_invisible(body)
+    return nh3.clean(body.html or "", url_schemes=set(SCHEMES), link_rel=None)

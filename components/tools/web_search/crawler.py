@@ -146,7 +146,7 @@ def extract_text(url: str, content: bytes, is_html: bool, extract_type: str) -> 
         case "markdown":
             text = page_markdown.to_markdown(tree.body, _base_url(tree, url))
         case _:
-            text = page_markdown.to_markdown(main_content.find_main_part(tree.body), url, with_links=False)
+            text = main_content.extract_main_content(tree.body, url)
     return _INLINE.sub("", clean(text))[:MAX_TEXT_LENGTH].strip()
 
 

@@ -127,7 +127,6 @@ class PooledTransport(httpx2.AsyncBaseTransport):
                 resolver=self._resolver,
                 use_dns_cache=False,
                 keepalive_timeout=IDLE_TIMEOUT,
-                ssl_shutdown_timeout=0,
             )
             self._session = aiohttp.ClientSession(
                 connector=connector,

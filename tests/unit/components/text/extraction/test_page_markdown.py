@@ -5,7 +5,7 @@ import time
 import pytest
 
 from components.text.extraction import page_markdown
-from components.text.extraction.main_content import find_main_part
+from components.text.extraction.main_content import extract_main_content
 from components.text.extraction.page_html import sanitize
 from components.text.extraction.page_markdown import absolute_url, to_markdown
 from components.text.extraction.page_text import parse_page
@@ -13,10 +13,10 @@ from components.text.extraction.page_text import parse_page
 BASE = "https://site.test/a/"
 
 
-def markdown(html: str, *, with_links: bool = True) -> str:
+def markdown(html: str) -> str:
     body = parse_page(html).body
     assert body is not None
-    return to_markdown(body, BASE, with_links=with_links)
+    return to_markdown(body, BASE)
 
 
 def test_links_of_a_page_with_a_very_long_base_url_are_dropped():
@@ -37,37 +37,36 @@ def test_links_beyond_the_limit_become_plain_text(monkeypatch: pytest.MonkeyPatc
 def main_text(html: str) -> str:
     body = parse_page(html).body
     assert body is not None
-    return to_markdown(find_main_part(body), BASE, with_links=False)
+    return extract_main_content(body, BASE)
 
 
 @pytest.mark.parametrize(
     ("html", "text"),
     [
         ("<h2>Two <b>x</b></h2>text", "## Two **x**\n\ntext"),
-        ("<p>a  <em> b </em>c<br>d", "a *b* c\nd"),
+        ("<p>a  <em> b </em>c<br>d", "a *b* c  \nd"),
         ("<p>see <a href='b?q=1 2'>it </a>now", "see [it](https://site.test/a/b?q=1%202) now"),
         ("<a href='javascript:x()'>a</a> <a href='#'></a><a>b</a>", "a b"),
         ("<a href='/c'><h3>Card</h3><p>text</p></a>", "[Card text](https://site.test/c)"),
-        ("<img src=/i.png alt='an  image'><img src='data:image/png;base64,A'>", "![an image](https://site.test/i.png)"),
-        ("<ul><li>a<ul><li>b</ul><li><p>c<p>d</ul>", "- a\n  - b\n- c\n  d"),
-        ("<ol start=9><li>x<li></li><li>y</ol>", "9. x\n11. y"),
+        (
+            "<img src=/i.png alt='an  image'><img src='data:image/png;base64,A'>",
+            "![an  image](https://site.test/i.png)",
+        ),
+        ("<ul><li>a<ul><li>b</ul><li><p>c<p>d</ul>", "- a\n\n  - b\n\n- c\n\n  d"),
+        ("<ol start=9><li>x<li></li><li>y</ol>", "9. x\n10.\n11. y"),
         ("<pre>a\n  b</pre>", "```\na\n  b\n```"),
         ("<pre>```</pre>", "````\n```\n````"),
         ("<blockquote><p>a<p>b</blockquote>c", "> a\n>\n> b\n\nc"),
-        ("<table><tr><th>A<th>B<tr><td>1|2<tr><td></table>", "| A | B |\n| --- | --- |\n| 1\\|2 |  |"),
+        ("<table><tr><th>A<th>B<tr><td>1|2<tr><td></table>", "| A | B |\n| --- | --- |\n| 1\\|2 |  |\n|  |  |"),
         ("a<hr>b", "a\n\n---\n\nb"),
         ("<script>x</script><style>y</style><p hidden>z</p><i style='display: none'>w</i>ok", "ok"),
-        ("<b>one<p>two</p></b>", "one\n\ntwo"),
+        ("<b>one<p>two</p></b>", "**one**\n\n**two**"),
         ("<code>a*b</code>", "`a*b`"),
         ("", ""),
     ],
 )
 def test_a_page_becomes_markdown(html: str, text: str):
     assert markdown(html) == text
-
-
-def test_markdown_without_links_has_only_words():
-    assert markdown("<p>see <a href=/b>it</a> <b>now</b><img src=/i.png alt=i>", with_links=False) == "see it now"
 
 
 @pytest.mark.parametrize(
@@ -88,7 +87,7 @@ def test_urls_are_made_absolute_and_unlinkable_schemes_are_dropped(address: str,
 def test_marked_article_of_a_page_is_its_main_content():
     article = f"<article><header>By Ann</header><p>{'long ' * 50}</p></article>"
 
-    assert main_text(f"<main><nav>n</nav>{article}<aside>ad</aside></main>").startswith("By Ann\n\nlong long")
+    assert main_text(f"<main><nav>n</nav>{article}<aside>ad</aside></main>").startswith("By Ann long long")
 
 
 def test_unmarked_page_has_its_longest_paragraphs_as_main_content():
@@ -114,7 +113,38 @@ def test_sanitized_html_contains_no_scripts():
     ).body
     assert body is not None
 
-    assert sanitize(body) == "<body><p><a>a</a></p></body>"
+    assert sanitize(body) == "<p><a>a</a></p>"
+
+
+@pytest.mark.parametrize(
+    "html",
+    [
+        "<svg onload=x><script>y</script></svg>",
+        "<a href='data:text/html,<script>x</script>'>a</a>",
+        "<a href='vbscript:x'>a</a>",
+        "<math><mi xlink:href='javascript:x'>a</mi></math>",
+        "<form action='javascript:x'><button formaction='javascript:y'>a</button></form>",
+        "<noscript><p title='</noscript><img src=x onerror=y>'></noscript>",
+        "<style>@import 'x'</style><link rel=stylesheet href=x><meta http-equiv=refresh content='0;url=javascript:x'>",
+        "<img src=x onerror=y><object data=x><embed src=y><base href='javascript:x'>",
+    ],
+)
+def test_sanitized_html_executes_and_loads_nothing_but_images(html: str):
+    body = parse_page(html).body
+    assert body is not None
+
+    cleaned = parse_page(sanitize(body)).body
+    assert cleaned is not None
+
+    for node in cleaned.css("*"):
+        assert node.tag in {"body", "p", "a", "img", "math", "mi"}
+        assert not {name for name in node.attributes if name.startswith("on") or name in ("style", "action")}
+        assert not any("script:" in (value or "") or "data:" in (value or "") for value in node.attributes.values())
+
+
+def test_page_without_main_content_is_kept_whole():
+    assert main_text("<p>") == ""
+    assert main_text("<nav><a href=/x>Menu</a></nav>") == "Menu"
 
 
 def test_pages_of_any_depth_and_size_are_read_in_reasonable_time():

@@ -37,7 +37,7 @@ def test_base_href_of_a_page_resolves_its_links():
 
 
 def test_html_output_has_no_active_content():
-    assert text_of(page(), extract_type="html") == '<body><h1>Hi</h1><p>A <a href="/b">b</a><img></p></body>'
+    assert text_of(page(), extract_type="html") == '<h1>Hi</h1><p>A <a href="/b">b</a><img></p>'
 
 
 def test_the_main_text_has_neither_menus_nor_links():
