@@ -6,7 +6,7 @@ from uuid import UUID
 
 from canvas.outcome import LOST, UNKNOWN_OUTCOME, UNKNOWN_TEXT
 from store.db.guards import RowGuard
-from store.knowledge import documents, memory_extractions
+from store.knowledge import chunk_indexes, documents, former_rows, memory_extractions
 from store.monitoring import queue_probes, sweep_queries
 from store.runs import activations, external_ids, reports, values
 from store.tenants import budgets
@@ -638,6 +638,16 @@ def waiting_documents(tx: ServerTransaction) -> list[dict[str, Any]]:
 @twin(memory_extractions.WAITING)
 def waiting_messages(tx: ServerTransaction) -> list[dict[str, Any]]:
     return [{"count": 0}]
+
+
+@twin(chunk_indexes.IS_DUE)
+def due_indexes(tx: ServerTransaction) -> list[dict[str, Any]]:
+    return [{"exists": False}]
+
+
+@twin(former_rows.IS_WAITING)
+def waiting_former_rows(tx: ServerTransaction) -> list[dict[str, Any]]:
+    return [{"exists": False}]
 
 
 @twin(sweep_queries.UNAPPLIED)

@@ -144,6 +144,7 @@ def finish_runs(bench: Bench, ids: Mapping[str, str]) -> dict[str, dict[str, Any
     sweeper = Sweeper(bench.coordinator)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(sweeping, "MIN_UNINTERRUPTED", 0.0)  # leases expire at the first tick
+        patched.setattr(sweeping, "PROBE_SETTLES", 0.0)  # and probes count at once, however quick the rounds are
         for _ in range(MAX_ROUNDS):
             with bench.database.transaction() as tx:
                 queue_probes.record_return(tx, NODES, tx.scalar(migrate.NOW))  # so earlier task messages count as lost

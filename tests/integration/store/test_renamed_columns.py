@@ -215,7 +215,7 @@ def test_preparation_fills_every_page_of_a_table_and_may_be_repeated(former_url:
     assert left is not None
     assert left[0] < 100, "the last statement has to fill one page"
     assert unfilled == (0,)
-    assert migrate.upgrade(former_url) == ["0020", "0021"]
+    assert migrate.upgrade(former_url)[:2] == ["0020", "0021"]
 
 
 def test_upgrade_requires_the_new_columns_and_leaves_no_constraint_of_its_preparation(url: str):

@@ -65,7 +65,8 @@ def test_config_object_overrides_single_settings():
 
 
 def test_missing_library_is_reported_with_its_extra(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(sys.modules, "paramiko", None)
+    monkeypatch.setitem(sys.modules, "asyncssh", None)
+    monkeypatch.delitem(sys.modules, "providers.sandboxes.ssh_execution", raising=False)
 
     assert refusal("ssh", SSH | {"host": "127.0.0.1"}) == (
         'The ssh sandbox needs the extra "ssh" on every worker: pip install easel[ssh]'
