@@ -45,7 +45,7 @@ REMEDIES: Mapping[Kind, str] = {
     Kind.ARCHIVE: "Unpack it, and upload the files.",
     Kind.UNKNOWN: "Upload text, HTML, PDF, .docx, .xlsx or an image.",
 }
-"""The kinds whose text cannot be extracted, and what the user can do instead."""
+"""What the user can do with files of kinds that cannot be read, or not always."""
 
 _BY_MIME: Mapping[str, Kind] = {
     "application/json": Kind.TEXT,
@@ -133,14 +133,14 @@ def kind_of(name: str, mime_type: str, data: bytes) -> Kind:
         return Kind.MEDIA
     if mime.startswith("text/") or mime.endswith(("+json", "+xml")):
         return Kind.TEXT
-    return _BY_EXTENSION.get(_extension(name)) or _sniff_kind(data)
+    return _BY_EXTENSION.get(extension_of(name)) or _sniff_kind(data)
 
 
 def image_type(name: str, mime_type: str, data: bytes) -> str:
     """Return the MIME type of an image, "" for any other file."""
     if "image" in mime_type:
         return mime_type
-    mime, extension = _without_parameters(mime_type), _extension(name)
+    mime, extension = _without_parameters(mime_type), extension_of(name)
     if mime in _BY_MIME or mime.startswith("text/") or extension in _BY_EXTENSION:
         return ""
     if extension in _IMAGE_EXTENSIONS:
@@ -205,7 +205,8 @@ def _without_parameters(mime_type: str) -> str:
     return mime_type.partition(";")[0].strip().lower()
 
 
-def _extension(name: str) -> str:
+def extension_of(name: str) -> str:
+    """Return the extension of a file name in lower case, "" if it has none."""
     return name.lower().rpartition(".")[2] if "." in name else ""
 
 

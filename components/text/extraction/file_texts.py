@@ -23,6 +23,7 @@ from components.text.extraction.file_kinds import (
     unreadable,
     wrap_parser_errors,
 )
+from components.text.extraction.office import office_text
 from components.text.extraction.page_pictures import count_pages, pages_as_images
 from components.text.extraction.page_text import SMALL_PAGE, extract_page_text
 from components.text.extraction.pdf import WITHOUT_TEXT, pdf_parts
@@ -121,7 +122,7 @@ def file_text(name: str, mime_type: str, data: bytes) -> str:
     check_size(name, kind, data)
     if kind is Kind.IMAGE:
         return image_data_uri(image_type(name, mime_type, data), data)
-    text = _join_cut(_parts(kind, name, data))
+    text = _join_cut(_parts(kind, name, mime_type, data))
     return text_block(name, WITHOUT_TEXT if kind is Kind.PDF and not text else text)
 
 
@@ -134,7 +135,7 @@ def full_text(name: str, mime_type: str, data: bytes, max_chars: int) -> str:
     kind = kind_of(name, mime_type, data)
     check_size(name, kind, data)
     parts, left = list[str](), max_chars
-    for part in _parts(kind, name, data):
+    for part in _parts(kind, name, mime_type, data):
         left -= len(part)
         if left < 0:
             raise too_large(name, kind, f"has more than {max_chars:,} characters in it")
@@ -142,7 +143,7 @@ def full_text(name: str, mime_type: str, data: bytes, max_chars: int) -> str:
     return "".join(parts)
 
 
-def _parts(kind: Kind, name: str, data: bytes) -> Iterator[str]:
+def _parts(kind: Kind, name: str, mime_type: str, data: bytes) -> Iterator[str]:
     """Yield a file's text in parts, so that only as much is computed as is used."""
     match kind:
         case Kind.TEXT:
@@ -155,6 +156,8 @@ def _parts(kind: Kind, name: str, data: bytes) -> Iterator[str]:
             yield from word_parts(name, data)
         case Kind.EXCEL:
             yield from spreadsheets.text_parts(name, data)
+        case Kind.SLIDES | Kind.OLD_OFFICE | Kind.OTHER_DOCUMENT:
+            yield office_text(name, mime_type, kind, data)
         case _:
             raise unreadable(name, kind, "cannot be read as text", REMEDIES[kind])
 
