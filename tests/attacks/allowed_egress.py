@@ -95,6 +95,7 @@ WAYS_OUT: Mapping[str, WayOut] = {
     "components/browsing/tabs.py": _way_out("playwright", "drives that Chromium"),
     # -- files
     "components/text/extraction/file_kinds.py": _way_out("zipfile", "measures archives, and unpacks none"),
+    "components/text/extraction/office.py": _way_out("kreuzberg", MEASURED),
     "components/text/extraction/word.py": _way_out("docx", MEASURED),
     "components/text/extraction/spreadsheets.py": _way_out("openpyxl", MEASURED),
     "components/text/extraction/pdf.py": _way_out("pypdf", "the library bounds what a stream may unpack to"),

@@ -63,7 +63,7 @@ def office_text(name: str, mime_type: str, kind: Kind, data: bytes) -> str:
 
 @contextmanager
 def _panics_as_errors() -> Generator[None]:
-    """Convert a panic of the library, which PyO3 raises as a BaseException of a class that cannot be imported."""
+    """Convert a panic of the library, which is a BaseException of a class that cannot be imported."""
     try:
         yield
     except BaseException as error:
