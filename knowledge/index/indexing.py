@@ -12,6 +12,7 @@ from sqlalchemy.exc import DBAPIError
 from knowledge.index import tokenizer
 from store.db.database import Database
 from store.knowledge import chunk_indexes, former_rows
+from store.knowledge.chunk_indexes import BuildCancelled, Cancellation, DueBase
 
 log = structlog.get_logger()
 
@@ -28,21 +29,42 @@ class Indexing:
             pass
 
     async def next(self) -> bool:
-        """Do one job; return False if none waits. A build continues in its thread if the caller is cancelled."""
-        return await asyncio.to_thread(self._next)
-
-    def _next(self) -> bool:
-        with self._database.transaction() as tx:
-            if former_rows.convert(tx, lambda text, language: sorted(tokenizer.passage_words(text, language))):
-                return True
-        with self._database.transaction() as tx:
-            base = chunk_indexes.claim(tx)
+        """Do one job; return False if none waits. A cancelled build is released to other workers."""
+        if await asyncio.to_thread(self._convert):
+            return True
+        base = await asyncio.to_thread(self._claim)
         if base is None:
             return False
+        cancellation = Cancellation()
+        building = asyncio.create_task(asyncio.to_thread(self._build, base, cancellation))
         try:
-            chunk_indexes.build(self._database, base)
-        except DBAPIError as error:  # another worker tries again when the claim has expired
-            log.error("knowledge_index_not_built", base_id=str(base.id), error=str(error.orig).partition("\n")[0])
+            await asyncio.shield(building)
+        except asyncio.CancelledError:
+            cancellation.cancel()
+            await building
+            raise
+        return True
+
+    def _convert(self) -> bool:
+        with self._database.transaction() as tx:
+            return former_rows.convert(tx, _words_of) > 0
+
+    def _claim(self) -> DueBase | None:
+        with self._database.transaction() as tx:
+            return chunk_indexes.claim(tx)
+
+    def _build(self, base: DueBase, cancellation: Cancellation) -> None:
+        try:
+            chunk_indexes.build(self._database, base, cancellation)
+        except (DBAPIError, BuildCancelled) as error:
+            if cancellation.is_cancelled:
+                chunk_indexes.release(self._database, base)
+                return
+            reason = str(getattr(error, "orig", error)).partition("\n")[0]
+            log.error("knowledge_index_not_built", base_id=str(base.id), error=reason)
         else:
             log.info("knowledge_index_built", base_id=str(base.id))
-        return True
+
+
+def _words_of(text: str, language: str) -> list[str]:
+    return sorted(tokenizer.passage_words(text, language))

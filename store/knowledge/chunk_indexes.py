@@ -5,8 +5,10 @@ indexes when it has more than EXACT_CHUNKS chunks: its row is marked as due with
 builds them beside the traffic. The frequencies of common words are stored with them.
 """
 
+import threading
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Connection, NullPool, create_engine, text
@@ -19,6 +21,7 @@ from store.knowledge.chunk_search import COMMON_SHARE, EXACT_CHUNKS, IS_PLAIN
 MAX_DIMENSIONS = 4000  # of a vector in an index, pgvector's limit for halfvec
 GROWTH = 2  # a base that has grown by this factor gets its frequencies counted anew
 BUILD_TIME = timedelta(minutes=30)  # after which another worker may build the indexes of a base
+CANCEL_TIMEOUT = 5.0  # seconds, to reach the server with a cancellation
 MAINTENANCE_MEMORY = "512MB"  # of the server, for a build; 200,000 vectors of 384 numbers need 220 MB
 
 MARK_DUE = text("""
@@ -38,7 +41,14 @@ CLAIM = text("""
     where id = (
         select id from knowledge_bases where index_due and (index_until is null or index_until < clock_timestamp())
         order by id for update skip locked limit 1
-    ) returning id, tenant_id
+    ) returning id, tenant_id, index_dimensions
+""")
+RELEASE = text("update knowledge_bases set index_until = null where tenant_id = :tenant_id and id = :base_id")
+FORGET_EMPTY = text("""
+    update knowledge_bases b set indexed_chunks = 0
+    where b.tenant_id = :tenant_id and b.id = :base_id and b.indexed_chunks > 0 and not exists (
+        select from knowledge_documents d where d.base_id = b.id and d.status = 'done' and d.chunks > 0
+    )
 """)
 BUILT = text("""
     update knowledge_bases set index_due = false, index_until = null, indexed_chunks = :chunks,
@@ -64,10 +74,11 @@ UNUSABLE = text("""
 
 @dataclass(frozen=True, slots=True)
 class DueBase:
-    """A base whose indexes a worker builds."""
+    """A base whose indexes a worker builds. `index_dimensions` is that of the index it has, 0 for none."""
 
     id: UUID
     tenant_id: TenantId
+    index_dimensions: int
 
 
 def mark_due(tx: Transaction, tenant_id: TenantId, base_id: UUID) -> None:
@@ -86,10 +97,49 @@ def claim(tx: Transaction) -> DueBase | None:
     return DueBase(**row) if row else None
 
 
-def build(database: Database, base: DueBase) -> None:
+def forget_if_empty(tx: Transaction, tenant_id: TenantId, base_id: UUID) -> None:
+    """Have a base that has lost all of its chunks get indexes anew: its next vectors may have another length."""
+    tx.execute(FORGET_EMPTY, tenant_id=tenant_id, base_id=base_id)
+
+
+class Cancellation:
+    """Ends a build from another thread: cancels the statement that the server executes."""
+
+    def __init__(self) -> None:
+        self._connection: Any = None
+        self._lock = threading.Lock()
+        self.is_cancelled = False
+
+    def attach(self, connection: Any) -> None:
+        """Name the connection of the build, None when it has ended. Raises BuildCancelled."""
+        with self._lock:
+            self._connection = connection
+        if self.is_cancelled and connection is not None:
+            raise BuildCancelled
+
+    def cancel(self) -> None:
+        """Cancel the build. A half-built index is dropped by the next one."""
+        self.is_cancelled = True
+        with self._lock:
+            if self._connection is not None:
+                self._connection.cancel_safe(timeout=CANCEL_TIMEOUT)
+
+
+class BuildCancelled(Exception):
+    """A build was cancelled before it had a connection."""
+
+
+def release(database: Database, base: DueBase) -> None:
+    """Release a claim, so that another worker may build the indexes now."""
+    with database.transaction() as tx:
+        tx.execute(RELEASE, tenant_id=base.tenant_id, base_id=base.id)
+
+
+def build(database: Database, base: DueBase, cancellation: Cancellation) -> None:
     """Build the indexes of a base beside the traffic, and count its common words. Takes a minute for 200,000 chunks.
 
-    Also drops the indexes of deleted bases. A second build changes nothing but the counts.
+    Also drops the indexes of deleted bases. A second build changes nothing but the counts. Raises DBAPIError, also for
+    a cancelled build.
     """
     engine = create_engine(
         database.url,
@@ -102,6 +152,7 @@ def build(database: Database, base: DueBase) -> None:
     )
     try:
         with engine.connect() as connection:
+            cancellation.attach(connection.connection.driver_connection)
             key = {"tenant_id": base.tenant_id, "base_id": base.id}
             for name in connection.scalars(UNUSABLE, {"base": base.id.hex}).all():
                 connection.exec_driver_sql(f"drop index concurrently if exists {name}")
@@ -109,12 +160,17 @@ def build(database: Database, base: DueBase) -> None:
             dimensions = 0 if connection.scalar(IS_PLAIN) else connection.scalar(FIRST_VECTOR, key) or 0
             if dimensions > MAX_DIMENSIONS:
                 dimensions = 0
+            if base.index_dimensions not in (0, dimensions):
+                connection.exec_driver_sql(
+                    f"drop index concurrently if exists ix_knowledge_chunks_vectors_{base.id.hex}"
+                )
             _build_indexes(connection, base.id, dimensions)
             connection.execute(FORGET_WORDS, {"base_id": base.id})
             rows = f"select lexemes from knowledge_chunks where base_id = '{base.id}'"  # noqa: S608 (a UUID)
             least = max(1, int(chunks * COMMON_SHARE))
             connection.execute(COUNT_WORDS, {"base_id": base.id, "rows": rows, "least": least})
     finally:
+        cancellation.attach(None)
         engine.dispose()
     with database.transaction() as tx:
         tx.execute(BUILT, **key, chunks=chunks, dimensions=dimensions)

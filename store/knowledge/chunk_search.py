@@ -152,7 +152,11 @@ def _build(
         prefix = f"w{number}_"
         made.parameters |= similarity.word_parameters(group.terms.words, prefix)
         cosine = similarity.cosine(group.terms, is_plain=bool(plain.scalar()))
-        exact = [base_id for base_id in group.base_ids if base_id in plan_of and not _is_indexed(plan_of[base_id])]
+        exact = [
+            base_id
+            for base_id in group.base_ids
+            if base_id in plan_of and not _is_indexed(plan_of[base_id], group.terms)
+        ]
         if exact:
             bases = f"bases_{number}"
             columns = _columns(group.terms, cosine, prefix, ALL)
@@ -182,8 +186,10 @@ def _build(
     return made
 
 
-def _is_indexed(plan: Any) -> bool:
-    return plan.indexed_chunks > 0 and plan.chunks > EXACT_CHUNKS
+def _is_indexed(plan: Any, terms: Terms) -> bool:
+    """Whether the base's indexes are used: not if its vectors have another length by now."""
+    has_fitting_vectors = terms.vector is None or plan.index_dimensions in (0, len(terms.vector))
+    return plan.indexed_chunks > 0 and plan.chunks > EXACT_CHUNKS and has_fitting_vectors
 
 
 def _columns(terms: Terms, cosine: str, prefix: str, part: int) -> str:
@@ -199,8 +205,6 @@ def _candidates(
     lists = list[tuple[str, str, int]]()
     if terms.vector is not None and plan.index_dimensions:
         dimensions = int(plan.index_dimensions)
-        if dimensions != len(terms.vector):
-            raise similarity.other_dimensions(dimensions, terms)
         vector = f"cast(cast(:vector as real[]) as halfvec({dimensions}))"
         order = f"order by r.embedding::halfvec({dimensions}) <#> {vector}"
         lists.append((f"vector_dims(r.embedding) = {dimensions}", order, nearest))

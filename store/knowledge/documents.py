@@ -311,6 +311,7 @@ def delete(tx: Transaction, tenant_id: TenantId, base_id: UUID, ids: Sequence[UU
 def _forget_chunks(tx: Transaction, tenant_id: TenantId, base_id: UUID, ids: list[UUID]) -> None:
     if ids:
         tx.execute(CLEAR, tenant_id=tenant_id, ids=ids)
+        chunk_indexes.forget_if_empty(tx, tenant_id, base_id)
         bases.increment_revision(tx, tenant_id, base_id)
 
 

@@ -146,13 +146,8 @@ def dimension_errors(terms: Terms) -> Generator[None]:
         yield
     except DBAPIError as error:
         if found := _OTHER_DIMENSIONS.search(str(error.orig)):
-            raise other_dimensions(int(found[1]), terms) from error
+            raise ToolError(
+                f"The embedding model now returns vectors of {len(terms.vector or ())} numbers, and stored vectors "
+                f"have {found[1]}. Parse the documents again, or restore the previous model."
+            ) from error
         raise
-
-
-def other_dimensions(stored: int, terms: Terms) -> ToolError:
-    """Return the error for a query whose vector has another length than the stored ones."""
-    return ToolError(
-        f"The embedding model now returns vectors of {len(terms.vector or ())} numbers, and stored vectors have "
-        f"{stored}. Parse the documents again, or restore the previous model."
-    )

@@ -15,7 +15,7 @@ PACKAGES = ("api", "canvas", "components", "providers", "scheduler", "store", "w
 LIBRARIES = frozenset({
     "aiohttp", "aiosmtplib", "anthropic", "asyncpg", "asyncssh", "boto3", "botocore", "cloudpickle", "ctypes", "dill",
     "docx", "ftplib", "google", "http.client", "httpcore2", "httpx", "httpx2", "imaplib", "importlib", "kreuzberg",
-    "lxml",    "marshal", "mcp", "multiprocessing", "openai", "openpyxl", "oracledb", "paramiko", "pickle", "playwright",
+    "lxml", "marshal", "mcp", "multiprocessing", "openai", "openpyxl", "oracledb", "paramiko", "pickle", "playwright",
     "poplib", "psycopg", "pty", "pymysql", "pyodbc", "pypdf", "redis", "requests", "runpy", "shelve", "smtplib",
     "socket", "socketserver", "ssl", "subprocess", "tarfile", "telnetlib", "trino", "urllib.request", "urllib3",
     "websockets", "xml", "yaml", "zipfile",

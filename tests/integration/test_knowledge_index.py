@@ -18,7 +18,7 @@ from knowledge.index.indexing import Indexing
 from knowledge.index.tokenizer import passage_words
 from knowledge.index.vectors import normalize
 from store.db.database import Database
-from store.knowledge import bases, chunk_indexes, chunk_search, chunks, former_rows, similarity
+from store.knowledge import bases, chunk_indexes, chunk_search, chunks, documents, former_rows, similarity
 from store.knowledge.chunk_search import ChunkMatch, SearchedBases
 from store.knowledge.chunks import NewChunk
 from store.knowledge.similarity import ABSENT_WORD_WEIGHT, Terms
@@ -31,6 +31,10 @@ DIMENSIONS = 16
 ADD_DOCUMENT = text("""
     insert into knowledge_documents (id, tenant_id, base_id, name, mime_type, size, sha256, status, chunks)
     values (:id, :tenant_id, :base_id, :name, '', 1, :hash, :status, :chunks)
+""")
+BUILDS = text("""
+    select count(*) from pg_stat_activity where application_name = 'easel-indexes' and query like 'create index%'
+        and datname = current_database() and state = 'active'
 """)
 INDEXES = text("select indexname from pg_indexes where indexname like :name order by 1")
 WITHOUT_PGVECTOR = text("""
@@ -244,6 +248,53 @@ def test_indexes_are_built_once_and_again_when_the_base_has_doubled(base: Base, 
         is_due_again = chunk_indexes.is_due(tx)
 
     assert (is_due, is_due_again) == (False, True)
+
+
+def test_base_that_is_parsed_again_with_another_model_gets_a_new_index(base: Base, monkeypatch: pytest.MonkeyPatch):
+    for module in (chunk_search, chunk_indexes):
+        monkeypatch.setattr(module, "EXACT_CHUNKS", 20)
+    base.fill(50, Random(1))
+    base.build_indexes()
+    with base.database.transaction() as tx:
+        documents.start_processing(tx, base.tenant_id, base.id, [document_id for document_id, _ in base.chunks])
+    base.add([({"w1", f"n{at}"}, normalize([1.0, at, 1.0])) for at in range(60)])
+    terms = Terms(["w1", "n3"], [2], normalize([1.0, 3.0, 1.0]))
+
+    before = base.search(terms, most=1)
+    base.build_indexes()
+    after = base.search(terms, most=1)
+
+    assert before[0].position == after[0].position == 3
+    assert after[0].similarity == pytest.approx(1, abs=5e-3)
+    with base.database.transaction() as tx:
+        definition = tx.scalar(
+            text("select indexdef from pg_indexes where indexname like :name"), name=f"%vectors_{base.id.hex}"
+        )
+    assert "halfvec(3)" in definition
+
+
+def test_cancelled_build_ends_and_is_done_by_the_next_worker(base: Base, monkeypatch: pytest.MonkeyPatch):
+    for module in (chunk_search, chunk_indexes):
+        monkeypatch.setattr(module, "EXACT_CHUNKS", 20)
+    base.fill(100, Random(1))
+    with base.database.transaction() as tx:
+        chunk_indexes.mark_due(tx, base.tenant_id, base.id)
+
+    async def cancel_build() -> None:
+        with base.database.transaction() as blocking:  # the build waits for the end of this one
+            blocking.execute(text("update knowledge_chunks set position = position where base_id = :id"), id=base.id)
+            building = asyncio.create_task(Indexing(base.database).next())
+            with base.database.statements() as tx:
+                while not tx.scalar(BUILDS):
+                    await asyncio.sleep(0.01)
+            building.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await building
+
+    asyncio.run(asyncio.wait_for(cancel_build(), 30))
+    base.build_indexes()
+
+    assert len(base.indexes()) == 2
 
 
 @pytest.mark.parametrize("is_indexed", [False, True])
