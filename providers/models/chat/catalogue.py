@@ -24,6 +24,7 @@ from providers.models.types.chat import ChatModel, ModelSpec
 from providers.models.vendors.accounts import AccountModel, VendorAccount, accounts_from_toml, kinds_of, split_api_key
 from providers.models.vendors.families import own_families
 from providers.models.vendors.vendors import UNLISTED, Vendor, vendors
+from providers.models.wires.anthropic import AnthropicWire
 from providers.models.wires.openai import OpenAIWire
 from providers.models.wires.openai_sdk import RequestLimits
 from providers.rate_limits import RateLimitKey, RateLimits
@@ -84,7 +85,9 @@ def open_chat(
     if limiter is None:
         return RetryingModel(spec, wire, retry_policy)
     return RetryingModel(
-        spec, RateLimitedWire(wire, limiter, wire.prepare if isinstance(wire, OpenAIWire) else None), retry_policy
+        spec,
+        RateLimitedWire(wire, limiter, wire.prepare if isinstance(wire, OpenAIWire | AnthropicWire) else None),
+        retry_policy,
     )
 
 

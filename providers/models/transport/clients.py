@@ -28,7 +28,10 @@ from providers.models.types.chat import ModelSpec
 
 if TYPE_CHECKING:
     import httpx2
+    from anthropic import AsyncAnthropic
     from openai import AsyncOpenAI
+
+ANTHROPIC_MISSING = 'Anthropic\'s models need the extra "anthropic" on every worker: pip install easel[anthropic]'
 
 _MAX_CLIENTS = 64  # clients per loop; more are closed when unused, since each holds a few sockets
 _NO_KEY = "none"  # for an empty key the SDK would use a key from the environment
@@ -39,7 +42,7 @@ ClientKey: TypeAlias = tuple[Hashable, ...]
 
 @dataclass(slots=True)
 class _PooledClient:
-    client: Any  # AsyncOpenAI, or httpx2.AsyncClient for vendors that need no SDK
+    client: Any  # AsyncOpenAI, AsyncAnthropic, or httpx2.AsyncClient for vendors that need no SDK
     close: Callable[[], Awaitable[None]]
     borrowers: int = 0
 
@@ -97,6 +100,29 @@ async def borrow_client(
 
 
 @asynccontextmanager
+async def borrow_anthropic_client(
+    spec: ModelSpec, hosts: ModelAddressPolicy | None = None
+) -> AsyncGenerator["AsyncAnthropic"]:
+    """Borrow Anthropic's client of a model's account on this event loop for one request. Raises ProviderError."""
+
+    def new() -> _PooledClient:
+        import httpx2
+
+        try:
+            client = _new_anthropic_client(spec, hosts)
+        except ImportError as error:
+            raise ProviderError(ErrorCode.MODEL_ERROR, ANTHROPIC_MISSING) from error
+        except httpx2.InvalidURL as problem:
+            raise ProviderError(
+                ErrorCode.MODEL_ERROR, f"The base URL of {spec.factory} is not valid: {problem}"
+            ) from problem
+        return _PooledClient(client, client.close)
+
+    async with _borrow((*_account_key(spec), hosts, "anthropic"), new) as client:
+        yield client
+
+
+@asynccontextmanager
 async def borrow_http_client(
     spec: ModelSpec, hosts: ModelAddressPolicy | None = None
 ) -> AsyncGenerator["httpx2.AsyncClient"]:
@@ -124,9 +150,9 @@ async def _borrow(place: ClientKey, new: Callable[[], _PooledClient]) -> AsyncGe
             await each.close()
 
 
-def warm_up() -> None:
-    """Import the SDK, which takes a second of CPU time; call it before the first request, and not on an event loop."""
-    import_module("openai")
+def warm_up(sdk: str = "openai") -> None:
+    """Import an SDK, which takes a second of CPU time; call it before the first request, and not on an event loop."""
+    import_module(sdk)
 
 
 async def close_connections() -> None:
@@ -190,6 +216,18 @@ def _new_client(spec: ModelSpec, hosts: ModelAddressPolicy | None, version: str,
     # The SDK reads these from the environment, but they belong to the operator's OpenAI account and not to this one.
     client.organization = client.project = client.admin_api_key = None
     return client
+
+
+def _new_anthropic_client(spec: ModelSpec, hosts: ModelAddressPolicy | None) -> "AsyncAnthropic":
+    """Create a client that reads no key, profile or address from the environment, since all are given."""
+    from anthropic import AsyncAnthropic, DefaultAsyncHttpxClient
+
+    http = DefaultAsyncHttpxClient(**_client_arguments(spec.base_url or "", hosts), follow_redirects=False)
+    key = spec.api_key or _NO_KEY
+    return AsyncAnthropic(
+        base_url=spec.base_url, api_key=key, max_retries=0, http_client=http, open_telemetry=False,
+        default_headers={"Authorization": f"Bearer {key}"},  # explicit, so that the environment cannot override it
+    )  # fmt: skip
 
 
 def proxy_for(base_url: str) -> str | None:

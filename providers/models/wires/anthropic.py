@@ -1,20 +1,31 @@
 """The wire for Anthropic's Messages API: POST {base}/messages, streamed as events or whole.
 
+The vendor's SDK sends the requests: it knows the current version of the API and how to authenticate. Events are read as
+JSON and not as the SDK's objects, as for OpenAI (`providers/models/wires/event_stream.py`).
+
+Since version 2026-10-21 the API refuses `temperature`, `top_p` and `top_k`, at their defaults too, so they are not
+sent. An account may name the version before it (`anthropic_version`: `2023-06-01`), which accepts them for models up to
+4.6.
+
 Thoughts are signed, and a tool call is refused later unless the thoughts before it are sent back unchanged. So the
 first call of a round contains them (`ToolCall.extra`). The length of an answer must always be limited.
 """
 
+import asyncio
 import json
 import re
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing
-from typing import Any, assert_never
+import ssl
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from contextlib import aclosing, contextmanager, suppress
+from typing import TYPE_CHECKING, Any, assert_never
 
 import structlog
 
+from canvas.errors import AddressRefused
 from providers.errors import ErrorCode, ProviderError, provider_error
 from providers.models.limits.idempotency_keys import HEADER
 from providers.models.text.context_window import count_tokens, max_tokens_of
+from providers.models.transport.clients import borrow_anthropic_client, warm_up
 from providers.models.types.chat import (
     ChatRequest,
     ContentDelta,
@@ -38,7 +49,7 @@ from providers.models.wires.alternating_messages import (
     tools_called,
 )
 from providers.models.wires.event_stream import Chunks
-from providers.models.wires.json_post import encode_body, post_json, read_json
+from providers.models.wires.json_post import encode_body, error_from_response
 from providers.models.wires.openai_responses import (
     NO_ANSWER,
     close_with_task,
@@ -46,9 +57,13 @@ from providers.models.wires.openai_responses import (
     final_deltas,
     message_in,
 )
-from providers.models.wires.openai_sdk import HeaderObserver, RequestLimits
+from providers.models.wires.openai_sdk import HeaderObserver, RequestLimits, host_of, read_answer
 
-VERSION = "2023-06-01"
+if TYPE_CHECKING:
+    import httpx2
+
+SAMPLING_VERSION = "2023-06-01"  # the last version of the API with sampling parameters
+PATH = "/messages"
 EXTRA_KEY = "anthropic"  # our key in the `extra` of a call
 _THOUGHTS = ("thinking", "redacted_thinking")
 _MIN_ANSWER_TOKENS = 1024  # tokens
@@ -78,30 +93,76 @@ class AnthropicWire:
         self._limits = limits
         self._default_answer = default_answer
         self._observe_headers = observe_headers
+        self._is_prepared = False
 
     async def send(self, request: ChatRequest, *, streamed: bool) -> AsyncGenerator[Delta, None]:
+        import httpx2
+
         body = body_of(request, self._spec, self._rules, self._default_answer)
-        url = f"{(self._spec.base_url or '').rstrip('/')}/messages"
         sent = encode_body({**body, "stream": True} if streamed else body)
-        headers = self._headers(request)
-        async with post_json(
-            self._spec, url, headers, sent, self._limits, observe_headers=self._observe_headers
-        ) as response:
-            if streamed:
-                async with aclosing(deltas_of_stream(Chunks(response))) as deltas:
-                    async for delta in deltas:
+        options: Any = {"headers": self._headers(request), "timeout": self._timeout()}
+        async with borrow_anthropic_client(self._spec, self._limits.hosts) as client:
+            with _provider_errors(self._spec.base_url):
+                response = await client.post(
+                    PATH, cast_to=httpx2.Response, content=sent, options=options, stream=streamed
+                )
+                if self._observe_headers is not None:
+                    self._observe_headers(response.headers)
+                if streamed:
+                    async with aclosing(deltas_of_stream(Chunks(response))) as deltas:
+                        async for delta in deltas:
+                            yield delta
+                else:
+                    for delta in deltas_of_message(read_answer(response)):
                         yield delta
-            else:
-                for delta in deltas_of_message(await read_json(response)):
-                    yield delta
+
+    async def prepare(self) -> None:
+        """Import the SDK and create the client, which takes a second, before the request waits for rate limits."""
+        if not self._is_prepared:
+            with suppress(ImportError):  # the client's error says what to install
+                await asyncio.to_thread(warm_up, "anthropic")
+            async with borrow_anthropic_client(self._spec, self._limits.hosts):
+                self._is_prepared = True
 
     def _headers(self, request: ChatRequest) -> dict[str, str]:
-        headers = {"anthropic-version": str(self._spec.extra.get("anthropic_version") or VERSION)}
+        headers = {"Content-Type": "application/json"}
+        if version := self._spec.extra.get("anthropic_version"):
+            headers["anthropic-version"] = str(version)
         if beta := self._spec.extra.get("anthropic_beta"):
             headers["anthropic-beta"] = str(beta)
-        if self._spec.api_key:
-            headers["x-api-key"] = self._spec.api_key
         return headers | ({HEADER: request.key} if request.key else {})
+
+    def _timeout(self) -> "httpx2.Timeout":
+        import httpx2
+
+        seconds = self._limits.request_timeout.total_seconds()
+        return httpx2.Timeout(seconds, connect=min(seconds, self._limits.connect_timeout.total_seconds()))
+
+
+@contextmanager
+def _provider_errors(base_url: str | None) -> Generator[None]:
+    """Convert errors of the SDK, and of the stream it opened, to ProviderError."""
+    import httpx2
+    from anthropic import APIConnectionError, APIStatusError, APITimeoutError
+
+    try:
+        yield
+    except APIStatusError as problem:
+        if problem.response.is_redirect:
+            detail = (
+                f"{host_of(base_url)} redirects, and redirects are not followed. Set the base URL that it redirects to."
+            )
+            raise ProviderError(ErrorCode.MODEL_ERROR, detail) from problem
+        content = problem.response.content
+        raise error_from_response(problem.status_code, problem.response.headers, content) from problem
+    except AddressRefused as refused:
+        raise ProviderError(ErrorCode.MODEL_ERROR, f"{host_of(base_url)}: {refused.message}") from refused
+    except (APITimeoutError, httpx2.TimeoutException) as problem:
+        raise ProviderError(ErrorCode.TIMEOUT, f"{host_of(base_url)} did not answer in time.") from problem
+    except (APIConnectionError, httpx2.RequestError, ssl.SSLError) as problem:
+        cause = problem.__cause__ or problem
+        detail = f"{host_of(base_url)}: {str(cause) or type(cause).__name__}"
+        raise ProviderError(ErrorCode.CONNECTION_ERROR, detail) from problem
 
 
 def body_of(request: ChatRequest, spec: ModelSpec, manners: ParameterRules, answers: int) -> dict[str, Any]:
@@ -129,7 +190,8 @@ def body_of(request: ChatRequest, spec: ModelSpec, manners: ParameterRules, answ
         log.warning("tools_not_offered", model=spec.id, reason="the model is not declared to call tools")
     if "tools" not in body and (used := tools_called(dialogue)):
         body |= {"tools": [_tool(tool) for tool in used], "tool_choice": {"type": "none"}}
-    body |= _sampling(fields)
+    if str(spec.extra.get("anthropic_version") or "") == SAMPLING_VERSION:
+        body |= _sampling(fields)
     body |= _thinking(request.params.get("thinking"), spec, limit)
     if body.get("thinking", {}).get("type") in ("enabled", "adaptive"):
         body.pop("temperature", None)  # not allowed together with thinking

@@ -1,5 +1,6 @@
 """Chat models over Anthropic's Messages API, with replies as in the vendor's documentation."""
 
+import sys
 from typing import Any
 
 import pytest
@@ -69,8 +70,8 @@ def test_an_answer_is_streamed_with_its_usage_at_the_end():
     (request,) = model.server.requests
     assert deltas == [ContentDelta("Hel"), ContentDelta("lo"), UsageDelta(Usage(25, 15, 40, calls=1))]
     assert request.target == "/v1/messages"
-    assert (request.headers["x-api-key"], request.headers["anthropic-version"]) == (KEY, "2023-06-01")
-    assert "authorization" not in request.headers
+    assert (request.headers["authorization"], request.headers["anthropic-version"]) == (f"Bearer {KEY}", "2026-10-21")
+    assert "x-api-key" not in request.headers
     assert request.json == {
         "model": "claude-sonnet-4-5",
         "max_tokens": 32_000,
@@ -94,8 +95,39 @@ def test_cached_tokens_count_as_prompt_tokens():
     assert "stream" not in model.server.bodies[0]
 
 
-def test_generation_parameters_have_the_vendors_names():
-    model = claude(set_params={"top_k": 5})
+def test_sampling_parameters_are_not_sent_because_the_api_refuses_them():
+    model = claude()
+    params = {"temperature": 0.1, "top_p": 0.9, "max_tokens": 50, "stop": ["END"]}
+    model.complete(whole(message({"type": "text", "text": "hi"})), params=params)
+
+    assert not {"temperature", "top_p", "top_k"} & model.server.bodies[0].keys()
+    assert model.server.bodies[0]["stop_sequences"] == ["END"]
+
+
+def test_missing_sdk_is_an_error_that_names_the_extra(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "anthropic", None)
+
+    answer = claude().complete(whole(message({"type": "text", "text": "hi"})))
+
+    assert answer.error is not None
+    assert "pip install easel[anthropic]" in answer.error.detail
+
+
+def test_nothing_of_the_environment_reaches_the_vendor(monkeypatch: pytest.MonkeyPatch):
+    for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"):
+        monkeypatch.setenv(name, "sk-ant-of-the-operator")
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("ANTHROPIC_CUSTOM_HEADERS", "Authorization: Bearer sk-ant-of-the-operator")
+    model = claude()
+
+    answer = model.complete(whole(message({"type": "text", "text": "hi"})))
+
+    assert answer.text == "hi"
+    assert "of-the-operator" not in str(model.server.requests[0].headers)
+
+
+def test_generation_parameters_of_the_version_before_have_the_vendors_names():
+    model = claude(set_params={"top_k": 5}, anthropic_version="2023-06-01")
     params = {"temperature": 1.4, "top_p": 0.9, "max_tokens": 50, "stop": ["END"], "presence_penalty": 0.3}
     model.complete(whole(message({"type": "text", "text": "hi"})), params=params)
 
