@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import re
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -13,6 +14,8 @@ from sqlalchemy import text
 
 from canvas.errors import ToolError
 from canvas.ids import TenantId
+from cli.server import checks
+from cli.server.checks import Level
 from embedded import EmbeddedServers
 from knowledge.index.indexing import Indexing
 from knowledge.index.tokenizer import passage_words
@@ -166,6 +169,28 @@ def test_migration_converts_the_vectors_of_a_server_that_has_got_pgvector(plain_
     assert vectors.advice_for(plain_database) == ""
     for terms, found in zip(questions(2), before, strict=True):
         assert similarities(base.search(terms)) == pytest.approx(similarities(found), abs=2e-3)
+
+
+def test_missing_pgvector_is_reported_with_what_to_do(database: Database, plain_database: Database):
+    found, missing = checks.pgvector(database), checks.pgvector(plain_database)
+
+    assert (found.level, found.advice) == (Level.OK, "")
+    assert missing.level is Level.WARN
+    assert "create extension vector" in missing.advice
+    assert "easel migrate" in missing.advice
+
+
+def test_user_who_may_not_create_the_extension_is_told_who_may(plain_database: Database):
+    role = f"easel_{new_id().hex}"
+    with plain_database.transaction() as tx:
+        tx.execute(text(f"create role {role} login password 'p'"))
+    limited = Database(re.sub(r"//[^@]+@", f"//{role}:p@", plain_database.url))
+    try:
+        with closing(limited):
+            assert vectors.install(limited) == vectors.NOT_ALLOWED
+    finally:
+        with plain_database.transaction() as tx:
+            tx.execute(text(f"drop role {role}"))
 
 
 def test_large_base_gets_indexes_that_find_the_best_chunks(base: Base, monkeypatch: pytest.MonkeyPatch):
