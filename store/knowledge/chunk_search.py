@@ -149,8 +149,7 @@ def _build(
     plan_of = {plan.id: plan for plan in plans.rows() if plan.chunks}
     made = _Statement()
     for number, group in enumerate(groups):
-        prefix = f"w{number}_"
-        made.parameters |= similarity.word_parameters(group.terms.words, prefix)
+        prefix, before = f"w{number}_", len(made.selects)
         cosine = similarity.cosine(group.terms, is_plain=bool(plain.scalar()))
         exact = [
             base_id
@@ -181,15 +180,17 @@ def _build(
                 if selects:
                     made.selects.append(" union ".join(selects))
                     made.known_rows += int(plan.chunks)
+        if len(made.selects) > before:
+            made.parameters |= similarity.word_parameters(group.terms.words, prefix)
     if groups and groups[0].terms.vector is not None:
         made.parameters["vector"] = list(groups[0].terms.vector)
     return made
 
 
 def _is_indexed(plan: Any, terms: Terms) -> bool:
-    """Whether the base's indexes are used: not if its vectors have another length by now."""
-    has_fitting_vectors = terms.vector is None or plan.index_dimensions in (0, len(terms.vector))
-    return plan.indexed_chunks > 0 and plan.chunks > EXACT_CHUNKS and has_fitting_vectors
+    """Whether the base's indexes are used: not if none has its vectors, or they have another length by now."""
+    has_vectors = terms.vector is None or plan.index_dimensions == len(terms.vector)
+    return plan.indexed_chunks > 0 and plan.chunks > EXACT_CHUNKS and has_vectors
 
 
 def _columns(terms: Terms, cosine: str, prefix: str, part: int) -> str:
@@ -203,7 +204,7 @@ def _candidates(
     with the query's rarer words. Adds the parameters and the frequencies of words.
     """
     lists = list[tuple[str, str, int]]()
-    if terms.vector is not None and plan.index_dimensions:
+    if terms.vector is not None:
         dimensions = int(plan.index_dimensions)
         vector = f"cast(cast(:vector as real[]) as halfvec({dimensions}))"
         order = f"order by r.embedding::halfvec({dimensions}) <#> {vector}"

@@ -226,6 +226,53 @@ def test_large_base_without_vectors_is_searched_by_its_words(database: Database,
     assert found[0].by_words > 0.5
 
 
+def test_large_base_without_an_index_of_vectors_is_searched_exactly(
+    plain_database: Database, monkeypatch: pytest.MonkeyPatch
+):
+    base = Base(plain_database)
+    for module in (chunk_search, chunk_indexes):
+        monkeypatch.setattr(module, "EXACT_CHUNKS", 20)
+    base.fill(150, Random(1))
+    base.build_indexes()
+
+    assert base.indexes() == [f"ix_knowledge_chunks_words_{base.id.hex}"]
+    for terms in questions(2):
+        assert similarities(base.search(terms)) == pytest.approx(base.expected(terms)[:10], abs=1e-5)
+
+
+def test_bases_of_several_languages_are_searched_together_also_if_one_is_empty(base: Base):
+    base.add([({"haus", "hous"}, None)])
+    with base.database.transaction() as tx:
+        empty = bases.create(tx, base.tenant_id, "Empty", embedding_model="echo", parser={}, language="German")
+    groups = [SearchedBases([empty], Terms(["haus"], [1])), SearchedBases([base.id], Terms(["hous"], [1]))]
+
+    for searched in (groups, groups[::-1]):
+        (match,) = chunk_search.search(
+            base.database, base.tenant_id, searched, documents=None, by_vector=0.0, threshold=0.1, most=5, page_end=5
+        )
+        assert match.by_words == pytest.approx(1)
+
+
+def test_small_and_large_bases_are_ranked_together(database: Database, monkeypatch: pytest.MonkeyPatch):
+    for module in (chunk_search, chunk_indexes):
+        monkeypatch.setattr(module, "EXACT_CHUNKS", 100)
+    large = Base(database)
+    large.add([({"common", f"n{at}"}, None) for at in range(200)])
+    large.build_indexes()
+    with database.transaction() as tx:
+        small = bases.create(tx, large.tenant_id, "Small", embedding_model="", parser={})
+    large.id, of_large = small, large.id
+    large.add([({"common", "n7"}, None), ({"other"}, None)])
+    terms = Terms(["common", "n7"], [2])
+
+    found = chunk_search.search(
+        database, large.tenant_id, [SearchedBases([of_large, small], terms)],
+        documents=None, by_vector=0.0, threshold=0.5, most=5, page_end=5,
+    )  # fmt: skip
+
+    assert [(match.position, round(match.by_words, 6)) for match in found] == [(7, 1), (0, 1)]
+
+
 def test_filters_apply_to_a_large_base(base: Base, monkeypatch: pytest.MonkeyPatch):
     for module in (chunk_search, chunk_indexes):
         monkeypatch.setattr(module, "EXACT_CHUNKS", 20)
