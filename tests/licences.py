@@ -21,6 +21,7 @@ ACCEPTED = re.compile(
 )
 REVIEWED = {  # text that is no name of a licence, read by hand
     "pypdfium2": "BSD-3-Clause, Apache-2.0, dependency licenses",  # PDFium and the libraries in it: BSD, MIT, Apache
+    "peewee": "none stated",  # MIT, in its file LICENSE
     "python-dateutil": "Dual License",  # Apache-2.0 or BSD-3-Clause
 }
 

@@ -41,6 +41,9 @@ WAYS_OUT: Mapping[str, WayOut] = {
     "providers/http/client.py": _way_out("httpcore2 httpx2 ssl importlib", CHECKED),
     "providers/http/guarded_transport.py": _way_out("httpcore2 httpx2", CHECKED),
     "providers/http/browser_proxy.py": _way_out("open_connection() start_server()", CHECKED),
+    "components/tools/finance/yahoo_session.py": _way_out(
+        "curl_cffi yfinance", "asks the vendor's own hosts, which the library names, in a child process"
+    ),
     "providers/mail.py": _way_out("aiosmtplib socket ssl", CHECKED),
     "providers/databases/session_process.py": _way_out("ctypes fork() import_module() importlib socket", SESSIONS),
     "providers/databases/sessions.py": _way_out("socket subprocess", SESSIONS),

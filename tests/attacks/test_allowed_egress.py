@@ -13,12 +13,13 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("api", "canvas", "components", "providers", "scheduler", "store", "worker")
 
 LIBRARIES = frozenset({
-    "aiohttp", "aiosmtplib", "anthropic", "asyncpg", "asyncssh", "boto3", "botocore", "cloudpickle", "ctypes", "dill",
+    "aiohttp", "aiosmtplib", "anthropic", "asyncpg", "asyncssh", "boto3", "botocore", "cloudpickle", "ctypes",
+    "curl_cffi", "dill",
     "docx", "ftplib", "google", "http.client", "httpcore2", "httpx", "httpx2", "imaplib", "importlib", "kreuzberg",
     "lxml", "marshal", "mcp", "multiprocessing", "openai", "openpyxl", "oracledb", "paramiko", "pickle", "playwright",
     "poplib", "psycopg", "pty", "pymysql", "pyodbc", "pypdf", "redis", "requests", "runpy", "shelve", "smtplib",
     "socket", "socketserver", "ssl", "subprocess", "tarfile", "telnetlib", "trino", "urllib.request", "urllib3",
-    "websockets", "xml", "yaml", "zipfile",
+    "websockets", "xml", "yfinance", "yaml", "zipfile",
 })  # fmt: skip
 CALLS = frozenset({
     "__import__", "create_connection", "create_datagram_endpoint", "create_subprocess_exec", "create_subprocess_shell",

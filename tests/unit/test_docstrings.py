@@ -40,7 +40,7 @@ EXAMPLES = frozenset(
         r"\S+",
         """
     BadCalculator activation_finished arrived_at bad_calculator begin_x celery/app.py events_after_42 generate_1
-    model___VLLM my_package name_1 name_2 prod123 sleep totalAssets x_x x_y
+    model___VLLM my_package name_1 name_2 prod123 sleep x_x x_y
     YAHOOFINANCE_QUERY1_FINANCE_YAHOO_COM embedding_tokens of_embedding_tokens p2026w47 runs_p2026w47
     """,
     )

@@ -137,18 +137,6 @@ VENDORS: Sequence[Vendor] = (
         {"/w/api.php": {"query": {"pages": {"9": {"index": 1, "title": "Widget", "extract": "A gadget."}}}}},
         "A gadget.",
     ),
-    Vendor(
-        "YahooFinance",
-        {
-            "/getcrumb": "cRuMb",
-            "/quoteSummary/ACME": {"quoteSummary": {"result": [{"price": {"symbol": "ACME"}}], "error": None}},
-            "/search": {"news": [{"title": "Acme up", "providerPublishTime": 1767364200}]},
-            "/": "",
-        },
-        "Acme up",
-        arguments={"stock_code": "ACME"},
-        main="report",
-    ),
 )
 DONE = {"any_message": "How are widgets?", "reply": "Fine."}
 

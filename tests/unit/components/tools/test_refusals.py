@@ -34,7 +34,6 @@ ARGUMENTS: Mapping[str, Mapping[str, Any]] = {
     "TavilySearch": {"query": "q"},
     "TuShare": {"query": "q"},
     "Wikipedia": {"query": "q"},
-    "YahooFinance": {"stock_code": "ACME"},
 }
 KEYS = ("api_key", "auth_key", "token", "secret_key", "web_apikey")
 MORE = {**dict.fromkeys(KEYS, "key-0123456789"), "searxng_url": "https://searx.test", "delay_after_error": 0}

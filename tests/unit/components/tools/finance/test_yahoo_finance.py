@@ -1,129 +1,36 @@
-"""YahooFinance, with recorded replies."""
+"""YahooFinance: what it refuses and formats without a vendor. tests/integration/test_yahoo_finance.py asks a server."""
 
+from datetime import UTC, date, datetime
 from typing import Any
 
 import pytest
 
+from canvas.errors import NodeFailure
+from components.tools.finance import yahoo_finance
 from components.tools.finance.yahoo_finance import YAHOO_FINANCE
-from providers.interfaces import HttpResponse
+from components.tools.finance.yahoo_session import _plain, _scalars  # pyright: ignore[reportPrivateUsage]
+from providers.isolation.limited_process import ResourceLimitExceeded
 from tests.fakes import FakeHttp, no_network
-from tests.unit.components.tools.vendors import (
-    by_model,
-    by_path,
-    error_of,
-    json_reply,
-    outputs_of,
-    refusing,
-    reply,
-    unreachable,
-)
+from tests.unit.components.tools.vendors import by_model, error_of, outputs_of
 
 NO_SECTIONS = {"info": False, "news": False}
-COOKIE = "A1=d=AQ&S=x; Expires=Thu, 02 Jan 2027 00:00:00 GMT; Domain=.yahoo.com; Secure, A3=e=BQ; Path=/"
 
 
-def facts(**modules: Any) -> HttpResponse:
-    return json_reply({"quoteSummary": {"result": [modules], "error": None}})
+def answer(monkeypatch: pytest.MonkeyPatch, found: Any) -> None:
+    """Have the child process answer with `found`, or raise it."""
+
+    async def in_child(*_: Any) -> Any:
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    monkeypatch.setattr(yahoo_finance, "in_limited_process", in_child)
 
 
-def yahoo(**routes: HttpResponse) -> FakeHttp:
-    known = {"fc.yahoo.com": reply("", 404, set_cookie=COOKIE), "getcrumb": reply("cRuMb/1")}
-    paths = {"facts": "quoteSummary", "chart": "/chart/", "news": "/search"}
-    return by_path({**known, **{paths[name]: answer for name, answer in routes.items()}})
+def test_report_without_sections_is_empty_and_asks_nobody(monkeypatch: pytest.MonkeyPatch):
+    answer(monkeypatch, AssertionError("asked"))
 
-
-def report(http: FakeHttp, **params: Any) -> str:
-    return outputs_of(YAHOO_FINANCE, {"stock_code": "ACME", **NO_SECTIONS, **params}, http)["report"]
-
-
-def test_company_information_is_a_table_of_two_columns():
-    http = yahoo(facts=facts(price={"symbol": "ACME", "marketCap": {"raw": 12, "fmt": "12"}, "maxAge": {}}))
-
-    assert report(http, info=True) == (
-        "# Information:\n|           | 0    |\n|:----------|:-----|\n| symbol    | ACME |\n| marketCap | 12   |\n"
-    )
-
-
-def test_request_has_the_vendors_cookie_and_crumb():
-    http = yahoo(facts=facts(price={"symbol": "ACME"}))
-
-    report(http, info=True)
-
-    call = http.calls[-1]
-    params: Any = call.params
-    assert call.url == "https://query2.finance.yahoo.com/v10/finance/quoteSummary/ACME"
-    assert call.headers == {"Cookie": "A1=d=AQ&S=x; A3=e=BQ"}
-    assert params["crumb"] == "cRuMb/1"
-    assert "price" in params["modules"].split(",")
-
-
-def test_all_sections_come_in_order_with_a_blank_line_between():
-    statement = [{"endDate": {"raw": 1767139200, "fmt": "2025-12-31"}, "totalAssets": {"raw": 5}, "maxAge": 1}]
-    http = yahoo(
-        facts=facts(
-            price={"symbol": "ACME"},
-            calendarEvents={"earnings": {"earningsDate": [{"raw": 1777593600}]}, "dividendDate": {"raw": 1767139200}},
-            incomeStatementHistory={"incomeStatementHistory": statement},
-            balanceSheetHistory={"balanceSheetStatements": statement},
-        ),
-        chart=json_reply({"chart": {"result": [CHART], "error": None}}),
-        news=json_reply({"news": [{"title": "Up", "providerPublishTime": 1767139200, "thumbnail": {"a": 1}}]}),
-    )
-    flags = ("info", "history", "financials", "income_stmt", "balance_sheet", "cash_flow_statement", "news", "count")
-
-    text = report(http, **dict.fromkeys(flags, True))
-
-    assert [line for line in text.splitlines() if line.startswith("#")] == [
-        "# Information:",
-        "# History:",
-        "# Calendar:",
-        "# Income statement:",
-        "# Quarterly income statement:",
-        "# Balance sheet:",
-        "# Quarterly balance sheet:",
-        "# Cash flow statement:",
-        "# Quarterly cash flow statement:",
-        "# News:",
-    ]
-    assert text.count("\n\n\n# ") == 9
-    assert "| Total Assets |                     5 |" in text
-    assert "2026-05-01 00:00:00" in text
-    assert "|    | title   | providerPublishTime   |" in text
-    assert "thumbnail" not in text
-
-
-CHART = {
-    "meta": {"gmtoffset": -14400},
-    "timestamp": [1777635000, 1777721400, 1777807800],
-    "indicators": {
-        "quote": [
-            {
-                "open": [10.0, 11.0, None],
-                "high": [12.0, 12.0, None],
-                "low": [9.0, 10.0, None],
-                "close": [10.0, 11.5, None],
-                "volume": [1000, 2000, None],
-            }
-        ],
-        "adjclose": [{"adjclose": [5.0, 11.5, None]}],
-    },
-}
-
-
-def test_a_month_of_prices_is_in_local_time_and_adjusted():
-    text = report(yahoo(chart=json_reply({"chart": {"result": [CHART]}})), history=True)
-
-    assert text == (
-        "# History:\n"
-        "| Date                      |   Open |   High |   Low |   Close |   Volume |\n"
-        "|:--------------------------|-------:|-------:|------:|--------:|---------:|\n"
-        "| 2026-05-01 07:30:00-04:00 |      5 |      6 |   4.5 |     5   |     1000 |\n"
-        "| 2026-05-02 07:30:00-04:00 |     11 |     12 |  10   |    11.5 |     2000 |\n"
-    )
-
-
-def test_report_without_sections_is_empty_and_sends_no_request():
-    assert report(FakeHttp(no_network)) == ""
+    assert outputs_of(YAHOO_FINANCE, {"stock_code": "ACME", **NO_SECTIONS}, FakeHttp(no_network)) == {"report": ""}
 
 
 @pytest.mark.parametrize("code", ["", None, "  "])
@@ -136,70 +43,62 @@ def test_invalid_stock_code_is_refused_before_the_request(code: Any):
     assert "is not a valid stock code" in error_of(YAHOO_FINANCE, {"stock_code": code}, FakeHttp(no_network))
 
 
+def test_information_of_two_facts_is_a_table_of_two_columns(monkeypatch: pytest.MonkeyPatch):
+    answer(monkeypatch, {"Information": {"symbol": "ACME", "marketCap": 12}})
+
+    report = outputs_of(YAHOO_FINANCE, {"stock_code": "ACME", "news": False}, FakeHttp(no_network))["report"]
+
+    assert report == (
+        "# Information:\n|           | 0    |\n|:----------|:-----|\n| symbol    | ACME |\n| marketCap | 12   |\n"
+    )
+
+
+@pytest.mark.parametrize("odd", [None, [], {}, [None], ["text"], {"columns": None, "rows": []}])
+def test_sections_that_are_empty_or_odd_have_no_table(odd: Any, monkeypatch: pytest.MonkeyPatch):
+    answer(monkeypatch, dict.fromkeys(["Calendar", "Balance sheet", "Quarterly balance sheet", "News"], odd))
+    params = {**NO_SECTIONS, "balance_sheet": True, "financials": True, "news": True}
+
+    report = outputs_of(YAHOO_FINANCE, {"stock_code": "ACME", **params}, FakeHttp(no_network))["report"]
+
+    assert "# Balance sheet:\n\n" in report
+
+
 @pytest.mark.parametrize(
-    ("answer", "error"),
+    ("failure", "error"),
     [
-        (reply("Quote not found", 404), "HTTP 404: Quote not found"),
-        (
-            json_reply({"quoteSummary": {"result": None, "error": {"description": "No fundamentals"}}}),
-            "No fundamentals",
-        ),
-        (json_reply({"quoteSummary": {"result": []}}), "Yahoo Finance has no data for this stock code."),
-        (json_reply({}), "Yahoo Finance has no data for this stock code."),
-        (reply("<html>"), "The answer is not valid JSON: <html>"),
+        ({"error": "HTTP 404", "is_retryable": False}, "HTTP 404"),
+        (NodeFailure("needs the extra"), "needs the extra"),
+        (ResourceLimitExceeded("It needs more than 2 GiB."), "It needs more than 2 GiB."),
     ],
 )
-def test_error_of_the_vendor_is_an_error(answer: HttpResponse, error: str):
-    assert error_of(YAHOO_FINANCE, {"stock_code": "ACME"}, yahoo(facts=answer)) == error
+def test_failure_of_the_child_process_is_an_error(failure: Any, error: str, monkeypatch: pytest.MonkeyPatch):
+    answer(monkeypatch, failure)
+
+    assert error in error_of(YAHOO_FINANCE, {"stock_code": "ACME"}, FakeHttp(no_network))
 
 
-def test_request_without_a_crumb_is_sent():
-    http = by_path({"quoteSummary": facts(price={"symbol": "ACME"})})
+def test_a_model_reads_the_report(monkeypatch: pytest.MonkeyPatch):
+    answer(monkeypatch, {"Information": {"a": 1}})
 
-    assert "ACME" in report(http, info=True)
-    assert http.calls[-1].headers == {}
-
-
-@pytest.mark.parametrize("odd", [None, [], "text", 7, [None], {"balanceSheetStatements": ["junk", {}]}])
-def test_modules_that_are_missing_or_odd_leave_their_section_empty(odd: Any):
-    http = yahoo(facts=facts(balanceSheetHistory=odd, calendarEvents=odd, price=odd), news=json_reply({"news": [odd]}))
-
-    text = report(http, info=True, balance_sheet=True, financials=True, news=True)
-
-    assert "# Balance sheet:\n\n" in text
-
-
-def test_transport_failure_is_an_error():
-    assert "non-public" in error_of(YAHOO_FINANCE, {"stock_code": "ACME"}, FakeHttp(refusing))
-    assert "12 s" in error_of(YAHOO_FINANCE, {"stock_code": "ACME"}, FakeHttp(unreachable))
-
-
-def test_a_model_reads_the_report():
-    done = by_model(
-        YAHOO_FINANCE, NO_SECTIONS | {"info": True}, {"stock_code": "acme"}, yahoo(facts=facts(price={"a": 1}))
-    )
+    done = by_model(YAHOO_FINANCE, NO_SECTIONS | {"info": True}, {"stock_code": "acme"}, FakeHttp(no_network))
 
     assert done.answer.startswith("# Information:\n")
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "error"),
+    ("value", "plain"),
     [
-        (404, {"quoteSummary": {"result": None, "error": {"description": "Quote not found"}}}, "Quote not found"),
-        (401, {"finance": {"result": None, "error": {"description": "Invalid Crumb"}}}, "Invalid Crumb"),
-        (500, {"finance": None}, 'HTTP 500: {"finance": null}'),
+        (5.0, 5), (2.5, 2.5), (float("nan"), None), (float("inf"), None), (True, True), (None, None), ("a", "a"),
+        (date(2026, 1, 2), "2026-01-02"), (datetime(2026, 1, 2), "2026-01-02"),
+        (datetime(2026, 1, 2, 3, tzinfo=UTC), "2026-01-02 03:00:00+00:00"),
+        ([1.0, date(2026, 1, 2)], [1, "2026-01-02"]),
+        (object, "<class 'object'>"),
     ],
-)
-def test_error_has_the_vendors_text(status: int, body: Any, error: str):
-    http = yahoo(facts=json_reply(body, status), chart=json_reply(body, status))
-
-    assert error_of(YAHOO_FINANCE, {"stock_code": "ACME", **NO_SECTIONS, "info": True}, http) == error
+)  # fmt: skip
+def test_value_of_the_vendor_becomes_json(value: Any, plain: Any):
+    assert _plain(value) == plain
 
 
-def test_invalid_bars_are_left_out_or_have_gaps():
-    bars = {"open": ["a", 1], "high": [1, {}], "low": [1, 10**400], "close": ["1", 2.0], "volume": [1, "2"]}
-    chart = {"timestamp": [1, 2e18, 1767364200], "indicators": {"quote": [{n: [*v, v[1]] for n, v in bars.items()}]}}
-
-    text = report(yahoo(chart=json_reply({"chart": {"result": [chart], "error": None}})), history=True)
-
-    assert text.splitlines()[3:] == ["| 2026-01-02 14:30:00+00:00 |      1 |        |       |       2 |          |"]
+def test_facts_with_several_values_are_left_out():
+    assert _scalars({"a": 1, "officers": [{"name": "x"}], "more": {}, "none": None}) == {"a": 1}
+    assert _scalars(None) == {}
