@@ -9,6 +9,7 @@ import asyncio
 import structlog
 from sqlalchemy.exc import DBAPIError
 
+from components.text.extraction.file_kinds import LibraryMissing
 from knowledge.index import tokenizer
 from store.db.database import Database
 from store.knowledge import chunk_indexes, former_rows
@@ -46,8 +47,13 @@ class Indexing:
         return True
 
     def _convert(self) -> bool:
-        with self._database.transaction() as tx:
-            return former_rows.convert(tx, _words_of) > 0
+        """Convert a batch of rows; return False if none waits, or this process lacks the library."""
+        try:
+            with self._database.transaction() as tx:
+                return former_rows.convert(tx, _words_of) > 0
+        except LibraryMissing as error:  # a worker that has it converts them
+            log.warning("former_rows_not_converted", error=error.message)
+            return False
 
     def _claim(self) -> DueBase | None:
         with self._database.transaction() as tx:

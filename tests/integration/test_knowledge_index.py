@@ -4,6 +4,7 @@ import asyncio
 import math
 import re
 import struct
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from random import Random
@@ -17,6 +18,7 @@ from canvas.ids import TenantId
 from cli.server import checks
 from cli.server.checks import Level
 from embedded import EmbeddedServers
+from knowledge.index import tokenizer
 from knowledge.index.indexing import Indexing
 from knowledge.index.tokenizer import passage_words
 from knowledge.index.vectors import normalize
@@ -414,6 +416,20 @@ def test_chunks_of_the_previous_release_are_converted_and_found(base: Base):
     assert before == []
     (match,) = base.search(terms)
     assert (match.by_vector, match.by_words) == (pytest.approx(1, abs=2e-3), pytest.approx(1))
+
+
+def test_worker_without_the_library_leaves_former_rows_to_others(base: Base, monkeypatch: pytest.MonkeyPatch):
+    base.add([({"placeholder"}, None)])
+    with base.database.transaction() as tx:
+        tx.execute(text("update knowledge_chunks set lexemes = null where base_id = :id"), id=base.id)
+    monkeypatch.setitem(sys.modules, "snowballstemmer", None)
+    tokenizer._stemmer.cache_clear()
+    tokenizer._stem.cache_clear()
+
+    asyncio.run(Indexing(base.database).run_all())
+
+    with base.database.transaction() as tx:
+        assert former_rows.is_waiting(tx)
 
 
 def test_another_tenant_finds_nothing_in_a_base(base: Base, monkeypatch: pytest.MonkeyPatch):
