@@ -1,4 +1,4 @@
-"""Startup of processes that run Celery: checks of the database connection, and suppression of Celery's own output."""
+"""Startup of processes that run Celery: checks of the database connection, control commands, less output."""
 
 import os
 import warnings
@@ -12,6 +12,7 @@ from celery.exceptions import SecurityWarning
 from celery.signals import after_setup_logger, celeryd_init
 
 from scheduler.bootstrap import refuse_pooler
+from scheduler.messaging import pool_controls
 from store.db.database import Database
 
 log = structlog.get_logger()
@@ -27,7 +28,8 @@ def connect_start(
 ) -> None:
     """Connect the startup of a process to Celery's signals: its first log line (`introduce`), `begin`, the log level.
 
-    `keep_level` gets the level that Celery has set. Call this once, when the process's module is imported.
+    `keep_level` gets the level that Celery has set. Our control commands are registered at once. Call this when the
+    process's module is imported.
     """
 
     def level_is_set(loglevel: int, **_: Any) -> None:
@@ -39,6 +41,7 @@ def connect_start(
 
     after_setup_logger.connect(level_is_set, weak=False)
     celeryd_init.connect(process_begins, weak=False)
+    pool_controls.register()
 
 
 def begin(process: str, instance: Any, log_format: str, database_url: str) -> None:

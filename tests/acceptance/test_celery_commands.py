@@ -17,6 +17,7 @@ import pytest
 
 from bench.fixtures.deployment import ROOT, TIMEOUT, Deployment, environment_of, run_deployment, wait_until
 from scheduler.messaging.celery_app import make_app
+from scheduler.messaging.pool_controls import REFUSAL
 from tests import rabbitmq
 
 REPLY_TIMEOUT = "20"  # seconds that a command waits for replies
@@ -166,6 +167,12 @@ def test_rate_limit_of_the_task_is_accepted_and_runs_go_on(shell: CeleryShell):
         shell.control("rate_limit", task_name="worker.execute", rate_limit="0")
 
     assert "rate limit set" in reply["ok"]
+
+
+def test_pool_of_threads_refuses_another_size_in_words(shell: CeleryShell):
+    replies = [shell.control(f"pool_{change}", n=1) for change in ("grow", "shrink")]
+
+    assert [reply["error"] for reply in replies] == [REFUSAL, REFUSAL]
 
 
 def test_events_show_each_node_under_its_name(shell: CeleryShell):
