@@ -126,6 +126,7 @@ async def _run_command(
             if leader := session.leader:
                 kill = f"kill -KILL -{leader} 2>/dev/null || kill -KILL {leader} 2>/dev/null; :"
                 await _run_short_command(connection, kill)
+                await asyncio.wait({session.closed}, timeout=DRAIN_TIMEOUT)  # output may still be on its way
         channel.abort()
     return session.output, code
 

@@ -13,10 +13,12 @@ COMMANDS: dict[str, Callable[..., dict[str, str]]] = {"grow": control.pool_grow,
 def register() -> None:
     """Replace both commands; with Celery's own, a pool of threads answers an AttributeError."""
     for method, command in COMMANDS.items():
-        control.control_command(name=f"pool_{method}", args=[("n", int)], signature="[N=1]")(_guarded(method, command))
+        control.control_command(name=f"pool_{method}", args=[("n", int)], signature="[N=1]")(
+            _make_resize(method, command)
+        )
 
 
-def _guarded(method: str, command: Callable[..., dict[str, str]]) -> Callable[..., dict[str, str]]:
+def _make_resize(method: str, command: Callable[..., dict[str, str]]) -> Callable[..., dict[str, str]]:
     def resize(state: Any, n: int = 1, **_: Any) -> dict[str, str]:
         if not hasattr(state.consumer.pool, method):
             return control.nok(REFUSAL)
