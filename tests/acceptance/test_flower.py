@@ -215,19 +215,17 @@ def test_revoke_from_flower_ends_the_node_as_cancelled_by_an_operator(flower: Fl
 
 def test_cancelled_and_postponed_nodes_are_revoked_and_retried(flower: Flower):
     running = [stream(flower) for _ in range(4)]  # the account allows three requests a minute
-    states: dict[str, str | None] = {}
 
-    def has_all_states() -> bool:
-        states.update({run: flower.state(run, "LLM:Ask") for run in running})
-        return {"RETRY", "STARTED"} <= set(states.values())
+    def states() -> set[str | None]:
+        return {flower.state(run, "LLM:Ask") for run in running}
 
-    wait_until(has_all_states, "no retry is shown")
-    (cancelled, *_) = [run for run, state in states.items() if state == "STARTED"]
+    wait_until(lambda: {"RETRY", "STARTED"} <= states(), "no retry is shown")
 
     for run in running:
         flower.deployment.client.post(f"/runs/{run}/cancel").raise_for_status()
 
-    flower.await_state(cancelled, "LLM:Ask", "REVOKED")
+    # one that had started and not yet asked its model may still have been postponed, so not each of them is revoked
+    wait_until(lambda: {"RETRY", "REVOKED"} <= states(), "no cancelled node is shown")
 
 
 # -- pages -----------------------------------------------------------------------------------------------------------
