@@ -49,6 +49,12 @@ WITHOUT_PGVECTOR = text("""
 """)
 
 
+def index_bases_above(chunks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let bases of more chunks than this be large, so that they get indexes."""
+    for module in (chunk_search, chunk_indexes):
+        monkeypatch.setattr(module, "EXACT_CHUNKS", chunks)
+
+
 class Base:
     """A base with random chunks, and what an exact search of them finds."""
 
@@ -196,8 +202,7 @@ def test_user_who_may_not_create_the_extension_is_told_who_may(plain_database: D
 
 
 def test_large_base_gets_indexes_that_find_the_best_chunks(base: Base, monkeypatch: pytest.MonkeyPatch):
-    for module in (chunk_search, chunk_indexes):
-        monkeypatch.setattr(module, "EXACT_CHUNKS", 400)
+    index_bases_above(400, monkeypatch)
     monkeypatch.setattr(chunk_search, "MIN_NEAREST", 100)
     monkeypatch.setattr(chunk_search, "MAX_WORDED", 300)
     base.fill(1500, Random(3), topics=50)  # a search of the graph may not leave a topic larger than the candidates
@@ -216,8 +221,7 @@ def test_large_base_gets_indexes_that_find_the_best_chunks(base: Base, monkeypat
 
 def test_large_base_without_vectors_is_searched_by_its_words(database: Database, monkeypatch: pytest.MonkeyPatch):
     base = Base(database, embedding_model="")
-    for module in (chunk_search, chunk_indexes):
-        monkeypatch.setattr(module, "EXACT_CHUNKS", 100)
+    index_bases_above(100, monkeypatch)
     base.add([({"common", f"n{at}"}, None) for at in range(200)])
     base.build_indexes()
 
@@ -232,8 +236,7 @@ def test_large_base_without_an_index_of_vectors_is_searched_exactly(
     plain_database: Database, monkeypatch: pytest.MonkeyPatch
 ):
     base = Base(plain_database)
-    for module in (chunk_search, chunk_indexes):
-        monkeypatch.setattr(module, "EXACT_CHUNKS", 20)
+    index_bases_above(20, monkeypatch)
     base.fill(150, Random(1))
     base.build_indexes()
 
@@ -256,8 +259,7 @@ def test_bases_of_several_languages_are_searched_together_also_if_one_is_empty(b
 
 
 def test_small_and_large_bases_are_ranked_together(database: Database, monkeypatch: pytest.MonkeyPatch):
-    for module in (chunk_search, chunk_indexes):
-        monkeypatch.setattr(module, "EXACT_CHUNKS", 100)
+    index_bases_above(100, monkeypatch)
     large = Base(database)
     large.add([({"common", f"n{at}"}, None) for at in range(200)])
     large.build_indexes()
@@ -276,8 +278,7 @@ def test_small_and_large_bases_are_ranked_together(database: Database, monkeypat
 
 
 def test_filters_apply_to_a_large_base(base: Base, monkeypatch: pytest.MonkeyPatch):
-    for module in (chunk_search, chunk_indexes):
-        monkeypatch.setattr(module, "EXACT_CHUNKS", 20)
+    index_bases_above(20, monkeypatch)
     base.fill(200, Random(5))
     unfinished = base.add([({"w1", "w2"}, normalize([1.0] * DIMENSIONS))] * 40, status="pending")
     base.build_indexes()
@@ -294,8 +295,7 @@ def test_filters_apply_to_a_large_base(base: Base, monkeypatch: pytest.MonkeyPat
 
 def test_indexes_of_a_deleted_base_are_dropped_with_the_next_build(database: Database, monkeypatch: pytest.MonkeyPatch):
     gone, other = Base(database), Base(database, "Other")
-    for module in (chunk_search, chunk_indexes):
-        monkeypatch.setattr(module, "EXACT_CHUNKS", 20)
+    index_bases_above(20, monkeypatch)
     gone.fill(50, Random(1))
     gone.build_indexes()
     with database.transaction() as tx:
@@ -308,8 +308,7 @@ def test_indexes_of_a_deleted_base_are_dropped_with_the_next_build(database: Dat
 
 
 def test_indexes_are_built_once_and_again_when_the_base_has_doubled(base: Base, monkeypatch: pytest.MonkeyPatch):
-    for module in (chunk_search, chunk_indexes):
-        monkeypatch.setattr(module, "EXACT_CHUNKS", 20)
+    index_bases_above(20, monkeypatch)
     base.fill(100, Random(1))
     base.build_indexes()
 
@@ -325,8 +324,7 @@ def test_indexes_are_built_once_and_again_when_the_base_has_doubled(base: Base, 
 
 
 def test_base_that_is_parsed_again_with_another_model_gets_a_new_index(base: Base, monkeypatch: pytest.MonkeyPatch):
-    for module in (chunk_search, chunk_indexes):
-        monkeypatch.setattr(module, "EXACT_CHUNKS", 20)
+    index_bases_above(20, monkeypatch)
     base.fill(50, Random(1))
     base.build_indexes()
     with base.database.transaction() as tx:
@@ -348,8 +346,7 @@ def test_base_that_is_parsed_again_with_another_model_gets_a_new_index(base: Bas
 
 
 def test_cancelled_build_ends_and_is_done_by_the_next_worker(base: Base, monkeypatch: pytest.MonkeyPatch):
-    for module in (chunk_search, chunk_indexes):
-        monkeypatch.setattr(module, "EXACT_CHUNKS", 20)
+    index_bases_above(20, monkeypatch)
     base.fill(100, Random(1))
     with base.database.transaction() as tx:
         chunk_indexes.mark_due(tx, base.tenant_id, base.id)
@@ -377,8 +374,7 @@ def test_vector_of_another_length_is_refused_with_both_lengths(
 ):
     base.fill(100, Random(1))
     if is_indexed:
-        for module in (chunk_search, chunk_indexes):
-            monkeypatch.setattr(module, "EXACT_CHUNKS", 20)
+        index_bases_above(20, monkeypatch)
         base.build_indexes()
 
     with pytest.raises(ToolError, match="now returns vectors of 3 numbers, and stored vectors have 16"):
@@ -434,8 +430,7 @@ def test_worker_without_the_library_leaves_former_rows_to_others(base: Base, mon
 
 def test_another_tenant_finds_nothing_in_a_base(base: Base, monkeypatch: pytest.MonkeyPatch):
     base.fill(100, Random(1))
-    for module in (chunk_search, chunk_indexes):
-        monkeypatch.setattr(module, "EXACT_CHUNKS", 20)
+    index_bases_above(20, monkeypatch)
     other = Base(base.database)
 
     for _ in range(2):

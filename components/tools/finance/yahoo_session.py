@@ -86,14 +86,14 @@ def _section(ticker: Any, title: str) -> Any:
 
 
 def _statement(ticker: Any, name: str) -> dict[str, Any]:
-    """Return a statement; one that the vendor does not have is empty."""
-    from yfinance.exceptions import YFException, YFRateLimitError, YFTickerMissingError
+    """Return a statement; one that the vendor does not have is empty, and a failure raises YFException."""
+    from yfinance.exceptions import YFException
 
     try:
         return _frame(getattr(ticker, name))
-    except (YFRateLimitError, YFTickerMissingError):
-        raise
-    except YFException:
+    except YFException as error:
+        if type(error) is not YFException:  # the failures are subclasses; a missing statement has the class itself
+            raise
         return {"columns": [], "rows": []}
 
 
