@@ -2,7 +2,7 @@
 
     for address in await resolve_checked("example.com", 443, guard): ...
 
-Callers connect to one of the returned addresses and never resolve the name again, since a second look-up may give
+Callers connect to one of the returned addresses (`connect_first`) and never resolve the name again, since a second look-up may give
 another address (DNS rebinding).
 """
 
@@ -155,6 +155,29 @@ async def resolve_checked(
         else:
             _refuse_private(unlisted, port if is_http else None, subject)
     return list(dict.fromkeys(str(address) for address in found))
+
+
+async def connect_first(addresses: Sequence[str], port: int, timeout: float) -> socket.socket:
+    """Connect to the first of some checked addresses that answers; return the socket, which does not block.
+
+    `timeout`: seconds for each address. Raises OSError, that of the last address.
+    """
+    last: OSError | None = None
+    for address in addresses:
+        connection = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            connection.setblocking(False)
+            async with asyncio.timeout(timeout):
+                await asyncio.get_running_loop().sock_connect(connection, (address, port))
+            return connection
+        except OSError as error:  # a TimeoutError is an OSError
+            connection.close()
+            last = error
+        except BaseException:
+            connection.close()
+            raise
+    assert last is not None  # there is at least one address
+    raise last
 
 
 def is_address(host: str) -> bool:

@@ -21,7 +21,7 @@ import aiosmtplib
 
 from canvas.errors import AddressRefused, ToolError
 from providers import address_policy
-from providers.address_policy import Guard, Resolve, resolve_checked
+from providers.address_policy import Guard, Resolve, connect_first, resolve_checked
 from providers.interfaces import DeliveryUnknown, MailAccount
 
 PORTS = frozenset({25, 465, 587, 2525})
@@ -189,22 +189,11 @@ def _client(connection: socket.socket, account: MailAccount, tls: ssl.SSLContext
 
 async def _connect(addresses: Sequence[str], account: MailAccount, ends_at: float) -> socket.socket:
     """Connect to the first address that answers and return the socket. Raises ToolError."""
-    loop = asyncio.get_running_loop()
-    last: OSError | None = None
-    for address in addresses[:MAX_ADDRESSES]:
-        connection = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
-        try:
-            connection.setblocking(False)
-            async with asyncio.timeout_at(min(ends_at, loop.time() + STEP_TIMEOUT)):
-                await loop.sock_connect(connection, (address, account.port))
-            return connection
-        except OSError as error:  # a TimeoutError is an OSError
-            connection.close()
-            last = error
-        except BaseException:
-            connection.close()
-            raise
-    raise _connection_error(account, retryable=True) from last
+    try:
+        async with asyncio.timeout_at(ends_at):
+            return await connect_first(addresses[:MAX_ADDRESSES], account.port, STEP_TIMEOUT)
+    except OSError as error:
+        raise _connection_error(account, retryable=True) from error
 
 
 @contextmanager

@@ -4,7 +4,6 @@ import asyncio
 import os
 import re
 import secrets
-import socket
 import stat
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -16,6 +15,7 @@ import asyncssh
 from asyncssh.constants import EXTENDED_DATA_STDERR
 
 from canvas.errors import ToolError
+from providers.address_policy import connect_first
 from providers.interfaces import ProducedFile, Program, ProgramResult, SkippedFile
 from providers.sandboxes import produced_files
 from providers.sandboxes.remote_program import RemoteOutput, RemoteProgram
@@ -55,7 +55,7 @@ async def _connection(settings: SshSettings, addresses: Sequence[str]) -> AsyncG
         connection = await asyncssh.connect(
             settings.host,
             settings.port,
-            sock=await _connect_first(addresses, settings.port),
+            sock=await connect_first(addresses, settings.port, STEP_TIMEOUT),
             username=settings.username,
             password=settings.password.get_secret_value() if settings.password else None,
             client_keys=[key] if key is not None else None,
@@ -261,25 +261,6 @@ async def _entries(sftp: asyncssh.SFTPClient, folder: str) -> list[tuple[str, in
     except asyncssh.SFTPError:
         return []
     return sorted(found)
-
-
-async def _connect_first(addresses: Sequence[str], port: int) -> socket.socket:
-    """Connect to the first address that answers. Raises OSError."""
-    last: OSError | None = None
-    for address in addresses:
-        connection = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
-        connection.setblocking(False)
-        try:
-            await asyncio.get_running_loop().sock_connect(connection, (address, port))
-            return connection
-        except OSError as error:
-            connection.close()
-            last = error
-        except BaseException:
-            connection.close()
-            raise
-    assert last is not None  # there is at least one address
-    raise last
 
 
 def _load_known_hosts(setting: str | None) -> asyncssh.SSHKnownHosts:

@@ -37,7 +37,9 @@ MEASURED = "reads a file whose unpacked size was measured before (components/tex
 
 WAYS_OUT: Mapping[str, WayOut] = {
     # -- the network
-    "providers/address_policy.py": _way_out("socket getaddrinfo()", "looks names up; all the others ask it"),
+    "providers/address_policy.py": _way_out(
+        "socket getaddrinfo()", "looks names up for all others, connects to checked addresses"
+    ),
     "providers/http/client.py": _way_out("httpcore2 httpx2 ssl importlib", CHECKED),
     "providers/http/guarded_transport.py": _way_out("httpcore2 httpx2", CHECKED),
     "providers/http/browser_proxy.py": _way_out("open_connection() start_server()", CHECKED),
@@ -51,7 +53,7 @@ WAYS_OUT: Mapping[str, WayOut] = {
     "providers/isolation/limited_process_child.py": _way_out("ctypes import_module() importlib socket", LIMITED),
     "providers/isolation/limited_process_frames.py": _way_out("socket", LIMITED),
     "providers/databases/drivers.py": _way_out("importlib import_module()", CHECKED),
-    "providers/sandboxes/ssh_execution.py": _way_out("asyncssh socket", CHECKED),
+    "providers/sandboxes/ssh_execution.py": _way_out("asyncssh", CHECKED),
     "providers/mcp/session.py": _way_out(
         "httpx2 mcp", "the SDK's client, over the transport of providers/http/guarded_transport.py"
     ),
