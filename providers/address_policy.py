@@ -2,8 +2,8 @@
 
     for address in await resolve_checked("example.com", 443, guard): ...
 
-Callers connect to one of the returned addresses (`connect_first`) and never resolve the name again, since a second look-up may give
-another address (DNS rebinding).
+Callers connect to one of the returned addresses (`connect_first`) and never resolve the name again, since a second
+look-up may give another address (DNS rebinding).
 """
 
 import asyncio

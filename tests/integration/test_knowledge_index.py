@@ -205,7 +205,7 @@ def test_large_base_gets_indexes_that_find_the_best_chunks(base: Base, monkeypat
     index_bases_above(400, monkeypatch)
     monkeypatch.setattr(chunk_search, "MIN_NEAREST", 100)
     monkeypatch.setattr(chunk_search, "MAX_WORDED", 300)
-    base.fill(1500, Random(3), topics=50)  # a search of the graph may not leave a topic larger than the candidates
+    base.fill(1500, Random(3), topics=50)  # larger topics than candidates may be missed
 
     base.build_indexes()
 
