@@ -1,6 +1,6 @@
 # One image for every process; the command picks which: `easel api`, `easel worker`, `easel scheduler`, ...
 
-ARG EXTRAS=anthropic,docs,finance,flower,html,sql,knowledge,mcp,office
+ARG EXTRAS=anthropic,docs,finance,flower,google-genai,html,sql,knowledge,mcp,office
 
 FROM python:3.13-slim AS build
 ARG EXTRAS
@@ -28,7 +28,7 @@ RUN pip wheel --no-cache-dir --no-deps -w /wheels . \
 
 FROM python:3.13-slim
 ARG EXTRAS
-# The component Browser needs a browser: build with --build-arg EXTRAS=anthropic,docs,finance,flower,html,sql,knowledge,mcp,office,browser.
+# The component Browser needs a browser: build with --build-arg EXTRAS=anthropic,docs,finance,flower,google-genai,html,sql,knowledge,mcp,office,browser.
 RUN case ",$EXTRAS," in *,browser,*) apt-get update && apt-get install -y --no-install-recommends chromium \
     && rm -rf /var/lib/apt/lists/* ;; esac
 RUN useradd --system --uid 10001 --home-dir /var/lib/easel --create-home easel

@@ -67,9 +67,11 @@ WAYS_OUT: Mapping[str, WayOut] = {
         "httpx2 ssl", "goes by a proxy that the deployment has chosen; follows no redirect"
     ),
     "providers/models/transport/clients.py": _way_out(
-        "anthropic httpx2 openai ssl urllib.request importlib import_module()", MODEL
+        "anthropic google httpx2 openai ssl urllib.request importlib import_module()", MODEL
     ),
     "providers/models/wires/anthropic.py": _way_out("anthropic httpx2 ssl", MODEL),
+    "providers/models/wires/gemini.py": _way_out("google httpx2", MODEL),
+    "providers/models/transport/open_responses.py": _way_out("httpx2", TYPES_ONLY),
     "providers/models/wires/openai.py": _way_out("httpx2", MODEL),
     "providers/models/limits/rate_limiter.py": _way_out(
         "redis", "a script on the deployment's own Redis, which it is given"

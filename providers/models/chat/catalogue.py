@@ -25,6 +25,7 @@ from providers.models.vendors.accounts import AccountModel, VendorAccount, accou
 from providers.models.vendors.families import own_families
 from providers.models.vendors.vendors import UNLISTED, Vendor, vendors
 from providers.models.wires.anthropic import AnthropicWire
+from providers.models.wires.gemini import GeminiWire
 from providers.models.wires.openai import OpenAIWire
 from providers.models.wires.openai_sdk import RequestLimits
 from providers.rate_limits import RateLimitKey, RateLimits
@@ -86,7 +87,9 @@ def open_chat(
         return RetryingModel(spec, wire, retry_policy)
     return RetryingModel(
         spec,
-        RateLimitedWire(wire, limiter, wire.prepare if isinstance(wire, OpenAIWire | AnthropicWire) else None),
+        RateLimitedWire(
+            wire, limiter, wire.prepare if isinstance(wire, OpenAIWire | AnthropicWire | GeminiWire) else None
+        ),
         retry_policy,
     )
 

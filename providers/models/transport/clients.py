@@ -29,9 +29,11 @@ from providers.models.types.chat import ModelSpec
 if TYPE_CHECKING:
     import httpx2
     from anthropic import AsyncAnthropic
+    from google.genai import Client as GeminiClient
     from openai import AsyncOpenAI
 
 ANTHROPIC_MISSING = 'Anthropic\'s models need the extra "anthropic" on every worker: pip install easel[anthropic]'
+GEMINI_MISSING = 'Gemini\'s models need the extra "google-genai" on every worker: pip install easel[google-genai]'
 
 _MAX_CLIENTS = 64  # clients per loop; more are closed when unused, since each holds a few sockets
 _NO_KEY = "none"  # for an empty key the SDK would use a key from the environment
@@ -42,7 +44,7 @@ ClientKey: TypeAlias = tuple[Hashable, ...]
 
 @dataclass(slots=True)
 class _PooledClient:
-    client: Any  # AsyncOpenAI, AsyncAnthropic, or httpx2.AsyncClient for vendors that need no SDK
+    client: Any  # AsyncOpenAI, AsyncAnthropic, genai.Client, or httpx2.AsyncClient for vendors without an SDK
     close: Callable[[], Awaitable[None]]
     borrowers: int = 0
 
@@ -119,6 +121,22 @@ async def borrow_anthropic_client(
         return _PooledClient(client, client.close)
 
     async with _borrow((*_account_key(spec), hosts, "anthropic"), new) as client:
+        yield client
+
+
+@asynccontextmanager
+async def borrow_gemini_client(
+    spec: ModelSpec, hosts: ModelAddressPolicy | None = None
+) -> AsyncGenerator["GeminiClient"]:
+    """Borrow Gemini's client of a model's account on this event loop for one request. Raises ProviderError."""
+
+    def new() -> _PooledClient:
+        try:
+            return _new_gemini_client(spec, hosts)
+        except ImportError as error:
+            raise ProviderError(ErrorCode.MODEL_ERROR, GEMINI_MISSING) from error
+
+    async with _borrow((*_account_key(spec), hosts, "gemini"), new) as client:
         yield client
 
 
@@ -228,6 +246,38 @@ def _new_anthropic_client(spec: ModelSpec, hosts: ModelAddressPolicy | None) -> 
         base_url=spec.base_url, api_key=key, max_retries=0, http_client=http, open_telemetry=False,
         default_headers={"Authorization": f"Bearer {key}"},  # explicit, so that the environment cannot override it
     )  # fmt: skip
+
+
+def _new_gemini_client(spec: ModelSpec, hosts: ModelAddressPolicy | None) -> _PooledClient:
+    """Create a client that reads no key, mode or address from the environment, since all are given.
+
+    Its synchronous client, which we do not use, refuses all requests.
+    """
+    import httpx2
+    from google.genai import Client
+    from google.genai.client import DebugConfig
+    from google.genai.types import HttpOptions
+
+    from providers.models.transport.open_responses import EVENT_HOOKS
+
+    http = httpx2.AsyncClient(
+        **_client_arguments(spec.base_url or "", hosts), follow_redirects=False,
+        headers={"Accept-Encoding": "identity"}, event_hooks=EVENT_HOOKS,
+    )  # fmt: skip
+    client = Client(
+        api_key=spec.api_key or _NO_KEY, enterprise=False, vertexai=False,
+        http_options=HttpOptions(
+            base_url=spec.base_url, api_version="", httpx_async_client=http,
+            httpx_client=httpx2.Client(transport=httpx2.MockTransport(_refuse), trust_env=False),
+            async_client_args={"ssl": tls_context()},
+        ),
+        debug_config=DebugConfig(client_mode="", replays_directory="", replay_id=""),
+    )  # fmt: skip
+    return _PooledClient(client, http.aclose)
+
+
+def _refuse(request: "httpx2.Request") -> "httpx2.Response":
+    raise RuntimeError("Gemini's SDK has sent a request by its synchronous client.")
 
 
 def proxy_for(base_url: str) -> str | None:

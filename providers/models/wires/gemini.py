@@ -1,20 +1,28 @@
-"""The wire for Gemini's own API: POST {base}/models/{model}:generateContent, or :streamGenerateContent as events.
+"""The wire for Gemini's own API: the vendor's SDK asks {base}/models/{model}:generateContent, or its stream.
+
+The SDK writes the request from its types, continues an answer that exceeds the limit of one request ("long decode"),
+also after a broken connection, and reads the reply. `providers/models/transport/open_responses.py` closes what it
+leaves open.
 
 Tool calls may have a signature of the thoughts before them, and are refused later without it. `ToolCall.extra` keeps
 the signature, under the names that Gemini's OpenAI-compatible endpoint uses.
 """
 
+import asyncio
 import json
 import re
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing
-from typing import Any, assert_never
+from base64 import b64encode
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping
+from contextlib import aclosing, contextmanager, suppress
+from typing import TYPE_CHECKING, Any, assert_never
 from urllib.parse import quote
 
 import structlog
+from pydantic import ValidationError
 
 from providers.errors import ErrorCode, ProviderError, provider_error
 from providers.models.limits.idempotency_keys import HEADER
+from providers.models.transport.clients import borrow_gemini_client, warm_up
 from providers.models.types.chat import (
     ChatRequest,
     ContentDelta,
@@ -35,16 +43,12 @@ from providers.models.wires.alternating_messages import (
     alternate_messages,
     parameters_of,
 )
-from providers.models.wires.event_stream import Chunks
-from providers.models.wires.json_post import encode_body, post_json, read_json
-from providers.models.wires.openai_responses import (
-    NO_ANSWER,
-    close_with_task,
-    field_of,
-    final_deltas,
-    message_in,
-)
+from providers.models.wires.json_post import connection_errors, error_from_response
+from providers.models.wires.openai_responses import NO_ANSWER, close_with_task, field_of, final_deltas, message_in
 from providers.models.wires.openai_sdk import HeaderObserver, RequestLimits
+
+if TYPE_CHECKING:
+    from google.genai import types
 
 _SAMPLING = {
     "temperature": "temperature",
@@ -56,13 +60,6 @@ _SAMPLING = {
     "seed": "seed",
     "n": "candidateCount",
 }
-_SCHEMA_FIELDS = frozenset(
-    {
-        "type", "format", "title", "description", "nullable", "enum", "items", "maxItems", "minItems", "properties",
-        "required", "minProperties", "maxProperties", "minLength", "maxLength", "pattern", "example", "anyOf",
-        "propertyOrdering", "default", "minimum", "maximum",
-    }
-)  # fmt: skip
 _THINKING_OFF: tuple[tuple[str, Mapping[str, Any]], ...] = (
     (r"gemini-2\.5-pro", {"thinkingBudget": 128}),  # the minimum; its thinking cannot be turned off
     (r"gemini-2\.5", {"thinkingBudget": 0}),
@@ -73,6 +70,8 @@ _FILTERED_REASONS = frozenset(
     {"SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY", "LANGUAGE", "OTHER"}
 )
 _INVALID_CALL_REASONS = frozenset({"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "MALFORMED_RESPONSE"})
+_OWN_ID = re.compile(r"call_\d+")  # an id that this wire made up for a call without one
+_LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 log = structlog.get_logger()
 
@@ -92,58 +91,114 @@ class GeminiWire:
         self._rules = rules
         self._limits = limits
         self._observe_headers = observe_headers
+        self._is_prepared = False
 
     async def send(self, request: ChatRequest, *, streamed: bool) -> AsyncGenerator[Delta, None]:
         spec = self._spec
-        sent = encode_body(body_of(request, spec, self._rules))
-        how = "streamGenerateContent?alt=sse" if streamed else "generateContent"
-        name = spec.name if spec.name.startswith(("models/", "tunedModels/")) else f"models/{spec.name}"
-        url = f"{(spec.base_url or '').rstrip('/')}/{quote(name)}:{how}"
-        headers = ({"x-goog-api-key": spec.api_key} if spec.api_key else {}) | (
-            {HEADER: request.key} if request.key else {}
-        )
-        async with post_json(spec, url, headers, sent, self._limits, observe_headers=self._observe_headers) as response:
-            if streamed:
-                async with aclosing(deltas_of_stream(Chunks(response))) as deltas:
-                    async for delta in deltas:
+        async with borrow_gemini_client(spec, self._limits.hosts) as client:
+            from providers.models.transport.open_responses import OpenResponses
+
+            asked = arguments_of(request, spec, self._rules, self._limits)
+            seconds = min(self._limits.request_timeout, self._limits.connect_timeout).total_seconds()
+            answer = _AnswerReader()
+            async with close_with_task(OpenResponses(seconds, self._observe_headers)):
+                if streamed:
+                    with _provider_errors(spec.base_url):
+                        chunks = await client.aio.models.generate_content_stream(**asked)
+                    async with aclosing(_chunks(chunks, spec.base_url)) as read:
+                        async for chunk in read:
+                            for delta in answer.deltas_of(chunk):
+                                yield delta
+                else:
+                    with _provider_errors(spec.base_url):
+                        reply = await client.aio.models.generate_content(**asked)
+                    for delta in answer.deltas_of(reply):
                         yield delta
-            else:
-                answer = _AnswerReader()
-                for delta in (*answer.deltas_of(await read_json(response)), *answer.final_deltas(is_whole=True)):
-                    yield delta
+            for delta in answer.final_deltas(is_whole=not streamed):
+                yield delta
+
+    async def prepare(self) -> None:
+        """Import the SDK and create the client, which takes a second, before the request waits for rate limits."""
+        if not self._is_prepared:
+            with suppress(ImportError):  # the client's error says what to install
+                await asyncio.to_thread(warm_up, "google.genai")
+            async with borrow_gemini_client(self._spec, self._limits.hosts):
+                self._is_prepared = True
 
 
-def body_of(request: ChatRequest, spec: ModelSpec, manners: ParameterRules) -> dict[str, Any]:
-    """Return the body of a request for Gemini's API."""
+def arguments_of(request: ChatRequest, spec: ModelSpec, rules: ParameterRules, limits: RequestLimits) -> dict[str, Any]:
+    """Return the arguments of the SDK for a request. Raises ProviderError for values that its types do not allow."""
+    from google.genai import types
+
+    if ".." in spec.name:
+        raise ProviderError(ErrorCode.INVALID_REQUEST, f'Gemini has no model with the name "{spec.name}".')
     dialogue = alternate_messages(request)
-    params = wire_params(spec.name, request.params, manners, spec.extra)
-    body: dict[str, Any] = {
-        "contents": [
-            {"role": "model" if turn.is_assistant else "user", "parts": [_part(part) for part in turn.parts]}
-            for turn in dialogue.messages
-        ]
-    }
+    params = wire_params(spec.name, request.params, rules, spec.extra)
+    config: dict[str, Any] = _config(params.body) | _thinking(request.params.get("thinking"), spec.name)
     if dialogue.system:
-        body["systemInstruction"] = {"parts": [{"text": dialogue.system}]}
+        config["systemInstruction"] = {"parts": [{"text": _storable(dialogue.system)}]}
     if request.tools and spec.is_tools:
-        body["tools"] = [{"functionDeclarations": [_function(tool) for tool in request.tools]}]
-        body["toolConfig"] = {"functionCallingConfig": _choice(params.body.get("tool_choice"))}
+        config["tools"] = [{"functionDeclarations": [_function(tool) for tool in request.tools]}]
+        config["toolConfig"] = {"functionCallingConfig": _choice(params.body.get("tool_choice"))}
     elif request.tools:
         log.warning("tools_not_offered", model=spec.id, reason="the model is not declared to call tools")
-    if config := _config(params.body) | _thinking(request.params.get("thinking"), spec.name):
-        body["generationConfig"] = config
-    return body | params.extra
+    config["automaticFunctionCalling"] = {"disable": True}  # tools are called by the Agent
+    config["httpOptions"] = {
+        "timeout": int(limits.request_timeout.total_seconds() * 1000),
+        "headers": {HEADER: request.key} if request.key else {},
+        "extraBody": params.extra or None,
+    }
+    try:
+        contents = [
+            types.Content.model_validate(
+                {"role": "model" if turn.is_assistant else "user", "parts": [_part(part) for part in turn.parts]}
+            )
+            for turn in dialogue.messages
+        ]
+        return {
+            "model": quote(spec.name),  # the SDK puts it into the URL as it is
+            "contents": contents,
+            "config": types.GenerateContentConfig.model_validate(config),
+        }
+    except ValidationError as problem:
+        first = problem.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        detail = f"Gemini does not allow this request: {place}: {first['msg']}."
+        raise ProviderError(ErrorCode.INVALID_REQUEST, detail) from problem
 
 
-async def deltas_of_stream(stream: Chunks) -> AsyncGenerator[Delta, None]:
-    """Yield the deltas of a streamed answer. Raises ProviderError, also if the stream ends before the answer."""
-    answer = _AnswerReader()
-    async with close_with_task(stream):
-        async for chunk in stream:
-            for delta in answer.deltas_of(chunk):
-                yield delta
-    for delta in answer.final_deltas():
-        yield delta
+async def _chunks(
+    stream: AsyncIterator["types.GenerateContentResponse"], base_url: str | None
+) -> AsyncGenerator["types.GenerateContentResponse"]:
+    """Yield the chunks of a streamed answer. Raises ProviderError."""
+    while True:
+        with _provider_errors(base_url):
+            try:
+                chunk = await anext(stream)
+            except StopAsyncIteration:
+                return
+        yield chunk
+
+
+@contextmanager
+def _provider_errors(base_url: str | None) -> Generator[None]:
+    """Convert errors of the SDK to ProviderError."""
+    import httpx2
+    from google.genai.errors import APIError, UnknownApiResponseError
+
+    try:
+        with connection_errors(base_url):
+            yield
+    except APIError as problem:
+        response = problem.response
+        if isinstance(response, httpx2.Response):
+            raise error_from_response(response.status_code, response.headers, response.content) from problem
+        detail = message_in(problem.details) or "The provider sent an error instead of an answer."
+        raise provider_error(detail, names=[problem.code, problem.status]) from problem
+    except UnknownApiResponseError as problem:
+        raise ProviderError(ErrorCode.SERVER_ERROR, "The provider sent a reply that is not valid JSON.") from problem
+    except (ValueError, AttributeError, TypeError, RecursionError) as problem:  # a reply that is no answer
+        raise ProviderError(ErrorCode.MODEL_ERROR, NO_ANSWER) from problem
 
 
 class _AnswerReader:
@@ -156,20 +211,18 @@ class _AnswerReader:
         self._finish: str | None = None
         self._usage: Usage | None = None
 
-    def deltas_of(self, chunk: Any) -> list[Delta]:
-        """Return the deltas of a chunk. Raises ProviderError for an error or an invalid chunk."""
-        if error := field_of(chunk, "error"):
-            detail = message_in(error) or "The provider sent an error instead of an answer."
-            raise provider_error(detail, names=[field_of(error, "code"), field_of(error, "status")])
-        if not isinstance(chunk, dict):
-            raise ProviderError(ErrorCode.MODEL_ERROR, NO_ANSWER)
-        self._usage = _usage(chunk.get("usageMetadata")) or self._usage
-        if reason := field_of(chunk.get("promptFeedback"), "blockReason"):
-            raise ProviderError(ErrorCode.CONTENT_FILTERED, f"The provider refuses the question: {reason}.")
-        candidate = next(iter(chunk.get("candidates") or ()), None)
-        self._finish = field_of(candidate, "finishReason") or self._finish
-        parts = field_of(field_of(candidate, "content"), "parts")
-        return [delta for part in parts or () if (delta := self._delta_of(part)) is not None]
+    def deltas_of(self, chunk: "types.GenerateContentResponse") -> list[Delta]:
+        """Return the deltas of a chunk. Raises ProviderError if the provider has refused the question."""
+        self._usage = _usage(chunk.usage_metadata) or self._usage
+        if chunk.prompt_feedback is not None and (reason := chunk.prompt_feedback.block_reason):
+            raise ProviderError(ErrorCode.CONTENT_FILTERED, f"The provider refuses the question: {reason.value}.")
+        candidate = next(iter(chunk.candidates or ()), None)
+        if candidate is None:
+            return []
+        if candidate.finish_reason is not None:
+            self._finish = candidate.finish_reason.value
+        parts = (candidate.content.parts if candidate.content is not None else None) or ()
+        return [delta for part in parts if (delta := self._delta_of(part)) is not None]
 
     def final_deltas(self, *, is_whole: bool = False) -> list[Delta]:
         """Return the deltas after the last chunk. `is_whole`: the reply was not streamed and may lack a finish reason.
@@ -183,30 +236,33 @@ class _AnswerReader:
             raise ProviderError(ErrorCode.SERVER_ERROR, "The provider ended the reply before it was complete.")
         if finish in _INVALID_CALL_REASONS and not self._calls:
             raise ProviderError(ErrorCode.SERVER_ERROR, f"The model's function call is not valid: {finish}.")
-        reason = "content_filter" if finish in _FILTERED_REASONS else {"MAX_TOKENS": "length"}.get(finish, "stop")
+        if finish in _FILTERED_REASONS:
+            reason = "content_filter"
+        else:
+            reason = "length" if finish in ("MAX_TOKENS", "CONTINUATION") else "stop"
         deltas = final_deltas(answer, tuple(self._calls), reason, has_reasoned=self._has_thought)
         return deltas if self._usage is None else [*deltas, UsageDelta(self._usage)]
 
-    def _delta_of(self, part: Any) -> Delta | None:
-        call, text = field_of(part, "functionCall"), field_of(part, "text")
-        if field_of(call, "name"):
-            signature = field_of(part, "thoughtSignature")
+    def _delta_of(self, part: "types.Part") -> Delta | None:
+        call = part.function_call
+        if call is not None and call.name:
+            signature = b64encode(part.thought_signature).decode() if part.thought_signature else None
             self._calls.append(
                 ToolCall(
-                    str(call.get("id") or f"call_{len(self._calls)}"),
-                    str(call["name"]),
-                    json.dumps(call.get("args") or {}, ensure_ascii=False),
+                    call.id or f"call_{len(self._calls)}",
+                    call.name,
+                    json.dumps(call.args or {}, ensure_ascii=False),
                     {"google": {"thought_signature": signature}} if signature else None,
                 )
             )
             return None
-        if not isinstance(text, str) or not text:
+        if not part.text:
             return None
-        if field_of(part, "thought"):
+        if part.thought:
             self._has_thought = True
-            return ReasoningDelta(text)
-        self._text.append(text)
-        return ContentDelta(text)
+            return ReasoningDelta(part.text)
+        self._text.append(part.text)
+        return ContentDelta(part.text)
 
 
 # -- writing a request -----------------------------------------------------------------------------------------------
@@ -215,7 +271,7 @@ class _AnswerReader:
 def _part(part: Part) -> dict[str, Any]:
     match part:
         case TextPart(text):
-            return {"text": text}
+            return {"text": _storable(text)}
         case ImagePart() if part.url:
             return {"fileData": {"fileUri": part.url}}
         case ImagePart():
@@ -223,35 +279,31 @@ def _part(part: Part) -> dict[str, Any]:
         case ToolCallPart():
             signature = field_of(part.extra.get("google"), "thought_signature")
             signed = {"thoughtSignature": signature} if signature else {}
-            return {"functionCall": {"name": part.name, "args": dict(part.arguments)}, **signed}
+            return {"functionCall": {**_id(part.id), "name": part.name, "args": dict(part.arguments)}, **signed}
         case ToolResultPart():
-            return {"functionResponse": {"name": part.name, "response": {"result": part.text}}}
+            result = {"result": _storable(part.text)}
+            return {"functionResponse": {**_id(part.id), "name": part.name, "response": result}}
         case _:
             assert_never(part)
 
 
+def _id(call_id: str) -> dict[str, str]:
+    """Return the id of a call; models from Gemini 3.5 on require it in the result, older ones give none."""
+    return {} if _OWN_ID.fullmatch(call_id) else {"id": call_id}
+
+
+def _storable(text: str) -> str:
+    """Return a text without halves of surrogate pairs, which the SDK's types do not accept."""
+    return _LONE_SURROGATE.sub("\ufffd", text)
+
+
 def _function(tool: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a function declaration. A schema beyond Gemini's own schema type is sent as JSON schema."""
+    """Return a function declaration, with its parameters as a JSON schema."""
     function = tool["function"]
     described = {"description": function["description"]} if function.get("description") else {}
     schema = parameters_of(tool)
-    if not schema.get("properties"):
-        return {"name": function["name"], **described}
-    kind = "parameters" if _is_gemini_schema(schema) else "parametersJsonSchema"
-    return {"name": function["name"], **described, kind: schema}
-
-
-def _is_gemini_schema(schema: Any) -> bool:
-    """Return whether Gemini's own schema type can express a schema: no references, one type each, no exclusions."""
-    if (
-        not isinstance(schema, dict)
-        or not _SCHEMA_FIELDS.issuperset(schema)
-        or not isinstance(schema.get("type", ""), str)
-    ):
-        return False
-    properties: Sequence[Any] = list(schema.get("properties", {}).values())
-    inner = [*properties, *schema.get("anyOf", ()), *([schema["items"]] if "items" in schema else [])]
-    return all(map(_is_gemini_schema, inner)) and all(isinstance(value, str) for value in schema.get("enum", ()))
+    parameters = {"parametersJsonSchema": schema} if schema.get("properties") else {}
+    return {"name": function["name"], **described, **parameters}
 
 
 def _choice(tool_choice: Any) -> dict[str, Any]:
@@ -284,12 +336,10 @@ def _thinking(chosen: Any, model: str) -> dict[str, Any]:
     return {}
 
 
-def _usage(raw: Any) -> Usage | None:
+def _usage(reported: "types.GenerateContentResponseUsageMetadata | None") -> Usage | None:
     """Return the reported usage; thoughts count as completion tokens."""
-    prompt, spoken, thought, tools = (
-        value if isinstance(value := field_of(raw, name), int) else 0
-        for name in ("promptTokenCount", "candidatesTokenCount", "thoughtsTokenCount", "toolUsePromptTokenCount")
-    )
-    if not (prompt or spoken or thought):
+    if reported is None:
         return None
-    return Usage(prompt + tools, spoken + thought, prompt + tools + spoken + thought)
+    prompt = (reported.prompt_token_count or 0) + (reported.tool_use_prompt_token_count or 0)
+    completion = (reported.candidates_token_count or 0) + (reported.thoughts_token_count or 0)
+    return Usage(prompt, completion, prompt + completion) if prompt or completion else None

@@ -7,8 +7,8 @@ Uses the same connections, timeouts and error codes as requests of the SDK.
 """
 
 import ssl
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +50,7 @@ async def post_json(
     timeout = httpx2.Timeout(seconds, connect=min(seconds, limits.connect_timeout.total_seconds()))
     named = {"content-type": "application/json", **headers}
     async with borrow_http_client(spec, limits.hosts) as client:
-        try:
+        with connection_errors(url):
             request = client.build_request("POST", url, content=body, headers=named, timeout=timeout)
             response = await client.send(request, stream=True)
             try:
@@ -61,13 +61,22 @@ async def post_json(
                 yield response
             finally:
                 await response.aclose()
-        except AddressRefused as refused:
-            raise ProviderError(ErrorCode.MODEL_ERROR, f"{host_of(url)}: {refused.message}") from refused
-        except httpx2.TimeoutException as problem:
-            raise ProviderError(ErrorCode.TIMEOUT, f"{host_of(url)} did not answer in time.") from problem
-        except (httpx2.RequestError, httpx2.InvalidURL, ssl.SSLError) as problem:
-            detail = f"{host_of(url)}: {str(problem) or type(problem).__name__}"
-            raise ProviderError(ErrorCode.CONNECTION_ERROR, detail) from problem
+
+
+@contextmanager
+def connection_errors(url: str | None) -> Generator[None]:
+    """Convert errors of a connection to ProviderError; its text names scheme, host and port of the URL."""
+    import httpx2
+
+    try:
+        yield
+    except AddressRefused as refused:
+        raise ProviderError(ErrorCode.MODEL_ERROR, f"{host_of(url)}: {refused.message}") from refused
+    except httpx2.TimeoutException as problem:
+        raise ProviderError(ErrorCode.TIMEOUT, f"{host_of(url)} did not answer in time.") from problem
+    except (httpx2.RequestError, httpx2.InvalidURL, ssl.SSLError) as problem:
+        detail = f"{host_of(url)}: {str(problem) or type(problem).__name__}"
+        raise ProviderError(ErrorCode.CONNECTION_ERROR, detail) from problem
 
 
 def encode_body(body: Mapping[str, Any]) -> bytes:

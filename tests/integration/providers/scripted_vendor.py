@@ -86,6 +86,17 @@ class ScriptedVendor:
 
         self._run(plays, read)
 
+    def leave_after_first_delta(self, *plays: Reply) -> None:
+        """Read the first delta, close the stream without reading on, and wait until the connection is closed."""
+
+        async def read(server: VendorServer) -> None:
+            deltas = self._open(server).stream(_request({}))
+            await anext(deltas)
+            await deltas.aclose()
+            await asyncio.wait_for(server.disconnected.wait(), 10)
+
+        self._run(plays, read)
+
     def _open(self, server: VendorServer) -> Any:
         models = {self._model: AccountModel(is_tools=True, kinds=frozenset({"chat", "vision"}))}
         fields: dict[str, Any] = {"base_url": server.url, "models": models, **self._account}

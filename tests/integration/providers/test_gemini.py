@@ -1,9 +1,15 @@
 """Chat models over Gemini's own API, with replies as in the vendor's documentation."""
 
+import gzip
+import re
+import sys
+from base64 import b64decode, urlsafe_b64encode
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
+from providers.models.transport import open_responses
 from providers.models.types.chat import (
     CallsDelta,
     ContentDelta,
@@ -24,6 +30,7 @@ from tests.integration.providers.scripted_vendor import (
 from tests.vendor_server import Reply, events, streamed, whole
 
 KEY = "AIza-a-long-secret"
+SIGNATURE = "c2lnbmVk+/8="
 FIGURES = {"promptTokenCount": 4, "candidatesTokenCount": 3, "thoughtsTokenCount": 2, "totalTokenCount": 9}
 
 
@@ -34,6 +41,21 @@ def gemini(model: str = "gemini-2.5-flash", **extra: Any) -> ScriptedVendor:
 def chunk(*parts: dict[str, Any], finish: str | None = None, **more: Any) -> dict[str, Any]:
     candidate = {"content": {"role": "model", "parts": list(parts)}, "index": 0}
     return {"candidates": [candidate | ({"finishReason": finish} if finish else {})], **more}
+
+
+def sent(model: ScriptedVendor) -> Any:
+    """Return the body of the first request in one spelling: the SDK mixes the two that the API accepts."""
+    return _camel_case(model.server.bodies[0])
+
+
+def _camel_case(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_camel_case(each) for each in value]
+    if isinstance(value, dict):
+        return {
+            re.sub(r"_(\w)", lambda found: found[1].upper(), name): _camel_case(each) for name, each in value.items()
+        }
+    return value
 
 
 def test_an_answer_is_streamed_with_its_usage_at_the_end():
@@ -49,6 +71,7 @@ def test_an_answer_is_streamed_with_its_usage_at_the_end():
     assert request.json == {
         "contents": [{"role": "user", "parts": [{"text": "Q"}]}],
         "systemInstruction": {"parts": [{"text": "S"}]},
+        "generationConfig": {},
     }
 
 
@@ -60,7 +83,7 @@ def test_complete_answer_separates_reasoning_from_text():
 
     assert (answer.text, answer.reasoning) == ("hi", "Hm.")
     assert model.server.requests[0].target.endswith(":generateContent")
-    assert model.server.bodies[0]["generationConfig"] == {"thinkingConfig": {"includeThoughts": True}}
+    assert sent(model)["generationConfig"] == {"thinkingConfig": {"includeThoughts": True}}
 
 
 @pytest.mark.parametrize("body", [chunk(), {}, [], None, "text"])
@@ -80,7 +103,7 @@ def test_complete_answer_without_a_finish_reason_is_accepted():
     [
         ("gemini-2.5-flash", {"thinkingBudget": 0}),
         ("gemini-2.5-pro", {"thinkingBudget": 128}),
-        ("gemini-3-pro-preview", {"thinkingLevel": "low"}),
+        ("gemini-3-pro-preview", {"thinkingLevel": "LOW"}),
         ("gemini-2.0-flash", None),
     ],
 )
@@ -88,7 +111,7 @@ def test_disabled_thinking_is_sent_as_the_model_supports_it(name: str, config: d
     model = gemini(name)
     model.complete(whole(chunk({"text": "hi"}, finish="STOP")), params={"thinking": "disabled"})
 
-    assert model.server.bodies[0].get("generationConfig", {}).get("thinkingConfig") == config
+    assert sent(model).get("generationConfig", {}).get("thinkingConfig") == config
 
 
 def test_generation_parameters_have_the_vendors_names():
@@ -103,7 +126,7 @@ def test_generation_parameters_have_the_vendors_names():
     params["response_format"] = {"type": "json_schema", "json_schema": {"schema": {"type": "object"}}}
     model.complete(whole(chunk({"text": "hi"}, finish="STOP")), params=params)
 
-    assert model.server.bodies[0]["generationConfig"] == {
+    assert sent(model)["generationConfig"] == {
         "temperature": 0.5,
         "topP": 0.9,
         "maxOutputTokens": 50,
@@ -116,45 +139,51 @@ def test_generation_parameters_have_the_vendors_names():
 
 def test_parallel_tool_calls_arrive_together_with_their_signature():
     model = gemini()
-    first = {"functionCall": {"name": "weather", "args": {"city": "Rome"}}, "thoughtSignature": "sig"}
+    first = {"functionCall": {"name": "weather", "args": {"city": "Rome"}}, "thoughtSignature": SIGNATURE}
     second = {"functionCall": {"name": "weather", "args": {"city": "Köln"}, "id": "f2"}}
     deltas = model.stream(events(chunk(first, second, finish="STOP", usageMetadata=FIGURES)), tools=[WEATHER])
 
     assert without_usage(deltas) == [
         CallsDelta(
             (
-                ToolCall("call_0", "weather", '{"city": "Rome"}', {"google": {"thought_signature": "sig"}}),
+                ToolCall("call_0", "weather", '{"city": "Rome"}', {"google": {"thought_signature": SIGNATURE}}),
                 ToolCall("f2", "weather", '{"city": "Köln"}'),
             )
         )
     ]
-    assert model.server.bodies[0]["tools"] == [{"functionDeclarations": [WEATHER["function"]]}]
-    assert model.server.bodies[0]["toolConfig"] == {"functionCallingConfig": {"mode": "AUTO"}}
+    declared = {
+        "name": "weather",
+        "description": "Of a city",
+        "parametersJsonSchema": WEATHER["function"]["parameters"],
+    }
+    assert sent(model)["tools"] == [{"functionDeclarations": [declared]}]
+    assert sent(model)["toolConfig"] == {"functionCallingConfig": {"mode": "AUTO"}}
 
 
 def test_tool_results_are_one_user_message_after_the_signed_calls():
     model = gemini()
     model.complete(
         whole(chunk({"text": "done"}, finish="STOP")),
-        messages=conversation({"google": {"thought_signature": "sig"}}),
+        messages=conversation({"google": {"thought_signature": SIGNATURE}}),
         tools=[WEATHER],
     )
 
-    assert model.server.bodies[0]["contents"] == [
+    signed = {"thoughtSignature": urlsafe_b64encode(b64decode(SIGNATURE)).decode()}
+    assert sent(model)["contents"] == [
         {"role": "user", "parts": [{"text": "Q"}]},
         {
             "role": "model",
             "parts": [
                 {"text": "Looking."},
-                {"functionCall": {"name": "weather", "args": {"city": "Rome"}}, "thoughtSignature": "sig"},
-                {"functionCall": {"name": "weather", "args": {}}},
+                {"functionCall": {"id": "c1", "name": "weather", "args": {"city": "Rome"}}, **signed},
+                {"functionCall": {"id": "c2", "name": "weather", "args": {}}},
             ],
         },
         {
             "role": "user",
             "parts": [
-                {"functionResponse": {"name": "weather", "response": {"result": "sunny"}}},
-                {"functionResponse": {"name": "weather", "response": {"result": ""}}},
+                {"functionResponse": {"id": "c1", "name": "weather", "response": {"result": "sunny"}}},
+                {"functionResponse": {"id": "c2", "name": "weather", "response": {"result": ""}}},
                 {"text": "And?"},
             ],
         },
@@ -162,31 +191,143 @@ def test_tool_results_are_one_user_message_after_the_signed_calls():
 
 
 @pytest.mark.parametrize(
-    ("schema", "kind"),
+    "schema",
     [
-        ({"type": "object", "properties": {"a": {"type": "array", "items": {"type": "string"}}}}, "parameters"),
-        ({"type": "object", "properties": {"type": {"type": "string", "enum": ["x"]}}}, "parameters"),
-        ({"type": "object", "properties": {"a": {"$ref": "#/$defs/A"}}, "$defs": {"A": {}}}, "parametersJsonSchema"),
-        ({"type": "object", "properties": {"a": {"type": ["string", "null"]}}}, "parametersJsonSchema"),
-        ({"type": "object", "properties": {"a": {"type": "integer", "enum": [1]}}}, "parametersJsonSchema"),
-        ({"type": "object", "properties": {"a": {}}, "additionalProperties": False}, "parametersJsonSchema"),
-        ({"type": "object", "properties": {"a": True}}, "parametersJsonSchema"),
+        {"type": "object", "properties": {"a": {"type": "array", "items": {"type": "string"}}}},
+        {"type": "object", "properties": {"a_b": {"$ref": "#/$defs/A"}}, "$defs": {"A": {}}},
+        {"type": "object", "properties": {"a": {"type": ["string", "null"], "enum": [1]}}},
+        {"type": "object", "properties": {"a": True}, "additionalProperties": False},
     ],
 )
-def test_schema_beyond_geminis_own_format_is_sent_as_a_json_schema(schema: dict[str, Any], kind: str):
+def test_parameters_of_a_function_are_sent_as_their_json_schema(schema: dict[str, Any]):
     model = gemini()
     tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
     model.complete(whole(chunk({"text": "hi"}, finish="STOP")), tools=[tool])
 
     (declared,) = model.server.bodies[0]["tools"][0]["functionDeclarations"]
-    assert declared == {"name": "f", kind: schema}
+    assert declared == {"name": "f", "parameters_json_schema": schema}
+
+
+def test_id_that_was_made_up_for_a_call_is_not_sent():
+    model = gemini()
+    calls = [{"id": "call_0", "type": "function", "function": {"name": "weather", "arguments": "{}"}}]
+    messages = [
+        *MESSAGES,
+        {"role": "assistant", "content": "", "tool_calls": calls},
+        {"role": "tool", "tool_call_id": "call_0", "content": "sunny"},
+    ]
+    model.complete(whole(chunk({"text": "hi"}, finish="STOP")), messages=messages, tools=[WEATHER])
+
+    _, called, result = sent(model)["contents"]
+    assert "id" not in called["parts"][0]["functionCall"]
+    assert "id" not in result["parts"][0]["functionResponse"]
+
+
+def test_answer_beyond_the_limit_of_a_request_is_continued_with_the_usage_of_all_requests():
+    model = gemini("gemini-4-argon")
+    usage = {"promptTokenCount": 4, "candidatesTokenCount": 3}
+    first = chunk({"text": "Hel"}, finish="CONTINUATION", usageMetadata=usage)
+    first["candidates"][0]["continuationToken"] = SIGNATURE
+    last = chunk({"text": "lo"}, finish="STOP", usageMetadata=usage)
+    deltas = model.stream(events(first), events(last))
+
+    assert deltas == [ContentDelta("Hel"), ContentDelta("lo"), UsageDelta(Usage(8, 6, 14, calls=1))]
+    assert [body.get("continuationToken") is not None for body in map(_camel_case, model.server.bodies)] == [
+        False,
+        True,
+    ]
+
+
+def test_complete_answer_beyond_the_limit_of_a_request_is_continued():
+    model = gemini("gemini-4-argon")
+    first = chunk({"text": "Hel"}, finish="CONTINUATION")
+    first["candidates"][0]["continuationToken"] = SIGNATURE
+    answer = model.complete(whole(first), whole(chunk({"text": "lo"}, finish="STOP")))
+
+    assert answer.text == "Hello"
+    assert len(model.server.requests) == 2
+
+
+def test_missing_sdk_is_an_error_that_names_the_extra(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "google.genai", None)
+
+    answer = gemini().complete(whole(chunk({"text": "hi"}, finish="STOP")))
+
+    assert answer.error is not None
+    assert "pip install easel[google-genai]" in answer.error.detail
+
+
+def test_nothing_of_the_environment_reaches_the_vendor(monkeypatch: pytest.MonkeyPatch):
+    for name in ("GOOGLE_API_KEY", "GEMINI_API_KEY", "GOOGLE_CLOUD_PROJECT", "GOOGLE_CLOUD_LOCATION"):
+        monkeypatch.setenv(name, "of-the-operator")
+    monkeypatch.setenv("GOOGLE_GENAI_USE_VERTEXAI", "true")
+    monkeypatch.setenv("GOOGLE_GENAI_USE_ENTERPRISE", "true")
+    monkeypatch.setenv("GOOGLE_GEMINI_BASE_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("GOOGLE_GENAI_API_VERSION", "of-the-operator")
+    monkeypatch.setenv("GOOGLE_GENAI_CLIENT_MODE", "replay")
+    model = gemini()
+
+    answer = model.complete(whole(chunk({"text": "hi"}, finish="STOP")))
+
+    assert answer.text == "hi"
+    assert model.server.requests[0].target == "/v1beta/models/gemini-2.5-flash:generateContent"
+    assert "of-the-operator" not in str(model.server.requests[0].headers)
+
+
+@pytest.mark.parametrize("name", ["gemini-x?key=1#a", "gemini-x:other", "a&b"])
+def test_model_name_with_url_syntax_stays_in_its_place(name: str):
+    model = gemini(name)
+    model.complete(whole(chunk({"text": "hi"}, finish="STOP")))
+
+    assert model.server.requests[0].target == f"/v1beta/models/{quote(name)}:generateContent"
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "text"),
+    [("..", {}, 'no model with the name ".."'), ("gemini-2.5-flash", {"temperature": "hot"}, "temperature")],
+)
+def test_request_that_the_sdk_does_not_allow_is_an_error_without_a_call(name: str, params: dict[str, Any], text: str):
+    model = gemini(name)
+    answer = model.complete(whole(chunk({"text": "hi"}, finish="STOP")), params=params)
+
+    assert answer.error is not None
+    assert (answer.error.code, text in answer.error.detail) == ("INVALID_REQUEST", True)
+    assert model.server.requests == []
+
+
+def test_half_of_a_surrogate_pair_is_sent_as_a_replacement_character():
+    model = gemini()
+    model.complete(whole(chunk({"text": "hi"}, finish="STOP")), messages=[{"role": "user", "content": "a\ud83d"}])
+
+    assert sent(model)["contents"] == [{"role": "user", "parts": [{"text": "a\ufffd"}]}]
+
+
+def test_stream_that_is_left_between_two_deltas_closes_its_connection():
+    gemini().leave_after_first_delta(events(chunk({"text": "Hi"}), then="hang"))
+
+
+def test_event_beyond_the_limit_ends_the_answer(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(open_responses, "MAX_LINE_BYTES", 1000)
+    (error,) = without_usage(gemini().stream(streamed(b"data: " + b"x" * 900, b"x" * 900, then="hang")))
+
+    assert isinstance(error, ErrorDelta)
+    assert "a line of more than 1,000 bytes" in error.detail
+
+
+def test_compressed_answer_is_refused_because_its_size_is_unknown():
+    model = gemini()
+    answer = model.complete(whole(gzip.compress(b"{}"), content_encoding="gzip"))
+
+    assert answer.error is not None
+    assert "compressed" in answer.error.detail
+    assert model.server.requests[0].headers["accept-encoding"] == "identity"
 
 
 def test_image_is_sent_with_the_last_user_message():
     model = gemini()
     model.complete(whole(chunk({"text": "a dot"}, finish="STOP")), messages=MESSAGES, images=[PIXEL])
 
-    assert model.server.bodies[0]["contents"][-1]["parts"] == [
+    assert sent(model)["contents"][-1]["parts"] == [
         {"text": "Q"},
         {"inlineData": {"mimeType": "image/png", "data": "iVBORw0KGgo="}},
     ]
@@ -221,7 +362,8 @@ BAD_KEY = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "API_K
         (events(chunk(finish="SAFETY")), "CONTENT_FILTERED", 1),
         (events(chunk(finish="MALFORMED_FUNCTION_CALL")), "SERVER_ERROR", 2),
         (events(chunk()), "SERVER_ERROR", 2),
-        (events([1]), "MODEL_ERROR", 1),
+        (events([1]), "SERVER_ERROR", 2),
+        (events({"candidates": [1]}), "MODEL_ERROR", 1),
         (streamed(b"data: {rubbish\n\n"), "SERVER_ERROR", 2),
         (streamed(then="break"), "CONNECTION_ERROR", 2),
     ],
@@ -271,7 +413,7 @@ def test_cancelled_stream_closes_the_connection_to_the_vendor():
 
 
 def test_tool_call_keeps_its_signature_over_the_openai_endpoint():
-    extra = {"google": {"thought_signature": "sig"}}
+    extra = {"google": {"thought_signature": SIGNATURE}}
     function = {"name": "weather", "arguments": "{}"}
     call = {"id": "c1", "type": "function", "function": function, "extra_content": extra}
     reply = {"choices": [{"message": {"content": None, "tool_calls": [call]}, "finish_reason": "tool_calls"}]}
