@@ -1,12 +1,12 @@
 """Keeps the responses that an SDK opens for a call, for SDKs that do not let go of a response when their stream ends.
 
+    httpx2.AsyncClient(event_hooks=EVENT_HOOKS)  # the client that the SDK is given
     call = OpenResponses(connect_timeout=10.0)
-    async with close_with_task(call):
-        with_hooks = httpx2.AsyncClient(event_hooks=EVENT_HOOKS)  # the client that the SDK was given
-        ...
+    ...  # a call of the SDK
+    await call.close()
 
-The hooks belong to the client and find the call in the context of its task, so calls of several tasks are kept apart.
-They limit what the SDK does not: the time to connect, and the size of a line, which it collects in memory.
+The hooks find the call in the context of its task, so calls of several tasks are kept apart. They limit what the SDK
+does not: the time to connect, and the size of a line, which it collects in memory.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping
