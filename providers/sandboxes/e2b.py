@@ -3,8 +3,9 @@
     result = await E2BSandbox(http, E2BSettings(api_key="...")).run(program)
 
 The program runs as a process of the sandbox's daemon, which sends events over one streamed response (Connect protocol:
-five bytes, flags and length, before each JSON message). Implements `providers.interfaces.Sandbox`. Never tested against
-E2B's own service.
+five bytes, flags and length, before each JSON message). Every answer of the daemon has a size limit, since a program
+may put a server of its own in the daemon's place: the vendor's default user is allowed sudo. Implements
+`providers.interfaces.Sandbox`. Never tested against E2B's own service.
 """
 
 import asyncio
@@ -16,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
+from packaging.version import Version
 from pydantic import Field, SecretStr
 
 from canvas.errors import HttpFailed, ToolError
@@ -24,9 +26,10 @@ from providers.sandboxes.remote_program import RemoteOutput, RemoteProgram
 from providers.sandboxes.settings import SandboxSettings
 
 DAEMON_PORT = 49983
-USER = "user"  # the user of the sandbox that programs run as
+USER = "user"  # the user of programs where the daemon is older than DEFAULT_USER_SINCE
+DEFAULT_USER_SINCE = Version("0.4.0")  # of the daemon: it knows the template's user
 GRACE = 10.0  # seconds in addition to the timeout of the program, for creating and deleting the sandbox
-MAX_MESSAGE_BYTES = 64 * 1024 * 1024  # bytes
+MAX_MESSAGE_BYTES = 4 * 1024 * 1024  # bytes; the daemon sends 32 KiB of output a message, JSON may unpack to 30 times
 MAX_STREAMED_BYTES = 256 * 1024 * 1024  # bytes of all messages; output of single characters has much JSON around it
 MAX_ARGUMENT_BYTES = 100_000  # bytes of a program sent as an argument (Linux allows 131,072); longer ones are uploaded
 MAX_EXCERPT = 200  # characters of an invalid response that the error quotes
@@ -36,7 +39,7 @@ _ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _HOST = re.compile(r"[A-Za-z0-9.-]+(?::\d+)?")
 _COMMANDS = {"python": "python3", "nodejs": "node"}
 _FILES = {"python": "program.py", "nodejs": "program.cjs"}
-_FOLDER = "easel-code"  # below the user's home, which relative paths and processes of a sandbox start from
+_FOLDER = "easel-code"  # below the user's home, where relative paths of uploads start; a process starts elsewhere
 
 
 class E2BSettings(SandboxSettings):
@@ -84,12 +87,11 @@ class E2BSandbox:
         body = {
             "templateID": self._settings.template,
             "timeout": int(seconds + 3 * GRACE),  # the vendor ends the sandbox then, if this worker has died
-            "secure": True,
             "allow_internet_access": self._settings.allow_internet_access,
             "metadata": {},
             "envVars": {},
         }
-        creating = asyncio.create_task(self._request("POST", "/sandboxes", body))
+        creating = asyncio.create_task(self._request_creation(body))
         try:
             answer = await asyncio.shield(creating)
         except asyncio.CancelledError:  # the sandbox may still be created, and would cost money until its timeout
@@ -98,11 +100,18 @@ class E2BSandbox:
             raise
         return _sandbox_from(answer, self._settings)
 
+    async def _request_creation(self, body: Mapping[str, Any]) -> Any:
+        """Create a sandbox, over the first version of the API where a compatible service has no second one."""
+        reply = await self._send("POST", "/v2/sandboxes", body)
+        if reply.status in (404, 405):
+            reply = await self._send("POST", "/sandboxes", {**body, "secure": True})  # always so in the second version
+        return _success(reply)
+
     async def _delete(self, sandbox_id: str) -> None:
         with suppress(ToolError):  # the vendor ends the sandbox after its timeout
-            await self._request("DELETE", f"/sandboxes/{sandbox_id}", None)
+            await self._send("DELETE", f"/sandboxes/{sandbox_id}", None)
 
-    async def _request(self, method: str, path: str, body: Any) -> Any:
+    async def _send(self, method: str, path: str, body: Any) -> HttpResponse:
         call = HttpCall(
             method,
             f"{self._api}{path}",
@@ -112,12 +121,9 @@ class E2BSandbox:
             trusted=True,
         )
         try:
-            reply = await self._http.send(call)
+            return await self._http.send(call)
         except HttpFailed as error:
             raise ToolError(f"Provider system execution failed: {error.message}", retryable=error.retryable) from error
-        if not reply.is_success:
-            raise ToolError(f"Provider system execution failed: {_error_text(reply)}", retryable=reply.status >= 500)
-        return _parse_json(reply.content)
 
     async def _execute(
         self, sandbox: "_RunningSandbox", language: str, remote: RemoteProgram, seconds: float
@@ -132,7 +138,9 @@ class E2BSandbox:
             f"{sandbox.url}/process.Process/Start",
             headers={
                 **sandbox.headers,
+                **sandbox.user_header,
                 "Connect-Protocol-Version": "1",
+                "Connect-Timeout-Ms": str(round((seconds + GRACE) * 1000)),  # the daemon ends the program then
                 "Content-Type": "application/connect+json",
                 "Keepalive-Ping-Interval": "50",
             },
@@ -154,7 +162,7 @@ class E2BSandbox:
         call = HttpCall(
             "POST",
             f"{sandbox.url}/files",
-            params={"path": path, "username": USER},
+            params={"path": path, **sandbox.user_parameter},
             headers={**sandbox.headers, "Content-Type": kind},
             content=form,
             timeout=GRACE * 3,
@@ -169,9 +177,12 @@ class E2BSandbox:
 
 
 class _RunningSandbox:
-    """A running sandbox: the URL of its daemon and the headers to access it."""
+    """A running sandbox: the URL of its daemon and the headers to access it.
 
-    def __init__(self, sandbox_id: str, token: str, domain: str, settings: E2BSettings) -> None:
+    `is_old`: the daemon does not know the template's user, so that requests have to name one.
+    """
+
+    def __init__(self, sandbox_id: str, token: str, domain: str, is_old: bool, settings: E2BSettings) -> None:
         self.id = sandbox_id
         self.url = (
             settings.sandbox_url.replace("{port}", str(DAEMON_PORT))
@@ -181,11 +192,10 @@ class _RunningSandbox:
         )
         # a domain that only a response names is checked like any other host
         self.is_trusted = domain == settings.domain
-        self.headers = {
-            "Authorization": f"Basic {base64.b64encode(f'{USER}:'.encode()).decode()}",
-            "E2b-Sandbox-Id": sandbox_id,
-            "E2b-Sandbox-Port": str(DAEMON_PORT),
-        }
+        self.headers = {"E2b-Sandbox-Id": sandbox_id, "E2b-Sandbox-Port": str(DAEMON_PORT)}
+        user = base64.b64encode(f"{USER}:".encode()).decode()
+        self.user_header = {"Authorization": f"Basic {user}"} if is_old else {}
+        self.user_parameter = {"username": USER} if is_old else {}
         if token:
             self.headers["X-Access-Token"] = token
 
@@ -238,9 +248,9 @@ async def _read_events(answer: StreamedResponse, output: RemoteOutput) -> Progra
 def _process(language: str, packed: str) -> Mapping[str, Any]:
     """Return the request for a process that runs the base64 text in `packed`, or, if empty, the uploaded file."""
     file = _FILES[language]
-    unpack = f'mkdir -p {_FOLDER} && cd {_FOLDER} && {{ [ -z "$1" ] || printf %s "$1" | base64 -d > {file}; }}'
+    unpack = f'mkdir -p ~/{_FOLDER} && cd ~/{_FOLDER} && {{ [ -z "$1" ] || printf %s "$1" | base64 -d > {file}; }}'
     script = f"{unpack} && exec {_COMMANDS[language]} {file}"
-    return {"cmd": "/bin/bash", "args": ["-c", script, "easel", packed], "envs": {"MPLBACKEND": "Agg"}}
+    return {"cmd": "/bin/bash", "args": ["-l", "-c", script, "easel", packed], "envs": {"MPLBACKEND": "Agg"}}
 
 
 def _file_form(file: str, content: str) -> tuple[str, bytes]:
@@ -260,7 +270,23 @@ def _sandbox_from(answer: Any, settings: E2BSettings) -> _RunningSandbox:
     sandbox_id, domain = str(fields.get("sandboxID") or ""), str(fields.get("domain") or settings.domain)
     if not _ID.fullmatch(sandbox_id) or not _HOST.fullmatch(domain):
         raise ToolError("Provider system execution failed: the response has no valid sandbox id.")
-    return _RunningSandbox(sandbox_id, str(fields.get("envdAccessToken") or ""), domain, settings)
+    is_old = _is_older(str(fields.get("envdVersion") or ""), DEFAULT_USER_SINCE)
+    return _RunningSandbox(sandbox_id, str(fields.get("envdAccessToken") or ""), domain, is_old, settings)
+
+
+def _is_older(version: str, than: Version) -> bool:
+    try:
+        return Version(version) < than
+    except ValueError:
+        return True
+
+
+def _success(reply: HttpResponse) -> Any:
+    """Return the JSON of a response. Raises ToolError if its status is an error."""
+    if not reply.is_success:
+        is_temporary = reply.status == 429 or reply.status >= 500
+        raise ToolError(f"Provider system execution failed: {_error_text(reply)}", retryable=is_temporary)
+    return _parse_json(reply.content)
 
 
 async def _stream_error_text(answer: StreamedResponse) -> str:

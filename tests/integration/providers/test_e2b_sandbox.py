@@ -2,115 +2,31 @@
 
 import asyncio
 import base64
-import json
 import shutil
-import subprocess
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pytest_httpserver import HTTPServer
-from werkzeug import Request, Response
+from werkzeug import Response
 
 from canvas.errors import ToolError
 from providers.address_policy import Guard
 from providers.http.client import HttpClient
 from providers.interfaces import Program, ProgramResult
-from providers.sandboxes.e2b import MAX_ARGUMENT_BYTES, E2BSandbox, E2BSettings, EnvelopeParser
+from providers.sandboxes.e2b import MAX_ARGUMENT_BYTES, E2BSandbox, E2BSettings
 from providers.sandboxes.produced_files import UNSUPPORTED_TYPE
+from tests.integration.providers.e2b_vendor import DEADLINE_S, KEY, Vendor, e2b_vendor, envelope, event, output
 
-KEY, TOKEN = "e2b-k3y", "t0ken"
-DEADLINE_S = 10.0
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="there is no Node.js here")
-
-
-def envelope(message: Mapping[str, Any], flags: int = 0) -> bytes:
-    data = json.dumps(message).encode()
-    return bytes([flags]) + len(data).to_bytes(4, "big") + data
-
-
-def event(**fields: Any) -> bytes:
-    return envelope({"event": fields})
-
-
-def output(text: bytes, stream: str = "stdout") -> bytes:
-    return event(data={stream: base64.b64encode(text).decode()})
-
-
-def split(stream: bytes, size: int) -> Iterator[bytes]:
-    for begin in range(0, len(stream), size):
-        yield stream[begin : begin + size]
-
-
-@dataclass
-class Vendor:
-    """The vendor's two servers in one. If `answer` is set, it replaces the output stream of a process."""
-
-    server: HTTPServer
-    home: Path
-    create_requests: list[Mapping[str, Any]] = field(default_factory=list)
-    started: list[Mapping[str, Any]] = field(default_factory=list)
-    deleted_ids: list[str] = field(default_factory=list)
-    answer: Callable[[], Response] | None = None
-    has_started: threading.Event = field(default_factory=threading.Event)
-    may_end: threading.Event = field(default_factory=threading.Event)
-
-    def __post_init__(self) -> None:
-        self.server.expect_request("/sandboxes", method="POST").respond_with_handler(self.create)
-        self.server.expect_request("/sandboxes/sbx-1", method="DELETE").respond_with_handler(self.delete)
-        self.server.expect_request("/sbx-1/process.Process/Start").respond_with_handler(self.start)
-        self.server.expect_request("/sbx-1/files", method="POST").respond_with_handler(self.save_file)
-
-    def create(self, request: Request) -> Response:
-        if request.headers.get("X-API-Key") != KEY:
-            return Response(json.dumps({"code": 401, "message": "Invalid API key"}), 401)
-        self.create_requests.append(request.get_json())
-        body = {"sandboxID": "sbx-1", "envdAccessToken": TOKEN, "envdVersion": "0.4.0", "templateID": "base"}
-        return Response(json.dumps(body), 201)
-
-    def delete(self, request: Request) -> Response:
-        assert request.headers["X-API-Key"] == KEY
-        self.deleted_ids.append("sbx-1")
-        return Response(status=204)
-
-    def save_file(self, request: Request) -> Response:
-        assert request.headers["X-Access-Token"] == TOKEN
-        path = self.home / request.args["path"]
-        path.parent.mkdir(parents=True, exist_ok=True)
-        request.files["file"].save(path)
-        return Response("[]")
-
-    def start(self, request: Request) -> Response:
-        assert (request.headers["X-Access-Token"], request.headers["Connect-Protocol-Version"]) == (TOKEN, "1")
-        assert request.headers["Content-Type"] == "application/connect+json"
-        [(_, data)] = EnvelopeParser().feed(request.data)
-        self.started.append(json.loads(data)["process"])
-        self.has_started.set()
-        if self.answer is not None:
-            return self.answer()
-        process = self.started[-1]
-        completed = subprocess.run([process["cmd"], *process["args"]], cwd=self.home, capture_output=True, check=False)
-        end = {"exited": True, "status": f"exit status {completed.returncode}"}
-        stream = (
-            event(start={"pid": 7})
-            + event(keepalive={})
-            + output(completed.stderr, "stderr")
-            + b"".join(output(part) for part in split(completed.stdout, 50))
-            + event(end=end | ({"exitCode": completed.returncode} if completed.returncode else {}))
-            + envelope({}, flags=2)
-        )
-        return Response(split(stream, 7), content_type="application/connect+json")
 
 
 @pytest.fixture
 def vendor(tmp_path: Path) -> Iterator[Vendor]:
-    with HTTPServer(threaded=True) as server:
-        vendor = Vendor(server, tmp_path)
+    with e2b_vendor(tmp_path) as vendor:
         yield vendor
-        vendor.may_end.set()
 
 
 def sandbox(vendor: Vendor, **settings: Any) -> E2BSandbox:
@@ -154,6 +70,70 @@ def test_program_too_long_for_an_argument_is_uploaded_as_a_file(vendor: Vendor):
 
     assert run(sandbox(vendor), "def main(a): return len(a)", arguments={"a": long}).value == MAX_ARGUMENT_BYTES
     assert all(len(part) < MAX_ARGUMENT_BYTES for part in vendor.started[0]["args"])
+
+
+@pytest.mark.parametrize("script", ["", "#" * MAX_ARGUMENT_BYTES])
+def test_template_with_a_working_directory_of_its_own_runs_programs_in_the_home(vendor: Vendor, script: str):
+    result = run(sandbox(vendor), f"import os\ndef main(): return os.getcwd()\n{script}")
+
+    assert result.value == str(vendor.home.resolve() / "easel-code")
+
+
+def test_program_sees_what_the_template_sets_in_the_profile_of_its_user(vendor: Vendor):
+    result = run(sandbox(vendor), "import os\ndef main(): return os.environ['PROFILE']")
+
+    assert result.value == "read"
+
+
+@pytest.mark.parametrize(
+    ("version", "header", "parameter"),
+    [
+        ("0.3.9", "Basic dXNlcjo=", "user"),
+        ("0.4.0", None, None),
+        ("0.10.1", None, None),
+        ("", "Basic dXNlcjo=", "user"),
+        ("of the vendor's own", "Basic dXNlcjo=", "user"),
+    ],
+)
+def test_user_is_named_only_to_a_daemon_that_does_not_know_the_templates_user(
+    vendor: Vendor, version: str, header: str | None, parameter: str | None
+):
+    vendor.envd_version = version
+
+    run(sandbox(vendor), "#" * MAX_ARGUMENT_BYTES + "\ndef main(): return 1")
+
+    upload, start = vendor.daemon_requests
+    assert start.headers.get("Authorization") == header
+    assert upload.args.get("username") == parameter
+
+
+def test_service_without_the_second_version_of_the_api_creates_a_secure_sandbox(vendor: Vendor):
+    vendor.has_second_version = False
+
+    result = run(sandbox(vendor), "def main(): return 1")
+
+    assert result.value == 1
+    assert [(request["secure"], request["allow_internet_access"]) for request in vendor.create_requests] == [
+        (True, False)
+    ]
+    assert vendor.deleted_ids == ["sbx-1"]
+
+
+def test_daemon_is_told_when_to_end_a_program_whose_worker_is_lost(vendor: Vendor):
+    run(sandbox(vendor, timeout=2.5), "def main(): return 1")
+
+    assert [request.headers["Connect-Timeout-Ms"] for request in vendor.daemon_requests] == ["12500"]
+
+
+@pytest.mark.parametrize(("status", "is_temporary"), [(429, True), (503, True), (400, False), (403, False)])
+def test_refused_creation_is_repeated_only_if_that_may_help(httpserver: HTTPServer, status: int, is_temporary: bool):
+    httpserver.expect_request("/v2/sandboxes").respond_with_json({"code": status, "message": "no"}, status)
+    target = E2BSandbox(HttpClient(Guard()), E2BSettings(api_key=KEY, api_url=httpserver.url_for("")))  # pyright: ignore[reportArgumentType]
+
+    with pytest.raises(ToolError, match=f"^Provider system execution failed: HTTP {status}: no$") as failed:
+        run(target, "def main(): return 1")
+
+    assert failed.value.retryable is is_temporary
 
 
 def test_produced_files_are_returned_and_skipped_files_are_listed(vendor: Vendor):
@@ -211,7 +191,7 @@ def test_error_for_a_wrong_key_does_not_contain_it(vendor: Vendor):
         (Response(event(start={"pid": 1}) + envelope({}, 2)), "the stream ended before the program did."),
         (Response(event(start={"pid": 1})[:-3]), "the stream ended before the program did."),
         (Response(envelope({}, flags=1)), "a message is compressed, which is not supported."),
-        (Response(b"\x00\xff\xff\xff\xff"), "a message is larger than 67,108,864 bytes."),
+        (Response(b"\x00\xff\xff\xff\xff"), "a message is larger than 4,194,304 bytes."),
     ],
 )
 def test_vendor_error_is_reported_and_the_sandbox_is_deleted(vendor: Vendor, answer: Response, error: str):
@@ -270,9 +250,45 @@ def test_cancelled_run_deletes_its_sandbox(vendor: Vendor):
     assert vendor.deleted_ids == ["sbx-1"]
 
 
+def test_run_that_is_cancelled_while_its_sandbox_is_created_deletes_it(vendor: Vendor):
+    is_creating, may_create = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        is_creating.set()
+        may_create.wait(DEADLINE_S)
+
+    vendor.before_creation = wait
+
+    async def cancel_run() -> None:
+        task = asyncio.create_task(sandbox(vendor).run(program("def main(): return 1")))
+        assert await asyncio.to_thread(is_creating.wait, DEADLINE_S)
+        task.cancel()
+        may_create.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancel_run())
+
+    assert vendor.deleted_ids == ["sbx-1"]
+    assert vendor.started == []
+
+
+def test_endless_error_of_a_daemon_is_cut_off(vendor: Vendor):
+    def endless_text() -> Iterator[bytes]:
+        while not vendor.deleted_ids and not vendor.may_end.is_set():
+            yield b"x" * 50_000
+
+    vendor.answer = lambda: Response(endless_text(), 500)
+
+    with pytest.raises(ToolError, match=r"^Provider system execution failed: HTTP 500: x{200}$"):
+        run(sandbox(vendor), "def main(): return 1")
+
+    assert vendor.deleted_ids == ["sbx-1"]
+
+
 @pytest.mark.parametrize("body", [{"sandboxID": "../teams"}, {"sandboxID": "a.evil.example/"}, {}, []])
 def test_answer_without_a_valid_sandbox_id_is_an_error(httpserver: HTTPServer, body: Any):
-    httpserver.expect_oneshot_request("/sandboxes").respond_with_json(body)
+    httpserver.expect_oneshot_request("/v2/sandboxes").respond_with_json(body)
     url = httpserver.url_for("")
     target = E2BSandbox(HttpClient(Guard()), E2BSettings(api_key=KEY, api_url=url, sandbox_url=f"{url}/{{id}}"))  # pyright: ignore[reportArgumentType]
 
@@ -282,7 +298,7 @@ def test_answer_without_a_valid_sandbox_id_is_an_error(httpserver: HTTPServer, b
 
 def test_sandbox_domain_from_an_answer_is_checked_by_the_guard(httpserver: HTTPServer):
     body = {"sandboxID": "sbx-1", "domain": f"127.0.0.1:{httpserver.port}"}
-    httpserver.expect_request("/sandboxes", method="POST").respond_with_json(body)
+    httpserver.expect_request("/v2/sandboxes", method="POST").respond_with_json(body)
     httpserver.expect_request("/sandboxes/sbx-1", method="DELETE").respond_with_data(status=204)
     settings = E2BSettings(api_key=KEY, api_url=httpserver.url_for(""), sandbox_url="http://{domain}/{id}")  # pyright: ignore[reportArgumentType]
 
