@@ -22,6 +22,7 @@ ACCEPTED = re.compile(
 REVIEWED = {  # text that is no name of a licence, read by hand
     "pypdfium2": "BSD-3-Clause, Apache-2.0, dependency licenses",  # PDFium and the libraries in it: BSD, MIT, Apache
     "peewee": "none stated",  # MIT, in its file LICENSE
+    "protobuf-py-ext": "none stated",  # Apache-2.0, as protobuf-py, of whose repository it is a part
     "python-dateutil": "Dual License",  # Apache-2.0 or BSD-3-Clause
 }
 

@@ -4,8 +4,9 @@
 
 The program runs as a process of the sandbox's daemon, which sends events over one streamed response (Connect protocol:
 five bytes, flags and length, before each JSON message). Every answer of the daemon has a size limit, since a program
-may put a server of its own in the daemon's place: the vendor's default user is allowed sudo. Implements
-`providers.interfaces.Sandbox`. Never tested against E2B's own service.
+may put a server of its own in the daemon's place: the vendor's default user is allowed sudo. The requests are those of
+the vendor's SDK (tests/integration/providers/test_e2b_vendor_sdk.py, docs/decisions/0064-e2b-by-our-own-client.md).
+Implements `providers.interfaces.Sandbox`. Never tested against E2B's own service.
 """
 
 import asyncio
