@@ -4,9 +4,9 @@
 
 The sandbox is meant for development and for trusted authors. If Linux allows namespaces, the code has no network, does
 not see other processes, all its own processes end with it, and it finds only two kinds of files: the programs that it
-needs, read-only, and a folder of its own. The child sets up the isolation itself: see
-`providers/sandboxes/inside/child.py` and `providers/sandboxes/inside/mounts.py`. It does not get Easel's environment
-variables.
+needs, read-only, and a folder of its own. bubblewrap isolates it where it is installed and works: see
+`providers/sandboxes/bubblewrap.py`. Elsewhere the child isolates itself: see `providers/sandboxes/inside/child.py` and
+`providers/sandboxes/inside/mounts.py`. The program does not get Easel's environment variables.
 """
 
 import asyncio
@@ -26,6 +26,7 @@ from typing import IO, Any
 from canvas.errors import ToolError
 from providers.interfaces import Program, ProgramResult
 from providers.sandboxes import produced_files
+from providers.sandboxes.bubblewrap import Bubblewrap, IsolatedCommand, file_limits, find_bubblewrap, prepare_command
 
 CHILD = Path(__file__).parent / "inside" / "child.py"
 NODE_HARNESS = Path(__file__).parent / "inside" / "main.cjs"
@@ -54,6 +55,7 @@ class ProgramLimits:
 class LocalSandbox:
     """The local implementation of `providers.interfaces.Sandbox`.
 
+    `bubblewrap`: name or path of its program; "" makes the child isolate itself, as where bubblewrap does not work.
     `must_isolate`: refuse to run code that would have a network; only then is the sandbox `is_repeatable`.
     `allow_root`: run code although this process is root, so that the code could change root's files.
     """
@@ -63,6 +65,7 @@ class LocalSandbox:
         *,
         python: str = sys.executable,
         node: str = "node",
+        bubblewrap: str = "bwrap",
         work_dir: Path | None = None,
         limits: ProgramLimits | None = None,
         must_isolate: bool = False,
@@ -70,6 +73,7 @@ class LocalSandbox:
     ) -> None:
         self._python = python
         self._node = node
+        self._bubblewrap = bubblewrap
         self._work_dir = work_dir
         self._limits = limits or ProgramLimits()
         self._must_isolate = must_isolate
@@ -89,6 +93,8 @@ class LocalSandbox:
         node = shutil.which(self._node) if program.language == "nodejs" else ""
         if node is None:
             raise ToolError(f'Node.js ("{self._node}") was not found on the worker. Install it, or set its path.')
+        bubblewrap = await asyncio.to_thread(find_bubblewrap, self._bubblewrap)
+        isolated_by = bubblewrap.path if bubblewrap is not None and not bubblewrap.defect else None
         # accessible to its owner only
         place = Path(tempfile.mkdtemp(prefix="easel-code-", dir=self._work_dir)).resolve()
         try:
@@ -96,22 +102,28 @@ class LocalSandbox:
             folder = place / WORK
             folder.mkdir(mode=0o700)
             with tempfile.TemporaryFile() as source:
-                return await self._run(program, folder, node, source)
+                return await self._run(program, folder, node, isolated_by, source)
         finally:
             await asyncio.shield(asyncio.to_thread(_remove_folder, place))
 
-    async def _run(self, program: Program, folder: Path, node: str, source: IO[bytes]) -> ProgramResult:
+    async def _run(
+        self, program: Program, folder: Path, node: str, bubblewrap: str | None, source: IO[bytes]
+    ) -> ProgramResult:
         nonce = secrets.token_hex(16)
-        with contextlib.ExitStack() as pipes:
+        with contextlib.ExitStack() as pipes, contextlib.ExitStack() as contents:
             out, err, value = (_Pipe(pipes) for _ in range(3))
             ours, theirs = (pipes.enter_context(end) for end in socket.socketpair())
-            job = self._job(program, folder, node, nonce, value.write_end) | {"files": theirs.fileno()}
+            job = self._job(program, folder, node, nonce, value.write_end)
+            job |= {"files": theirs.fileno(), "in_bubblewrap": bubblewrap is not None}
             await asyncio.to_thread(_prepare, program, folder, source, job)
+            start = self._prepare_command(bubblewrap, folder, node, contents)
             child = await asyncio.create_subprocess_exec(
-                self._python, "-I", "-B", "-u", str(CHILD),
-                stdin=source, stdout=out.write_end, stderr=err.write_end, pass_fds=(value.write_end, theirs.fileno()),
+                *start.command, self._python, "-I", "-B", "-u", str(CHILD),
+                stdin=source, stdout=out.write_end, stderr=err.write_end,
+                pass_fds=(value.write_end, theirs.fileno(), *start.descriptors),
                 cwd=folder, env=_environment(folder, self._python), start_new_session=True,
             )  # fmt: skip
+            contents.close()
             try:
                 for pipe in (out, err, value):
                     pipe.close_write_end()
@@ -133,6 +145,15 @@ class LocalSandbox:
             files=files.files,
             skipped=files.skipped,
         )
+
+    def _prepare_command(
+        self, bubblewrap: str | None, folder: Path, node: str, stack: contextlib.ExitStack
+    ) -> IsolatedCommand:
+        """Return how to start the child, which needs nothing before it if it isolates itself."""
+        if bubblewrap is None:
+            return IsolatedCommand([], [])
+        shown = [CHILD, *_required_paths(self._python, node)]
+        return prepare_command(bubblewrap, folder, shown, disk=self._limits.disk, stack=stack)
 
     async def _run_within_limits(
         self,
@@ -176,6 +197,7 @@ class LocalSandbox:
             "folder": str(folder),
             "root": str(folder.with_name(ROOT)),
             "shown": [str(place) for place in _required_paths(self._python, node)],
+            "file_limits": file_limits(folder, limits.files),
             "limits": {
                 "cpu": int(min(program.timeout, limits.seconds)) + 1,
                 "memory": limits.memory,
@@ -186,6 +208,25 @@ class LocalSandbox:
                 "files": limits.files,
             },
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Isolation:
+    """What isolates programs on this machine. `defect` says why the child cannot isolate itself; "" if it can."""
+
+    bubblewrap: Bubblewrap | None
+    defect: str
+
+
+async def examine_isolation(bubblewrap: str = "bwrap") -> Isolation:
+    """Return what isolates programs on this machine, after trying bubblewrap and the child's own way once each."""
+    found = await asyncio.to_thread(find_bubblewrap, bubblewrap)
+    probe = Program("python", "def main(): return 1", {}, timeout=ProgramLimits().seconds, key="")
+    try:
+        result = await LocalSandbox(bubblewrap="", must_isolate=True, allow_root=True).run(probe)
+    except ToolError as error:
+        return Isolation(found, error.message)
+    return Isolation(found, "" if result.has_value else result.stderr.strip())
 
 
 class _ByteQuota:

@@ -90,6 +90,7 @@ WAYS_OUT: Mapping[str, WayOut] = {
     "api/mcp/server.py": _way_out("mcp", "answers requests; it asks nobody"),
     # -- programs
     "providers/sandboxes/local.py": _way_out("create_subprocess_exec() socket", "the local sandbox, behind its walls"),
+    "providers/sandboxes/bubblewrap.py": _way_out("subprocess", "tries bubblewrap, which builds these walls"),
     "providers/sandboxes/inside/seccomp.py": _way_out("ctypes", "builds these walls from inside"),
     "providers/sandboxes/inside/child.py": _way_out(
         "ctypes execv() fork() importlib socket", "builds these walls from inside"

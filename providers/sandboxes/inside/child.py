@@ -1,14 +1,17 @@
-"""The program that the local sandbox starts: it isolates and limits itself, and then runs the code.
+"""The program that the local sandbox starts: it limits itself, and isolates itself if it has to, then runs the code.
 
 It is started by its path in an interpreter of its own, does not import Easel, and reads its job from standard input:
 
     {"nonce", "result", "files", "parent", "language", "script", "arguments", "node", "harness", "limits",
-     "must_isolate", "folder", "root", "shown"}
+     "must_isolate", "folder", "root", "shown", "in_bubblewrap", "file_limits"}
 
 The result is written to the descriptor `result`, after the nonce, so that printed text is never mistaken for it. If
 only this namespace can reach the program's folder, a descriptor of the folder is sent over the socket `files`.
 
-On Linux this process keeps running beside the program and measures the memory that all its processes use together.
+On Linux a process keeps running beside the program and measures the memory that all its processes use together. In an
+isolated namespace it is the first process, which the others can neither stop nor change, and they end when it ends. If
+bubblewrap has created the namespace and started this file in it (`in_bubblewrap`), that process also counts the files
+in each file system that the program may write to (`file_limits`).
 """
 
 import asyncio
@@ -19,10 +22,12 @@ import inspect
 import json
 import os
 import resource
+import select
 import signal
 import socket
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -34,7 +39,7 @@ _NEW_USER, _NEW_PIDS, _NEW_NETWORK, _NEW_IPC, _NEW_MOUNTS = 0x10000000, 0x200000
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38
 _PR_SET_CHILD_SUBREAPER = 36
 _CAPABILITIES_V3 = 0x20080522
-_MEMORY_CHECK_INTERVAL = 0.05  # seconds between two measurements of the memory of all processes
+_CHECK_INTERVAL = 0.05  # seconds between two measurements of what all processes use together
 _HEAP_SHARE = 0.75  # share of its memory that Node may use for its heap; the rest is for code, threads and buffers
 _EXTRA_PROCESSES = 64  # processes in addition to those that the user already has
 
@@ -43,6 +48,40 @@ def main() -> None:
     """Isolate and limit this process, then run the code of the job."""
     job = json.load(sys.stdin.buffer)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    if job["in_bubblewrap"]:
+        _set_limits(job["limits"], job["language"], is_isolated=True)
+        _fork_in_bubblewrap(job)
+    else:
+        _isolate_and_fork(job)
+    if job["language"] == "python":
+        _run_python(job)
+    else:
+        _become_node(job)
+
+
+# -- isolation by bubblewrap ------------------------------------------------------------------------------------------
+def _fork_in_bubblewrap(job: Mapping[str, Any]) -> None:
+    """Fork and continue in the child; this process, the first one of the namespace, watches the program."""
+    if _is_closed(job["files"]):  # the worker died before the kernel knew that bubblewrap ends with it
+        _exit(EXIT_NOT_ISOLATED)
+    _send_folder(job)
+    counted = {path: _open_folder(path) for path in job["file_limits"]}
+    _set_dumpable(False)  # so that the program cannot trace this process
+    _fork_and_watch(job, _open_folder("/proc"), counted)
+    _set_dumpable(True)
+    os.close(job["files"])
+
+
+def _is_closed(descriptor: int) -> bool:
+    """Return whether the other end of a socket is closed."""
+    other_end = select.poll()
+    other_end.register(descriptor, 0)
+    return bool(other_end.poll(0))
+
+
+# -- isolation by this process ----------------------------------------------------------------------------------------
+def _isolate_and_fork(job: Mapping[str, Any]) -> None:
+    """Isolate this process as far as the kernel allows, limit it, fork and continue in the child."""
     is_isolated = _isolate()
     if job["must_isolate"] and not is_isolated:
         sys.stderr.write("This machine does not allow the namespaces that the sandbox needs.\n")
@@ -52,16 +91,11 @@ def main() -> None:
         _exit(EXIT_NOT_ISOLATED)
     _set_limits(job["limits"], job["language"], is_isolated)
     if sys.platform == "linux":
-        _fork_and_watch(job, is_isolated)
+        _isolate_and_watch(job, is_isolated)
     else:
         os.close(job["files"])
-    if job["language"] == "python":
-        _run_python(job)
-    else:
-        _become_node(job)
 
 
-# -- isolation --------------------------------------------------------------------------------------------------------
 def _isolate() -> bool:
     """Create namespaces without a network, whose processes end with the first one; return False if not allowed."""
     if sys.platform != "linux":
@@ -114,36 +148,45 @@ def _count_user_threads() -> int:
     return count
 
 
-def _fork_and_watch(job: Mapping[str, Any], is_isolated: bool) -> None:
-    """Fork and continue in the child; this process watches the memory of the program and ends with its exit code.
+def _isolate_and_watch(job: Mapping[str, Any], is_isolated: bool) -> None:
+    """Fork and continue in the child, which the process before it watches: this one or, with namespaces, a third one.
 
-    With namespaces, a third process is between the two: the first process of the new namespace. All other processes of
-    the namespace end when it ends, and they can neither stop nor change it. It ends when this process ends. Each of the
-    two ends with the exit code of the next process.
+    The third one is the first process of the new namespace. It ends when this process ends, and this process ends with
+    its exit code.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    # before the first process of the namespace replaces the root of this process, too
     processes = _open_folder("/proc")
-    if (first := os.fork()) != 0:
-        os.close(job["result"])
-        os.close(job["files"])
-        _watch_memory(first, processes, job["limits"]["memory"], is_isolated)
-    os.close(processes)
-    _die_with_parent()
-    with contextlib.suppress(OSError):  # when memory is short, the kernel kills the program and not the worker
-        Path("/proc/self/oom_score_adj").write_text("1000")
     seccomp = _load_module("seccomp")  # loaded now, since its file does not exist in the new root
     if is_isolated:
-        _enter_namespace(job, libc)
+        if (first := os.fork()) != 0:
+            os.close(job["result"])
+            os.close(job["files"])
+            _exit_like(first)
+        _die_with_parent()
+        _prefer_for_oom_kill()
+        _build_root(job)
+        _set_dumpable(False)  # so that the program cannot trace this process
+    _fork_and_watch(job, processes, {})
+    _die_with_parent()
+    if is_isolated:
+        _drop_capabilities(libc)
+        _set_dumpable(True)
+    else:
+        _prefer_for_oom_kill()
     os.close(job["files"])
     if not seccomp.install_filter() and job["must_isolate"]:
         sys.stderr.write("This machine does not allow the filter of system calls that the sandbox needs.\n")
         _exit(EXIT_NOT_ISOLATED)
 
 
-def _enter_namespace(job: Mapping[str, Any], libc: ctypes.CDLL) -> None:
-    """Build the program's root as the first process of the namespace, then fork and continue in the second one."""
+def _prefer_for_oom_kill() -> None:
+    """When memory is short, let the kernel kill the program and not the worker."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
+
+
+def _build_root(job: Mapping[str, Any]) -> None:
     limits = job["limits"]
     try:
         _load_module("mounts").build_root(
@@ -154,14 +197,10 @@ def _enter_namespace(job: Mapping[str, Any], libc: ctypes.CDLL) -> None:
         if job["must_isolate"]:
             sys.stderr.write(f"This machine does not allow the mounts that the sandbox needs: {error}\n")
             _exit(EXIT_NOT_ISOLATED)
-    libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)  # so that the program cannot trace this process
-    if (inner := os.fork()) != 0:
-        os.close(job["result"])
-        os.close(job["files"])
-        _exit_like(inner)
-    _die_with_parent()
-    _drop_capabilities(libc)
-    libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)
+
+
+def _set_dumpable(dumpable: bool) -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, int(dumpable), 0, 0, 0)
 
 
 def _send_folder(job: Mapping[str, Any]) -> None:
@@ -172,52 +211,82 @@ def _send_folder(job: Mapping[str, Any]) -> None:
     os.close(folder)
 
 
-# -- memory -----------------------------------------------------------------------------------------------------------
-def _watch_memory(first: int, processes: int, most: int, is_isolated: bool) -> None:
-    """Wait for a child and end with its exit code; kill all its processes if they exceed the memory limit together."""
+# -- watching the program ---------------------------------------------------------------------------------------------
+def _fork_and_watch(job: Mapping[str, Any], machine: int, counted: Mapping[str, int]) -> None:
+    """Fork and continue in the child. This process ends with its exit code, and kills it once it exceeds a limit.
+
+    `machine` is an open `/proc` that existed before this process got a root of its own; `counted` are open folders
+    whose files are counted, by path.
+    """
+    if (program := os.fork()) == 0:
+        for descriptor in (machine, *counted.values()):
+            os.close(descriptor)
+        return
+    os.close(job["result"])
+    os.close(job["files"])
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
-    inside: int | None = None
+    processes = _open_namespace_proc()
+    check_at = time.monotonic() + _CHECK_INTERVAL
     while True:
         ended, status = os.waitpid(-1, os.WNOHANG)
-        if ended == first:
+        if ended == program:
             code = os.waitstatus_to_exitcode(status)
-            _kill_all(first, processes, is_isolated)
+            _kill_all(program, machine)
             os._exit(code if code >= 0 else 128 - code)
         if ended == 0:
-            signal.sigtimedwait({signal.SIGCHLD}, _MEMORY_CHECK_INTERVAL)
-            if inside is None and is_isolated:
-                inside = _open_namespace_proc(processes)
-            if inside is not None:
-                used = _measure_memory(inside, [process for process in _list_processes(inside) if process != 1], most)
-            else:
-                used = _measure_memory(
-                    processes, list(_descendants(processes, first if is_isolated else os.getpid())), most
-                )
-            if used > most:
-                os.write(2, f"The program and its processes used more than {most} bytes of memory together.\n".encode())
-                _kill_all(first, processes, is_isolated)
+            signal.sigtimedwait({signal.SIGCHLD}, max(check_at - time.monotonic(), 0))
+        if time.monotonic() >= check_at:  # also while many processes end
+            if excess := _find_excess(job, processes, machine, counted):
+                os.write(2, excess.encode())
+                _kill_all(program, machine)
                 os._exit(128 + signal.SIGKILL)
+            check_at = time.monotonic() + _CHECK_INTERVAL
 
 
-def _kill_all(first: int, processes: int, is_isolated: bool) -> None:
-    """Kill the program and all processes that it has started; the first one of a namespace ends all others."""
+def _find_excess(job: Mapping[str, Any], processes: int | None, machine: int, counted: Mapping[str, int]) -> str:
+    """Return which limit the processes of the program exceed together, or ""."""
+    most: int = job["limits"]["memory"]
+    if processes is not None:
+        used = _measure_memory(processes, [process for process in _list_processes(processes) if process != 1], most)
+    else:
+        this = int(os.readlink("self", dir_fd=machine))
+        used = _measure_memory(machine, list(_descendants(machine, this)), most)
+    if used > most:
+        return f"The program and its processes used more than {most} bytes of memory together.\n"
+    for path, folder in counted.items():
+        if _count_files(folder) > (limit := job["file_limits"][path]):
+            return f"The program left more than {limit} files in {'its folder' if path == job['folder'] else path}.\n"
+    return ""
+
+
+def _count_files(folder: int) -> int:
+    """Return the number of files in the file system of an open folder, also of those that have no name any more.
+
+    A path would not do: the program may rename a folder that its own folder is in.
+    """
+    found = os.fstatvfs(folder)
+    return found.f_files - found.f_ffree
+
+
+def _kill_all(program: int, processes: int) -> None:
+    """Kill the program and all processes that it has started; the first process of a namespace ends all by its end."""
+    if os.getpid() == 1:
+        return
     with contextlib.suppress(ProcessLookupError):
-        os.kill(first, signal.SIGKILL)
-    if not is_isolated:
-        while found := list(_descendants(processes, os.getpid())):
-            for process in found:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(process, signal.SIGKILL)
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(-1, 0)
+        os.kill(program, signal.SIGKILL)
+    while found := list(_descendants(processes, os.getpid())):
+        for process in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(-1, 0)
 
 
-def _open_namespace_proc(processes: int) -> int | None:
-    """Open `/proc` of the program's namespace, which lists only its processes; None if it does not exist yet."""
+def _open_namespace_proc() -> int | None:
+    """Open `/proc` if it lists the processes of this process's own namespace, of which it is the first one."""
     try:
-        is_another = os.stat("/proc").st_dev != os.fstat(processes).st_dev
-        return _open_folder("/proc") if is_another and os.path.exists("/proc/1/statm") else None
-    except OSError:  # the new root is being built
+        return _open_folder("/proc") if os.readlink("/proc/self") == "1" else None
+    except OSError:  # parts of the machine's /proc are hidden, so the new root has an empty one
         return None
 
 

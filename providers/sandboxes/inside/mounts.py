@@ -20,20 +20,22 @@ _REMOUNT, _BIND, _RECURSIVE, _PRIVATE = 0x20, 0x1000, 0x4000, 0x40000
 _DETACH = 2
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}  # system call numbers; the C library has no function for it
 
-_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
-_CONFIGURATION = (
+SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+CONFIGURATION = (
     "/etc/alternatives", "/etc/ld.so.cache", "/etc/localtime", "/etc/timezone", "/etc/mime.types", "/etc/fonts",
     "/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/nsswitch.conf",
 )  # fmt: skip
-_DEVICES = ("null", "zero", "full", "random", "urandom")
-_LINKS = {"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2"}
-_HIDDEN = (
+DEVICES = ("null", "zero", "full", "random", "urandom")
+LINKS = {"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2"}
+HIDDEN = (
     "acpi", "asound", "config.gz", "interrupts", "kallsyms", "kcore", "key-users", "keys", "kmsg", "kpagecgroup",
     "kpagecount", "kpageflags", "latency_stats", "modules", "pagetypeinfo", "sched_debug", "scsi", "slabinfo",
     "timer_list", "timer_stats", "vmallocinfo",
 )  # fmt: skip
+SCRATCH, SHARED_MEMORY = ("/tmp", "/var/tmp"), "/dev/shm"  # noqa: S108 (they are the program's own)
+SCRATCH_SIZE, SCRATCH_FILES = 32 * 1024 * 1024, 2000  # bytes and files in each of them
 _EMPTY_TMPFS = "size=4k,mode=555"
-_SMALL_TMPFS, _SCRATCH_TMPFS = "size=1m,mode=755", "size=32m,mode=1777,nr_inodes=2000"
+_SMALL_TMPFS, _SCRATCH_TMPFS = "size=1m,mode=755", f"size={SCRATCH_SIZE},mode=1777,nr_inodes={SCRATCH_FILES}"
 
 
 def build_root(root: str, folder: str, shown: Iterable[str], *, disk: int, files: int) -> None:
@@ -44,10 +46,10 @@ def build_root(root: str, folder: str, shown: Iterable[str], *, disk: int, files
     libc = ctypes.CDLL(None, use_errno=True)
     _mount(libc, None, "/", None, _RECURSIVE | _PRIVATE)
     _mount(libc, "none", root, "tmpfs", _NO_SETUID | _NO_DEVICES, _SMALL_TMPFS)
-    for place in ("/tmp", "/var/tmp"):  # noqa: S108 (they are the program's own)
+    for place in SCRATCH:
         os.makedirs(root + place)
         _mount(libc, "none", root + place, "tmpfs", _NO_SETUID | _NO_DEVICES, _SCRATCH_TMPFS)
-    for place in (*_SYSTEM, *_CONFIGURATION, *shown):  # some of them may be inside the folders that were just created
+    for place in (*SYSTEM, *CONFIGURATION, *shown):  # some of them may be inside the folders that were just created
         _bind_read_only(libc, root, place)
     _make_etc(root)
     _make_devices(libc, root)
@@ -64,9 +66,18 @@ def build_root(root: str, folder: str, shown: Iterable[str], *, disk: int, files
     _enter_root(libc, root, folder)
 
 
+def etc_files() -> dict[str, str]:
+    """Return path and content of the files in `/etc` that the program gets in place of the machine's."""
+    return {
+        "/etc/passwd": f"user:x:{os.getuid()}:{os.getgid()}:user:/tmp:/bin/sh\n",
+        "/etc/group": f"user:x:{os.getgid()}:\n",
+        "/etc/hosts": "127.0.0.1 localhost\n",
+    }
+
+
 def _hide_kernel_entries(libc: ctypes.CDLL, root: str) -> None:
     """Hide those entries of `/proc` that describe the kernel and not processes."""
-    for place in (f"{root}/proc/{name}" for name in _HIDDEN):
+    for place in (f"{root}/proc/{name}" for name in HIDDEN):
         if os.path.isdir(place):
             _mount(libc, "none", place, "tmpfs", _READ_ONLY | _NO_SETUID | _NO_DEVICES | _NO_PROGRAMS, _EMPTY_TMPFS)
         elif os.path.exists(place):
@@ -95,19 +106,18 @@ def _bind_read_only(libc: ctypes.CDLL, root: str, place: str) -> None:
 def _make_etc(root: str) -> None:
     """Write minimal files of users and hosts: libraries need them, and those of the machine are private."""
     os.makedirs(f"{root}/etc", exist_ok=True)
-    Path(f"{root}/etc/passwd").write_text(f"user:x:{os.getuid()}:{os.getgid()}:user:/tmp:/bin/sh\n")
-    Path(f"{root}/etc/group").write_text(f"user:x:{os.getgid()}:\n")
-    Path(f"{root}/etc/hosts").write_text("127.0.0.1 localhost\n")
+    for path, text in etc_files().items():
+        Path(root + path).write_text(text)
 
 
 def _make_devices(libc: ctypes.CDLL, root: str) -> None:
-    shared = f"{root}/dev/shm"  # noqa: S108 (it is the program's own)
+    shared = root + SHARED_MEMORY
     os.makedirs(shared)
     _mount(libc, "none", shared, "tmpfs", _NO_SETUID | _NO_DEVICES, _SCRATCH_TMPFS)
-    for name in _DEVICES:
+    for name in DEVICES:
         Path(f"{root}/dev/{name}").touch()
         _mount(libc, f"/dev/{name}", f"{root}/dev/{name}", None, _BIND)
-    for name, target in _LINKS.items():
+    for name, target in LINKS.items():
         os.symlink(target, f"{root}/dev/{name}")
 
 

@@ -4,7 +4,8 @@
 
 The filter is a list of refused calls; all others are allowed. It refuses calls that reach internals of the kernel
 (modules, BPF, io_uring, keys, performance counters, userfaultfd), memory of other processes (ptrace and similar),
-mounts and namespaces, clocks and the host name. It also refuses sockets of all families except Unix and Internet,
+mounts and namespaces, clocks and the host name, and the limits and the priority of process 1, which watches the program
+if bubblewrap isolates it. It also refuses sockets of all families except Unix and Internet,
 because a network namespace does not confine AF_VSOCK, AF_NETLINK and others, or because they reach the kernel.
 """
 
@@ -87,6 +88,15 @@ REFUSED_CALLS: Mapping[str, tuple[int | None, int | None]] = {
 }
 """The refused calls, with their numbers on x86_64 and aarch64."""
 
+REFUSED_FOR_FIRST_PROCESS: Mapping[str, tuple[int, int]] = {
+    "prlimit64": (302, 261),
+    "sched_setaffinity": (203, 122),
+    "sched_setattr": (314, 274),
+    "sched_setparam": (142, 118),
+    "sched_setscheduler": (144, 119),
+}
+"""The calls that are refused if their first argument is process 1: the kernel allows them to processes of its user."""
+
 
 @dataclass(frozen=True)  # no slots: the module is loaded by its path
 class ArchitectureNumbers:
@@ -97,20 +107,25 @@ class ArchitectureNumbers:
     clone3: int
     socket: int
     socketpair: int
+    setpriority: int
     column: int  # of CALLS
 
 
 NUMBERS: Mapping[str, ArchitectureNumbers] = {
-    _X86_64: ArchitectureNumbers(0xC000003E, clone=56, clone3=435, socket=41, socketpair=53, column=0),
-    _AARCH64: ArchitectureNumbers(0xC00000B7, clone=220, clone3=435, socket=198, socketpair=199, column=1),
+    _X86_64: ArchitectureNumbers(0xC000003E, clone=56, clone3=435, socket=41, socketpair=53, setpriority=141, column=0),
+    _AARCH64: ArchitectureNumbers(
+        0xC00000B7, clone=220, clone3=435, socket=198, socketpair=199, setpriority=140, column=1
+    ),
 }
 ALLOWED_FAMILIES = (1, 2, 10)  # AF_UNIX, AF_INET, AF_INET6
 
 _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _MODE_FILTER = 38, 22, 2
 _LOAD, _IF_EQUAL, _IF_AT_LEAST, _IF_ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-_NUMBER, _ARCH, _FIRST_ARGUMENT = 0, 4, 16  # offsets in the filter's input; the lower half of an argument comes first
+# offsets in the filter's input; the lower half of an argument comes first
+_NUMBER, _ARCH, _FIRST_ARGUMENT, _SECOND_ARGUMENT = 0, 4, 16, 24
 _ALLOW, _REFUSE, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
 _X32 = 0x40000000  # first number of the x32 call table, which a 64-bit kernel may have
+_PRIO_PROCESS, _FIRST_PROCESS = 0, 1
 _NEW_NAMESPACES = 0x7E020000  # flags of clone
 
 
@@ -145,6 +160,17 @@ def filter_program(numbers: ArchitectureNumbers) -> bytes:
                 _instruction(_RETURN, _ALLOW),
             ),
             *(_if_called(number, *_check_family()) for number in (numbers.socket, numbers.socketpair)),
+            *(
+                _if_called(pair[numbers.column], *_check_process(_FIRST_ARGUMENT))
+                for pair in REFUSED_FOR_FIRST_PROCESS.values()
+            ),
+            _if_called(
+                numbers.setpriority,
+                _instruction(_LOAD, _FIRST_ARGUMENT),
+                _instruction(_IF_EQUAL, _PRIO_PROCESS, 1, 0),
+                _refuse_with(errno.EPERM),  # a group or a user, which process 1 belongs to
+                *_check_process(_SECOND_ARGUMENT),
+            ),
             [_instruction(_RETURN, _ALLOW)],
         )
     )
@@ -157,6 +183,15 @@ def _check_family() -> list[bytes]:
         _instruction(_LOAD, _FIRST_ARGUMENT),
         *checks,
         _refuse_with(errno.EAFNOSUPPORT),
+        _instruction(_RETURN, _ALLOW),
+    ]
+
+
+def _check_process(argument: int) -> list[bytes]:
+    return [
+        _instruction(_LOAD, argument),
+        _instruction(_IF_EQUAL, _FIRST_PROCESS, 0, 1),
+        _refuse_with(errno.EPERM),
         _instruction(_RETURN, _ALLOW),
     ]
 

@@ -1,10 +1,14 @@
-"""The local sandbox with real child processes. Tests that need namespaces are skipped if the kernel allows none."""
+"""The local sandbox with real child processes, isolated by bubblewrap and by themselves.
+
+Tests that need namespaces are skipped if the kernel allows none.
+"""
 
 import asyncio
 import errno
 import os
 import select
 import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -17,6 +21,7 @@ from canvas.errors import ToolError
 from providers.interfaces import Program, ProgramResult
 from providers.sandboxes.local import WORK, LocalSandbox, ProgramLimits
 from providers.sandboxes.produced_files import NOT_REGULAR, UNSUPPORTED_TYPE
+from tests.integration.providers.conftest import isolation
 
 AS_ROOT = os.geteuid() == 0
 DEADLINE_S = 20.0
@@ -24,10 +29,9 @@ needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="there is n
 
 
 @pytest.fixture
-def sandbox(tmp_path: Path) -> LocalSandbox:
-    return LocalSandbox(
-        work_dir=tmp_path, limits=ProgramLimits(seconds=DEADLINE_S, output=2000, result=4000), allow_root=AS_ROOT
-    )
+def sandbox(tmp_path: Path, bubblewrap: str) -> LocalSandbox:
+    limits = ProgramLimits(seconds=DEADLINE_S, output=2000, result=4000)
+    return LocalSandbox(bubblewrap=bubblewrap, work_dir=tmp_path, limits=limits, allow_root=AS_ROOT)
 
 
 def run(
@@ -40,16 +44,6 @@ def program(
     script: str, arguments: Mapping[str, Any] | None = None, language: str = "python", timeout: float = DEADLINE_S
 ) -> Program:
     return Program(language, script, arguments or {}, timeout, "key")
-
-
-@pytest.fixture(scope="module")
-def has_namespaces() -> None:
-    try:
-        isolated = run(LocalSandbox(must_isolate=True, allow_root=AS_ROOT), "def main(): return 1").has_value
-    except ToolError:
-        isolated = False
-    if not isolated:
-        pytest.skip("this kernel allows no namespaces")
 
 
 def test_arguments_and_the_result_keep_their_types(sandbox: LocalSandbox, tmp_path: Path):
@@ -159,7 +153,7 @@ def test_program_times_out_with_its_node(sandbox: LocalSandbox):
         run(sandbox, "def main():\n    while True: pass", timeout=0.3)
 
 
-@pytest.mark.usefixtures("has_namespaces")
+@pytest.mark.usefixtures("is_isolated")
 def test_no_process_outlives_its_program_even_one_that_left_the_group(sandbox: LocalSandbox, tmp_path: Path):
     marker = f"{tmp_path.name}-escaped"
     script = (
@@ -177,7 +171,7 @@ def test_no_process_outlives_its_program_even_one_that_left_the_group(sandbox: L
     assert not running_with(marker)
 
 
-@pytest.mark.usefixtures("has_namespaces")
+@pytest.mark.usefixtures("is_isolated")
 def test_program_that_leaves_its_session_ends_at_the_time_limit(sandbox: LocalSandbox, tmp_path: Path):
     script = (
         "import ctypes, os, time\n"
@@ -205,7 +199,7 @@ def test_program_that_leaves_its_session_ends_at_the_time_limit(sandbox: LocalSa
         assert pipe.read(1) == b""  # the other end is closed
 
 
-@pytest.mark.usefixtures("has_namespaces")
+@pytest.mark.usefixtures("is_isolated")
 def test_program_has_no_capabilities_and_cannot_kill_its_init_process(sandbox: LocalSandbox):
     script = (
         "import os, signal\n"
@@ -235,6 +229,42 @@ def test_cancelled_run_ends_the_program(sandbox: LocalSandbox, tmp_path: Path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usefixtures("is_isolated")
+def test_program_ends_when_its_worker_is_killed(tmp_path: Path, bubblewrap: str):
+    worker_script = (
+        "import asyncio, sys\n"
+        "from pathlib import Path\n"
+        "from providers.interfaces import Program\n"
+        "from providers.sandboxes.local import LocalSandbox\n"
+        "sandbox = LocalSandbox(bubblewrap=sys.argv[1], work_dir=Path(sys.argv[2]), allow_root=True)\n"
+        "script = \"open('started', 'w').close()\\nimport time\\ndef main(): time.sleep(600)\"\n"
+        "asyncio.run(sandbox.run(Program('python', script, {}, 600, 'key')))\n"
+    )
+
+    with subprocess.Popen([sys.executable, "-c", worker_script, bubblewrap, str(tmp_path)]) as worker:
+        asyncio.run(wait_for_file(tmp_path, "started"))
+        worker.kill()
+
+    deadline = time.monotonic() + DEADLINE_S
+    while list(working_folders(tmp_path)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not list(working_folders(tmp_path))
+
+
+@pytest.mark.parametrize("must_isolate", [True, False])
+def test_program_isolates_itself_where_bubblewrap_does_not_work(tmp_path: Path, must_isolate: bool):
+    if isolation().defect:
+        pytest.skip("no isolation here")
+    refused = tmp_path / "bwrap"
+    refused.write_text("#!/bin/sh\necho 'bwrap: Creating new namespace failed: Operation not permitted' >&2\nexit 1\n")
+    refused.chmod(0o755)
+    sandbox = LocalSandbox(bubblewrap=str(refused), must_isolate=must_isolate, allow_root=AS_ROOT)
+
+    result = run(sandbox, "import os\ndef main(): return [os.getpid(), os.path.exists('/etc/shadow')]")
+
+    assert result.value == [2, False]
+
+
 ALLOCATING_SCRIPT = (
     "import os, time\n"
     "def main(number, size):\n"
@@ -260,19 +290,21 @@ def without_namespaces(folder: Path) -> str:
 
 
 @pytest.fixture(params=["with namespaces", "without namespaces"])
-def small_sandbox(request: pytest.FixtureRequest, tmp_path: Path) -> LocalSandbox:
-    """Return a sandbox with little memory, with and without namespaces."""
-    request.getfixturevalue("has_namespaces")
-    if shutil.which("unshare") is None:
+def small_sandbox(request: pytest.FixtureRequest, tmp_path: Path, bubblewrap: str) -> LocalSandbox:
+    """Return a sandbox with little memory: isolated by bubblewrap, by itself, and not at all."""
+    has_namespaces = request.param == "with namespaces"
+    if bubblewrap and not has_namespaces:
+        pytest.skip("bubblewrap works with namespaces only")
+    request.getfixturevalue("is_isolated")
+    if not has_namespaces and shutil.which("unshare") is None:
         pytest.skip("unshare is not installed here")
-    limits = ProgramLimits(seconds=DEADLINE_S, memory=MEMORY, output=2000)
-    python = sys.executable if request.param == "with namespaces" else without_namespaces(tmp_path)
     return LocalSandbox(
-        python=python,
+        python=sys.executable if has_namespaces else without_namespaces(tmp_path),
+        bubblewrap=bubblewrap,
         work_dir=tmp_path,
-        limits=limits,
+        limits=ProgramLimits(seconds=DEADLINE_S, memory=MEMORY, output=2000),
         allow_root=AS_ROOT,
-        must_isolate=request.param == "with namespaces",
+        must_isolate=has_namespaces,
     )
 
 
@@ -303,6 +335,35 @@ def test_processes_that_share_their_memory_are_counted_once(small_sandbox: Local
 
 def test_program_has_the_highest_oom_score(small_sandbox: LocalSandbox):
     assert run(small_sandbox, "def main(): return open('/proc/self/oom_score_adj').read()").value == "1000\n"
+
+
+@pytest.mark.usefixtures("is_isolated")
+def test_stopped_process_group_does_not_lift_the_memory_limit(tmp_path: Path, bubblewrap: str):
+    limits = ProgramLimits(seconds=DEADLINE_S, memory=MEMORY, output=2000)
+    small_sandbox = LocalSandbox(bubblewrap=bubblewrap, work_dir=tmp_path, limits=limits, allow_root=AS_ROOT)
+    script = (
+        "import os, signal, time\n"
+        "def main(number, size):\n"
+        "    has_left, left = os.pipe()\n"
+        "    if os.fork() == 0:\n"
+        "        os.setsid()\n"
+        "        os.write(left, b'!')\n"
+        "        time.sleep(0.2)\n"
+        "        for _ in range(number):\n"
+        "            if os.fork() == 0:\n"
+        "                kept = bytearray(os.urandom(1024)) * (size // 1024)\n"
+        "                time.sleep(600)\n"
+        "        time.sleep(1)\n"
+        "        os.kill(os.getppid(), signal.SIGCONT)\n"
+        "        time.sleep(600)\n"
+        "    os.read(has_left, 1)\n"
+        "    os.kill(0, signal.SIGSTOP)\n"
+        "    os.kill(0, signal.SIGCONT)\n"
+        "    return 'used too much'\n"
+    )
+
+    with pytest.raises(ToolError, match="timed out"):  # the process outside of the namespace was stopped, too
+        asyncio.run(small_sandbox.run(program(script, {"number": 6, "size": MEMORY // 4}, timeout=3)))
 
 
 @needs_node
@@ -344,9 +405,10 @@ def test_unneeded_system_calls_are_refused_with_and_without_namespaces(small_san
     assert run(small_sandbox, script).value == [errno.EAFNOSUPPORT, -1]
 
 
-@pytest.mark.usefixtures("has_namespaces")
-def test_deleted_open_files_count_towards_the_disk_limit(tmp_path: Path):
-    small_disk = LocalSandbox(work_dir=tmp_path, limits=ProgramLimits(DEADLINE_S, disk=50_000_000), allow_root=AS_ROOT)
+@pytest.mark.usefixtures("is_isolated")
+def test_deleted_open_files_count_towards_the_disk_limit(tmp_path: Path, bubblewrap: str):
+    limits = ProgramLimits(DEADLINE_S, disk=50_000_000)
+    small_disk = LocalSandbox(bubblewrap=bubblewrap, work_dir=tmp_path, limits=limits, allow_root=AS_ROOT)
     script = (
         "import os\n"
         "def main():\n"
@@ -364,9 +426,9 @@ def test_deleted_open_files_count_towards_the_disk_limit(tmp_path: Path):
     assert "No space left" in result.stderr
 
 
-@pytest.mark.usefixtures("has_namespaces")
+@pytest.mark.usefixtures("is_isolated")
 def test_program_has_no_network(sandbox: LocalSandbox):
-    script = "import socket\ndef main(): socket.create_connection(('127.0.0.1', 9), 1)"
+    script = "import socket\ndef main(): socket.create_connection(('192.0.2.1', 9), 1)"
 
     assert "Network is unreachable" in run(sandbox, script).stderr
 

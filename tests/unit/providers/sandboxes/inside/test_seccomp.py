@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from providers.sandboxes.inside import seccomp
-from providers.sandboxes.inside.seccomp import NUMBERS, REFUSED_CALLS
+from providers.sandboxes.inside.seccomp import NUMBERS, REFUSED_CALLS, REFUSED_FOR_FIRST_PROCESS
 
 HEADERS = {
     "x86_64": ("/usr/include/x86_64-linux-gnu/asm/unistd_64.h", "/usr/include/asm/unistd_64.h"),
@@ -24,9 +24,10 @@ def test_system_call_numbers_match_the_kernel_headers(processor: str):
     definitions = re.finditer(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", header.read_text())
     known = {match[1]: int(match[2]) for match in definitions}
     numbers = NUMBERS[processor]
-    inspected = {name: getattr(numbers, name) for name in ("clone", "clone3", "socket", "socketpair")}
+    inspected = {name: getattr(numbers, name) for name in ("clone", "clone3", "socket", "socketpair", "setpriority")}
+    refused = REFUSED_CALLS | REFUSED_FOR_FIRST_PROCESS
 
-    used = {name: pair[numbers.column] for name, pair in REFUSED_CALLS.items()} | inspected
+    used = {name: pair[numbers.column] for name, pair in refused.items()} | inspected
 
     assert used == {name: known.get(name) for name in used}
 
