@@ -1,5 +1,6 @@
 """Checks of `easel doctor`: each function checks one thing, and advises what to do about a defect."""
 
+import asyncio
 import http.client
 import re
 import sys
@@ -22,6 +23,8 @@ from cli.shell.servers import CommandServers
 from components import registry
 from embedded import MIN_POSTGRES_VERSION
 from providers.models.vendors.accounts import accounts_from_toml
+from providers.sandboxes.factory import read_local_settings
+from providers.sandboxes.local import Isolation, examine_isolation
 from scheduler.messaging.celery_app import NODES, RUNS
 from settings import Settings
 from store.agents import canvas_secrets
@@ -143,6 +146,38 @@ def _is_of_ragflows_sandbox(name: str, environment: Mapping[str, str]) -> bool:
         return True
     provider = environment.get("SANDBOX_PROVIDER_TYPE", "").lower()
     return provider in ("ssh", "local") and name.startswith(f"{provider.upper()}_") and name not in _OPENSSH
+
+
+def local_sandbox(settings: Settings) -> Iterator[CheckResult]:
+    """Check what isolates the programs of the local sandbox on this machine, if the deployment uses that sandbox."""
+    if settings.sandbox != "local":
+        return
+    config = settings.sandbox_config.get_secret_value() if settings.sandbox_config else ""
+    try:
+        named = read_local_settings(config, {"must_isolate": settings.sandbox_must_isolate})
+    except ExecutorError as error:
+        yield CheckResult(Level.FAIL, "sandbox", error.message, "Correct EASEL_SANDBOX_CONFIG.")
+    else:
+        yield isolation(asyncio.run(examine_isolation()), must_isolate=named.must_isolate)
+
+
+def isolation(found: Isolation, *, must_isolate: bool) -> CheckResult:
+    """Report what isolates programs: bubblewrap, Easel itself, or nothing."""
+    if found.bubblewrap is None:
+        without = "bubblewrap is not installed"
+    elif not found.bubblewrap.defect:
+        return CheckResult(Level.OK, "sandbox", f"bubblewrap {found.bubblewrap.version} isolates programs")
+    else:
+        without = f"bubblewrap {found.bubblewrap.version} does not work here ({found.bubblewrap.defect})"
+    if not found.defect:
+        advice = "Workers use bubblewrap 0.8 or later where it works (docs/operations.md, Isolated programs)."
+        return CheckResult(Level.OK, "sandbox", f"Easel itself isolates programs; {without}", advice)
+    why = f"{without}; {found.defect}"
+    advice = "Let workers create user namespaces, and install bubblewrap (docs/operations.md, Isolated programs)."
+    if must_isolate:
+        return CheckResult(Level.FAIL, "sandbox", f"programs are refused, because nothing isolates them: {why}", advice)
+    unprotected = "programs have limits, but are not isolated from the network and the worker's files"
+    return CheckResult(Level.WARN, "sandbox", f"{unprotected}: {why}", advice)
 
 
 def server_source(found: CommandServers) -> CheckResult:

@@ -53,6 +53,7 @@ def examine() -> Iterator[CheckResult]:
     yield checks.secret_key(settings)
     yield checks.models_file(settings)
     yield from checks.find_unread_variables(os.environ, settings)
+    yield from checks.local_sandbox(settings)
     try:
         with servers.open_servers(settings) as found:
             yield from _examine_servers(found)

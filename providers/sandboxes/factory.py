@@ -75,8 +75,13 @@ def create_sandbox(
         return MisconfiguredSandbox(refusal)
 
 
+def read_local_settings(config: str, defaults: Mapping[str, Any]) -> LocalSettings:
+    """Return the settings of the local sandbox. Raises InvalidSandboxSettings."""
+    return read_settings(LocalSettings, "local", config, **defaults)
+
+
 def _local(config: str, http: StreamingHttp, guard: Guard, defaults: Mapping[str, Any]) -> Sandbox:
-    settings = read_settings(LocalSettings, "local", config, **defaults)
+    settings = read_local_settings(config, defaults)
     limits = ProgramLimits(
         seconds=settings.timeout, memory=settings.max_memory_mb * MIB, output=settings.max_output_bytes
     )

@@ -1,9 +1,14 @@
-"""`easel doctor`: variables without effect, and PostgreSQL's lock table."""
+"""`easel doctor`: variables without effect, PostgreSQL's lock table, and the isolation of programs."""
+
+import pytest
+from pydantic import SecretStr
 
 from cli.server import checks
 from cli.server.checks import Level
 from components import registry
 from components.tools.framework.retired import RETIRED
+from providers.sandboxes.bubblewrap import Bubblewrap
+from providers.sandboxes.local import Isolation
 from settings import TIME_LIMITS, Settings
 from store.monitoring.server_info import LockUse
 
@@ -63,3 +68,53 @@ def test_doctor_reports_variables_of_ragflows_sandbox_but_not_of_ssh():
 
 def test_doctor_reports_no_variables_that_have_an_effect():
     assert findings_of(SSH_CONNECTION="1", LOCAL_ID="2", COMPONENT_EXEC_TIMEOUT_EXESQL="9", PATH="/bin") == []
+
+
+WORKING, REFUSED = Bubblewrap("/usr/bin/bwrap", "0.8.0", ""), Bubblewrap("/usr/bin/bwrap", "0.6.1", "Unknown option")
+NOTHING = "This machine does not allow the namespaces."
+
+
+@pytest.mark.parametrize(
+    ("isolation", "must_isolate", "level", "found"),
+    [
+        (Isolation(WORKING, ""), True, Level.OK, "bubblewrap 0.8.0 isolates programs"),
+        (Isolation(WORKING, NOTHING), True, Level.OK, "bubblewrap 0.8.0 isolates programs"),
+        (Isolation(None, ""), True, Level.OK, "Easel itself isolates programs; bubblewrap is not installed"),
+        (
+            Isolation(REFUSED, ""),
+            True,
+            Level.OK,
+            "Easel itself isolates programs; bubblewrap 0.6.1 does not work here (Unknown option)",
+        ),
+        (
+            Isolation(None, NOTHING),
+            False,
+            Level.WARN,
+            "programs have limits, but are not isolated from the network and the worker's files: "
+            f"bubblewrap is not installed; {NOTHING}",
+        ),
+        (
+            Isolation(REFUSED, NOTHING),
+            True,
+            Level.FAIL,
+            "programs are refused, because nothing isolates them: "
+            f"bubblewrap 0.6.1 does not work here (Unknown option); {NOTHING}",
+        ),
+    ],
+)
+def test_doctor_says_what_isolates_programs(isolation: Isolation, must_isolate: bool, level: Level, found: str):
+    result = checks.isolation(isolation, must_isolate=must_isolate)
+
+    assert (result.level, result.found) == (level, found)
+    assert bool(result.advice) is (isolation.bubblewrap is not WORKING)
+
+
+def test_doctor_does_not_try_the_local_sandbox_of_a_deployment_that_uses_another():
+    assert list(checks.local_sandbox(Settings(sandbox="self_managed"))) == []
+
+
+def test_doctor_reports_invalid_settings_of_the_local_sandbox():
+    (result,) = checks.local_sandbox(Settings(sandbox="local", sandbox_config=SecretStr('{"must_isolated": true}')))
+
+    assert result.level is Level.FAIL
+    assert "must_isolated" in result.found
