@@ -28,6 +28,8 @@ RUN pip wheel --no-cache-dir --no-deps -w /wheels . \
 
 FROM python:3.13-slim
 ARG EXTRAS
+# It isolates programs of the local sandbox where the container may create user namespaces (docs/operations.md).
+RUN apt-get update && apt-get install -y --no-install-recommends bubblewrap && rm -rf /var/lib/apt/lists/*
 # The component Browser needs a browser: build with --build-arg EXTRAS=anthropic,docs,finance,flower,google-genai,html,sql,knowledge,mcp,office,browser.
 RUN case ",$EXTRAS," in *,browser,*) apt-get update && apt-get install -y --no-install-recommends chromium \
     && rm -rf /var/lib/apt/lists/* ;; esac
