@@ -24,6 +24,8 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "run": "cli.runs.run:run",
         "start": "cli.runs.start:start",
         "resume": "cli.runs.run:resume",
+        "rerun": "cli.runs.copies:rerun",
+        "fork": "cli.runs.copies:fork",
         "cancel": "cli.runs.cancel:cancel",
         "runs": "cli.runs.runs:runs",
         "show": "cli.runs.runs:show",

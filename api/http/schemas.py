@@ -174,6 +174,10 @@ class RunBody(CompletionBody):
 
     user_input: str | dict[str, Any] | None = None
     message: str | dict[str, Any] | None = None
+    resume_from: str | None = Field(default=None, description="A run that has failed: a fork goes on from there")
+    confirm_unsafe: list[str] = Field(
+        default_factory=list[str], description="With `resume_from`: nodes whose side effects may happen again"
+    )
 
 
 class ResumeBody(Body):

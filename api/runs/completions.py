@@ -12,11 +12,14 @@ from api.http.reply_styles import Style, set_style
 from api.http.schemas import CompletionBody, RunBody, parse_flag
 from api.requests.auth import ApiTokenCaller, RequestPrincipal
 from api.requests.dependencies import ApiContext, ApiContextDep, run_in_thread
+from api.requests.idempotency import find_key
 from api.requests.request_bodies import SmallBody, body_openapi, parse_body, with_query
 from api.runs import openai_wire
+from api.runs.run_copies import plan_from_failure
 from api.runs.turn import (
     ActiveTurn,
     TurnResult,
+    TurnToStart,
     begin,
     choose_turn,
     gather,
@@ -27,6 +30,8 @@ from api.runs.turn import (
 )
 from canvas.errors import InvalidRequest
 from canvas.events.run_events import RUN_FAILED
+from scheduler.lifecycle import run_copies
+from scheduler.lifecycle.run_copies import CopyOptions, ForkOptions
 from scheduler.lifecycle.start_options import LATEST
 
 router = APIRouter(tags=["chat"])
@@ -73,12 +78,19 @@ async def run(
     version: str = "",
     session_id: str = "",
     user_input: str = "",
+    resume_from: str = "",
 ) -> Response:
-    """Run the published version, the draft if there is none, or the `version` of this id (`draft`: the draft)."""
+    """Run the published version, the draft if there is none, or the `version` of this id (`draft`: the draft).
+
+    `resume_from` is a run of this agent that has failed or was cancelled: a fork of it goes on from the failed point.
+    What was finished stays finished. `confirm_unsafe` in the body names nodes whose side effects may happen again.
+    """
     if parse_flag(body.get(OPENAI_FLAG)):
         set_style(request, Style.OPENAI)
         raise UnsupportedParameter(f"`{OPENAI_FLAG}` is for /agents/chat/completions.", field=OPENAI_FLAG)
     fields = parse_body(RunBody, body)
+    if source := resume_from or fields.resume_from:
+        return await _resume_from(request, context, principal, agent_id, source, fields)
     query = next((text for text in (user_input, fields.user_input, fields.message) if text), None)
     updates: dict[str, Any] = {}
     if fields.query is None and fields.question is None and query is not None:
@@ -90,6 +102,30 @@ async def run(
     if "text/event-stream" in request.headers.get("accept", ""):
         updates["stream"] = True
     return await answer_turn(request, context, principal, agent_id, fields.model_copy(update=updates), body, ROUTE)
+
+
+async def _resume_from(
+    request: Request,
+    context: ApiContext,
+    principal: RequestPrincipal,
+    agent_id: str,
+    source: str,
+    fields: RunBody,
+) -> Response:
+    """Answer with the turn of a fork that goes on where its source has failed."""
+    if "text/event-stream" in request.headers.get("accept", ""):
+        fields = fields.model_copy(update={"stream": True})
+    given = [name for name in ("query", "question", "inputs", "files", "session_id") if getattr(fields, name)]
+    if given:
+        raise InvalidRequest(
+            f"`{given[0]}` and `resume_from` exclude each other: the run goes on with its own request.", field=given[0]
+        )
+    key = find_key(request, fields.idempotency_key)
+    options = ForkOptions(CopyOptions(version=fields.version or run_copies.SAME, budget=fields.budget))
+    start = await run_in_thread(
+        lambda: plan_from_failure(context, principal, agent_id, source, options, fields.confirm_unsafe, key)
+    )
+    return await answer_started(request, context, principal, start, fields)
 
 
 async def _complete(
@@ -130,15 +166,29 @@ async def answer_turn(
     start = await run_in_thread(
         lambda: choose_turn(context, principal, agent_id, options, route, custom_header=headers)
     )
+    ignored = ignored_headers([name for name in fields.without_effect if body.get(name) is not None])
+    return await answer_started(request, context, principal, start, fields, ignored, with_tags=with_tags)
+
+
+async def answer_started(
+    request: Request,
+    context: ApiContext,
+    principal: RequestPrincipal,
+    start: TurnToStart,
+    fields: CompletionBody,
+    ignored: Mapping[str, str] | None = None,
+    *,
+    with_tags: bool = True,
+) -> Response:
+    """Start a turn and answer with it, streamed or as one object. `ignored`: headers that name ignored parameters."""
     talk = await begin(context, principal.tenant_id, start, token_id=principal.token_id)
     talk.stops_with_client = fields.cancel_on_disconnect
-    ignored = ignored_headers([name for name in fields.without_effect if body.get(name) is not None])
     if fields.stream:
         compact = fields.events == "compact"
         return stream_reply(talk, compact=compact, return_trace=fields.return_trace, headers=ignored)
     turn_result = await gather(talk, request)
     reply = _whole(request, turn_result, talk, return_trace=fields.return_trace, with_tags=with_tags)
-    reply.headers.update({**id_headers(talk), **ignored})
+    reply.headers.update({**id_headers(talk), **(ignored or {})})
     return reply
 
 

@@ -17,6 +17,7 @@ from scheduler.views import run_view
 from store.db.transaction import Transaction
 from store.runs import run_queries, run_rows
 from store.runs.refused_starts import NO_ID
+from store.runs.reused_activations import REUSED
 from store.runs.run_queries import ActivationRow, RunSummary
 from store.tenants import budgets
 
@@ -39,6 +40,7 @@ def run_row(run: RunSummary) -> dict[str, Any]:
         "started_at": iso(run.started_at),
         "finished_at": iso(run.finished_at),
         "elapsed_ms": _elapsed_ms(run.started_at, run.finished_at),
+        "origin": _origin(run.origin),
     }
 
 
@@ -58,8 +60,22 @@ def run_json(tx: Transaction, versions: VersionCache, tenant_id: TenantId, run: 
         "budget": _budgets(tx, tenant_id, run.id) if row and row["budgeted"] else None,
         "budget_exceeded": _find_exceeded_budget(state) if run.status == RunStatus.WAITING else None,
         "warnings": _warnings(canvas, steps),
+        "forks": _copies(tx, tenant_id, run.id),
         **_activations(tx, canvas, run, steps),
     }
+
+
+def _origin(origin: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return from which run a rerun or fork was made, from where, and what it has changed."""
+    if origin is None:
+        return None
+    return {name: origin.get(name) for name in ("kind", "run_id", "from", "edits")}
+
+
+def _copies(tx: Transaction, tenant_id: TenantId, run_id: RunId) -> dict[str, Any]:
+    """Return the newest reruns and forks of a run, and how many there are (counted up to 1000)."""
+    ids, total = run_queries.list_copies(tx, tenant_id, run_id)
+    return {"ids": [each.hex for each in ids], "total": total}
 
 
 def _activations(tx: Transaction, canvas: Canvas, run: RunSummary, steps: Sequence[ActivationRow]) -> dict[str, Any]:
@@ -78,6 +94,7 @@ _REFUSED_FIELDS: Mapping[str, Any] = {
     "budget": None,
     "budget_exceeded": None,
     "warnings": [],
+    "forks": {"ids": [], "total": 0},
     "activations": [],
     "activation_count": 0,
     "activations_truncated": False,
@@ -118,6 +135,7 @@ def _step(canvas: Canvas, step: ActivationRow) -> dict[str, Any]:
         "component": step.component,
         "item": scope[-1][2] if scope else None,
         "ordinal": step.ordinal,
+        "reused": bool(outcome.get(REUSED)),
         "status": step.status,
         "attempt": step.attempt,
         "outcome": outcome.get("is"),

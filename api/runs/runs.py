@@ -58,12 +58,12 @@ async def start_run(
     """
     fields = parse_body(TurnBody, body)
     options = with_idempotency_key(request, fields.options())
-    seconds = _wait_seconds(request)
+    seconds = wait_seconds(request)
     start = await run_in_thread(
         lambda: choose_turn(context, principal, agent_id, options, custom_header=fields.custom_header)
     )
     talk = await begin(context, principal.tenant_id, start, token_id=principal.token_id)
-    return await _accepted_reply(request, talk, seconds)
+    return await accepted_reply(request, talk, seconds)
 
 
 @router.get("/runs")
@@ -110,7 +110,7 @@ def get_run(context: ApiContextDep, principal: ApiTokenCaller, run_id: str) -> R
 @router.get("/runs/{run_id}/explain")
 def explain_run(context: ApiContextDep, principal: ApiTokenCaller, run_id: str) -> Response:
     """Explain what the run waits for, who or what resolves it, and until when. `also` lists further waits."""
-    chosen_run = _get_run_id(context, principal, run_id)
+    chosen_run = get_run_id(context, principal, run_id)
     with context.database.transaction() as tx:
         found = wait_facts.load_facts(tx, principal.tenant_id, chosen_run)
         if found is None:
@@ -147,7 +147,7 @@ async def get_events(
 @router.post("/runs/{run_id}/cancel")
 def cancel_run(context: ApiContextDep, principal: ApiTokenCaller, run_id: str) -> Response:
     """Cancel a run. A run that is over does not change."""
-    chosen_run = _get_run_id(context, principal, run_id)
+    chosen_run = get_run_id(context, principal, run_id)
     try:
         status = context.lifecycle.cancel_run(principal.tenant_id, chosen_run)
     except NotFound:
@@ -172,8 +172,8 @@ async def resume_run(
         options=encrypt_headers(context, principal, fields.custom_header),
     )
     limits = parse_limits(fields.budget) if fields.budget is not None else None
-    seconds = _wait_seconds(request)
-    chosen_run = await run_in_thread(lambda: _get_run_id(context, principal, run_id))
+    seconds = wait_seconds(request)
+    chosen_run = await run_in_thread(lambda: get_run_id(context, principal, run_id))
     talk = await follow(
         context,
         principal.tenant_id,
@@ -181,10 +181,10 @@ async def resume_run(
         lambda: context.lifecycle.resume_run(principal.tenant_id, chosen_run, run_request, once.run_key, limits),
         token_id=principal.token_id,
     )
-    return await _accepted_reply(request, talk, seconds)
+    return await accepted_reply(request, talk, seconds)
 
 
-async def _accepted_reply(request: Request, talk: ActiveTurn, seconds: float) -> Response:
+async def accepted_reply(request: Request, talk: ActiveTurn, seconds: float) -> Response:
     """Return the result of the turn if it ends within that time, else the location of the run."""
     ids = {
         "run_id": talk.started.run_id.hex,
@@ -253,13 +253,13 @@ def _get_run(context: ApiContext, principal: RequestPrincipal, written: str) -> 
     return found
 
 
-def _get_run_id(context: ApiContext, principal: RequestPrincipal, written: str) -> RunId:
+def get_run_id(context: ApiContext, principal: RequestPrincipal, written: str) -> RunId:
     """Return the id of the caller's run with this id or external id. Raises NotFound."""
     with context.database.statements() as tx:
         return _find_run_id(tx, principal, written)
 
 
-def _wait_seconds(request: Request) -> float:
+def wait_seconds(request: Request) -> float:
     """Return the seconds that the client waits according to its `Prefer` header."""
     found = re.search(r"(?:^|[,;\s])wait\s*=\s*(\d{1,6})", request.headers.get("prefer", ""))
     return min(float(found[1]), MAX_WAIT) if found else 0.0

@@ -14,7 +14,7 @@ from typing import Any
 from canvas.budget import budget_stop
 from canvas.graph.canvas import Canvas
 from canvas.ids import ActivationId, RunId
-from canvas.state.run_state import RULES_VERSION, ActivationStatus, RunStatus
+from canvas.state.run_state import REUSE_RULES_VERSION, ActivationStatus, RunStatus
 
 TICK = timedelta(seconds=1)  # the sweeper checks everything once per tick
 # a probe is sent every second; if the last returned one is older, no worker receives
@@ -132,7 +132,7 @@ def explain(facts: WaitFacts, canvas: Canvas, limit_of: Callable[[str], float]) 
     others = internal if facts.status is RunStatus.WAITING else external
     if not first:
         return Explanation(facts.run_id, facts.status, waits.nothing(), tuple(others))
-    if facts.rules_version > RULES_VERSION:
+    if facts.rules_version > REUSE_RULES_VERSION:
         return Explanation(facts.run_id, facts.status, waits.newer_rules(), (*first, *others))
     return Explanation(facts.run_id, facts.status, first[0], (*first[1:], *others))
 
@@ -219,7 +219,7 @@ class _Waits:
     def newer_rules(self) -> Wait:
         sentence = (
             f"It was started under newer routing rules ({self.facts.rules_version}) than this release knows "
-            f"({RULES_VERSION}): a scheduler or worker of the newer release must continue it."
+            f"({REUSE_RULES_VERSION}): a scheduler or worker of the newer release must continue it."
         )
         return Wait(
             WaitsFor.NEWER_RULES,

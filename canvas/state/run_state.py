@@ -16,6 +16,9 @@ from canvas.state.order_key import OrderKey
 RULES_VERSION = 2
 """Version of the routing rules. A coordinator ignores runs that were started under a newer version."""
 
+REUSE_RULES_VERSION = RULES_VERSION + 1
+"""Version of runs that reuse activations of another run: releases that do not know these would execute them again."""
+
 MAX_ORDINAL = 1000
 """The largest number of activations of one node in one scope; a cycle that continues beyond it fails."""
 

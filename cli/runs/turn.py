@@ -4,7 +4,7 @@ The processes of a running `easel up` execute it, or else a scheduler, worker an
 """
 
 import signal
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import closing, contextmanager
 from functools import partial
 from types import FrameType
@@ -26,7 +26,11 @@ from cli.shell.exit_codes import OF_STATUS, Exit
 from cli.shell.output import DIM, YELLOW
 from cli.shell.servers import CommandServers
 from scheduler.coordinator.run_start import RunRequest
-from scheduler.lifecycle.accept import Started
+from scheduler.coordinator.version_cache import VersionCache
+from scheduler.lifecycle import run_copies
+from scheduler.lifecycle.accept import Start, Started
+from scheduler.lifecycle.run_copies import CopyOptions, ForkOptions
+from store.db.transaction import Transaction
 from store.primitives.ids import new_id
 
 
@@ -85,6 +89,75 @@ def resume(found: CommandServers, tenant: str, run: str, options: Mapping[str, A
         budget = parse_limits(options["budget"]) if options.get("budget") is not None else None
         begin = partial(connected.lifecycle.resume_run, tenant_id, run_id, request, budget=budget)
         return _follow(connected, tenant_id, run_id, begin, as_json=as_json)
+
+
+def rerun(found: CommandServers, tenant: str, run: str, options: Mapping[str, Any], *, as_json: bool) -> Exit:
+    """Do all of a run again, and follow it."""
+    chosen = CopyOptions(**options)
+    return _follow_copy(
+        found,
+        tenant,
+        run,
+        lambda tx, cache, tenant_id, source, new_run: run_copies.plan_rerun(
+            tx, cache, tenant_id, source, chosen, new_run
+        ),
+        as_json=as_json,
+    )
+
+
+def fork(
+    found: CommandServers,
+    tenant: str,
+    run: str,
+    options: Mapping[str, Any],
+    confirmed: Collection[str],
+    *,
+    as_json: bool,
+) -> Exit:
+    """Go on from a step of a run, and follow the new run. Raises NeedsConfirmation."""
+    chosen = _fork_options(options)
+
+    def plan(tx: Transaction, cache: VersionCache, tenant_id: TenantId, source: RunId, new_run: RunId) -> Start:
+        planned = run_copies.plan_fork(tx, cache, tenant_id, source, chosen, new_run)
+        run_copies.require_confirmation(planned, confirmed)
+        return planned.start
+
+    return _follow_copy(found, tenant, run, plan, as_json=as_json)
+
+
+def preview_fork(found: CommandServers, tenant: str, run: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what a fork would do; writes nothing."""
+    with connection.connect(found) as connected:
+        return run_copies.preview(
+            connected.database,
+            connected.versions,
+            lambda tx: find_tenant_id(tx, tenant),
+            lambda tx, tenant_id: find_run_id(tx, tenant_id, run),
+            _fork_options(options),
+        )
+
+
+def _fork_options(options: Mapping[str, Any]) -> ForkOptions:
+    fields: dict[str, Any] = {**options, "copy": CopyOptions(**options["copy"])}
+    return ForkOptions(**fields)
+
+
+def _follow_copy(
+    found: CommandServers,
+    tenant: str,
+    run: str,
+    plan: Callable[[Transaction, VersionCache, TenantId, RunId, RunId], Start],
+    *,
+    as_json: bool,
+) -> Exit:
+    with connect_to_workers(found) as connected:
+        new_run = RunId(new_id())
+        with connected.database.transaction() as tx:
+            tenant_id = find_tenant_id(tx, tenant)
+            source = find_run_id(tx, tenant_id, run)
+            chosen = plan(tx, connected.versions, tenant_id, source, new_run)
+        begin = partial(connected.lifecycle.start_run, chosen)
+        return _follow(connected, tenant_id, new_run, begin, as_json=as_json)
 
 
 def _follow(

@@ -130,10 +130,13 @@ def occupy_conversation(
     conversation_runs.set_active_run(tx, row.conversation_id, row.id)
     assert row.request is not None, "the whole row was read"
     request = RunRequest.from_json(row.request)
-    base = baseline(tx, version.document, previous)
-    base["globals"] |= turn_globals(base, request, datetime.now())  # local time, as upstream
-    if request.files:
-        base["files"] = list(request.files)
+    if row.baseline:  # of a rerun or fork
+        base = dict(row.baseline)
+    else:
+        base = baseline(tx, version.document, previous)
+        base["globals"] |= turn_globals(base, request, datetime.now())  # local time, as upstream
+        if request.files:
+            base["files"] = list(request.files)
     number = conversation_runs.append_user_message(tx, conversation, row.conversation_id, row.id, request.query)
     run_rows.set_baseline(tx, row.id, baseline=base, previous_run=previous_id, history_upto=number)
     return row._replace(baseline=base, previous_run=previous_id, history_upto=number), version.canvas

@@ -22,11 +22,15 @@ from scheduler.messaging.notifications import Notifications
 from store.agents import conversation_runs, conversations, versions
 from store.db.transaction import Transaction
 from store.primitives.ids import new_id
-from store.runs import external_ids, reports, run_rows, values
+from store.runs import external_ids, reports, reused_activations, run_rows, values
 from store.runs.external_ids import ExternalId
+from store.runs.reused_activations import ReusedActivation
 from store.runs.run_rows import RunRow
 from store.tenants import budgets, idempotency
 from store.tenants.budgets import BudgetLimits
+
+FIRST_REQUEST = "first_request"
+"""Key in a run's baseline: the request that started it, once an answer to a form has replaced its request."""
 
 ON_BUSY = ("refuse", "enqueue", "interrupt")
 
@@ -37,6 +41,21 @@ class RunNotWaiting(Conflict):
 
 class RunIsWaiting(Exception):
     """Raised if the active run of the conversation waits for an answer: the start is its answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunCopy:
+    """What a rerun or fork has of its source.
+
+    `origin`: {kind, run_id, from, edits, weeks}, as stored with the run. `baseline`: what the run begins with in place
+    of what its conversation's previous run left. `reused`: the activations that it takes over.
+    """
+
+    source_run: RunId
+    source_message: UUID
+    origin: Mapping[str, Any]
+    baseline: Mapping[str, Any]
+    reused: Sequence[ReusedActivation] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +70,13 @@ class Start:
     conversation_id: SessionId | None = None
     conversation_name: str = ""
     conversation_source: str = "workflow"
-    history: tuple[tuple[str, str], ...] = ()  # (role, text) of earlier messages, for a new conversation
+    history: tuple[tuple[str, Any], ...] = ()  # (role, content) of earlier messages, for a new conversation
     on_busy: str = "refuse"
     idempotency: tuple[str, str, bytes] | None = None  # (route, key, SHA-256 of the request)
     budget: Mapping[str, int] = field(default_factory=dict)  # limits of the run, by measure
     external: ExternalId | None = None  # the id that the service sending the start uses for the run
     token_id: UUID | None = None  # the share link through which a new conversation is started
+    copy: RunCopy | None = None  # of a rerun or fork, which has a new conversation
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +154,7 @@ def _create(coordinator: Coordinator, tx: Transaction, start: Start, started: St
     request = start.request.to_json()
     if is_interrupt:
         request["options"] |= {conversation_runs.ON_BUSY: "interrupt"}
+    copy = start.copy
     created = run_rows.create(
         tx,
         {
@@ -146,11 +167,16 @@ def _create(coordinator: Coordinator, tx: Transaction, start: Start, started: St
             "status": RunStatus.QUEUED.value,
             "state": run_to_json(state),
             "request": request,
-            "baseline": {},
+            "baseline": copy.baseline if copy is not None else {},
+            **({"origin": copy.origin, "source_run": copy.source_run} if copy is not None else {}),
             **({"external_id": start.external.text} if start.external is not None else {}),
         },
         has_budget=bool(start.budget),
+        reuses=copy is not None and bool(copy.reused),
     )
+    if copy is not None and copy.reused:
+        reused_activations.put(tx, started.run_id, copy.reused)
+        reused_activations.copy_citations(tx, started.run_id, started.message_id, copy.source_run, copy.source_message)
     budgets.put_limits(tx, start.tenant_id, BudgetLimits("run", started.run_id, start.budget), is_of_request=True)
     return created
 
@@ -226,9 +252,12 @@ def answer_forms(
     if conversation is None:
         raise NotFound("Session not found!", session_id=conversation_id.hex)  # deleted; its run is being cancelled
     number = conversation_runs.append_user_message(tx, conversation, conversation_id, run_id, request.query)
+    if row.baseline is not None and FIRST_REQUEST not in row.baseline:
+        row = row._replace(baseline={**row.baseline, FIRST_REQUEST: row.request})
     run_rows.next_turn(
         tx,
         run_id,
+        baseline=row.baseline,
         request={**request.to_json(), "inputs": request.inputs},
         message_id=started.message_id,
         history_upto=number,

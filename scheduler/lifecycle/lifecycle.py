@@ -86,6 +86,8 @@ class Lifecycle:
                 continue  # another request has answered meanwhile, or the run has just begun to wait
         if applied is not None:
             self.coordinator.dispatch.publish(applied)
+        if start.copy is not None and start.copy.reused:  # what it has taken over is reported already
+            self.coordinator.recheck(started.run_id)
         for earlier in superseded:  # after a crash before this, the sweeper cancels them
             self.cancel_run(start.tenant_id, earlier)
         if superseded:

@@ -96,11 +96,14 @@ def append_user_message(
     return number
 
 
-def import_history(tx: Transaction, conversation_id: SessionId, entries: Sequence[tuple[str, str]]) -> None:
-    """Give a new conversation messages that no run of it has produced: (role, text), oldest first."""
+def import_history(tx: Transaction, conversation_id: SessionId, entries: Sequence[tuple[str, Any]]) -> None:
+    """Give a new conversation messages that no run of it has produced: (role, content), oldest first.
+
+    The content of an assistant is a text, or the outputs of the node that answered.
+    """
     for number, (role, message) in enumerate(entries, start=1):
         tx.send(COUNT_MESSAGE, conversation_id=conversation_id)
-        content = message if role == "user" else {"content": message}
+        content = {"content": message} if role != "user" and isinstance(message, str) else message
         tx.send(PUT_MESSAGE, conversation_id=conversation_id, number=number, role=role, content=content)
 
 

@@ -275,6 +275,27 @@ def save(
     return Version(*row)
 
 
+def insert_hidden(tx: Transaction, tenant_id: TenantId, edited: Version, document: Mapping[str, Any]) -> Version:
+    """Store an edited document of a version as a version that only the runs that refer to it show.
+
+    It is deleted after the last of them, like a deleted version that is still in use.
+    """
+    (row,) = tx.rows(
+        INSERT,
+        id=new_id(),
+        tenant_id=tenant_id,
+        canvas_id=edited.canvas_id,
+        title=edited.title,
+        description=edited.description,
+        dsl=document,
+        digest=digest_of(document),
+        released=False,
+    )
+    version = Version(*row)
+    tx.execute(HIDE, version_id=version.id)
+    return version
+
+
 def delete(
     tx: Transaction, tenant_id: TenantId, canvas_id: CanvasId, version_id: VersionId, *, force: bool = False
 ) -> None:

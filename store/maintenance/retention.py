@@ -74,10 +74,22 @@ ARE_CONTINUED = text("""
         where id = any(cast(:conversations as uuid[])) and last_run = any(cast(:ids as uuid[]))
     )
 """)
+HAS_OPEN_COPIES = text("""
+    select exists (
+        select from runs where source_run = any(cast(:sources as uuid[]))
+          and status in ('queued', 'running', 'waiting', 'stopping')
+    )
+""")
+IS_KEPT_BY_COPY = text("""
+    select exists (
+        select from runs where source_run is not null and origin::jsonb -> 'weeks' ? :week
+    )
+""")
 FILES_OF_RUNS = text("""
     select f.id, f.run_id, f.sha256,
       exists (select from runs r where r.id = f.run_id)
       or exists (select from conversation_messages m where m.run_id = f.run_id)
+      or exists (select from runs r where r.source_run = f.run_id)
     from files f
     where f.run_id is not null and f.run_id < :end and (f.run_id, f.id) > (:last_run, :last_file)
       and f.created_at < :made_before
@@ -132,7 +144,8 @@ def detach_runs(tx: Transaction, first: UUID, end: UUID, before: datetime) -> De
     """Detach up to 500 runs of a range from their conversations.
 
     Conversations that were not used since `before` are deleted; others get copies of their answers. A run cannot be
-    deleted while its conversation would begin its next turn from the run's state. Raises LargeAnswersPending.
+    deleted while its conversation would begin its next turn from the run's state, or a fork of it is not over. Raises
+    LargeAnswersPending.
     """
     batch = tx.rows(RUNS, first=first, end=end, most=BATCH)
     if not batch:
@@ -164,6 +177,8 @@ def _detach(tx: Transaction, batch: Sequence[tuple[RunId, SessionId]], before: d
     if left:
         raise LargeAnswersPending(sorted(left), ids)
     tx.execute(COPY_ANSWERS, conversations=conversations, ids=ids)
+    if tx.scalar(HAS_OPEN_COPIES, sources=ids):
+        return False
     return not tx.scalar(ARE_CONTINUED, conversations=conversations, ids=ids)
 
 
@@ -191,14 +206,20 @@ def copy_large_answers(database: Database, left: LargeAnswersPending) -> None:
 def clear_values(tx: Transaction, before: datetime, now: datetime) -> int:
     """Delete the large values of weeks that ended by `before` and have no runs any more; return how many files.
 
-    Also of weeks far in the future, because runs of earlier releases may have ids with such a time.
+    Also of weeks far in the future, because runs of earlier releases may have ids with such a time. The values of a
+    week stay as long as a fork refers to them.
 
     Files that no row names, since their worker died before it wrote the row, are deleted as well. Files of tenants that
     this database does not know stay: they may belong to another database with the same storage.
     """
     ahead = now + FAR_AHEAD
     ended = [week for week in tx.large.weeks() if week.ends_at <= before or week.begins_at > ahead]
-    gone = [week for week in ended if not tx.scalar(HAS_RUNS, first=week.first_id, end=week.end_id)]
+    gone = [
+        week
+        for week in ended
+        if not tx.scalar(HAS_RUNS, first=week.first_id, end=week.end_id)
+        and not tx.scalar(IS_KEPT_BY_COPY, week=week.name)
+    ]
     ours = {tenant_id.hex for (tenant_id,) in tx.rows(TENANTS)} if gone else set[str]()
     return sum(tx.large.clear(week, tenant) for week in gone for tenant in tx.large.tenants(week) if tenant in ours)
 

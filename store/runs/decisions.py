@@ -158,7 +158,9 @@ def apply(
     scopes.save_changes(tx, row.id, decision)
     _write_streams(tx, row.id, row.last_event, decision)
     events.append(tx, row.id, row.last_event + 1, decision.events)
-    is_single = len(activated.claims) + len(activated.task_messages) == 1 == decision.run.in_flight
+    is_single = (
+        row.source_run is None and len(activated.claims) + len(activated.task_messages) == 1 == decision.run.in_flight
+    )
     cached_run = _cached_run(saved, decision, decision_input) if is_single else None
     task_messages = activated.task_messages
     if task_messages and cached_run is not None and may_travel(decision.run):

@@ -17,6 +17,7 @@ from canvas.routing.decision import Activation, Decision
 from canvas.state.run_state import ActivationStatus, RunStatus, scope_text
 from store.db.transaction import PendingResult, Transaction
 from store.primitives.json_codec import encode
+from store.runs import reused_activations
 from store.runs.activations import CLAIM_COLUMNS, Claim, claim_from_rows
 from store.runs.prepared_claims import CachedRun, PreparedClaim, prepare, prepare_promoted
 from store.runs.reports import ReportPayload
@@ -166,12 +167,15 @@ def activate(
     inline: Sequence[InlineReport],
     parent: ActivationId | None,
 ) -> ActivationResult:
-    """Write the activations that a decision makes ready and those that it promotes. Waits for nothing.
+    """Write the activations that a decision makes ready and those that it promotes.
+
+    Waits for nothing, unless the run reuses activations of another run: those are stored as reported, and what is
+    executed comes by task messages only.
 
     `parent`: the activation whose report led to the decision; of several the first.
     """
-    is_running = decision.run.status is RunStatus.RUNNING
-    requests = [report for report in inline if report.request is not None] if is_running else []
+    may_continue = decision.run.status is RunStatus.RUNNING and row.source_run is None
+    requests = [report for report in inline if report.request is not None] if may_continue else []
     task_messages: list[TaskMessage] = []
     claims: dict[ActivationId, PendingClaim] = {}
     queued: list[Activation] = []
@@ -186,7 +190,11 @@ def activate(
             )
     _insert(tx, row.id, revision, queued)
     promoted = _promote(tx, row, decision.promote_count, requests, claims, parent)
-    return ActivationResult(task_messages, promoted, claims)
+    if row.source_run is None:
+        return ActivationResult(task_messages, promoted, claims)
+    taken = reused_activations.take_over(tx, row.id, row.source_run)
+    ready = [*task_messages, *(promoted.result() if promoted is not None else ())]
+    return ActivationResult([message for message in ready if message.activation_id not in taken])
 
 
 def _insert(tx: Transaction, run_id: RunId, revision: int, activated: Sequence[Activation]) -> None:

@@ -21,6 +21,7 @@ from store.tables.runs import activations, runs, turns
 
 PAGE_SIZE = 500  # events per page
 MAX_STEPS = 2000  # activations shown of a run
+MAX_COPIES = 20  # reruns and forks shown of a run
 
 _summary_columns = (
     runs.c.id,
@@ -38,6 +39,7 @@ _summary_columns = (
     runs.c.started_at,
     runs.c.finished_at,
     runs.c.external_id,
+    runs.c.origin,
 )
 _of_tenant = runs.c.tenant_id == bindparam("of_tenant")
 SUMMARY = select(*_summary_columns).where(runs.c.id == bindparam("of_run"), _of_tenant)
@@ -65,6 +67,10 @@ ACTIVATIONS = (
 )
 
 STEPS = select(func.count()).select_from(activations).where(activations.c.run_id == bindparam("of_run"))
+
+COPIES = (
+    select(runs.c.id).where(_of_tenant, runs.c.source_run == bindparam("source")).order_by(runs.c.id.desc()).limit(1000)
+)
 
 STREAMS_SINCE = (
     select(turns)
@@ -108,6 +114,7 @@ class RunSummary:
     started_at: datetime | None
     finished_at: datetime | None
     external_id: str | None = None
+    origin: Mapping[str, Any] | None = None  # of a rerun or fork
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +192,12 @@ def page(
     newest_first = PAGE.where(*conditions).order_by(runs.c.created_at.desc(), runs.c.id.desc())
     rows = tx.rows(newest_first.limit(limit).offset(offset), of_tenant=tenant_id)
     return [RunSummary(*row) for row in rows], max(total, offset + len(rows) if rows else 0)
+
+
+def list_copies(tx: Transaction, tenant_id: TenantId, run_id: RunId) -> tuple[list[RunId], int]:
+    """Return the newest reruns and forks of a run, at most MAX_COPIES, and how many it has, counted up to 1000."""
+    found = [copy for (copy,) in tx.rows(COPIES, of_tenant=tenant_id, source=run_id)]
+    return found[:MAX_COPIES], len(found)
 
 
 def count_steps(tx: Transaction, run_id: RunId) -> int:

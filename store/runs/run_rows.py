@@ -14,7 +14,7 @@ from sqlalchemy import Boolean, bindparam, func, insert, or_, select, text, upda
 from canvas.ids import ActivationId, CanvasId, RunId, SessionId, TenantId, VersionId
 from canvas.routing.decision import Decision
 from canvas.state.checkpoint import fill_run
-from canvas.state.run_state import RULES_VERSION, Report, RunState, RunStatus
+from canvas.state.run_state import REUSE_RULES_VERSION, RULES_VERSION, Report, RunState, RunStatus
 from store.db.db_errors import sqlstate
 from store.db.transaction import SET_LIMIT, PendingResult, Transaction
 from store.runs import scopes
@@ -24,9 +24,9 @@ from store.tables.runs import runs
 
 LOCK_NOT_AVAILABLE = "55P03"
 
-_lockable_columns = select(*(column for column in runs.c if column.name not in ("baseline", "request"))).where(
-    runs.c.id == bindparam("of_run")
-)
+_lockable_columns = select(
+    *(column for column in runs.c if column.name not in ("baseline", "request", "origin"))
+).where(runs.c.id == bindparam("of_run"))
 TRY_LOCK = _lockable_columns.with_for_update(key_share=True, skip_locked=True)
 """Returns the row as it is once it is locked, whatever the statement saw when it began."""
 LOCK_WITH_TIMEOUT = _lockable_columns.with_for_update(key_share=True)
@@ -74,6 +74,7 @@ MARK_CANCELLED = text("update runs set cancel_requested = true where id = :run_i
 DEFAULT_COLUMNS: Mapping[str, Any] = {
     "external_id": None,
     "previous_run": None,
+    "source_run": None,
     "revision": 0,
     "last_event": 0,
     "first_event": 1,
@@ -102,6 +103,7 @@ NEXT_TURN = (
     .where(runs.c.id == bindparam("of_run"))
     .values(
         request=bindparam("new_request"),
+        baseline=bindparam("new_baseline"),
         message_id=bindparam("new_message"),
         history_upto=bindparam("new_upto"),
         first_event=bindparam("new_first"),
@@ -131,6 +133,7 @@ class RunRow(NamedTuple):
     budgeted: bool  # whether model calls reserve from a budget
     external_id: str | None
     previous_run: RunId | None
+    source_run: RunId | None  # the run whose activations this one reuses; None if it reuses none
     created_at: datetime | None  # None: the row was just inserted
     expires_at: datetime | None  # of open forms
     request: Mapping[str, Any] | None  # None in rows of `try_lock` and `lock_with_timeout`, as `baseline`
@@ -159,6 +162,7 @@ class RunRow(NamedTuple):
             budgeted=columns.get("budgeted", False),
             external_id=columns["external_id"],
             previous_run=columns["previous_run"],
+            source_run=columns["source_run"] if columns.get("rules_version") == REUSE_RULES_VERSION else None,
             created_at=columns.get("created_at"),
             expires_at=columns.get("expires_at"),
             request=columns.get("request"),
@@ -192,12 +196,13 @@ class RunRow(NamedTuple):
         )
 
 
-def create(tx: Transaction, row: Mapping[str, Any], *, has_budget: bool = False) -> RunRow:
+def create(tx: Transaction, row: Mapping[str, Any], *, has_budget: bool = False, reuses: bool = False) -> RunRow:
     """Insert a run under an id that the caller has chosen; return its row, without times.
 
     `has_budget`: the run has limits of its own. The statement itself finds out whether other budgets apply to it.
+    `reuses`: the run reuses activations of its source.
     """
-    created = {**row, "rules_version": RULES_VERSION, "usage": {}}
+    created = {**row, "rules_version": REUSE_RULES_VERSION if reuses else RULES_VERSION, "usage": {}}
     whose = {"of_tenant": row["tenant_id"], "of_session": row["conversation_id"]}
     tx.send(CREATE, **created, **whose, has_budget=has_budget)
     return RunRow.from_columns({**DEFAULT_COLUMNS, **created})
@@ -248,7 +253,11 @@ def reload(tx: Transaction, run_id: RunId) -> RunRow:
 
 def _readable(result: PendingResult) -> RunRow | None:
     columns = result.one_or_none()
-    return RunRow.from_columns(columns) if columns is not None and columns["rules_version"] <= RULES_VERSION else None
+    return (
+        RunRow.from_columns(columns)
+        if columns is not None and columns["rules_version"] <= REUSE_RULES_VERSION
+        else None
+    )
 
 
 def read(tx: Transaction, tenant_id: TenantId, run_id: RunId) -> Mapping[str, Any] | None:
@@ -334,13 +343,21 @@ def set_baseline(
 
 
 def next_turn(
-    tx: Transaction, run_id: RunId, *, request: Mapping[str, Any], message_id: UUID, history_upto: int, first_event: int
+    tx: Transaction,
+    run_id: RunId,
+    *,
+    request: Mapping[str, Any],
+    baseline: Mapping[str, Any] | None,
+    message_id: UUID,
+    history_upto: int,
+    first_event: int,
 ) -> None:
     """Write the new turn of the conversation with which a waiting run goes on."""
     tx.send(
         NEXT_TURN,
         of_run=run_id,
         new_request=request,
+        new_baseline=baseline,
         new_message=message_id,
         new_upto=history_upto,
         new_first=first_event,

@@ -47,6 +47,7 @@ PARTITIONED = (
     "cited_documents",
     "journal",
     "tool_calls",
+    "reused_activations",
 )
 """Tables that are partitioned by RANGE of the run's id."""
 
@@ -119,6 +120,8 @@ runs = Table(
     # store/tenants/budgets.py has a limit for it
     Column("budgeted", Boolean, nullable=False, server_default=text("false")),
     Column("external_id", Text),  # the id that the sender chose; store/runs/external_ids.py finds it
+    Column("origin", JSON(none_as_null=True)),  # of a rerun or fork: {kind, run_id, from, edits, weeks}
+    Column("source_run", Uuid),  # the run whose activations this one reuses (store/runs/reused_activations.py)
     created_timestamp("created_at"),
     timestamp("started_at"),
     timestamp("finished_at"),
@@ -128,6 +131,7 @@ runs = Table(
     Index("ix_runs_conversation", "conversation_id", "id"),
     Index("ix_runs_canvas", "canvas_id", "id"),
     Index("ix_runs_version", "version_id"),
+    Index("ix_runs_source", "source_run", postgresql_where=text("source_run is not null")),
     Index(
         "ix_runs_open",
         "conversation_id",
@@ -300,6 +304,16 @@ tool_calls = Table(
     Column("node_id", Text, nullable=False),
     Column("body", JSON, nullable=False),  # {path, tool_name, arguments, result, elapsed_time}
     Index("ix_tool_calls_message", "message_id", "id"),
+    postgresql_partition_by="RANGE (run_id)",
+)
+
+reused_activations = Table(
+    "reused_activations",
+    metadata,
+    Column("run_id", Uuid, primary_key=True),
+    Column("activation_id", Uuid, primary_key=True),  # of this run, once its node is activated
+    Column("source_activation", Uuid, nullable=False),  # of the run's source
+    Column("outputs", JSON(none_as_null=True)),  # outputs that replace those of the source
     postgresql_partition_by="RANGE (run_id)",
 )
 
