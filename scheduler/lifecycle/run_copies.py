@@ -21,13 +21,13 @@ from canvas.errors import Conflict, InvalidRequest, NotFound
 from canvas.graph import reuse, uncertain_outcomes
 from canvas.graph.canvas import Canvas
 from canvas.graph.reuse import Edits
-from canvas.ids import ActivationId, CanvasId, RunId, TenantId, VersionId
+from canvas.ids import ActivationId, CanvasId, RunId, SessionId, TenantId, VersionId
 from canvas.outcome import ContainerOpened, Failed, WaitingForInput
 from canvas.state.run_state import ActivationStatus, RunStatus, activation_id
 from scheduler.coordinator.run_start import DATE_FORMAT, RunRequest
 from scheduler.coordinator.version_cache import VersionCache
 from scheduler.lifecycle.accept import FIRST_REQUEST, RunCopy, Start
-from store.agents import versions
+from store.agents import conversations, versions
 from store.db.database import Database
 from store.db.transaction import Transaction
 from store.primitives import outcome_codec
@@ -40,6 +40,7 @@ from store.runs.source_runs import SourceStep
 RERUN, FORK = "rerun", "fork"
 SAME, DRAFT, PUBLISHED = "same", "draft", "published"
 ASK, AS_THEN = "ask", "as_then"
+MAX_HISTORY = 1000  # messages before the source run that a new conversation begins with
 _BASELINE = ("globals", "values", "files", "inputs")
 
 
@@ -429,11 +430,21 @@ def _start(
         conversation_id=None if is_new else source.row["conversation_id"],
         conversation_name=(options.name or str(request.query or ""))[:250],
         on_busy=options.on_busy,
-        history=source_runs.load_history(tx, source.row["conversation_id"], source.id) if is_new else (),
+        history=_history(tx, source) if is_new else (),
         idempotency=options.idempotency,
         budget=parse_limits(options.budget) if options.budget is not None else {},
         copy=RunCopy(source.id, source.row["message_id"], whole, base if is_new else {}, reused),
     )
+
+
+def _history(tx: Transaction, source: _Source) -> tuple[tuple[str, Any], ...]:
+    """Return the last messages before the source run, oldest first: (role, content)."""
+    conversation_id: SessionId = source.row["conversation_id"]
+    first = source_runs.find_first_message(tx, conversation_id, source.id)
+    if first is None:
+        return ()
+    messages = conversations.load_history(tx, conversation_id, first - 1, MAX_HISTORY)
+    return tuple((message["role"], message["content"]) for message in messages)
 
 
 def _fresh_globals(tx: Transaction, cache: VersionCache, version_id: VersionId) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a rerun or fork reads of its source run: the row, the activations, and what the user said before it."""
+"""What a rerun or fork reads of its source run: the activations, its files, and the message that started it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,11 +10,8 @@ from sqlalchemy import bindparam, func, select, text
 from canvas.graph.reuse import SourceActivation
 from canvas.ids import ActivationId, RunId, SessionId, TenantId
 from canvas.state.run_state import scope_key
-from store.agents import conversations
 from store.db.transaction import Transaction
 from store.tables.runs import activations, runs, variables
-
-MAX_HISTORY = 1000  # messages before the source run that a new conversation begins with
 
 _columns = (
     "id", "node_id", "component", "scope", "ordinal", "order_key", "region", "limits", "status", "attempt", "effect",
@@ -97,13 +94,9 @@ def _step(row: Any, names: Sequence[str]) -> SourceStep:
     )
 
 
-def load_history(tx: Transaction, conversation_id: SessionId, run_id: RunId) -> tuple[tuple[str, Any], ...]:
-    """Return the last messages of a conversation before those of a run, oldest first: (role, content)."""
-    first = tx.scalar(FIRST_MESSAGE, conversation_id=conversation_id, of_run=run_id)
-    if first is None:
-        return ()
-    messages = conversations.load_history(tx, conversation_id, first - 1, MAX_HISTORY)
-    return tuple((message["role"], message["content"]) for message in messages)
+def find_first_message(tx: Transaction, conversation_id: SessionId, run_id: RunId) -> int | None:
+    """Return the number of the message that started a run; None if it or its conversation was deleted."""
+    return tx.scalar(FIRST_MESSAGE, conversation_id=conversation_id, of_run=run_id)
 
 
 def missing_files(tx: Transaction, tenant_id: TenantId, ids: Sequence[Any]) -> list[Any]:

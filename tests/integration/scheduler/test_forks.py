@@ -5,19 +5,24 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from sqlalchemy import delete, text
+from sqlalchemy.exc import DBAPIError
 
 from canvas.document import references
 from canvas.errors import Conflict, InvalidRequest, NotFound
 from canvas.ids import RunId
 from canvas.outcome import Failed, Finished
 from components.context import NodeContext
+from scheduler.coordinator.coordinator import Coordinator
 from scheduler.coordinator.run_start import RunRequest
 from scheduler.lifecycle import run_copies
 from scheduler.lifecycle.run_copies import CopyOptions, ForkOptions, ForkPlan
 from store.agents import conversations
 from store.primitives.ids import new_id
+from store.runs import reused_activations
+from store.tables.runs import activations as activation_rows
 from tests.builders import content, goto, reads
-from tests.integration.engine import FORM, Bench, Run
+from tests.integration.engine import FORM, Bench, Run, at_work, until
 
 
 class Counted:
@@ -335,3 +340,71 @@ def test_rerun_begins_with_what_was_said_before(bench: Bench):
         said = conversations.load_history(tx, copy.conversation_id, 10, 10)
     assert [message["role"] for message in said] == ["user", "assistant", "user", "assistant"]
     assert said[0]["content"] == "one"
+
+
+@pytest.mark.parametrize("statement", ["READY", "TAKE_OVER", "COPY_VALUES", "COPY_STREAMS"])
+def test_fork_whose_advance_breaks_off_goes_on_with_the_next_advance(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, statement: str
+):
+    work = Counted(bench, "first", "second")
+    source = bench.start("begin -> first -> second -> say", second=reads("first"), say=content("{second@result}"))
+    bench.play()
+    work.pop()
+    planned = plan(bench, source, "second")
+    with monkeypatch.context() as patched:  # its process dies right after the commit of the start
+        patched.setattr(Coordinator, "recheck", lambda *_: None)
+        run = bench.start_run(planned.start)
+
+    with monkeypatch.context() as patched:
+        broken = getattr(reused_activations, statement).text.replace(
+            "= :new_run", "= case 1 / 0 when 1 then :new_run end"
+        )
+        patched.setattr(reused_activations, statement, text(broken))
+        with pytest.raises(DBAPIError):
+            bench.coordinator.advance_run(run.id)
+    bench.coordinator.advance_run(run.id)
+    bench.play()
+
+    assert (run.status, run.text, work.pop()) == ("succeeded", source.text, {"second": 1})
+
+
+def test_two_forks_at_once_of_one_source_do_not_disturb_each_other(bench: Bench):
+    work = Counted(bench, "first", "second")
+    source = bench.start("begin -> first -> second -> say", second=reads("first"), say=content("{second@result}"))
+    bench.play()
+    work.pop()
+
+    copies = [bench.start_run(plan(bench, source, "second").start) for _ in range(2)]
+    with at_work(bench, threads=2):
+        until(lambda: all(copy.status == "succeeded" for copy in copies))
+
+    assert [copy.text for copy in copies] == [source.text] * 2
+    assert work.pop() == {"second": 2}
+
+
+def test_fork_of_a_fork_takes_over_what_the_first_took_over(bench: Bench):
+    work = Counted(bench, "first", "second", "third")
+    source = bench.start("begin -> first -> second -> third -> say", say=content("{first@result}{third@result}"))
+    bench.play()
+    first = fork(bench, source, "second")
+    work.pop()
+
+    second = fork(bench, first, "third")
+
+    assert (work.pop(), second.text) == ({"third": 1}, source.text)
+
+
+def test_fork_of_a_deleted_source_fails_and_executes_nothing_twice(bench: Bench):
+    work = Counted(bench, "first", "second")
+    source = bench.start("begin -> first -> second -> say", say=content("x"))
+    bench.play()
+    work.pop()
+    planned = plan(bench, source, "second")
+    with bench.database.transaction() as tx:
+        tx.execute(delete(activation_rows).where(activation_rows.c.run_id == source.id))
+
+    run = bench.start_run(planned.start)
+    bench.play()
+
+    assert (run.status, work.pop()) == ("failed", {})
+    assert "is not there any more" in run.row["error"]

@@ -6,7 +6,7 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from sqlalchemy import insert, select, text
+from sqlalchemy import delete, insert, select, text, update
 
 from scheduler.sweeper.maintenance import Retention, run_maintenance
 from store.agents import conversations
@@ -15,7 +15,8 @@ from store.files.blobs import LocalBlobs
 from store.files.large_values import LargeValues
 from store.maintenance import partitions
 from store.primitives.ids import first_id_at, new_id
-from store.tables.runs import node_values
+from store.primitives.weeks import Week
+from store.tables.runs import node_values, runs
 from store.tables.tenants import conversation_messages, tenants
 from tests.integration.store.rows import add_run
 from tests.integration.store.slow_storage import SlowStorage
@@ -101,6 +102,39 @@ def test_files_of_the_week_of_an_unfinished_run_are_not_deleted(database: Databa
     run_maintenance(database, NOW, Retention(RETENTION_TIME, database.large.blobs))
 
     assert len(files_in(tmp_path)) == 1
+
+
+@pytest.mark.parametrize(("status", "weeks_kept"), [("running", True), ("succeeded", False)])
+def test_rows_of_a_source_stay_until_its_forks_are_over(database: Database, status: str, weeks_kept: bool):
+    source, _ = a_run(database)
+    a_fork(database, source, status)
+
+    run_maintenance(database, NOW, Retention(RETENTION_TIME, database.large.blobs))
+
+    with database.transaction() as tx:
+        assert bool(tx.rows(select(node_values.c.run_id).where(node_values.c.run_id == source))) is weeks_kept
+
+
+def test_files_of_a_source_stay_as_long_as_a_fork_shows_them(database: Database, tmp_path: Path):
+    source, _ = a_run(database)
+    copy = a_fork(database, source, "succeeded")
+
+    run_maintenance(database, NOW, Retention(RETENTION_TIME, database.large.blobs))
+    assert len(files_in(tmp_path)) == 1
+    with database.transaction() as tx:
+        tx.execute(delete(runs).where(runs.c.id == copy))
+    run_maintenance(database, NOW, Retention(RETENTION_TIME, database.large.blobs))
+
+    assert files_in(tmp_path) == []
+
+
+def a_fork(database: Database, source: UUID, status: str) -> UUID:
+    """Create a fork of today, which refers to the files of its source's week."""
+    origin = {"kind": "fork", "run_id": source.hex, "weeks": [Week.of_run(source).name]}
+    with database.transaction() as tx:
+        copy = add_run(tx, TENANT, status=status)
+        tx.execute(update(runs).where(runs.c.id == copy).values(source_run=source, origin=origin))
+    return copy
 
 
 def test_no_file_is_deleted_without_a_retention_time(database: Database, tmp_path: Path):

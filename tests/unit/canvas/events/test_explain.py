@@ -20,7 +20,7 @@ from canvas.events.explain import (
     explain,
     explanation_json,
 )
-from canvas.state.run_state import RULES_VERSION, ActivationStatus, RunStatus
+from canvas.state.run_state import REUSE_RULES_VERSION, ActivationStatus, RunStatus
 from tests.builders import RUN_ID, canvas_of
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -45,7 +45,7 @@ def activation_of(status: ActivationStatus, node: str = "search", **more: Any) -
 def run_facts(*open_activations: OpenActivation, status: RunStatus = RunStatus.RUNNING, **more: Any) -> WaitFacts:
     """Return the facts of a run in a healthy deployment, with sweeper and workers."""
     fields: dict[str, Any] = {
-        "rules_version": RULES_VERSION, "is_cancel_requested": False, "error": "", "created_at": ago(120),
+        "rules_version": REUSE_RULES_VERSION, "is_cancel_requested": False, "error": "", "created_at": ago(120),
         "finished_at": None,
         "expires_at": None, "last_probe_at": ago(1), "swept_since": ago(900), "swept_at": ago(0.5),
     }  # fmt: skip
@@ -159,10 +159,10 @@ def explained(facts: WaitFacts, limit: float = 600) -> Explanation:
             "without an answer the run fails on 2026-11-21 at 12:00:00 UTC.",
         ),
         (
-            run_facts(activation_of(ActivationStatus.READY), rules_version=RULES_VERSION + 1),
+            run_facts(activation_of(ActivationStatus.READY), rules_version=REUSE_RULES_VERSION + 1),
             "newer_rules",
-            f"It was started under newer routing rules ({RULES_VERSION + 1}) than this release knows "
-            f"({RULES_VERSION}): "
+            f"It was started under newer routing rules ({REUSE_RULES_VERSION + 1}) than this release knows "
+            f"({REUSE_RULES_VERSION}): "
             "a scheduler or worker of the newer release must continue it.",
         ),
         (
@@ -273,7 +273,7 @@ states = st.builds(
     WaitFacts,
     run_id=st.just(RUN_ID),
     status=st.sampled_from(RunStatus),
-    rules_version=st.integers(1, RULES_VERSION + 1),
+    rules_version=st.integers(1, REUSE_RULES_VERSION + 1),
     is_cancel_requested=st.booleans(),
     error=st.sampled_from(["", "No\nway."]),
     created_at=moments,
