@@ -246,9 +246,17 @@ def set_baseline(
 
 @twin(run_rows.NEXT_TURN)
 def next_turn(
-    tx: ServerTransaction, of_run: UUID, new_request: Any, new_message: UUID, new_upto: int, new_first: int
+    tx: ServerTransaction,
+    of_run: UUID,
+    new_request: Any,
+    new_baseline: Any,
+    new_message: UUID,
+    new_upto: int,
+    new_first: int,
 ) -> int:
-    changes = {"request": encode_json(new_request), "message_id": new_message}
+    changes = {
+        "request": encode_json(new_request), "baseline": encode_json(new_baseline), "message_id": new_message,
+    }  # fmt: skip
     return _change_run(tx, of_run, any_row, **changes, history_upto=new_upto, first_event=new_first)
 
 

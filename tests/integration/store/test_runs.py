@@ -12,7 +12,7 @@ from sqlalchemy.exc import DatabaseError, OperationalError
 
 from canvas.events.run_events import Event
 from canvas.routing.decision import Decision
-from canvas.state.run_state import RULES_VERSION, ActivationStatus
+from canvas.state.run_state import REUSE_RULES_VERSION, ActivationStatus
 from store.db.transaction import Transaction
 from store.primitives.ids import new_id
 from store.runs import decisions, run_queries, run_rows
@@ -55,7 +55,7 @@ def test_locked_run_does_not_block_claims_and_reports(bench: Bench):
 
 def test_run_of_newer_rules_cannot_be_locked(bench: Bench):
     run = bench.start("begin -> work")
-    change(bench, run, rules_version=RULES_VERSION + 1)
+    change(bench, run, rules_version=REUSE_RULES_VERSION + 1)
 
     with bench.database.transaction() as tx:
         assert run_rows.try_lock(tx, run.id)() is None
@@ -210,7 +210,7 @@ def test_timeout_of_a_lock_does_not_apply_to_later_statements(bench: Bench):
 
 def test_lock_with_timeout_returns_nothing_for_a_run_of_newer_rules(bench: Bench):
     run = bench.start("begin -> work")
-    change(bench, run, rules_version=RULES_VERSION + 1)
+    change(bench, run, rules_version=REUSE_RULES_VERSION + 1)
 
     with bench.database.transaction() as tx:
         assert run_rows.lock_with_timeout(tx, run.id, SOON)() is None
