@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from api.http.errors import ARGUMENT, RequestRefused, UnknownParameter
 from api.http.schemas import Body
+from api.http.similar_names import nearest_first
 from api.requests.dependencies import ApiContextDep, run_in_thread
 from canvas.document import json_checks
 from canvas.errors import InvalidRequest
@@ -87,8 +88,9 @@ def _refuse_unknown(model: type[Body], body: Mapping[str, Any], path: str) -> No
     fields = {field.alias or name: field for name, field in model.model_fields.items()}
     for name, value in body.items():
         if value is not None and name not in fields and name not in model.without_effect:
+            listed = nearest_first(name[:64], fields)
             raise UnknownParameter(
-                f"`{path}{name[:64]}` is not a field of this request. Its fields are: {', '.join(sorted(fields))}.",
+                f"`{path}{name[:64]}` is not a field of this request. Its fields are: {', '.join(listed)}.",
                 field=f"{path}{name[:64]}",
             )
     for name, inner, value in _nested_bodies(model, body):

@@ -1,10 +1,16 @@
 """Validation of requests: unknown fields and parameters are refused, those without an effect are listed."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute, iter_route_contexts
 
 from api.app import create_app
+from api.http.query_parameters import CACHE_BUSTERS, AnyQueryRoute
+from api.http.reply_styles import OwnRoute
+from api.requests.auth import authenticate
 from tests.integration.api.conftest import config_of
 from tests.integration.api.talking import ECHO, FORM, Client
 
@@ -45,26 +51,89 @@ def test_unknown_field_is_refused_and_the_known_fields_are_listed(workerless_cli
     assert len(workerless_client.http.get("/api/v1/runs").json()["runs"]) == 1
 
 
-def list_get_paths() -> list[str]:
-    """Return every path that can be read with a token."""
-    paths: dict[str, Any] = create_app(config_of("postgresql+psycopg://nowhere/x", "redis://nowhere")).openapi()[
-        "paths"
-    ]
+def list_routes() -> list[tuple[str, APIRoute]]:
+    """Return the path of every route of the application, and the route."""
+    app = create_app(config_of("postgresql+psycopg://nowhere/x", "redis://nowhere"))
     return [
-        path
-        for path, methods in paths.items()
-        if "get" in methods and path.startswith("/api") and "webhook" not in path
+        (str(found.path), found.original_route)
+        for found in iter_route_contexts(app.routes)
+        if isinstance(found.original_route, APIRoute)
     ]
 
 
-@pytest.mark.parametrize("path", list_get_paths())
-def test_unknown_query_parameter_is_refused(workerless_client: Client, path: str) -> None:
+CHECKED_ROUTES = [(path, route) for path, route in list_routes() if path.startswith("/api") and "webhook" not in path]
+CHECKED_REQUESTS = [(method, path) for path, route in CHECKED_ROUTES for method in sorted(route.methods)]
+OWN_REQUESTS = [
+    (method, path) for path, route in CHECKED_ROUTES if isinstance(route, OwnRoute) for method in sorted(route.methods)
+]
+RAGFLOW_LISTS = [path for method, path in CHECKED_REQUESTS if method == "GET" and "{" not in path]
+RAGFLOW_LISTS = [path for path in RAGFLOW_LISTS if ("GET", path) not in OWN_REQUESTS]
+
+
+@pytest.mark.parametrize(("method", "path"), CHECKED_REQUESTS)
+def test_unknown_query_parameter_is_refused(workerless_client: Client, method: str, path: str) -> None:
     url = path.replace("{", "").replace("}", "")
 
-    reply = workerless_client.http.get(url, params={"keyword": "x"})
+    reply = workerless_client.http.request(method, url, params={"keyword": "x"})
 
     assert reply.status_code == 400
     assert "`keyword` is not a parameter of this route." in reply.text
+
+
+def test_every_route_checks_its_query_except_webhooks_and_those_without_a_token() -> None:
+    unchecked = {
+        path
+        for path, route in list_routes()
+        if not isinstance(route, AnyQueryRoute) and not depends_on(route.dependant, authenticate)
+    }
+
+    # the last two authenticate their caller, and so check their query, unless a setting opens them
+    assert unchecked == {"/healthz", "/readyz", "/metrics", "/openapi.json"}
+
+
+def depends_on(dependant: Dependant, call: Callable[..., Any]) -> bool:
+    return any(each.call is call or depends_on(each, call) for each in dependant.dependencies)
+
+
+@pytest.mark.parametrize("path", RAGFLOW_LISTS)
+@pytest.mark.parametrize("name", sorted(CACHE_BUSTERS))
+def test_cache_buster_changes_nothing_on_ragflows_paths(workerless_client: Client, path: str, name: str) -> None:
+    plain = workerless_client.http.get(path)
+
+    reply = workerless_client.http.get(path, params={name: "1795860215851"})
+
+    assert (reply.status_code, reply.text) == (plain.status_code, plain.text)
+
+
+@pytest.mark.parametrize(("method", "path"), [*OWN_REQUESTS, ("POST", "/api/v1/agents/{agent_id}/run")])
+def test_cache_buster_is_refused_on_easels_own_routes_and_run(
+    workerless_client: Client, method: str, path: str
+) -> None:
+    url = path.replace("{", "").replace("}", "")
+
+    reply = workerless_client.http.request(method, url, params={"_": "1795860215851"})
+
+    assert (reply.status_code, reply.json()["code"]) == (400, 101 if path.endswith("/run") else "unknown_parameter")
+    assert "`_` is not a parameter of this route." in reply.json()["message"]
+
+
+@pytest.mark.parametrize("value", ["latest", "", "1; drop", "1.2.3"])
+def test_parameter_with_the_name_of_a_cache_buster_and_no_number_is_refused(
+    workerless_client: Client, value: str
+) -> None:
+    reply = workerless_client.http.get("/api/v1/agents", params={"t": value})
+
+    assert (reply.status_code, reply.json()["code"]) == (400, 101)
+
+
+def test_error_lists_the_most_similar_parameter_first(workerless_client: Client) -> None:
+    reply = workerless_client.http.get("/api/v1/runs", params={"page_sise": 5})
+
+    assert reply.status_code == 400
+    assert reply.json()["details"] == {"field": "page_sise"}
+    assert reply.json()["message"].startswith(
+        "`page_sise` is not a parameter of this route. Its parameters are: page_size, page, "
+    )
 
 
 def test_resume_from_parameter_is_refused_and_starts_no_run(workerless_client: Client) -> None:

@@ -75,7 +75,9 @@ def test_next_turn_of_a_session_with_a_deleted_version_is_refused_with_advice(cl
 # -- every route that shows a run or a session -------------------------------------------------------------------------
 def list_readers() -> list[str]:
     """Return every path below which a run or a session is read, and the lists of both."""
-    paths: dict[str, Any] = create_app(config_of("postgresql+psycopg://nowhere/x", "redis://nowhere")).openapi()["paths"]
+    paths: dict[str, Any] = create_app(config_of("postgresql+psycopg://nowhere/x", "redis://nowhere")).openapi()[
+        "paths"
+    ]
     return [
         path
         for path, methods in paths.items()
@@ -154,7 +156,7 @@ def test_every_reader_of_a_run_answers_after_its_version_lost_its_agent_or_its_r
         assert client.http.delete(f"/api/v1/agents/{agent}").json()["data"] is True
 
     after = restarted(server, client, ids, of_agent=is_whole)
-    assert {path: status for path, (status, _) in after.items()} == {path: 200 for path in before}
+    assert {path: status for path, (status, _) in after.items()} == dict.fromkeys(before, 200)
     assert {body.get("code", 0) for _, body in after.values()} == {0}
 
 
