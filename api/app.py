@@ -20,7 +20,7 @@ from api.knowledge import datasets, documents, memories, messages, retrieval
 from api.mcp import routes as mcp_routes
 from api.mcp.server import PATH, McpEndpoint
 from api.requests.dependencies import ApiContext, run_in_thread
-from api.runs import budgets, completions, openai_models, run_copies, runs, share_links, tasks
+from api.runs import budgets, cancel_runs, completions, openai_models, run_copies, runs, share_links, tasks
 from api.webhooks import routes as webhook_routes
 from api.webhooks.token_bucket import TokenBuckets
 from components import plugins
@@ -135,7 +135,8 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
     # The first route that matches wins, so a literal path comes before one with an id in its place: `/agents/tags`
     # before `/agents/{agent_id}`. test_no_path_of_words_is_hidden_behind_one_with_an_id checks the order.
     every = (
-        completions, share_links, run_copies, runs, budgets, tasks, conversations, files, tool_logs, webhook_routes,
+        completions, share_links, run_copies, runs, cancel_runs, budgets, tasks, conversations, files, tool_logs,
+        webhook_routes,
         mcp_routes, tags, openai_models, database_check, drafts, agents, datasets, documents, retrieval, memories,
         messages, plugin_tools,
     )  # fmt: skip

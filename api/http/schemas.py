@@ -221,6 +221,12 @@ class CancelBody(Body):
     run_id: str | None = None
 
 
+class CancelRunsBody(Body):
+    """The runs to cancel, by their ids or external ids."""
+
+    ids: Annotated[list[str], Field(max_length=500)]
+
+
 class TaskActionBody(Body):
     """An action on a task; the only one is `stop`."""
 

@@ -155,5 +155,10 @@ def find_run_id(tx: Transaction, tenant_id: TenantId, written: str) -> RunId:
     """Return the id of the tenant's run with this id or external id. Raises NotFound."""
     run_id = external_ids.find_run(tx, tenant_id, written)
     if run_id is None:
-        raise NotFound(f"There is no run {written}. `easel runs` lists them.")
+        raise run_not_found(written)
     return run_id
+
+
+def run_not_found(written: str) -> NotFound:
+    """Return the error about an id that names no run of the tenant."""
+    return NotFound(f"There is no run {written}. `easel runs` lists them.")

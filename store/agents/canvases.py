@@ -42,9 +42,7 @@ class StoredCanvas:
 
 _published_at = (
     select(func.max(version_rows.c.updated_at))
-    .where(
-        version_rows.c.canvas_id == canvases.c.id, version_rows.c.released, version_rows.c.deleted_at.is_(None)
-    )
+    .where(version_rows.c.canvas_id == canvases.c.id, version_rows.c.released, version_rows.c.deleted_at.is_(None))
     .scalar_subquery()
 )
 SHOWN = select(

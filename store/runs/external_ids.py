@@ -6,14 +6,14 @@ id, with all spellings of a UUID (without hyphens, upper case) mapped to one.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import bindparam, delete, literal_column, select, text, tuple_, update
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import Uuid, bindparam, delete, func, literal_column, select, text, tuple_, update
+from sqlalchemy.dialects.postgresql import ARRAY, insert
 
 from canvas.errors import Conflict, InvalidRequest
 from canvas.ids import CanvasId, RunId, TenantId
@@ -49,6 +49,12 @@ REMAP = (
     update(external_ids)
     .where(*_is_it)
     .values(run_id=bindparam("new_run"), digest=bindparam("new_digest", type_=external_ids.c.digest.type))
+)
+READ_MANY = select(external_ids.c.key, external_ids.c.run_id).where(
+    external_ids.c.tenant_id == bindparam("of_tenant"), external_ids.c.key == func.any(bindparam("keys"))
+)
+RUNS_OF_TENANT = select(runs.c.id).where(
+    runs.c.id == func.any(bindparam("run_ids", type_=ARRAY(Uuid))), runs.c.tenant_id == bindparam("of_tenant")
 )
 RUN_OF_TENANT = select(runs.c.id).where(runs.c.id == bindparam("of_run"), runs.c.tenant_id == bindparam("of_tenant"))
 _refused = literal_column(f"'{RunStatus.REFUSED}'")
@@ -137,6 +143,18 @@ def find_run(tx: Transaction, tenant_id: TenantId, written: str) -> RunId | None
     if not written or len(written) > MAX_LENGTH or not written.isprintable():
         return None
     return tx.scalar(READ, of_tenant=tenant_id, of_key=key_of(written))
+
+
+def find_runs(tx: Transaction, tenant_id: TenantId, written: Collection[str]) -> dict[str, RunId]:
+    """Return what `find_run` returns for each of several ids, without those that name no run. Takes two statements."""
+    uuids = {each: parsed for each in written if (parsed := uuid_of(each)) is not None}
+    own = {row[0] for row in tx.rows(RUNS_OF_TENANT, of_tenant=tenant_id, run_ids=sorted(set(uuids.values())))}
+    found = {each: RunId(parsed) for each, parsed in uuids.items() if parsed in own}
+    keys = {
+        each: key_of(each) for each in set(written) - found.keys() if each.isprintable() and len(each) <= MAX_LENGTH
+    }
+    named = dict(tx.rows(READ_MANY, of_tenant=tenant_id, keys=sorted(set(keys.values()))))
+    return found | {each: RunId(named[key]) for each, key in keys.items() if key in named}
 
 
 def find_started_run(tx: Transaction, tenant_id: TenantId, external: ExternalId) -> RunId | None:

@@ -3,7 +3,7 @@
 They read small columns only: neither the baseline nor the state of a run.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -13,6 +13,7 @@ from sqlalchemy import Uuid, bindparam, func, select, text, true
 from sqlalchemy.dialects.postgresql import ARRAY
 
 from canvas.ids import ActivationId, CanvasId, RunId, SessionId, TenantId, VersionId
+from canvas.state.run_state import RunStatus
 from store.db.transaction import Transaction
 from store.runs import external_ids
 from store.runs.events import AFTER, EventRow, event_of_row
@@ -43,6 +44,9 @@ _summary_columns = (
 )
 _of_tenant = runs.c.tenant_id == bindparam("of_tenant")
 SUMMARY = select(*_summary_columns).where(runs.c.id == bindparam("of_run"), _of_tenant)
+STATUSES = select(runs.c.id, runs.c.status).where(
+    runs.c.id == func.any(bindparam("run_ids", type_=ARRAY(Uuid))), _of_tenant
+)
 PAGE = select(*_summary_columns).where(_of_tenant)
 COUNT = select(func.count()).select_from(runs).where(_of_tenant)
 
@@ -165,6 +169,12 @@ def get_summary(tx: Transaction, tenant_id: TenantId, run_id: RunId) -> RunSumma
     """Return the summary of a tenant's run; None if the tenant has no such run."""
     row = tx.one_or_none(SUMMARY, of_tenant=tenant_id, of_run=run_id)
     return RunSummary(**row) if row else None
+
+
+def statuses_of(tx: Transaction, tenant_id: TenantId, run_ids: Collection[RunId]) -> dict[RunId, RunStatus]:
+    """Return the status of each of some runs of a tenant, without those that it does not have."""
+    found = tx.rows(STATUSES, of_tenant=tenant_id, run_ids=sorted(run_ids))
+    return {RunId(run_id): RunStatus(status) for run_id, status in found}
 
 
 def page(

@@ -63,3 +63,30 @@ def test_a_run_is_shown_after_its_version_was_deleted(
     assert {code for code, _, _ in after.values()} == {0}
     if by == "force":
         assert after == before
+
+
+# -- cancel ------------------------------------------------------------------------------------------------------------
+def test_several_runs_are_cancelled_by_one_command(easel: Easel, database: Database, tmp_path: Path) -> None:
+    running, over = start(easel, tmp_path), start(easel, tmp_path)
+    end(database, over)
+
+    code, out, err = easel("cancel", running, over)
+
+    assert (code, err) == (0, "")
+    assert out == f"{running}  cancelled\n{over}  it was over already: succeeded\n"
+
+
+def test_unknown_run_among_others_is_named_and_the_others_are_cancelled(easel: Easel, tmp_path: Path) -> None:
+    run = start(easel, tmp_path)
+
+    code, out, err = easel("cancel", "nothing", run, "--json")
+
+    assert (code, json.loads(out)) == (2, {"id": run, "run_id": run, "status": "cancelled"})
+    assert "There is no run nothing." in err
+
+
+def test_one_unknown_run_is_an_error(easel: Easel) -> None:
+    code, out, err = easel("cancel", "nothing")
+
+    assert (code, out) == (2, "")
+    assert "There is no run nothing. `easel runs` lists them." in err

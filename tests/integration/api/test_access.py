@@ -53,6 +53,7 @@ BODIES = {  # the least body with which the route checks the ids
     "/api/v1/mcp/servers/list_tools": {"mcp_ids": ["{server_id}"]},
     "/api/v1/mcp/servers/test_tool": {"mcp_id": "{server_id}", "tool_name": "x"},
     "/api/v1/budgets": {"scope": "run", "id": "{run_id}", "tokens": 5},
+    "/api/v1/runs/cancel": {"ids": ["{run_id}"]},
     "/api/v1/messages": {"memory_id": ["{memory_id}"], "user_input": "x"},
     "/api/v1/messages/{message_key}": {"status": False},
 }
