@@ -21,6 +21,7 @@ from api.mcp import routes as mcp_routes
 from api.mcp.server import PATH, McpEndpoint
 from api.requests.dependencies import ApiContext, run_in_thread
 from api.runs import budgets, cancel_runs, completions, openai_models, run_copies, runs, share_links, tasks
+from api.viewer import versions as viewer_versions
 from api.webhooks import routes as webhook_routes
 from api.webhooks.token_bucket import TokenBuckets
 from components import plugins
@@ -138,7 +139,7 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
         completions, share_links, run_copies, runs, cancel_runs, budgets, tasks, conversations, files, tool_logs,
         webhook_routes,
         mcp_routes, tags, openai_models, database_check, drafts, agents, datasets, documents, retrieval, memories,
-        messages, plugin_tools,
+        messages, plugin_tools, viewer_versions,
     )  # fmt: skip
     for subject in every:
         api.include_router(subject.router)

@@ -12,6 +12,7 @@ SERVER_FACTS = text("""
         current_setting('max_connections')::int as max_connections, clock_timestamp() as clock,
         pg_backend_pid() as backend_pid, current_setting('statement_timeout') <> '0' as has_time_limits
 """)
+CLOCK = text("select now()")
 LOCKS = text("""
     select cast(current_setting('max_locks_per_transaction') as int)
             * (current_setting('max_connections')::int + current_setting('max_prepared_transactions')::int) as room,
@@ -47,6 +48,11 @@ def server_info(tx: Transaction) -> ServerInfo:
     facts = dict(row)
     is_pooled = facts.pop("backend_pid") != tx.connection.info.backend_pid
     return ServerInfo(**facts, is_pooled=is_pooled)
+
+
+def read_clock(tx: Transaction) -> datetime:
+    """Return the time of the database, at which the transaction began."""
+    return tx.scalar(CLOCK)
 
 
 @dataclass(frozen=True, slots=True)
