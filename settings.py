@@ -195,6 +195,9 @@ class Settings(BaseSettings):
     max_body_bytes: int = Field(default=1024 * 1024, gt=0)
     """Maximum size in bytes of a request without a canvas, such as query, inputs and file descriptors of a run."""
 
+    flower_url: str | None = Field(default=None, pattern=r"^https?://[^\s/?#@]+([/?#]\S*)?$")
+    """Address of Flower, which pages link to. It has no user name or password, since readers see it."""
+
     # -- execution ------------------------------------------------------------------------------------------------
     lease: Duration = timedelta(seconds=10)
     """How long a worker keeps an attempt without renewing its lease: the delay until others take over after a crash.

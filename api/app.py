@@ -21,7 +21,10 @@ from api.mcp import routes as mcp_routes
 from api.mcp.server import PATH, McpEndpoint
 from api.requests.dependencies import ApiContext, run_in_thread
 from api.runs import budgets, cancel_runs, completions, openai_models, run_copies, runs, share_links, tasks
+from api.viewer import overview as viewer_overview
+from api.viewer import system as viewer_system
 from api.viewer import versions as viewer_versions
+from api.viewer.state import ViewerState
 from api.webhooks import routes as webhook_routes
 from api.webhooks.token_bucket import TokenBuckets
 from components import plugins
@@ -97,6 +100,8 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
         app.state.databases = database_servers(chosen.guard, own, trino_use_tls=configured.trino_use_tls)
         app.state.readiness = health.make_readiness_checks()
         app.state.webhooks = webhook_routes.WebhookState(TokenBuckets(redis_url), configured.encryption_secret())
+        shown = {name: getattr(configured, name) for name in viewer_system.SHOWN_SETTINGS}
+        app.state.viewer = ViewerState(shown, configured.flower_url)
         await context.streams.start()
         updates = start_updates(configured.prices_url, chosen.guard)
         watchdog = LockWatchdog(chosen.lock_timeout) if chosen.lock_timeout is not None else None
@@ -137,9 +142,8 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
     # before `/agents/{agent_id}`. test_no_path_of_words_is_hidden_behind_one_with_an_id checks the order.
     every = (
         completions, share_links, run_copies, runs, cancel_runs, budgets, tasks, conversations, files, tool_logs,
-        webhook_routes,
-        mcp_routes, tags, openai_models, database_check, drafts, agents, datasets, documents, retrieval, memories,
-        messages, plugin_tools, viewer_versions,
+        webhook_routes, mcp_routes, tags, openai_models, database_check, drafts, agents, datasets, documents, retrieval,
+        memories, messages, plugin_tools, viewer_versions, viewer_overview, viewer_system,
     )  # fmt: skip
     for subject in every:
         api.include_router(subject.router)

@@ -48,3 +48,130 @@ class VersionReply(Reply):
     runs_30d: int | None = None
     runs_30d_is_capped: bool | None = None
     document: dict[str, Any] = Field(description="With masks in place of secrets")
+
+
+class Figures(BaseModel):
+    """Counts by status, durations of runs that have succeeded or failed, and usage."""
+
+    succeeded: int
+    failed: int
+    cancelled: int
+    active: int = Field(description="Neither over nor refused: queued, running, waiting or stopping")
+    p50_ms: int | None
+    p95_ms: int | None
+    tokens: int
+    cost: dict[str, float] = Field(description="By currency")
+    unpriced_calls: int = Field(description="Model calls whose price is unknown, which `cost` does not include")
+
+
+class OverviewTiles(Figures):
+    """Figures of all runs, and how many runs wait now, whenever they began."""
+
+    runs: int
+    failure_rate: float | None = Field(description="Failed runs among those that succeeded or failed")
+    waiting: int
+    waiting_is_capped: bool
+
+
+class OverviewBucket(Figures):
+    """Figures of a part of the range."""
+
+    t: int = Field(description="When it begins, in milliseconds since 1970")
+
+
+class OverviewAgent(Figures):
+    """Figures of an agent."""
+
+    agent_id: str
+    title: str | None = Field(description="Null if the agent was deleted")
+    runs: int
+    failure_rate: float | None
+
+
+class OverviewNode(BaseModel):
+    """Steps of a node of one version."""
+
+    agent_id: str
+    version_id: str
+    node_id: str
+    count: int
+    failed: int
+    p50_ms: int | None
+    p95_ms: int | None
+    tokens: int
+
+
+class OverviewWaiting(BaseModel):
+    """A run that waits."""
+
+    run_id: str
+    agent_id: str
+    agent: str | None
+    waits_for: str = Field(description="As in `GET /runs/{id}/explain`")
+    since: str | None
+    sentence: str
+
+
+class OverviewReply(Reply):
+    """Figures of a tenant's runs."""
+
+    begin: str = Field(alias="from")
+    to: str
+    capped: bool = Field(description="Whether the range has more runs than were counted")
+    counted_from: str | None = Field(description="If it is capped, when the oldest counted run was accepted")
+    tiles: OverviewTiles
+    buckets: list[OverviewBucket]
+    agents: list[OverviewAgent] = Field(description="Those with the most runs, 20 at most")
+    agents_cut: bool
+    nodes: list[OverviewNode] = Field(description="Of the latest 200 runs: the most failures first, then the slowest")
+    nodes_cut: bool
+    nodes_of_runs: int = Field(description="How many runs `nodes` are of; of each, 2000 steps at most")
+    waiting: list[OverviewWaiting] = Field(description="The oldest 20 runs that wait")
+
+
+class SystemQueue(BaseModel):
+    """A queue of the broker."""
+
+    name: str
+    length: int | None = Field(description="Task messages that no process has fetched")
+    probe_at: str | None = Field(description="When the latest queue probe that returned was sent")
+    is_moving: bool | None = Field(
+        description="Whether that is at most 15 seconds ago; null for a queue without probes"
+    )
+
+
+class SystemActivations(BaseModel):
+    """Activations of all tenants by status, each 10,000 at most."""
+
+    ready: int
+    running: int
+    reported: int
+    is_capped: bool
+
+
+class SystemSweeper(BaseModel):
+    """Since when sweepers have worked without interruption, and when one was last seen."""
+
+    since: str | None
+    seen_at: str | None
+    is_running: bool
+
+
+class SystemSetting(BaseModel):
+    """A setting of the API process."""
+
+    name: str
+    value: bool | int | float | str | None
+
+
+class SystemReply(Reply):
+    """The state of the deployment."""
+
+    release: str
+    uptime_s: int = Field(description="Of this API process")
+    checks: dict[str, str] = Field(description="As `GET /readyz`")
+    queues: list[SystemQueue]
+    activations: SystemActivations | None
+    sweeper: SystemSweeper | None
+    settings: list[SystemSetting]
+    flower_url: str | None

@@ -98,7 +98,7 @@ LAYERS = {
         "requests",
         "agents health",
         "knowledge runs",
-        "mcp webhooks",
+        "mcp viewer webhooks",
         "app",
     ),
     "cli": ("shell", "models", "agents", "runs server", "admin conformance", "__main__"),

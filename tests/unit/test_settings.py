@@ -121,6 +121,8 @@ def test_a_duration_is_seconds_or_names_its_unit(
         ({"DATABASE_URL": "mysql://h/d"}, "DATABASE_URL"),
         ({"REDIS_URL": "localhost:6379"}, "REDIS_URL"),
         ({"EASEL_SECRET_KEY": "too short"}, "EASEL_SECRET_KEY"),
+        ({"EASEL_FLOWER_URL": "http://user:password@flower:5555"}, "EASEL_FLOWER_URL"),
+        ({"EASEL_FLOWER_URL": "flower:5555"}, "EASEL_FLOWER_URL"),
     ],
 )
 def test_invalid_setting_is_refused_with_its_variable(
