@@ -100,7 +100,7 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
         app.state.databases = database_servers(chosen.guard, own, trino_use_tls=configured.trino_use_tls)
         app.state.readiness = health.make_readiness_checks()
         app.state.webhooks = webhook_routes.WebhookState(TokenBuckets(redis_url), configured.encryption_secret())
-        shown = {name: getattr(configured, name) for name in viewer_system.SHOWN_SETTINGS}
+        shown = {name: getattr(configured, field) for name, field in viewer_system.SHOWN_SETTINGS.items()}
         app.state.viewer = ViewerState(shown, configured.flower_url)
         await context.streams.start()
         updates = start_updates(configured.prices_url, chosen.guard)

@@ -16,7 +16,7 @@ MAX_AGE = 10.0  # seconds for which figures are shown again
 class ViewerState:
     """Settings of the process that pages show, when it started (by its monotonic clock), and recent figures."""
 
-    settings: Mapping[str, Any]
+    settings: Mapping[str, Any]  # by variable
     flower_url: str | None
     started: float = field(default_factory=time.monotonic)
     overviews: RecentReplies[dict[str, Any]] = field(default_factory=lambda: RecentReplies[dict[str, Any]](MAX_AGE))

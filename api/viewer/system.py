@@ -27,13 +27,14 @@ from store.monitoring.system_facts import MAX_COUNTED, SystemFacts
 log = structlog.get_logger()
 router = APIRouter(tags=["viewer"], route_class=OwnRoute)
 
-SHOWN_SETTINGS = (
+_FIELDS = (
     "retention", "form_expiry", "max_running", "max_activations", "max_output", "max_body_bytes", "max_canvas_bytes",
-    "lease", "renew_every", "inline_advance", "continue_locally_for", "fast_path", "large_values", "llm_timeout",
-    "llm_max_retries", "allow_any_host", "private_models", "model_proxies", "sandbox", "api_pool", "worker_threads",
-    "worker_pool", "scheduler_threads", "open_metrics", "open_schema",
+    "lease", "renew_every", "inline_advance", "continue_locally_for", "fast_path", "large_values", "llm_max_retries",
+    "allow_any_host", "private_models", "model_proxies", "sandbox", "api_pool", "worker_threads", "worker_pool",
+    "scheduler_threads", "open_metrics", "open_schema",
 )  # fmt: skip
-"""Settings with consequences for those who look at runs. None of them is a secret or an address."""
+SHOWN_SETTINGS = {f"EASEL_{name.upper()}": name for name in _FIELDS} | {"EASEL_LLM_TIMEOUT_SECONDS": "llm_timeout"}
+"""Variable -> field of the settings with consequences for those who look at runs. None is a secret or an address."""
 
 MAX_SWEEPER_AGE = timedelta(seconds=15)
 _UNITS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
@@ -63,10 +64,7 @@ def get_system(request: Request, context: ApiContextDep, principal: ApiTokenCall
             "queues": _queues_json(lengths, facts),
             "activations": _counts_json(facts.activations) if facts is not None else None,
             "sweeper": _sweeper_json(facts) if facts is not None else None,
-            "settings": [
-                {"name": f"EASEL_{name.upper()}", "value": _format_setting(value)}
-                for name, value in state.settings.items()
-            ],
+            "settings": [{"name": name, "value": _format_setting(value)} for name, value in state.settings.items()],
             "flower_url": state.flower_url,
         }
     )

@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 import pytest
-from pydantic import SecretStr
+from pydantic import AliasChoices, SecretStr
 
 from api.viewer.system import SHOWN_SETTINGS
 from scheduler.messaging.celery_app import NODES, make_app
@@ -108,6 +108,13 @@ def test_settings_are_shown_as_they_are_written_and_without_secrets(workerless_s
 
 
 def test_no_shown_setting_is_a_secret_or_an_address() -> None:
-    kinds = {name: str(Settings.model_fields[name].annotation) for name in SHOWN_SETTINGS}
+    kinds = {field: str(Settings.model_fields[field].annotation) for field in SHOWN_SETTINGS.values()}
 
-    assert {name: kind for name, kind in kinds.items() if re.search(r"\b(str|Path|Secret\w*)\b", kind)} == {}
+    assert {field: kind for field, kind in kinds.items() if re.search(r"\b(str|Path|Secret\w*)\b", kind)} == {}
+
+
+@pytest.mark.parametrize(("variable", "field"), SHOWN_SETTINGS.items())
+def test_shown_settings_have_the_names_of_their_variables(variable: str, field: str) -> None:
+    alias = Settings.model_fields[field].validation_alias
+
+    assert variable in (alias.choices if isinstance(alias, AliasChoices) else [f"EASEL_{field.upper()}"])
