@@ -43,11 +43,11 @@ def test_unknown_field_is_refused_and_the_known_fields_are_listed(workerless_cli
     }
 
     reply = workerless_client.http.post(
-        f"/api/v1{path.format(agent=agent, run=run)}", json={**body, "resume_from": "r"}
+        f"/api/v1{path.format(agent=agent, run=run)}", json={**body, "unheard_of": "r"}
     )
 
     assert reply.status_code == 400
-    assert reply.json()["message"].startswith("`resume_from` is not a field of this request. Its fields are: ")
+    assert reply.json()["message"].startswith("`unheard_of` is not a field of this request. Its fields are: ")
     assert len(workerless_client.http.get("/api/v1/runs").json()["runs"]) == 1
 
 
@@ -134,20 +134,6 @@ def test_error_lists_the_most_similar_parameter_first(workerless_client: Client)
     assert reply.json()["message"].startswith(
         "`page_sise` is not a parameter of this route. Its parameters are: page_size, page, "
     )
-
-
-def test_resume_from_parameter_is_refused_and_starts_no_run(workerless_client: Client) -> None:
-    agent = workerless_client.agent(ECHO)
-
-    reply = workerless_client.http.post(
-        f"/api/v1/agents/{agent}/run", params={"resume_from": "0" * 32}, json={"query": "x"}
-    )
-
-    assert reply.status_code == 400
-    assert reply.json()["message"] == (
-        "`resume_from` is not a parameter of this route. Its parameters are: session_id, user_input, version."
-    )
-    assert workerless_client.http.get("/api/v1/runs").json()["runs"] == []
 
 
 def test_request_of_ragflows_front_end_is_accepted(client: Client) -> None:
