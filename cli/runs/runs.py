@@ -65,6 +65,8 @@ def show(run: Run, tenant: OfTenant = LOCAL_TENANT, as_json: AsJson = False) -> 
     output.print_line(f"run {found.id.hex}  {found.status}  {_format_duration(found)}".rstrip())
     if found.external_id is not None:
         output.print_line(f"external id {found.external_id}")
+    if found.origin is not None:
+        output.print_line(_describe_origin(found.origin))
     if canvas is None:
         output.print_line(f"error: {found.error}")
         output.print_line(
@@ -82,6 +84,14 @@ def show(run: Run, tenant: OfTenant = LOCAL_TENANT, as_json: AsJson = False) -> 
         output.print_line(f"usage: {_format_usage(found.usage)}")
     for line in tree.lines(steps, canvas, found.created_at):
         output.print_line(line)
+
+
+def _describe_origin(origin: Mapping[str, Any]) -> str:
+    """Return from which run a rerun or fork was made, from where, and what it has changed."""
+    places = f", from {', '.join(origin['from'])}" if origin.get("from") else ""
+    edits = f", with other {', '.join(origin['edits'])}" if origin.get("edits") else ""
+    source = f" of {origin['run_id']}" if origin.get("run_id") else ""
+    return f"{origin.get('kind')}{source}{places}{edits}"
 
 
 def describe_input(request: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@ from canvas.graph.canvas import Canvas
 from canvas.run_warnings import warnings_in
 from canvas.state.run_state import ActivationStatus, ScopeKey, scope_key
 from cli.shell import output
+from store.runs.reused_activations import REUSED
 from store.runs.run_queries import ActivationRow
 
 MARKS: Mapping[str, str] = {
@@ -42,6 +43,7 @@ def rows(steps: Sequence[ActivationRow]) -> list[dict[str, Any]]:
             "ordinal": step.ordinal,
             "status": step.status,
             "attempt": step.attempt,
+            "reused": _is_reused(step),
             "error": _error(step) or None,
             "warnings": warnings_in(step.outcome),
             "created_at": step.created_at,
@@ -79,7 +81,7 @@ def _line(step: ActivationRow, canvas: Canvas, begun: datetime) -> str:
         name if name != step.node_id else "",
         "" if step.status == ActivationStatus.DONE else step.status,
         f"attempt {step.attempt}" if step.attempt > 1 else "",
-        _times(step, begun),
+        "reused" if _is_reused(step) else _times(step, begun),
         f"error: {error}" if error else "",
     ]
     return "  ".join(part for part in parts if part)
@@ -92,6 +94,11 @@ def _times(step: ActivationRow, begun: datetime) -> str:
     if step.finished_at is None:
         return at
     return f"{at}, {output.format_seconds((step.finished_at - step.started_at).total_seconds())}"
+
+
+def _is_reused(step: ActivationRow) -> bool:
+    """Return whether the activation was taken over from the run's source."""
+    return bool((step.outcome or {}).get(REUSED))
 
 
 def _error(step: ActivationRow) -> str:

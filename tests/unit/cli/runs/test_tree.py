@@ -72,3 +72,13 @@ def test_warning_of_a_step_is_printed_below_it_and_in_its_json():
     assert shown == ["✓  Agent:0  +0.00 s, 1.0 s", "  ! tools_not_offered: no tools"]
     assert tree.rows([step("Agent:0", outcome=warned)])[0]["warnings"] == warned["warnings"]
     assert tree.rows([step("begin")])[0]["warnings"] == []
+
+
+def test_activation_that_was_taken_over_is_shown_without_times():
+    canvas = compile_canvas(
+        parsing.parse({"components": {"begin": {"obj": {"component_name": "Begin", "params": {}}}}})
+    )
+    taken = step("begin", outcome={"is": "Finished", "reused": True})
+
+    assert list(tree.lines([taken], canvas, STARTED_AT)) == ["✓  begin  reused"]
+    assert tree.rows([taken])[0]["reused"] is True
