@@ -20,7 +20,17 @@ from api.knowledge import datasets, documents, memories, messages, retrieval
 from api.mcp import routes as mcp_routes
 from api.mcp.server import PATH, McpEndpoint
 from api.requests.dependencies import ApiContext, run_in_thread
-from api.runs import budgets, cancel_runs, completions, openai_models, run_copies, runs, share_links, tasks
+from api.runs import (
+    activation_list,
+    budgets,
+    cancel_runs,
+    completions,
+    openai_models,
+    run_copies,
+    runs,
+    share_links,
+    tasks,
+)
 from api.viewer import overview as viewer_overview
 from api.viewer import system as viewer_system
 from api.viewer import versions as viewer_versions
@@ -143,7 +153,7 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
     every = (
         completions, share_links, run_copies, runs, cancel_runs, budgets, tasks, conversations, files, tool_logs,
         webhook_routes, mcp_routes, tags, openai_models, database_check, drafts, agents, datasets, documents, retrieval,
-        memories, messages, plugin_tools, viewer_versions, viewer_overview, viewer_system,
+        memories, messages, plugin_tools, activation_list, viewer_versions, viewer_overview, viewer_system,
     )  # fmt: skip
     for subject in every:
         api.include_router(subject.router)

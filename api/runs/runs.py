@@ -17,6 +17,7 @@ from api.requests.auth import ApiTokenCaller, RequestPrincipal
 from api.requests.dependencies import ApiContext, ApiContextDep, run_in_thread
 from api.requests.idempotency import OnceByBody
 from api.requests.request_bodies import SmallBody, body_openapi, parse_body
+from api.runs.run_lookup import find_run_id, run_not_found
 from api.runs.run_wire import run_json, run_row
 from api.runs.turn import (
     ActiveTurn,
@@ -37,10 +38,9 @@ from canvas.events.stream_sequencer import Position
 from canvas.ids import CanvasId, RunId, SessionId
 from canvas.state.run_state import RunStatus
 from scheduler.coordinator.run_start import RunRequest
-from store.db.transaction import Transaction
 from store.monitoring import wait_facts
 from store.primitives.json_codec import encode
-from store.runs import external_ids, run_queries
+from store.runs import run_queries
 from store.runs.run_queries import RunSummary
 
 router = APIRouter(tags=["runs"], route_class=OwnRoute)
@@ -101,9 +101,9 @@ def get_run(context: ApiContextDep, principal: ApiTokenCaller, run_id: str) -> R
     Here and in the following routes, `run_id` is the id of the run or its external id.
     """
     with context.database.transaction() as tx:
-        run = run_queries.get_summary(tx, principal.tenant_id, _find_run_id(tx, principal, run_id))
+        run = run_queries.get_summary(tx, principal.tenant_id, find_run_id(tx, principal.tenant_id, run_id))
         if run is None:
-            raise _run_not_found(run_id)
+            raise run_not_found(run_id)
         return json_reply(run_json(tx, context.versions, principal.tenant_id, run))
 
 
@@ -114,7 +114,7 @@ def explain_run(context: ApiContextDep, principal: ApiTokenCaller, run_id: str) 
     with context.database.transaction() as tx:
         found = wait_facts.load_facts(tx, principal.tenant_id, chosen_run)
         if found is None:
-            raise _run_not_found(run_id)
+            raise run_not_found(run_id)
         facts, version_id = found
         if facts.status is RunStatus.REFUSED:
             return json_reply(explain.explanation_json(explain.explain_refusal(facts), None))
@@ -151,7 +151,7 @@ def cancel_run(context: ApiContextDep, principal: ApiTokenCaller, run_id: str) -
     try:
         status = context.lifecycle.cancel_run(principal.tenant_id, chosen_run)
     except NotFound:
-        raise _run_not_found(run_id) from None
+        raise run_not_found(run_id) from None
     return json_reply({"run_id": chosen_run.hex, "status": status.value})
 
 
@@ -247,30 +247,19 @@ async def _lines(
 def _get_run(context: ApiContext, principal: RequestPrincipal, written: str) -> RunSummary:
     """Return the caller's run with this id or external id. Raises NotFound."""
     with context.database.statements() as tx:
-        found = run_queries.get_summary(tx, principal.tenant_id, _find_run_id(tx, principal, written))
+        found = run_queries.get_summary(tx, principal.tenant_id, find_run_id(tx, principal.tenant_id, written))
     if found is None:
-        raise _run_not_found(written)
+        raise run_not_found(written)
     return found
 
 
 def get_run_id(context: ApiContext, principal: RequestPrincipal, written: str) -> RunId:
     """Return the id of the caller's run with this id or external id. Raises NotFound."""
     with context.database.statements() as tx:
-        return _find_run_id(tx, principal, written)
+        return find_run_id(tx, principal.tenant_id, written)
 
 
 def wait_seconds(request: Request) -> float:
     """Return the seconds that the client waits according to its `Prefer` header."""
     found = re.search(r"(?:^|[,;\s])wait\s*=\s*(\d{1,6})", request.headers.get("prefer", ""))
     return min(float(found[1]), MAX_WAIT) if found else 0.0
-
-
-def _find_run_id(tx: Transaction, principal: RequestPrincipal, written: str) -> RunId:
-    run_id = external_ids.find_run(tx, principal.tenant_id, written)
-    if run_id is None:
-        raise _run_not_found(written)
-    return run_id
-
-
-def _run_not_found(text: str) -> NotFound:
-    return NotFound(f"There is no run {text[:64]}.")

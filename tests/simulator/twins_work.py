@@ -780,3 +780,15 @@ def latest_probe(tx: ServerTransaction, queue: str) -> list[dict[str, Any]]:
     row = tx.server["canaries"].rows.get(queue)
     data = tx.visible(row) if row is not None else None
     return [{"sent_at": data["sent_at"]}] if data is not None else []
+
+
+# -- lists for people -------------------------------------------------------------------------------------------------
+def has_changed(a: Data, since: int) -> bool:
+    """The twin of `store.runs.activation_list.CHANGED`."""
+    return (
+        a["activated_rev"] > since
+        or (a["applied_rev"] or 0) > since
+        or a["status"] in ("ready", "running", "reported")
+        or (a["status"] in ("done", "closed") and a["applied_rev"] is None)
+        or (a["status"] == "closed" and a["started_at"] is not None)
+    )

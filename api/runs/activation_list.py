@@ -1,0 +1,114 @@
+"""The activations of a run as a flat list in columns, for the views of large runs."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from fastapi.responses import Response
+
+from api.http.replies import json_reply, milliseconds
+from api.http.reply_styles import OwnRoute
+from api.requests.auth import ApiTokenCaller
+from api.requests.dependencies import ApiContextDep
+from api.runs.activation_columns import COLUMNS, StringTable, stored_status, to_columns
+from api.runs.reply_models import ActivationListReply
+from api.runs.run_lookup import find_run_id, run_not_found
+from canvas.errors import InvalidRequest
+from canvas.ids import ActivationId
+from store.runs import activation_list
+from store.runs.activation_list import ActivationFilter, ActivationPage, UnknownActivation
+from store.runs.external_ids import uuid_of
+
+router = APIRouter(tags=["runs"], route_class=OwnRoute)
+
+MAX_LIMIT = 2_000
+MAX_IDS = 200
+ALL_SCOPES = "*"
+
+
+@router.get("/runs/{run_id}/activations", response_model=ActivationListReply)
+def list_activations(
+    context: ApiContextDep,
+    principal: ApiTokenCaller,
+    run_id: str,
+    scope: str = ALL_SCOPES,
+    within: str | None = None,
+    items: str | None = None,
+    node_id: str | None = None,
+    status: str | None = None,
+    ids: str | None = None,
+    since: Annotated[int | None, Query(ge=0, lt=2**31)] = None,
+    after: str | None = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = 500,
+) -> Response:
+    """List activations in columns; `strings` has the repeated texts, and rows refer to them by number.
+
+    Without filters the order is that of ids; with one, canonical order. `since` lists what may have changed after that
+    revision: a copy to which such rows are applied again and again has the rows of the run.
+    """
+    chosen = ActivationFilter(
+        scope=None if scope == ALL_SCOPES else scope,
+        entry=within,
+        items=_item_range(items, within),
+        node_ids=_entries("node_id", node_id),
+        statuses=[stored_status(name) for name in _entries("status", status) or ()] or None,
+        ids=[_activation_id("ids", each) for each in _entries("ids", ids) or ()] or None,
+    )
+    after_id = _activation_id("after", after) if after is not None else None
+    with context.database.statements() as tx:
+        found_id = find_run_id(tx, principal.tenant_id, run_id)
+    try:
+        with context.database.transaction() as tx:
+            page = activation_list.read_page(
+                tx, principal.tenant_id, found_id, chosen, since=since, after=after_id, limit=limit
+            )
+    except UnknownActivation:
+        message = f'"after" names {after}, which is not an activation of this run. Use the "next" of a page.'
+        raise InvalidRequest(message, field="after") from None
+    if page is None:
+        raise run_not_found(run_id)
+    return json_reply(page_json(page))
+
+
+def page_json(page: ActivationPage) -> dict[str, Any]:
+    """Return a page of activations as the reply shows it."""
+    strings = StringTable()
+    rows = to_columns(page.rows, page.last_finished, strings)
+    return {
+        "now": milliseconds(page.now),
+        "revision": page.revision,
+        "columns": COLUMNS,
+        "strings": strings.texts,
+        "rows": rows,
+        "next": page.rows[-1].id if page.has_more else None,
+        "total": page.total,
+    }
+
+
+def _entries(field: str, written: str | None) -> list[str] | None:
+    """Return the entries of a comma list; None if it was not sent. Raises InvalidRequest."""
+    if written is None:
+        return None
+    entries = [entry.strip() for entry in written.split(",") if entry.strip()]
+    if not entries or len(entries) > MAX_IDS:
+        raise InvalidRequest(f'"{field}" must have 1 to {MAX_IDS} entries, separated by commas.', field=field)
+    return entries
+
+
+def _activation_id(field: str, written: str) -> ActivationId:
+    parsed = uuid_of(written)
+    if parsed is None:
+        message = f'"{field}" has {written[:64]!r}, which is not an activation id. An id has 32 hex digits.'
+        raise InvalidRequest(message, field=field)
+    return ActivationId(parsed)
+
+
+def _item_range(written: str | None, within: str | None) -> tuple[int, int] | None:
+    """Return the first and the last item of `0-499`. Raises InvalidRequest."""
+    if written is None:
+        return None
+    first, _, last = written.partition("-")
+    is_range = all(part.isascii() and part.isdigit() and len(part) < 10 for part in (first, last))
+    if within is None or not is_range or int(first) > int(last):
+        message = f'"items" is {written[:64]!r}. Write it as 0-499, together with "within".'
+        raise InvalidRequest(message, field="items")
+    return int(first), int(last)

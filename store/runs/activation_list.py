@@ -1,0 +1,263 @@
+"""Activations of a run as flat rows for people: paged, filtered, and those that changed since a revision.
+
+A row has small values only: neither inputs nor outputs, and of the outcome what a list shows. A page is read in one
+snapshot with the run's revision. So a reader that keeps a copy, and applies the rows since that revision again and
+again, has the rows of the table (`CHANGED`).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from sqlalchemy import Integer, Text, bindparam, text
+
+from canvas.ids import ActivationId, RunId, TenantId, VersionId
+from canvas.outcome import ContainerOpened
+from canvas.state.run_state import ScopeKey, scope_key, scope_text
+from store.db.transaction import Transaction
+from store.primitives.outcome_codec import STORED_NAMES
+
+MAX_ERROR_LENGTH = 300  # characters of an error in a row
+
+USE_SNAPSHOT = text("set transaction isolation level repeatable read read only")
+RUN = text("""
+    select id, version_id, status, revision, now() as now from runs where id = :run_id and tenant_id = :tenant_id
+""")
+
+CHANGED = """(
+    a.activated_rev > :since or a.applied_rev > :since or a.status in ('ready', 'running', 'reported')
+    or (a.status in ('done', 'closed') and a.applied_rev is null)
+    or (a.status = 'closed' and a.started_at is not null)
+)"""
+"""Whether an activation may have changed after a revision.
+
+Every advance that writes an activation sets `activated_rev` or `applied_rev`. Between two advances, claims, reports,
+retries and sweepers change rows, and these are ready, running or reported then. Two more kinds of rows are always
+included: what pipelined items did ahead of a failure loses its `applied_rev` at the end of the run, and the end of a
+closed container follows from rows below it, which may report later.
+"""
+
+_COLUMNS = f"""
+    encode(uuid_send(a.id), 'hex') as id, a.node_id, a.component, a.scope, a.ordinal, a.order_key, a.status, a.attempt,
+    a.crash_count, {
+    ", ".join(
+        f"cast(round(date_part('epoch', a.{name}) * 1000) as bigint) as {name}"
+        for name in ("created_at", "not_before", "enqueued_at", "started_at", "finished_at")
+    )
+},
+    a.worker, a.effect, a.usage, encode(uuid_send(a.stream_id), 'hex') as stream, a.cancel_requested,
+    o."is" as outcome, left(coalesce(o.error, o.told), {MAX_ERROR_LENGTH + 1}) as error, o.code, o."to" as routed_to,
+    o.count as item_count
+"""
+_FROM = """
+    from activations a left join lateral json_to_record(case when json_typeof(a.outcome) = 'object' then a.outcome end)
+        as o("is" text, error text, told text, code text, "to" json, count int) on true
+"""
+_FILTER = f"""
+    a.run_id = :run_id
+    and (:scope is null or a.scope = :scope)
+    and (:entry is null or case when starts_with(a.scope, :entry)
+        then cast(split_part(substr(a.scope, length(:entry) + 1), '/', 1) as int) between :first_item and :last_item
+        end)
+    and (cast(:node_ids as text[]) is null or a.node_id = any(cast(:node_ids as text[])))
+    and (cast(:statuses as text[]) is null or a.status = any(cast(:statuses as text[])))
+    and (cast(:ids as uuid[]) is null or a.id = any(cast(:ids as uuid[])))
+    and (:since is null or {CHANGED})
+"""
+_filter_types = (
+    bindparam("scope", type_=Text),
+    bindparam("entry", type_=Text),
+    bindparam("first_item", type_=Integer),
+    bindparam("last_item", type_=Integer),
+    bindparam("since", type_=Integer),
+)
+PAGE_BY_ID = text(f"""
+    select {_COLUMNS} {_FROM}
+    where a.run_id = :run_id and a.id > :after and (:since is null or {CHANGED})
+    order by a.id limit :most
+""").bindparams(bindparam("since", type_=Integer))
+PAGE_IN_ORDER = text(f"""
+    select {_COLUMNS} {_FROM}
+    where {_FILTER} and (a.order_key, a.id) > (:after_key, cast(:after as uuid))
+    order by a.order_key, a.id limit :most
+""").bindparams(*_filter_types)
+COUNT = text(f"select count(*) from activations a where {_FILTER}").bindparams(*_filter_types)  # noqa: S608 (constants)
+ORDER_KEY = text("select order_key from activations where run_id = :run_id and id = :id")
+LAST_FINISHED = text("""
+    select rtrim(scope, '0123456789') as entry, max(cast(round(date_part('epoch', finished_at) * 1000) as bigint))
+    from activations where run_id = :run_id and scope <> '' group by 1
+""")
+"""The time at which the last activation directly inside of each container entry finished, by `Iteration:A#0.`."""
+
+
+class ActivationListRow(NamedTuple):
+    """An activation. Times are milliseconds since 1970; `not_before` is 0 if it is due at once.
+
+    `started_at` and `finished_at` of a row that is ready again are those of the attempt before. `error` has one
+    character more than MAX_ERROR_LENGTH if it was cut.
+    """
+
+    id: str
+    node_id: str
+    component: str
+    scope: str
+    ordinal: int
+    order_key: bytes
+    status: str
+    attempt: int
+    crash_count: int
+    created_at: int
+    not_before: int
+    enqueued_at: int | None
+    started_at: int | None
+    finished_at: int | None
+    worker: str | None
+    effect: str | None
+    usage: Mapping[str, int] | None
+    stream: str | None
+    cancel_requested: bool
+    outcome: str | None  # a name of store/primitives/outcome_codec.py
+    error: str | None
+    code: str | None
+    routed_to: Sequence[str] | None
+    item_count: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ActivationFilter:
+    """Which activations a list shows; None: no restriction.
+
+    `entry`: those inside of a container entry (`Iteration:A#0`), at any depth; `items`: in its items from the first to
+    the last of these numbers.
+    """
+
+    scope: str | None = None
+    entry: str | None = None
+    items: tuple[int, int] | None = None
+    node_ids: Sequence[str] | None = None
+    statuses: Sequence[str] | None = None
+    ids: Sequence[ActivationId] | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether all activations of the run are shown, so that they can be read in the order of their ids."""
+        return self == ActivationFilter()
+
+    def values(self) -> dict[str, Any]:
+        """Return the parameters of the statements."""
+        first, last = self.items or (0, 2**31 - 1)
+        return {
+            "scope": self.scope,
+            "entry": f"{self.entry}." if self.entry is not None else None,
+            "first_item": first,
+            "last_item": last,
+            "node_ids": list(self.node_ids) if self.node_ids is not None else None,
+            "statuses": list(self.statuses) if self.statuses is not None else None,
+            "ids": list(self.ids) if self.ids is not None else None,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ActivationPage:
+    """A page of a run's activations, and the run's state in the same snapshot.
+
+    `last_finished`: for containers that have ended, when the last activation inside of them finished, by their id.
+    `has_more`: whether activations follow. `total`: how many the filter selects, on all pages and since any revision.
+    """
+
+    version_id: VersionId
+    status: str
+    revision: int
+    now: datetime
+    rows: Sequence[ActivationListRow]
+    last_finished: Mapping[str, int]
+    has_more: bool
+    total: int
+
+
+class UnknownActivation(Exception):
+    """The activation after which the page was to begin is not one of the run."""
+
+
+_BEFORE_ALL = ActivationId(UUID(int=0))
+_CONTAINER_OPENED = STORED_NAMES[ContainerOpened]
+
+
+def read_page(
+    tx: Transaction,
+    tenant_id: TenantId,
+    run_id: RunId,
+    chosen: ActivationFilter,
+    *,
+    since: int | None = None,
+    after: ActivationId | None = None,
+    limit: int = 500,
+) -> ActivationPage | None:
+    """Return a page of a tenant's run; None if the tenant has no such run. Raises UnknownActivation.
+
+    Without a filter the rows are in the order of their ids, else in canonical order. `since`: only rows that may have
+    changed after this revision. If there are several pages, read them all with the same `since`; the revision of the
+    first is the next `since`. Call it first in a transaction: it reads everything in one snapshot.
+    """
+    tx.send(USE_SNAPSHOT)
+    run = tx.send(RUN, run_id=run_id, tenant_id=tenant_id)
+    filter_values = chosen.values()
+    counted = tx.send(COUNT, run_id=run_id, since=None, **filter_values)
+    if chosen.is_empty:
+        found = tx.send(PAGE_BY_ID, run_id=run_id, since=since, after=after or _BEFORE_ALL, most=limit + 1)
+    else:
+        key = b"" if after is None else tx.scalar(ORDER_KEY, run_id=run_id, id=after)
+        if key is None:
+            if run.one_or_none() is None:
+                return None
+            raise UnknownActivation
+        found = tx.send(
+            PAGE_IN_ORDER,
+            run_id=run_id,
+            since=since,
+            after=after or _BEFORE_ALL,
+            after_key=key,
+            most=limit + 1,
+            **filter_values,
+        )
+    state = run.one_or_none()
+    if state is None:
+        return None
+    rows = [ActivationListRow(*row) for row in found.rows()]
+    shown = rows[:limit]
+    return ActivationPage(
+        version_id=state["version_id"],
+        status=state["status"],
+        revision=state["revision"],
+        now=state["now"],
+        rows=shown,
+        last_finished=_last_finished(tx, run_id, shown),
+        has_more=len(rows) > limit,
+        total=counted.scalar(),
+    )
+
+
+def _last_finished(tx: Transaction, run_id: RunId, rows: Sequence[ActivationListRow]) -> dict[str, int]:
+    """Return when the last activation inside of each container that has ended finished, by the container's id."""
+    ended = [row for row in rows if row.outcome == _CONTAINER_OPENED and row.status in ("done", "closed")]
+    if not ended:
+        return {}
+    latest: dict[str, int] = {}
+    for entry, finished in tx.rows(LAST_FINISHED, run_id=run_id):
+        if finished is None:
+            continue
+        latest[entry] = max(finished, latest.get(entry, 0))
+        outer, _, _ = entry.rpartition("/")
+        while outer:
+            around = outer.rstrip("0123456789")
+            latest[around] = max(finished, latest.get(around, 0))
+            outer, _, _ = around.rpartition("/")
+    entries = {row.id: entry_prefix(scope_key(row.scope), row.node_id, row.ordinal) for row in ended}
+    return {id_: latest[entry] for id_, entry in entries.items() if entry in latest}
+
+
+def entry_prefix(scope: ScopeKey, node_id: str, ordinal: int) -> str:
+    """Return what the scopes inside of a container entry begin with: `Iteration:A#0.`; the item number follows."""
+    return scope_text((*scope, (node_id, ordinal, 0))).removesuffix("0")

@@ -1,0 +1,158 @@
+"""The route that lists a run's activations in columns."""
+
+import time
+from typing import Any
+
+import pytest
+
+from tests.integration.api.activation_rows import rows_of
+from tests.integration.api.talking import ECHO, MODEL, Client
+
+ITERATION: dict[str, Any] = {
+    "components": {
+        "begin": {"obj": {"component_name": "Begin", "params": {}}, "downstream": ["StringTransform:S"]},
+        "StringTransform:S": {
+            "obj": {
+                "component_name": "StringTransform",
+                "params": {"method": "split", "split_ref": "sys.query", "delimiters": [","]},
+            },
+            "downstream": ["Iteration:0"],
+        },
+        "Iteration:0": {
+            "obj": {
+                "component_name": "Iteration",
+                "params": {
+                    "items_ref": "StringTransform:S@result",
+                    "outputs": {"all": {"ref": "StringTransform:0@result", "type": "Array"}},
+                },
+            },
+            "downstream": ["Message:0"],
+        },
+        "IterationItem:0": {
+            "obj": {"component_name": "IterationItem", "params": {}},
+            "downstream": ["StringTransform:0"],
+            "parent_id": "Iteration:0",
+        },
+        "StringTransform:0": {
+            "obj": {
+                "component_name": "StringTransform",
+                "params": {"method": "merge", "script": "<{IterationItem:0@item}>", "delimiters": ["-"]},
+            },
+            "downstream": [],
+            "parent_id": "Iteration:0",
+        },
+        "Message:0": {"obj": {"component_name": "Message", "params": {"content": ["done"]}}, "downstream": []},
+    }
+}
+
+
+def list_activations(client: Client, run_id: str, **query: Any) -> dict[str, Any]:
+    reply = client.http.get(f"/api/v1/runs/{run_id}/activations", params=query)
+    assert reply.status_code == 200, reply.text
+    return reply.json()
+
+
+def run_to_end(client: Client, dsl: dict[str, Any], query: str = "hi") -> str:
+    run_id = client.start(client.agent(dsl), query)["run_id"]
+    run = client.wait_for(run_id, "succeeded", "failed")
+    assert run["status"] == "succeeded", run["error"]
+    return run_id
+
+
+def test_finished_run_lists_its_activations_in_columns(client: Client) -> None:
+    run_id = run_to_end(client, MODEL)
+
+    page = list_activations(client, run_id)
+
+    rows = {row["node_id"]: row for row in rows_of(page)}
+    assert set(rows) == {"begin", "LLM:0", "Message:0"}
+    assert {row["status"] for row in rows.values()} == {"done"}
+    assert rows["LLM:0"]["calls"] == 1
+    assert rows["LLM:0"]["started_at"] <= rows["LLM:0"]["finished_at"] <= page["now"]
+    assert abs(page["now"] - time.time() * 1000) < 60_000
+    assert (page["next"], page["total"]) == (None, 3)
+    by_order = [row["node_id"] for row in sorted(rows.values(), key=lambda row: row["order_key"])]
+    assert by_order == ["begin", "LLM:0", "Message:0"]
+
+
+def test_ids_are_those_of_the_tree(client: Client) -> None:
+    run_id = run_to_end(client, ECHO)
+
+    listed = {row["id"] for row in rows_of(list_activations(client, run_id))}
+
+    assert listed == {step["id"] for step in client.run(run_id)["activations"]}
+
+
+def test_items_of_an_iteration_are_selected_by_entry_item_and_scope(client: Client) -> None:
+    run_id = run_to_end(client, ITERATION, "a,b,c")
+
+    inside = rows_of(list_activations(client, run_id, within="Iteration:0#0"))
+    second = rows_of(list_activations(client, run_id, within="Iteration:0#0", items="1-1"))
+    top = rows_of(list_activations(client, run_id, scope=""))
+    everything = list_activations(client, run_id, scope="*")
+
+    assert [row["scope"] for row in inside] == [f"Iteration:0#0.{n}" for n in (0, 0, 1, 1, 2, 2, 3)]
+    assert [row["node_id"] for row in second] == ["IterationItem:0", "StringTransform:0"]
+    assert [row["node_id"] for row in top] == ["begin", "StringTransform:S", "Iteration:0", "Message:0"]
+    assert everything["total"] == len(inside) + len(top) == len(everything["rows"])
+    container = top[2]
+    assert (container["outcome"], container["count"]) == ("ContainerOpened", 3)
+    assert container["ended_at"] == max(row["finished_at"] for row in inside)
+
+
+def test_pages_follow_each_other_until_the_last(client: Client) -> None:
+    run_id = run_to_end(client, ITERATION, "a,b")
+    for query in ({}, {"within": "Iteration:0#0"}):
+        whole = list_activations(client, run_id, **query)
+        seen: list[list[Any]] = []
+        after: dict[str, Any] = {}
+        while True:
+            page = list_activations(client, run_id, limit=2, **query, **after)
+            seen += rows_of(page)
+            if page["next"] is None:
+                break
+            after = {"after": page["next"]}
+
+        assert seen == rows_of(whole)
+
+
+def test_changes_since_each_revision_complete_a_copy(workerless_client: Client) -> None:
+    run_id = workerless_client.start(workerless_client.agent(ECHO))["run_id"]
+    first = list_activations(workerless_client, run_id)
+    workerless_client.http.post(f"/api/v1/runs/{run_id}/cancel")
+
+    changes = list_activations(workerless_client, run_id, since=first["revision"])
+    later = list_activations(workerless_client, run_id, since=changes["revision"])
+
+    assert [row["status"] for row in rows_of(first)] == ["ready"]
+    assert [row["status"] for row in rows_of(changes)] == ["closed"]
+    assert (later["rows"], later["total"]) == ([], 1)
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ({"limit": 2001}, "limit"),
+        ({"limit": 0}, "limit"),
+        ({"since": "x"}, "since"),
+        ({"since": -1}, "since"),
+        ({"status": "saying"}, "status"),
+        ({"ids": "x"}, "ids"),
+        ({"ids": ",".join(["0" * 32] * 201)}, "ids"),
+        ({"node_id": ","}, "node_id"),
+        ({"after": "x"}, "after"),
+        ({"after": "0" * 32, "scope": ""}, "after"),
+        ({"items": "0-4"}, "items"),
+        ({"items": "4-0", "within": "Iteration:0#0"}, "items"),
+        ({"of": "x"}, "of"),
+    ],
+)
+def test_invalid_query_is_refused_with_the_name_of_its_field(
+    workerless_client: Client, query: dict[str, Any], field: str
+) -> None:
+    run_id = workerless_client.start(workerless_client.agent(ECHO))["run_id"]
+
+    reply = workerless_client.http.get(f"/api/v1/runs/{run_id}/activations", params=query)
+
+    assert reply.status_code == 400
+    assert reply.json()["details"]["field"] == field
