@@ -4,7 +4,107 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-Milliseconds = int | None
+from api.runs.run_header import NODE_COUNTS
+
+
+class ExplanationReply(BaseModel):
+    """What a run waits for, as `GET /runs/{id}/explain` shows it."""
+
+    run_id: str
+    status: str
+    sentence: str
+    waits_for: str
+    owner: str | None
+    since: str | None
+    until: str | None
+    node: str | None
+    node_name: str | None
+    activation_id: str | None
+    scope: str | None
+    detail: dict[str, Any]
+    also: list[dict[str, Any]]
+
+
+class FirstFailure(BaseModel):
+    """The failure that ends a run. Ids are null if it belongs to no single activation."""
+
+    activation_id: str | None
+    node_id: str | None
+    scope: str | None
+    error: str
+    code: str
+
+
+class RunPermissions(BaseModel):
+    """What the caller may do with the run now."""
+
+    cancel: bool
+    answer: bool
+    raise_budget: bool
+    edit: bool
+
+
+class FirstRequest(BaseModel):
+    """What the first turn of the session in this run began with."""
+
+    query: Any
+    inputs: dict[str, Any] | None
+
+
+class RunListRow(BaseModel):
+    """A run as a row of a list. Times are ISO 8601."""
+
+    id: str
+    external_id: str | None
+    agent_id: str | None
+    version_id: str | None
+    session_id: str | None
+    message_id: str | None
+    status: str
+    error: str | None
+    has_model_error: bool
+    usage: dict[str, Any]
+    last_event: int
+    created_at: str
+    started_at: str | None
+    finished_at: str | None
+    elapsed_ms: int | None
+
+
+class RunReply(RunListRow):
+    """A run. A refused start has no totals."""
+
+    request: dict[str, Any]
+    answer: str
+    waiting: dict[str, Any] | None
+    budget: list[dict[str, Any]] | None
+    budget_exceeded: dict[str, Any] | None
+    warnings: list[dict[str, Any]]
+    activations: list[dict[str, Any]] | None = Field(default=None, description="Absent with `activations=none`")
+    activation_count: int
+    activations_truncated: bool | None = None
+    activations_cut: bool | None = Field(default=None, description="True if `activations` has not all of them")
+    activations_total: int | None = None
+    now: int | None = None
+    revision: int | None = None
+    rules_version: int | None = None
+    agent_title: str | None = None
+    version_title: str | None = None
+    version_number: int | None = None
+    version_digest: str | None = None
+    draft_digest: str | None = None
+    conversation_name: str | None = None
+    previous_run: str | None = None
+    expires_at: str | None = None
+    counts: dict[str, int] | None = None
+    nodes: dict[str, list[Any]] | None = Field(
+        default=None, description=f"By node id: [{', '.join(NODE_COUNTS)}]; times in milliseconds since 1970"
+    )
+    waits: ExplanationReply | None = None
+    first_failure: FirstFailure | None = None
+    handled_failures: int | None = None
+    first_request: FirstRequest | None = None
+    may: RunPermissions | None = None
 
 
 class CompactRows(BaseModel):

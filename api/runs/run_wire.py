@@ -1,20 +1,23 @@
 """Serialize runs for Easel's own routes: a row of a list, and a whole run with its activations as a tree."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
 from api.http.replies import iso
+from api.requests.auth import RequestPrincipal
+from api.requests.dependencies import ApiContext
+from api.runs.run_header import header_json
 from canvas.budget import account_json, budget_stop, usage_json
 from canvas.events.stream_sequencer import markers_to_tags
 from canvas.graph.canvas import Canvas, form_key
 from canvas.ids import RunId, TenantId
-from canvas.run_warnings import has_model_error, warnings_in
+from canvas.run_warnings import WARNINGS, has_model_error, warnings_in
 from canvas.state.run_state import RunStatus, scope_key
-from scheduler.coordinator.version_cache import VersionCache
 from scheduler.views import run_view
 from store.db.transaction import Transaction
+from store.monitoring import run_header
 from store.runs import run_queries, run_rows
 from store.runs.refused_starts import NO_ID
 from store.runs.reused_activations import REUSED
@@ -44,24 +47,43 @@ def run_row(run: RunSummary) -> dict[str, Any]:
     }
 
 
-def run_json(tx: Transaction, versions: VersionCache, tenant_id: TenantId, run: RunSummary) -> dict[str, Any]:
-    """Return a run with its request, answer, open forms and activations."""
+def run_json(
+    tx: Transaction,
+    context: ApiContext,
+    principal: RequestPrincipal,
+    run: RunSummary,
+    *,
+    has_activations: bool = True,
+) -> dict[str, Any]:
+    """Return a run with its request, answer, open forms and totals, and if requested with its activations."""
     if run.status == RunStatus.REFUSED:
         return {**run_row(run), **_REFUSED_FIELDS, "request": _request(run)}
-    canvas = versions.get_or_empty(tx, run.version_id).canvas
-    row = run_rows.read(tx, tenant_id, run.id)
-    steps = run_queries.list_steps(tx, run.id)
+    canvas = context.versions.get_or_empty(tx, run.version_id).canvas
+    row = run_rows.read(tx, principal.tenant_id, run.id)
     state: Mapping[str, Any] = row["state"] if row else {}
-    return {
+    header = header_json(tx, context, principal, run, state, canvas)
+    shown = {
         **run_row(run),
         "request": _request(run),
         "answer": markers_to_tags(run_view.answer_text(tx, row)) if row else "",
         "waiting": _forms(canvas, state) if run.status == RunStatus.WAITING else None,
-        "budget": _budgets(tx, tenant_id, run.id) if row and row["budgeted"] else None,
+        "budget": _budgets(tx, principal.tenant_id, run.id) if row and row["budgeted"] else None,
         "budget_exceeded": _find_exceeded_budget(state) if run.status == RunStatus.WAITING else None,
-        "warnings": _warnings(canvas, steps),
-        "forks": _copies(tx, tenant_id, run.id),
-        **_activations(tx, canvas, run, steps),
+        "forks": _copies(tx, principal.tenant_id, run.id),
+        **header,
+    }
+    total: int = header["activations_total"]
+    if not has_activations:
+        warned = run_header.load_warned(tx, run.id) if run.usage.get(WARNINGS) else []
+        return {**shown, "warnings": _warnings(canvas, warned), "activation_count": total}
+    steps = run_queries.list_steps(tx, run.id)
+    return {
+        **shown,
+        "warnings": _warnings(canvas, [(step.node_id, step.outcome) for step in steps]),
+        "activations": tree(canvas, steps),
+        "activation_count": total,
+        "activations_truncated": total > len(steps),
+        **({"activations_cut": True} if total > len(steps) else {}),
     }
 
 
@@ -76,16 +98,6 @@ def _copies(tx: Transaction, tenant_id: TenantId, run_id: RunId) -> dict[str, An
     """Return the newest reruns and forks of a run, and how many there are (counted up to 1000)."""
     ids, total = run_queries.list_copies(tx, tenant_id, run_id)
     return {"ids": [each.hex for each in ids], "total": total}
-
-
-def _activations(tx: Transaction, canvas: Canvas, run: RunSummary, steps: Sequence[ActivationRow]) -> dict[str, Any]:
-    """Return the first activations of a run as a tree, and the total number."""
-    count = len(steps) if len(steps) < run_queries.MAX_STEPS else run_queries.count_steps(tx, run.id)
-    return {
-        "activations": tree(canvas, steps),
-        "activation_count": count,
-        "activations_truncated": count > len(steps),
-    }
 
 
 _REFUSED_FIELDS: Mapping[str, Any] = {
@@ -150,13 +162,13 @@ def _step(canvas: Canvas, step: ActivationRow) -> dict[str, Any]:
     }
 
 
-def _warnings(canvas: Canvas, steps: Sequence[ActivationRow]) -> list[dict[str, Any]]:
-    """Return the warnings of activations, each with its node."""
+def _warnings(canvas: Canvas, outcomes: Iterable[tuple[str, Mapping[str, Any] | None]]) -> list[dict[str, Any]]:
+    """Return the warnings of outcomes, (node id, outcome), each with its node."""
     found: list[dict[str, Any]] = []
-    for step in steps:
-        number = canvas.numbers.get(step.node_id)
+    for node_id, outcome in outcomes:
+        number = canvas.numbers.get(node_id)
         name = canvas.nodes[number].name if number is not None else ""
-        found += [{"node_id": step.node_id, "name": name, **each} for each in warnings_in(step.outcome)]
+        found += [{"node_id": node_id, "name": name, **each} for each in warnings_in(outcome)]
     return found
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import AsyncGenerator
+from typing import Literal
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response, StreamingResponse
@@ -17,6 +18,7 @@ from api.requests.auth import ApiTokenCaller, RequestPrincipal
 from api.requests.dependencies import ApiContext, ApiContextDep, run_in_thread
 from api.requests.idempotency import OnceByBody
 from api.requests.request_bodies import SmallBody, body_openapi, parse_body
+from api.runs.reply_models import RunReply
 from api.runs.run_lookup import find_run_id, run_not_found
 from api.runs.run_wire import run_json, run_row
 from api.runs.turn import (
@@ -39,6 +41,7 @@ from canvas.ids import CanvasId, RunId, SessionId
 from canvas.state.run_state import RunStatus
 from scheduler.coordinator.run_start import RunRequest
 from store.monitoring import wait_facts
+from store.monitoring.wait_facts import USE_SNAPSHOT
 from store.primitives.json_codec import encode
 from store.runs import run_queries
 from store.runs.run_queries import RunSummary
@@ -94,17 +97,20 @@ def list_runs(
     return json_reply({"runs": [run_row(run) for run in found], "total": total})
 
 
-@router.get("/runs/{run_id}")
-def get_run(context: ApiContextDep, principal: ApiTokenCaller, run_id: str) -> Response:
-    """Get a run: its status, answer, open forms, and its activations as a tree with times.
+@router.get("/runs/{run_id}", response_model=RunReply)
+def get_run(
+    context: ApiContextDep, principal: ApiTokenCaller, run_id: str, activations: Literal["tree", "none"] = "tree"
+) -> Response:
+    """Get a run: its status, answer, open forms, totals, and its activations as a tree with times or without them.
 
     Here and in the following routes, `run_id` is the id of the run or its external id.
     """
     with context.database.transaction() as tx:
+        tx.execute(USE_SNAPSHOT)
         run = run_queries.get_summary(tx, principal.tenant_id, find_run_id(tx, principal.tenant_id, run_id))
         if run is None:
             raise run_not_found(run_id)
-        return json_reply(run_json(tx, context.versions, principal.tenant_id, run))
+        return json_reply(run_json(tx, context, principal, run, has_activations=activations == "tree"))
 
 
 @router.get("/runs/{run_id}/explain")

@@ -65,15 +65,21 @@ def load_facts(tx: Transaction, tenant_id: TenantId, run_id: RunId) -> tuple[Wai
         now=row["now"],
         max_running=state.max_running,
         forms={activation: (form.inputs, form.tips) for activation, form in state.forms.items()},
-        open_activations=[
-            _open_activation(row._asdict()) for row in tx.rows(OPEN_ACTIVATIONS, run_id=run_id, most=MAX_ACTIVATIONS)
-        ],
-        counts={ActivationStatus(name): number for name, number in tx.rows(COUNTS, run_id=run_id)},
+        open_activations=_load_open(tx, run_id) if not status.is_over else (),
+        counts=_load_counts(tx, run_id) if not status.is_over else {},
         blocking_run=_blocking_run(tx, row["conversation_id"]) if status is RunStatus.QUEUED else None,
         last_probe_at=queue_probes.latest_return(tx, "nodes"),
         swept_since=sight.since if sight else None,
         swept_at=sight.until if sight else None,
     ), row["version_id"]
+
+
+def _load_open(tx: Transaction, run_id: RunId) -> list[OpenActivation]:
+    return [_open_activation(row._asdict()) for row in tx.rows(OPEN_ACTIVATIONS, run_id=run_id, most=MAX_ACTIVATIONS)]
+
+
+def _load_counts(tx: Transaction, run_id: RunId) -> dict[ActivationStatus, int]:
+    return {ActivationStatus(name): number for name, number in tx.rows(COUNTS, run_id=run_id)}
 
 
 def _open_activation(row: Mapping[str, Any]) -> OpenActivation:

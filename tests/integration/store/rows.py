@@ -1,6 +1,6 @@
 """Rows that other parts of the product write, as small as the tables allow."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -9,7 +9,7 @@ from sqlalchemy import insert
 
 from store.db.transaction import Transaction
 from store.primitives.ids import created_at_of, new_id
-from store.tables.runs import node_values, runs
+from store.tables.runs import activations, node_values, runs
 from store.tables.tenants import conversation_messages
 
 
@@ -46,6 +46,31 @@ def add_run(
         )
     )
     return inserted_id
+
+
+def add_activations(tx: Transaction, run_id: UUID, rows: Sequence[Mapping[str, Any]]) -> list[UUID]:
+    """Insert activations in canonical order, one of each set of columns, done by default; return their ids."""
+    defaults: dict[str, Any] = {
+        "node_id": "LLM:0",
+        "component": "LLM",
+        "scope": "",
+        "ordinal": 0,
+        "region": b"",
+        "level": 0,
+        "trail": [],
+        "status": "done",
+        "attempt": 1,
+        "activated_rev": 1,
+        "applied_rev": 2,
+        "outcome": {"is": "Finished"},
+        "not_before": datetime(1970, 1, 1, tzinfo=UTC),
+    }
+    ids = [new_id() for _ in rows]
+    ids.reverse()  # not in the order of their keys
+    for number, (id_, row) in enumerate(zip(ids, rows, strict=True)):
+        key = number.to_bytes(4, "big")
+        tx.execute(insert(activations), **{**defaults, **row, "run_id": run_id, "id": id_, "order_key": key})
+    return ids
 
 
 def add_outputs(tx: Transaction, run_id: UUID, node_id: str, outputs: dict[str, Any]) -> UUID:

@@ -1,42 +1,29 @@
 """Lists of activations: filters, pages, and what has changed since a revision."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
 import pytest
-from sqlalchemy import insert, text
+from sqlalchemy import text
 
 from canvas.ids import ActivationId
 from canvas.state.run_state import ActivationStatus
 from store.db.database import Database
-from store.primitives.ids import new_id
 from store.runs import activation_list
 from store.runs.activation_list import ActivationFilter, ActivationPage, UnknownActivation
-from store.tables.runs import activations
-from tests.integration.store.rows import add_run
+from tests.integration.store.rows import add_activations, add_run
 from tests.simulator.twins_work import has_changed
 
 BEGUN = datetime(2031, 5, 1, 12, tzinfo=UTC)
 SET_REVISION = text("update runs set revision = :revision where id = :run_id")
 
 
-def add(database: Database, run_id: UUID, rows: Sequence[dict[str, Any]]) -> list[UUID]:
-    """Insert activations in canonical order, one of each set of columns; return their ids in this order."""
-    defaults: dict[str, Any] = {
-        "node_id": "LLM:0", "component": "LLM", "scope": "", "ordinal": 0, "region": b"", "level": 0, "trail": [],
-        "status": "done", "attempt": 1, "crash_count": 0, "cancel_requested": False, "activated_rev": 1,
-        "applied_rev": 2, "outcome": {"is": "Finished"}, "usage": None, "started_at": BEGUN, "finished_at": BEGUN,
-        "not_before": datetime(1970, 1, 1, tzinfo=UTC), "worker": None, "effect": None, "stream_id": None,
-    }  # fmt: skip
-    ids = [UUID(int=new_id().int ^ 0xFFFF << 100) for _ in rows]  # not in the order of their keys
-    ids.reverse()
+def add(database: Database, run_id: UUID, rows: Sequence[Mapping[str, Any]]) -> list[UUID]:
+    """Insert activations in canonical order, finished by default; return their ids in this order."""
     with database.transaction() as tx:
-        for number, (id_, row) in enumerate(zip(ids, rows, strict=True)):
-            key = number.to_bytes(4, "big")
-            tx.execute(insert(activations), **{**defaults, **row, "run_id": run_id, "id": id_, "order_key": key})
-    return ids
+        return add_activations(tx, run_id, [{"started_at": BEGUN, "finished_at": BEGUN, **row} for row in rows])
 
 
 @pytest.fixture

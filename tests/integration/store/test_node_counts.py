@@ -1,0 +1,80 @@
+"""Counts of a run's activations by node."""
+
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+from canvas.state.run_state import ActivationStatus
+from store.db.database import Database
+from store.monitoring import node_counts
+from tests.integration.store.rows import add_activations, add_run
+
+BEGUN = datetime(2020, 5, 1, 12, tzinfo=UTC)
+LATER = datetime(2120, 5, 1, tzinfo=UTC)
+FAILED = {"is": "Failed", "error": "broken", "code": "node_failure"}
+
+
+def test_every_status_is_counted_once(database: Database, tenant_id: UUID) -> None:
+    with database.transaction() as tx:
+        run_id = add_run(tx, tenant_id)
+        add_activations(tx, run_id, [{"node_id": status.value, "status": status.value} for status in ActivationStatus])
+
+        found = {each.node_id: each for each in node_counts.load_node_counts(tx, run_id)}
+
+    names = ("queued", "ready", "unresponsive", "reported", "waiting", "awaiting_stream", "open", "done", "closed")
+    for each in found.values():
+        assert sum(getattr(each, name) for name in names) == 1
+    assert found["saying"].awaiting_stream == found["running"].unresponsive == 1
+
+
+def test_activations_are_counted_by_due_time_lease_budget_and_failure(database: Database, tenant_id: UUID) -> None:
+    with database.transaction() as tx:
+        run_id = add_run(tx, tenant_id)
+        add_activations(
+            tx,
+            run_id,
+            [
+                {"status": "ready", "not_before": LATER},
+                {"status": "ready"},
+                {"status": "running", "lease_until": LATER},
+                {"status": "running", "lease_until": BEGUN},
+                {"status": "waiting", "outcome": {**FAILED, "code": "budget_exceeded"}},
+                {"status": "waiting", "outcome": {"is": "Waiting", "inputs": {}, "tips": ""}},
+                {"status": "done", "outcome": FAILED},
+                {"status": "done", "outcome": {"is": "Finished", "told": 'it said "Failed"'}},
+            ],
+        )
+
+        (found,) = node_counts.load_node_counts(tx, run_id)
+
+    assert (found.ready, found.delayed, found.running, found.unresponsive) == (1, 1, 1, 1)
+    assert (found.waiting, found.over_budget, found.done, found.failed) == (2, 1, 2, 1)
+
+
+def test_usage_and_work_of_activations_are_summed(database: Database, tenant_id: UUID) -> None:
+    usage = {"calls": 1, "total_tokens": 5, "cost_USD": 3_000_000_000}
+    times = {"started_at": BEGUN, "finished_at": BEGUN + timedelta(seconds=2)}
+    with database.transaction() as tx:
+        run_id = add_run(tx, tenant_id)
+        add_activations(
+            tx,
+            run_id,
+            [{"usage": usage, **times, "attempt": 2}, {"usage": usage, **times}, {"usage": {}}, {"usage": None}],
+        )
+
+        (found,) = node_counts.load_node_counts(tx, run_id)
+
+    assert found.usage == {"calls": 2, "total_tokens": 10, "cost_USD": 6_000_000_000}
+    assert (found.work_ms, found.attempts) == (4_000, 5)
+    assert found.first_started == round(BEGUN.timestamp() * 1000)
+    assert found.last_finished == round((BEGUN + timedelta(seconds=2)).timestamp() * 1000)
+
+
+def test_earlier_attempt_of_a_ready_activation_is_no_work(database: Database, tenant_id: UUID) -> None:
+    times = {"started_at": BEGUN, "finished_at": BEGUN + timedelta(seconds=2)}
+    with database.transaction() as tx:
+        run_id = add_run(tx, tenant_id)
+        add_activations(tx, run_id, [{"status": "ready", **times}])
+
+        (found,) = node_counts.load_node_counts(tx, run_id)
+
+    assert (found.work_ms, found.last_finished) == (0, None)
