@@ -23,6 +23,13 @@ NODE_COUNTS = (
     "work_ms", "tokens", "cost",
 )  # fmt: skip
 """What the list of each node in `nodes` has, in order."""
+_STATUS_OF = {
+    "delayed": "ready",
+    "unresponsive": "running",
+    "needs_input": "waiting",
+    "over_budget": "waiting",
+    "failed": "done",
+}
 
 
 def header_json(
@@ -51,7 +58,7 @@ def header_json(
         "conversation_name": header.conversation_name,
         "previous_run": header.previous_run.hex if header.previous_run is not None else None,
         "expires_at": iso(header.expires_at),
-        "activations_total": sum(map(_count_activations, counts)),
+        "activations_total": sum(each.total for each in counts),
         "counts": count_by_status(counts),
         "nodes": nodes,
         "waits": _waits(tx, context, principal, run.id, canvas),
@@ -66,22 +73,9 @@ def count_by_status(counts: Sequence[NodeCounts]) -> dict[str, int]:
     """Return the number of activations by status; statuses without one are left out."""
     found = Counter[str]()
     for each in counts:
-        found.update(
-            queued=each.queued,
-            ready=each.ready + each.delayed,
-            running=each.running + each.unresponsive,
-            reported=each.reported,
-            waiting=each.waiting,
-            awaiting_stream=each.awaiting_stream,
-            open=each.open,
-            done=each.done,
-            closed=each.closed,
-        )
-    return {status: number for status, number in found.items() if number}
-
-
-def _count_activations(each: NodeCounts) -> int:
-    return sum(count_by_status([each]).values())
+        for state, number in each.states.items():
+            found[_STATUS_OF.get(state, state)] += number
+    return dict(found)
 
 
 def _node_list(canvas: Canvas, counts: NodeCounts) -> list[Any]:
@@ -89,23 +83,11 @@ def _node_list(canvas: Canvas, counts: NodeCounts) -> list[Any]:
     number = canvas.numbers.get(counts.node_id)
     policy = canvas.nodes[number].failure if number is not None else None
     is_handled = policy is not None and (policy.has_goto or policy.streams_default)
-    handled = counts.failed if is_handled else 0
     usage = usage_json(counts.usage)
+    failed = counts.states.get("failed", 0)
+    states = {**counts.states, **({"failed": 0, "handled": failed} if is_handled else {})}
     return [
-        counts.queued,
-        counts.ready,
-        counts.delayed,
-        counts.running,
-        counts.unresponsive,
-        counts.reported,
-        counts.waiting - counts.over_budget,
-        counts.over_budget,
-        counts.awaiting_stream,
-        counts.open,
-        counts.done - counts.failed,
-        counts.failed - handled,
-        handled,
-        counts.closed,
+        *(states.get(name, 0) for name in NODE_COUNTS[: NODE_COUNTS.index("attempts")]),
         counts.attempts,
         counts.first_started,
         counts.last_finished,

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import text
+from sqlalchemy import Uuid, bindparam, text
 
 from canvas.events.explain import BlockingRun, OpenActivation, WaitFacts
-from canvas.ids import RunId, SessionId, TenantId, VersionId
+from canvas.ids import ActivationId, RunId, SessionId, TenantId, VersionId
 from canvas.state.checkpoint import fill_run
 from canvas.state.run_state import ActivationStatus, RunState, RunStatus
 from store.db.transaction import Transaction
@@ -30,9 +30,10 @@ OPEN_ACTIVATIONS = text("""
         case when status = 'ready' and not_before > now() then outcome ->> 'error' end as postponed
     from activations
     where run_id = :run_id and status in ('running', 'reported', 'ready', 'queued', 'waiting')
+        and (cast(:only as uuid) is null or id = :only)
     order by array_position(array['running', 'reported', 'ready', 'waiting', 'queued'], status), order_key, id
     limit :most
-""")
+""").bindparams(bindparam("only", type_=Uuid))
 BLOCKING_RUN = text("""
     select r.id, r.status from conversations c join runs r on r.conversation_id = c.id
     where c.id = :conversation_id and r.status in ('queued', 'running', 'waiting', 'stopping')
@@ -40,8 +41,10 @@ BLOCKING_RUN = text("""
 """)
 
 
-def load_facts(tx: Transaction, tenant_id: TenantId, run_id: RunId) -> tuple[WaitFacts, VersionId] | None:
-    """Return the facts about a run, and its version; None if the tenant has no such run.
+def load_facts(
+    tx: Transaction, tenant_id: TenantId, run_id: RunId, activation_id: ActivationId | None = None
+) -> tuple[WaitFacts, VersionId] | None:
+    """Return the facts about a run, or about one activation of it, and its version; None if there is no such run.
 
     Call it first in a transaction: it reads everything in one snapshot. Otherwise a run that ends between two
     statements would look as if nothing moved it.
@@ -65,7 +68,7 @@ def load_facts(tx: Transaction, tenant_id: TenantId, run_id: RunId) -> tuple[Wai
         now=row["now"],
         max_running=state.max_running,
         forms={activation: (form.inputs, form.tips) for activation, form in state.forms.items()},
-        open_activations=_load_open(tx, run_id) if not status.is_over else (),
+        open_activations=_load_open(tx, run_id, activation_id) if not status.is_over else (),
         counts=_load_counts(tx, run_id) if not status.is_over else {},
         blocking_run=_blocking_run(tx, row["conversation_id"]) if status is RunStatus.QUEUED else None,
         last_probe_at=queue_probes.latest_return(tx, "nodes"),
@@ -74,8 +77,9 @@ def load_facts(tx: Transaction, tenant_id: TenantId, run_id: RunId) -> tuple[Wai
     ), row["version_id"]
 
 
-def _load_open(tx: Transaction, run_id: RunId) -> list[OpenActivation]:
-    return [_open_activation(row._asdict()) for row in tx.rows(OPEN_ACTIVATIONS, run_id=run_id, most=MAX_ACTIVATIONS)]
+def _load_open(tx: Transaction, run_id: RunId, only: ActivationId | None) -> list[OpenActivation]:
+    rows = tx.rows(OPEN_ACTIVATIONS, run_id=run_id, only=only, most=MAX_ACTIVATIONS)
+    return [_open_activation(row._asdict()) for row in rows]
 
 
 def _load_counts(tx: Transaction, run_id: RunId) -> dict[ActivationStatus, int]:

@@ -8,10 +8,11 @@ again, has the rows of the table (`CHANGED`).
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import Integer, Text, bindparam, text
+from sqlalchemy import Integer, Text, TextClause, bindparam, text
 
 from canvas.ids import ActivationId, RunId, TenantId, VersionId
 from canvas.outcome import ContainerOpened
@@ -27,16 +28,18 @@ RUN = text("""
 """)
 
 CHANGED = """(
-    a.activated_rev > :since or a.applied_rev > :since or a.status in ('ready', 'running', 'reported')
-    or (a.status in ('done', 'closed') and a.applied_rev is null)
-    or (a.status = 'closed' and a.started_at is not null)
+    a.activated_rev > :since or a.applied_rev > :since or (a.applied_rev is null and a.status <> 'queued')
+    or (a.status <> 'done' and (
+        a.status in ('ready', 'running', 'reported') or (a.status = 'closed' and a.started_at is not null)
+    ))
 )"""
 """Whether an activation may have changed after a revision.
 
 Every advance that writes an activation sets `activated_rev` or `applied_rev`. Between two advances, claims, reports,
 retries and sweepers change rows, and these are ready, running or reported then. Two more kinds of rows are always
 included: what pipelined items did ahead of a failure loses its `applied_rev` at the end of the run, and the end of a
-closed container follows from rows below it, which may report later.
+closed container follows from rows below it, which may report later. Finished activations, which are nearly all of a
+large run, need one comparison of texts.
 """
 
 _COLUMNS = f"""
@@ -51,45 +54,77 @@ _COLUMNS = f"""
     o."is" as outcome, left(coalesce(o.error, o.told), {MAX_ERROR_LENGTH + 1}) as error, o.code, o."to" as routed_to,
     o.count as item_count
 """
-_FROM = """
-    from activations a left join lateral json_to_record(case when json_typeof(a.outcome) = 'object' then a.outcome end)
+_OUTCOME = """
+    left join lateral json_to_record(case when json_typeof(a.outcome) = 'object' then a.outcome end)
         as o("is" text, error text, told text, code text, "to" json, count int) on true
 """
-_FILTER = f"""
-    a.run_id = :run_id
-    and (:scope is null or a.scope = :scope)
-    and (:entry is null or case when starts_with(a.scope, :entry)
+_CONDITIONS: Mapping[str, str] = {
+    "scope": "a.scope = :scope",
+    "entry": """case when starts_with(a.scope, :entry)
         then cast(split_part(substr(a.scope, length(:entry) + 1), '/', 1) as int) between :first_item and :last_item
-        end)
-    and (cast(:node_ids as text[]) is null or a.node_id = any(cast(:node_ids as text[])))
-    and (cast(:statuses as text[]) is null or a.status = any(cast(:statuses as text[])))
-    and (cast(:ids as uuid[]) is null or a.id = any(cast(:ids as uuid[])))
-    and (:since is null or {CHANGED})
-"""
-_filter_types = (
-    bindparam("scope", type_=Text),
-    bindparam("entry", type_=Text),
-    bindparam("first_item", type_=Integer),
-    bindparam("last_item", type_=Integer),
-    bindparam("since", type_=Integer),
-)
-PAGE_BY_ID = text(f"""
-    select {_COLUMNS} {_FROM}
-    where a.run_id = :run_id and a.id > :after and (:since is null or {CHANGED})
-    order by a.id limit :most
-""").bindparams(bindparam("since", type_=Integer))
-PAGE_IN_ORDER = text(f"""
-    select {_COLUMNS} {_FROM}
-    where {_FILTER} and (a.order_key, a.id) > (:after_key, cast(:after as uuid))
-    order by a.order_key, a.id limit :most
-""").bindparams(*_filter_types)
-COUNT = text(f"select count(*) from activations a where {_FILTER}").bindparams(*_filter_types)  # noqa: S608 (constants)
+        end""",
+    "node_ids": "a.node_id = any(cast(:node_ids as text[]))",
+    "statuses": "a.status = any(cast(:statuses as text[]))",
+    "ids": "a.id = any(cast(:ids as uuid[]))",
+    "since": CHANGED,
+}
+_TYPES: Mapping[str, Any] = {
+    "scope": Text,
+    "entry": Text,
+    "first_item": Integer,
+    "last_item": Integer,
+    "since": Integer,
+}
 ORDER_KEY = text("select order_key from activations where run_id = :run_id and id = :id")
 LAST_FINISHED = text("""
-    select rtrim(scope, '0123456789') as entry, max(cast(round(date_part('epoch', finished_at) * 1000) as bigint))
+    select rtrim(scope, '0123456789') as entry, cast(round(date_part('epoch', max(finished_at)) * 1000) as bigint)
     from activations where run_id = :run_id and scope <> '' group by 1
 """)
 """The time at which the last activation directly inside of each container entry finished, by `Iteration:A#0.`."""
+LAST_FINISHED_IN = text("""
+    select cast(round(date_part('epoch', max(finished_at)) * 1000) as bigint)
+    from activations where run_id = :run_id and starts_with(scope, :entry)
+""")
+MAX_SINGLE_CONTAINERS = 4  # containers of a page; for more, all entries are read at once
+
+
+@cache
+def _where(names: tuple[str, ...]) -> str:
+    return " and ".join(("a.run_id = :run_id", *(_CONDITIONS[name] for name in names)))
+
+
+@cache
+def count_of(names: tuple[str, ...]) -> TextClause:
+    """Return the statement that counts the activations that meet these conditions."""
+    return _typed(f"select count(*) from activations a where {_where(names)}")  # noqa: S608 (constants only)
+
+
+@cache
+def page_by_id(names: tuple[str, ...]) -> TextClause:
+    """Return the statement that reads the activations that meet these conditions, in the order of their ids."""
+    return _typed(f"""
+        select {_COLUMNS} from activations a {_OUTCOME}
+        where {_where(names)} and a.id > :after order by a.id limit :most
+    """)  # noqa: S608 (constants only)
+
+
+@cache
+def page_in_order(names: tuple[str, ...]) -> TextClause:
+    """Return the statement that reads the activations that meet these conditions, in canonical order.
+
+    Outcomes are parsed only for the rows of the page.
+    """
+    return _typed(f"""
+        select {_COLUMNS} from (
+            select a.* from activations a
+            where {_where(names)} and (a.order_key, a.id) > (:after_key, cast(:after as uuid))
+            order by a.order_key, a.id limit :most
+        ) a {_OUTCOME} order by a.order_key, a.id
+    """)  # noqa: S608 (constants only)
+
+
+def _typed(sql: str) -> TextClause:
+    return text(sql).bindparams(*(bindparam(name, type_=kind) for name, kind in _TYPES.items() if f":{name}" in sql))
 
 
 class ActivationListRow(NamedTuple):
@@ -140,22 +175,17 @@ class ActivationFilter:
     statuses: Sequence[str] | None = None
     ids: Sequence[ActivationId] | None = None
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether all activations of the run are shown, so that they can be read in the order of their ids."""
-        return self == ActivationFilter()
-
     def values(self) -> dict[str, Any]:
-        """Return the parameters of the statements."""
-        first, last = self.items or (0, 2**31 - 1)
-        return {
+        """Return the parameters of the conditions; empty if all activations of the run are shown."""
+        named: dict[str, Any] = {
             "scope": self.scope,
             "entry": f"{self.entry}." if self.entry is not None else None,
-            "first_item": first,
-            "last_item": last,
-            "node_ids": list(self.node_ids) if self.node_ids is not None else None,
-            "statuses": list(self.statuses) if self.statuses is not None else None,
-            "ids": list(self.ids) if self.ids is not None else None,
+            "node_ids": self.node_ids,
+            "statuses": self.statuses,
+            "ids": self.ids,
+        }
+        return {
+            name: value if isinstance(value, str) else list(value) for name, value in named.items() if value is not None
         }
 
 
@@ -203,25 +233,23 @@ def read_page(
     """
     tx.send(USE_SNAPSHOT)
     run = tx.send(RUN, run_id=run_id, tenant_id=tenant_id)
-    filter_values = chosen.values()
-    counted = tx.send(COUNT, run_id=run_id, since=None, **filter_values)
-    if chosen.is_empty:
-        found = tx.send(PAGE_BY_ID, run_id=run_id, since=since, after=after or _BEFORE_ALL, most=limit + 1)
+    values = chosen.values()
+    names = tuple(values)
+    if "entry" in values:
+        values["first_item"], values["last_item"] = chosen.items or (0, 2**31 - 1)
+    counted = tx.send(count_of(names), run_id=run_id, **values)
+    of_page = {**values, "run_id": run_id, "after": after or _BEFORE_ALL, "most": limit + 1}
+    if since is not None:
+        names, of_page = (*names, "since"), {**of_page, "since": since}
+    if not values:
+        found = tx.send(page_by_id(names), **of_page)
     else:
         key = b"" if after is None else tx.scalar(ORDER_KEY, run_id=run_id, id=after)
         if key is None:
             if run.one_or_none() is None:
                 return None
             raise UnknownActivation
-        found = tx.send(
-            PAGE_IN_ORDER,
-            run_id=run_id,
-            since=since,
-            after=after or _BEFORE_ALL,
-            after_key=key,
-            most=limit + 1,
-            **filter_values,
-        )
+        found = tx.send(page_in_order(names), **of_page, after_key=key)
     state = run.one_or_none()
     if state is None:
         return None
@@ -244,6 +272,16 @@ def _last_finished(tx: Transaction, run_id: RunId, rows: Sequence[ActivationList
     ended = [row for row in rows if row.outcome == _CONTAINER_OPENED and row.status in ("done", "closed")]
     if not ended:
         return {}
+    entries = {row.id: entry_prefix(scope_key(row.scope), row.node_id, row.ordinal) for row in ended}
+    if len(entries) > MAX_SINGLE_CONTAINERS:
+        latest = _last_finished_by_entry(tx, run_id)
+        return {id_: latest[entry] for id_, entry in entries.items() if entry in latest}
+    sent = {id_: tx.send(LAST_FINISHED_IN, run_id=run_id, entry=entry) for id_, entry in entries.items()}
+    return {id_: finished for id_, result in sent.items() if (finished := result.scalar()) is not None}
+
+
+def _last_finished_by_entry(tx: Transaction, run_id: RunId) -> dict[str, int]:
+    """Return when the last activation inside of each container entry finished, at any depth."""
     latest: dict[str, int] = {}
     for entry, finished in tx.rows(LAST_FINISHED, run_id=run_id):
         if finished is None:
@@ -254,8 +292,7 @@ def _last_finished(tx: Transaction, run_id: RunId, rows: Sequence[ActivationList
             around = outer.rstrip("0123456789")
             latest[around] = max(finished, latest.get(around, 0))
             outer, _, _ = around.rpartition("/")
-    entries = {row.id: entry_prefix(scope_key(row.scope), row.node_id, row.ordinal) for row in ended}
-    return {id_: latest[entry] for id_, entry in entries.items() if entry in latest}
+    return latest
 
 
 def entry_prefix(scope: ScopeKey, node_id: str, ordinal: int) -> str:

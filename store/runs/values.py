@@ -64,6 +64,39 @@ LATEST_OUTPUTS_IN_REGION = text(f"""
     ) latest
 """)  # noqa: S608 (constants only)
 
+OUTPUT_WRITERS = text(f"""
+    select requested.node_id, coalesce(latest.activation_id, awaited.activation_id)
+    from unnest(cast(:nodes as text[])) as requested(node_id)
+    left join lateral (
+        select seen.activation_id from {_WINDOWS}
+        cross join lateral (
+            select v.order_key, v.activation_id, {indexed_part_of("v.order_key")} as beginning
+            from node_values v {_IS_VISIBLE} and v.node_id = requested.node_id order by {_LATEST_FIRST} limit 1
+        ) seen order by seen.beginning desc, seen.order_key desc limit 1
+    ) latest on true
+    left join lateral (
+        select v.activation_id from node_values v
+        join activations a on a.run_id = v.run_id and a.id = v.activation_id
+        join unnest(cast(:regions as bytea[]), cast(:revisions as int[])) as r(region, revision)
+          on r.region = v.region and a.applied_rev <= r.revision
+        where latest.activation_id is null and v.run_id = :run_id and v.node_id = requested.node_id
+        order by {_LATEST_FIRST} limit 1
+    ) awaited on true
+""")  # noqa: S608 (constants only)
+"""Which activation wrote the outputs that a reader sees: as LATEST_OUTPUTS, else as AWAITED_OUTPUTS."""
+
+VARIABLE_WRITERS = text(f"""
+    select requested.name, latest.activation_id
+    from unnest(cast(:names as text[])) as requested(name)
+    cross join lateral (
+        select seen.activation_id from {_WINDOWS}
+        cross join lateral (
+            select v.order_key, v.activation_id, {indexed_part_of("v.order_key")} as beginning
+            from variables v {_IS_VISIBLE} and v.name = requested.name order by {_LATEST_FIRST} limit 1
+        ) seen order by seen.beginning desc, seen.order_key desc limit 1
+    ) latest
+""")  # noqa: S608 (constants only)
+
 AWAITED_OUTPUTS = text(f"""
     select requested.node_id, latest.order_key, latest.activation_id, latest.outputs, latest.large
     from unnest(cast(:nodes as text[]), cast(:passes as text[]), cast(:items as int[]))
@@ -271,6 +304,22 @@ def query_variables(
     ids = _activation_ids(unique_names, cached)
     sent = tx.send(LATEST_VARIABLES, run_id=view.run_id, names=unique_names, kept=ids, **view.windows())
     return lambda: _read_values(sent.rows(), cached or {}, tx.large.variable)
+
+
+def find_writers(
+    tx: Transaction, view: ReadView, nodes: Iterable[str], names: Iterable[str]
+) -> tuple[dict[str, ActivationId], dict[str, ActivationId]]:
+    """Return which activations wrote the outputs of nodes and the variables that a reader sees, by node and by name.
+
+    Those that nothing has written in this run are left out. No values are read.
+    """
+    windows = view.windows()
+    outputs = tx.send(OUTPUT_WRITERS, run_id=view.run_id, nodes=sorted(set(nodes)), **windows)
+    variables = tx.send(VARIABLE_WRITERS, run_id=view.run_id, names=sorted(set(names)), **windows)
+    return (
+        {node_id: writer for node_id, writer in outputs.rows() if writer is not None},
+        {row[0]: row[1] for row in variables.rows()},
+    )
 
 
 def _activation_ids(names: Sequence[str], cached: CachedValues | None) -> list[ActivationId | None]:

@@ -785,10 +785,11 @@ def latest_probe(tx: ServerTransaction, queue: str) -> list[dict[str, Any]]:
 # -- lists for people -------------------------------------------------------------------------------------------------
 def has_changed(a: Data, since: int) -> bool:
     """The twin of `store.runs.activation_list.CHANGED`."""
+    is_open = a["status"] in ("ready", "running", "reported")
     return (
         a["activated_rev"] > since
         or (a["applied_rev"] or 0) > since
-        or a["status"] in ("ready", "running", "reported")
-        or (a["status"] in ("done", "closed") and a["applied_rev"] is None)
+        or (a["applied_rev"] is None and a["status"] != "queued")
+        or is_open
         or (a["status"] == "closed" and a["started_at"] is not None)
     )

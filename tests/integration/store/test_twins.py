@@ -73,6 +73,8 @@ NOT_SIMULATED = {
     values.AWAITED_OUTPUTS,
     values.LATEST_VARIABLES,
     values.ITERATION_OUTPUTS,
+    values.OUTPUT_WRITERS,
+    values.VARIABLE_WRITERS,
     idempotency.STORE_REPLY,
     idempotency.DELETE_EXPIRED,
     queue_probes.CLAIM_MAINTENANCE,
