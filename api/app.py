@@ -22,6 +22,7 @@ from api.mcp.server import PATH, McpEndpoint
 from api.requests.dependencies import ApiContext, run_in_thread
 from api.runs import (
     activation_list,
+    activation_page,
     budgets,
     cancel_runs,
     completions,
@@ -153,7 +154,8 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
     every = (
         completions, share_links, run_copies, runs, cancel_runs, budgets, tasks, conversations, files, tool_logs,
         webhook_routes, mcp_routes, tags, openai_models, database_check, drafts, agents, datasets, documents, retrieval,
-        memories, messages, plugin_tools, activation_list, viewer_versions, viewer_overview, viewer_system,
+        memories, messages, plugin_tools, activation_list, activation_page, viewer_versions, viewer_overview,
+        viewer_system,
     )  # fmt: skip
     for subject in every:
         api.include_router(subject.router)

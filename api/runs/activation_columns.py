@@ -64,6 +64,15 @@ def to_columns(
     return [_compact(row, last_finished.get(row.id), strings.number) for row in rows]
 
 
+def to_object(row: ActivationListRow, last_finished: int | None) -> dict[str, Any]:
+    """Return an activation as an object, with the texts themselves."""
+    return dict(zip(COLUMNS, _compact(row, last_finished, _same_text), strict=True))
+
+
+def _same_text(text: str | None) -> str | None:
+    return text
+
+
 def _compact(row: ActivationListRow, ended_at: int | None, number: Any) -> list[Any]:
     has_begun = row.status not in _NOT_BEGUN
     usage = usage_json(row.usage) if row.usage else {}

@@ -107,6 +107,88 @@ class RunReply(RunListRow):
     may: RunPermissions | None = None
 
 
+class ItemOfPath(BaseModel):
+    """A container around an activation, and the item that the activation belongs to."""
+
+    container: str
+    name: str
+    activation_id: str
+    item: int
+    count: int | None
+
+
+class ActivationRead(BaseModel):
+    """A reference of a node, and the activation whose value it sees."""
+
+    reference: str
+    node_id: str | None
+    activation_id: str | None
+    missing: bool
+
+
+class ActivationSiblings(BaseModel):
+    """The activations of the same node."""
+
+    count: int
+    index: int
+    failed: int
+
+
+class JournalEntry(BaseModel):
+    """What an attempt has recorded for the next one."""
+
+    key: str
+    bytes: int
+
+
+class ActivationReply(BaseModel):
+    """One activation. Times are milliseconds since 1970."""
+
+    now: int
+    revision: int
+    id: str
+    node_id: str
+    name: str
+    component: str
+    scope: str
+    ordinal: int
+    order_key: str
+    status: str
+    outcome: str | None
+    attempt: int
+    crash_count: int
+    created_at: int
+    not_before: int | None
+    enqueued_at: int | None
+    started_at: int | None
+    finished_at: int | None
+    ended_at: int | None
+    lease_until: int | None
+    worker: str | None
+    effect: str | None
+    calls: int | None
+    tokens_in: int | None
+    tokens_out: int | None
+    cost: dict[str, float] | None
+    error: str | None
+    routed_to: list[str] | None
+    count: int | None
+    code: str | None
+    stream: str | None
+    cancel_requested: bool
+    item_path: list[ItemOfPath]
+    answers: Any
+    outcome_details: dict[str, Any] | None
+    explain: ExplanationReply | None
+    reads: list[ActivationRead]
+    siblings: ActivationSiblings
+    journal: list[JournalEntry]
+    events: list[int]
+    inputs: dict[str, Any] | None = Field(default=None, description="Absent with `values=none`")
+    outputs: dict[str, Any] | None = None
+    variables: dict[str, Any] | None = None
+
+
 class CompactRows(BaseModel):
     """Rows as lists of values in the order of `columns`."""
 

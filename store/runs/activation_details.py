@@ -137,7 +137,7 @@ def load_details(
     enclosing = [(bytes.fromhex(region), revision) for region, revision in row["limits"] or ()]
     inputs, outputs = _node_values(values.rows() if values is not None else ())
     if collected is not None and (last := collected.rows()):
-        outputs = _stored(last[0].outputs, (last[0].large or {}).get("outputs"))
+        outputs = _with_files(last[0].outputs, (last[0].large or {}).get("outputs"))
     return ActivationDetails(
         order_key=order_key,
         limits=(*enclosing, (order_key.region, row["activated_rev"])),
@@ -180,7 +180,7 @@ def find_collected_value(tx: Transaction, run_id: RunId, node_id: str, entry: st
     rows = tx.rows(CONTAINER_OUTPUTS, run_id=run_id, node_id=node_id, entry=entry)
     if not rows or name not in rows[0].outputs:
         return None
-    stored = _stored(rows[0].outputs, (rows[0].large or {}).get("outputs"))
+    stored = _with_files(rows[0].outputs, (rows[0].large or {}).get("outputs"))
     return ValueRef(stored.values[name], stored.files.get(name))
 
 
@@ -189,10 +189,10 @@ def _node_values(rows: Sequence[Any]) -> tuple[StoredValues, StoredValues]:
         return _NOTHING, _NOTHING
     inputs, outputs, large = rows[0]
     files = large or {}
-    return _stored(inputs or {}, files.get("inputs")), _stored(outputs or {}, files.get("outputs"))
+    return _with_files(inputs or {}, files.get("inputs")), _with_files(outputs or {}, files.get("outputs"))
 
 
-def _stored(values: Mapping[str, Any], files: Mapping[str, FileRef] | None) -> StoredValues:
+def _with_files(values: Mapping[str, Any], files: Mapping[str, FileRef] | None) -> StoredValues:
     """Return values with those files that count: a value in the row counts before a file."""
     return StoredValues(values, {name: file for name, file in (files or {}).items() if values.get(name) is None})
 

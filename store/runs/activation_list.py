@@ -96,13 +96,13 @@ def _where(names: tuple[str, ...]) -> str:
 @cache
 def count_of(names: tuple[str, ...]) -> TextClause:
     """Return the statement that counts the activations that meet these conditions."""
-    return _typed(f"select count(*) from activations a where {_where(names)}")  # noqa: S608 (constants only)
+    return _statement(f"select count(*) from activations a where {_where(names)}")  # noqa: S608 (constants only)
 
 
 @cache
 def page_by_id(names: tuple[str, ...]) -> TextClause:
     """Return the statement that reads the activations that meet these conditions, in the order of their ids."""
-    return _typed(f"""
+    return _statement(f"""
         select {_COLUMNS} from activations a {_OUTCOME}
         where {_where(names)} and a.id > :after order by a.id limit :most
     """)  # noqa: S608 (constants only)
@@ -114,7 +114,7 @@ def page_in_order(names: tuple[str, ...]) -> TextClause:
 
     Outcomes are parsed only for the rows of the page.
     """
-    return _typed(f"""
+    return _statement(f"""
         select {_COLUMNS} from (
             select a.* from activations a
             where {_where(names)} and (a.order_key, a.id) > (:after_key, cast(:after as uuid))
@@ -123,7 +123,7 @@ def page_in_order(names: tuple[str, ...]) -> TextClause:
     """)  # noqa: S608 (constants only)
 
 
-def _typed(sql: str) -> TextClause:
+def _statement(sql: str) -> TextClause:
     return text(sql).bindparams(*(bindparam(name, type_=kind) for name, kind in _TYPES.items() if f":{name}" in sql))
 
 
@@ -212,7 +212,7 @@ class UnknownActivation(Exception):
 
 
 _BEFORE_ALL = ActivationId(UUID(int=0))
-_CONTAINER_OPENED = STORED_NAMES[ContainerOpened]
+CONTAINER_OPENED = STORED_NAMES[ContainerOpened]
 
 
 def read_page(
@@ -269,7 +269,7 @@ def read_page(
 
 def _last_finished(tx: Transaction, run_id: RunId, rows: Sequence[ActivationListRow]) -> dict[str, int]:
     """Return when the last activation inside of each container that has ended finished, by the container's id."""
-    ended = [row for row in rows if row.outcome == _CONTAINER_OPENED and row.status in ("done", "closed")]
+    ended = [row for row in rows if row.outcome == CONTAINER_OPENED and row.status in ("done", "closed")]
     if not ended:
         return {}
     entries = {row.id: entry_prefix(scope_key(row.scope), row.node_id, row.ordinal) for row in ended}

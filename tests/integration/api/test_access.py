@@ -116,10 +116,12 @@ def test_ids_of_another_tenant_get_the_same_reply_as_unknown_ids(
         )
         memory_messages.save_message(tx, memory, NewMessage(1, "x", b""), ANY_SCOPE)
     theirs = {
+        "activation_id": owner.run(run["run_id"])["activations"][0]["id"],
         "agent_id": agent,
         "component_id": "begin",
         "attachment_id": file.id.hex,
         "dataset_id": base.hex,
+        "kind": "outputs",
         "document_id": document.id.hex,
         "message_key": f"{memory.id.hex}:1",  # before `memory_id`, which is a part of it
         "memory_id": memory.id.hex,
@@ -132,7 +134,7 @@ def test_ids_of_another_tenant_get_the_same_reply_as_unknown_ids(
         "task_id": run["run_id"],
         "version_id": version["id"],
     }
-    unknown = dict.fromkeys(theirs, "0" * 31 + "7")
+    unknown = {**dict.fromkeys(theirs, "0" * 31 + "7"), "kind": "outputs"}
 
     def send(ids: dict[str, str]) -> tuple[int, str]:
         body = {name: insert_ids(value, ids) for name, value in BODIES.get(path, {}).items()}

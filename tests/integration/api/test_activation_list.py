@@ -52,8 +52,8 @@ def list_activations(client: Client, run_id: str, **query: Any) -> dict[str, Any
     return reply.json()
 
 
-def run_to_end(client: Client, dsl: dict[str, Any], query: str = "hi") -> str:
-    run_id = client.start(client.agent(dsl), query)["run_id"]
+def run_to_end(client: Client, dsl: dict[str, Any], query: str = "hi", title: str = "agent") -> str:
+    run_id = client.start(client.agent(dsl, title), query)["run_id"]
     run = client.wait_for(run_id, "succeeded", "failed")
     assert run["status"] == "succeeded", run["error"]
     return run_id
