@@ -26,6 +26,7 @@ from api.runs import (
     budgets,
     cancel_runs,
     completions,
+    container_items,
     openai_models,
     run_copies,
     runs,
@@ -154,8 +155,8 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
     every = (
         completions, share_links, run_copies, runs, cancel_runs, budgets, tasks, conversations, files, tool_logs,
         webhook_routes, mcp_routes, tags, openai_models, database_check, drafts, agents, datasets, documents, retrieval,
-        memories, messages, plugin_tools, activation_list, activation_page, viewer_versions, viewer_overview,
-        viewer_system,
+        memories, messages, plugin_tools, activation_list, activation_page, container_items, viewer_versions,
+        viewer_overview, viewer_system,
     )  # fmt: skip
     for subject in every:
         api.include_router(subject.router)

@@ -206,3 +206,12 @@ class ActivationListReply(CompactRows):
     )
     next: str | None = Field(description="The `after` of the next page; null on the last")
     total: int = Field(description="Activations that the filters select, on all pages and since any revision")
+
+
+class ItemListReply(CompactRows):
+    """The items of a container in columns."""
+
+    count: int | None = Field(description="Items of the container; null for a Loop, whose rounds are not known")
+    done: int = Field(description="Items that have ended")
+    error_of: dict[str, str] = Field(description="The first error of each failed item, at most 200 characters")
+    next: int | None = Field(description="The `from` of the next page; null on the last")
