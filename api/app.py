@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 import telemetry
 from api import health
-from api.agents import agents, conversations, database_check, drafts, files, plugin_tools, tags, tool_logs
+from api.agents import agent_graph, agents, conversations, database_check, drafts, files, plugin_tools, tags, tool_logs
 from api.events.event_reader import THREADS, EventReader
 from api.events.event_stream import KEEPALIVE_INTERVAL, POLL_INTERVAL, EventStreams
 from api.findings import CheckedVersions
@@ -29,6 +29,7 @@ from api.runs import (
     container_items,
     openai_models,
     run_copies,
+    run_graph,
     runs,
     share_links,
     tasks,
@@ -155,8 +156,8 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
     every = (
         completions, share_links, run_copies, runs, cancel_runs, budgets, tasks, conversations, files, tool_logs,
         webhook_routes, mcp_routes, tags, openai_models, database_check, drafts, agents, datasets, documents, retrieval,
-        memories, messages, plugin_tools, activation_list, activation_page, container_items, viewer_versions,
-        viewer_overview, viewer_system,
+        memories, messages, plugin_tools, activation_list, activation_page, container_items, run_graph, agent_graph,
+        viewer_versions, viewer_overview, viewer_system,
     )  # fmt: skip
     for subject in every:
         api.include_router(subject.router)

@@ -1,20 +1,43 @@
 """Build replies: RAGFlow's envelopes, and times and ids in its formats."""
 
+import gzip
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
+from fastapi import Request
 from fastapi.responses import Response
 
 from canvas.ids import CanvasId, SessionId
 from store.primitives.json_codec import encode
 from store.runs.external_ids import uuid_of
 
+MIN_COMPRESSED_BYTES = 8 * 1024
+COMPRESSION_LEVEL = 1  # rows repeat themselves: higher levels take several times as long for a tenth fewer bytes
+
 
 def json_reply(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """Return a JSON reply."""
     return Response(encode(body), status, dict(headers or {}), "application/json")
+
+
+def large_json_reply(request: Request, body: Any, headers: Mapping[str, str] | None = None) -> Response:
+    """Return a JSON reply, compressed if it has more than 8 KiB and the client accepts gzip."""
+    content = encode(body).encode()
+    given = {**(headers or {}), "Vary": "Accept-Encoding"}
+    if len(content) <= MIN_COMPRESSED_BYTES or not _accepts_gzip(request):
+        return Response(content, 200, given, "application/json")
+    packed = gzip.compress(content, COMPRESSION_LEVEL, mtime=0)
+    return Response(packed, 200, {**given, "Content-Encoding": "gzip"}, "application/json")
+
+
+def _accepts_gzip(request: Request) -> bool:
+    for part in request.headers.get("accept-encoding", "").lower().split(","):
+        coding, _, weight = part.partition(";")
+        if coding.strip() in ("gzip", "*"):
+            return weight.replace(" ", "") not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
+    return False
 
 
 def success(data: Any, **more: Any) -> Response:

@@ -2,10 +2,10 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
-from api.http.replies import json_reply, milliseconds
+from api.http.replies import large_json_reply, milliseconds
 from api.http.reply_styles import OwnRoute
 from api.requests.auth import ApiTokenCaller
 from api.requests.dependencies import ApiContextDep
@@ -27,6 +27,7 @@ ALL_SCOPES = "*"
 
 @router.get("/runs/{run_id}/activations", response_model=ActivationListReply)
 def list_activations(
+    request: Request,
     context: ApiContextDep,
     principal: ApiTokenCaller,
     run_id: str,
@@ -66,7 +67,7 @@ def list_activations(
         raise InvalidRequest(message, field="after") from None
     if page is None:
         raise run_not_found(run_id)
-    return json_reply(page_json(page))
+    return large_json_reply(request, page_json(page))
 
 
 def page_json(page: ActivationPage) -> dict[str, Any]:

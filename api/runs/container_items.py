@@ -2,10 +2,10 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
-from api.http.replies import json_reply, milliseconds
+from api.http.replies import large_json_reply, milliseconds
 from api.http.reply_styles import OwnRoute
 from api.requests.auth import ApiTokenCaller
 from api.requests.dependencies import ApiContextDep
@@ -28,6 +28,7 @@ COLUMNS = (
 
 @router.get("/runs/{run_id}/items", response_model=ItemListReply)
 def list_items(
+    request: Request,
     context: ApiContextDep,
     principal: ApiTokenCaller,
     run_id: str,
@@ -55,7 +56,7 @@ def list_items(
         raise InvalidRequest(message, field="of") from None
     if page is None:
         raise NotFound(f"The run has no activation {of[:64]}.")
-    return json_reply(page_json(page, first + limit))
+    return large_json_reply(request, page_json(page, first + limit))
 
 
 def page_json(page: ItemPage, following: int) -> dict[str, Any]:

@@ -106,6 +106,11 @@ def parse_drawing(graph: Any) -> Drawing:
     return Drawing(nodes, _tuples(leaving), _tuples(entering), tuple(defects))
 
 
+def node_type_of(component: str) -> str:
+    """Return the type of node that RAGFlow's editor draws for a component."""
+    return _NODE_TYPES.get(component, "ragNode")
+
+
 def components_of(graph: Any) -> dict[str, Any]:
     """Return the `components` of a drawing. Raises InvalidCanvas if a part of it cannot be read."""
     drawing = parse_drawing(graph)
@@ -308,7 +313,7 @@ def _draw_components(components: Mapping[str, Any]) -> Fields:
         label = obj["component_name"]
         node: Fields = {
             "id": node_id,
-            "type": _NODE_TYPES.get(label, "ragNode"),
+            "type": node_type_of(label),
             "position": {"x": 50 + 350 * position, "y": 200},
             "data": {"label": label, "name": node_id, "form": obj["params"]},
         }

@@ -99,6 +99,7 @@ LOCK = (
 )
 EXPECT_ONE = expect_rows(RowGuard.VERSION_EXISTS)
 VERSION = select(*_columns, versions.c.dsl).where(versions.c.id == bindparam("version_id"))
+FIND = select(*_columns).where(_any_of_canvas, versions.c.id == bindparam("version_id"))
 VERSIONS = select(*_columns).where(_of_canvas).order_by(versions.c.updated_at.desc(), versions.c.id.desc())
 
 LOCK_DRAFT = (
@@ -189,6 +190,12 @@ def get(tx: Transaction, version_id: VersionId) -> Version:
     if not rows:
         raise VersionGone(VERSION_GONE_TEXT, version_id=version_id.hex)
     return Version(*rows[0])
+
+
+def find(tx: Transaction, tenant_id: TenantId, canvas_id: CanvasId, version_id: VersionId) -> Version | None:
+    """Return a version of this canvas without its document, hidden or not; None if the tenant has none such."""
+    rows = tx.rows(FIND, tenant_id=tenant_id, canvas_id=canvas_id, version_id=version_id)
+    return Version(*rows[0]) if rows else None
 
 
 def lock(tx: Transaction, tenant_id: TenantId, canvas_id: CanvasId, version_id: VersionId) -> None:
