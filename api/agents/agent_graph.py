@@ -82,7 +82,7 @@ def get_agent_graph(
 
 
 def graph_reply(request: Request, document: Document, digest: bytes, *, is_fixed: bool) -> Response:
-    """Return the graph of a document, or 304 if the client has it. `is_fixed`: this URL always has the same document."""
+    """Return the graph of a document, or 304 if the client has it. `is_fixed`: the URL always shows this document."""
     tag = f'"{digest.hex()}"'
     headers = {"ETag": tag, "Cache-Control": FIXED if is_fixed else CHECKED}
     known = [each.strip().removeprefix("W/") for each in request.headers.get("if-none-match", "").split(",")]

@@ -215,3 +215,15 @@ class ItemListReply(CompactRows):
     done: int = Field(description="Items that have ended")
     error_of: dict[str, str] = Field(description="The first error of each failed item, at most 200 characters")
     next: int | None = Field(description="The `from` of the next page; null on the last")
+
+
+class EventListReply(BaseModel):
+    """Events of a run; docs/events.md describes their envelopes."""
+
+    events: list[dict[str, Any]]
+    position: str = Field(description="The `after` of the next request")
+    status: str
+    next: int | None = Field(
+        default=None,
+        description="Of a log: the `after`, or with `before` the `before`, of the next page; null on the last",
+    )

@@ -18,7 +18,8 @@ from api.requests.auth import ApiTokenCaller, RequestPrincipal
 from api.requests.dependencies import ApiContext, ApiContextDep, run_in_thread
 from api.requests.idempotency import OnceByBody
 from api.requests.request_bodies import SmallBody, body_openapi, parse_body
-from api.runs.reply_models import RunReply
+from api.runs.event_log import LogQueryDep, add_details, read_log
+from api.runs.reply_models import EventListReply, RunReply
 from api.runs.run_lookup import find_run_id, run_not_found
 from api.runs.run_wire import run_json, run_row
 from api.runs.turn import (
@@ -128,25 +129,41 @@ def explain_run(context: ApiContextDep, principal: ApiTokenCaller, run_id: str) 
     return json_reply(explain.explanation_json(explain.explain(facts, canvas, context.time_limit), canvas))
 
 
-@router.get("/runs/{run_id}/events")
+@router.get("/runs/{run_id}/events", response_model=EventListReply)
 async def get_events(
-    request: Request, context: ApiContextDep, principal: ApiTokenCaller, run_id: str, after: str = ""
+    request: Request,
+    context: ApiContextDep,
+    principal: ApiTokenCaller,
+    run_id: str,
+    log_query: LogQueryDep,
+    after: str = "",
 ) -> Response:
     """Get a run's events and text after a position: JSON, or server-sent events with `Accept: text/event-stream`.
 
     `after` and `Last-Event-ID` accept the id of any event. The stream ends when the run is over or waits for input.
+    With `values=none`, `limit` or a filter, JSON has the stored events only, without text; with `before` from the end.
     """
     position = Position.parse(request.headers.get("last-event-id") or after or "0")
     found = await run_in_thread(lambda: _get_run(context, principal, run_id))
     chosen_run = found.id
     is_stream = "text/event-stream" in request.headers.get("accept", "")
+    if is_stream and (log_query.is_log or log_query.is_detailed):
+        message = "A stream has all events as they come. Ask for JSON to use other parameters than `after`."
+        raise InvalidRequest(message, field="Accept")
     if found.status == RunStatus.REFUSED:
         return _refused_events(found, position, is_stream=is_stream)
     if is_stream:
         lines = _lines(context, principal, chosen_run, position)
         return StreamingResponse(lines, headers=HEADERS, media_type=MEDIA_TYPE)
+    if log_query.is_log:
+        log = await run_in_thread(lambda: read_log(context, principal, chosen_run, position, log_query))
+        if log is None:
+            raise run_not_found(run_id)
+        return json_reply(log)
     run, wired, reached = await context.streams.read(principal.tenant_id, chosen_run, position)
     shown = [{"id": str(one.position), **one.body} for one in wired]
+    if log_query.is_detailed:
+        shown = await run_in_thread(lambda: add_details(context, chosen_run, shown))
     return json_reply({"events": shown, "position": str(reached), "status": run.status})
 
 
