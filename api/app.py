@@ -30,6 +30,7 @@ from api.runs import (
     openai_models,
     run_copies,
     run_graph,
+    run_list,
     runs,
     share_links,
     tasks,
@@ -154,10 +155,10 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
     # The first route that matches wins, so a literal path comes before one with an id in its place: `/agents/tags`
     # before `/agents/{agent_id}`. test_no_path_of_words_is_hidden_behind_one_with_an_id checks the order.
     every = (
-        completions, share_links, run_copies, runs, cancel_runs, budgets, tasks, conversations, files, tool_logs,
-        webhook_routes, mcp_routes, tags, openai_models, database_check, drafts, agents, datasets, documents, retrieval,
-        memories, messages, plugin_tools, activation_list, activation_page, container_items, run_graph, agent_graph,
-        viewer_versions, viewer_overview, viewer_system,
+        completions, share_links, run_list, run_copies, runs, cancel_runs, budgets, tasks, conversations, files,
+        tool_logs, webhook_routes, mcp_routes, tags, openai_models, database_check, drafts, agents, datasets, documents,
+        retrieval, memories, messages, plugin_tools, activation_list, activation_page, container_items, run_graph,
+        agent_graph, viewer_versions, viewer_overview, viewer_system,
     )  # fmt: skip
     for subject in every:
         api.include_router(subject.router)

@@ -227,3 +227,57 @@ class EventListReply(BaseModel):
         default=None,
         description="Of a log: the `after`, or with `before` the `before`, of the next page; null on the last",
     )
+
+
+class RunProgressReply(BaseModel):
+    """Activations of a run: decided so far, ready or running, and waiting for a slot."""
+
+    activated: int
+    active: int
+    queued: int
+
+
+class KeysetRunRow(RunListRow):
+    """A run as a row of a list by key. Rows of numbered pages have the fields of RunListRow only."""
+
+    agent_title: str | None = None
+    version_title: str | None = None
+    version_number: int | None = None
+    conversation_name: str | None = None
+    user_id: str | None = None
+    query: str | None = None
+    failed_node: str | None = None
+    waits: str | None = Field(default=None, description="person, budget or null")
+    progress: RunProgressReply | None = None
+
+
+class RunListReply(BaseModel):
+    """A page of runs, the newest first."""
+
+    runs: list[KeysetRunRow]
+    total: int | None = None
+    total_is_capped: bool | None = None
+    next: str | None = Field(default=None, description="The `before` of the next page; null on the last")
+    searched_until: str | None = Field(default=None, description="The time that the search reached, if it is not done")
+    now: int | None = None
+
+
+class RunStateRow(BaseModel):
+    """What changes of a run in a list."""
+
+    id: str
+    status: str
+    finished_at: str | None
+    elapsed_ms: int | None
+    progress: RunProgressReply
+    usage: dict[str, Any]
+    waits: str | None
+    error: str | None
+
+
+class RunStatesReply(BaseModel):
+    """The states of runs."""
+
+    now: int
+    runs: list[RunStateRow]
+    newer: int | None = Field(default=None, description="With `newer_than`: runs that are newer, at most 100")

@@ -11,7 +11,7 @@ from fastapi.responses import Response, StreamingResponse
 from api.events.event_stream import HEADERS, KEEPALIVE, MEDIA_TYPE, StreamEnd, ended_line, event_line
 from api.http.errors import SERVER, Failure, TokenEnded, failure_reply
 from api.http.paging import ListPageDep
-from api.http.replies import id_or_unused, json_reply
+from api.http.replies import json_reply
 from api.http.reply_styles import OwnRoute
 from api.http.schemas import ResumeBody, TurnBody
 from api.requests.auth import ApiTokenCaller, RequestPrincipal
@@ -19,7 +19,8 @@ from api.requests.dependencies import ApiContext, ApiContextDep, run_in_thread
 from api.requests.idempotency import OnceByBody
 from api.requests.request_bodies import SmallBody, body_openapi, parse_body
 from api.runs.event_log import LogQueryDep, add_details, read_log
-from api.runs.reply_models import EventListReply, RunReply
+from api.runs.reply_models import EventListReply, RunListReply, RunReply
+from api.runs.run_list import KeysetDep, keyset_json
 from api.runs.run_lookup import find_run_id, run_not_found
 from api.runs.run_wire import run_json, run_row
 from api.runs.turn import (
@@ -38,10 +39,11 @@ from canvas.errors import InvalidRequest, NotFound
 from canvas.events import explain
 from canvas.events.run_events import RUN_FAILED, USER_INPUTS
 from canvas.events.stream_sequencer import Position
-from canvas.ids import CanvasId, RunId, SessionId
+from canvas.ids import RunId
 from canvas.state.run_state import RunStatus
 from scheduler.coordinator.run_start import RunRequest
 from store.monitoring import wait_facts
+from store.monitoring.run_list import read_page
 from store.monitoring.wait_facts import USE_SNAPSHOT
 from store.primitives.json_codec import encode
 from store.runs import run_queries
@@ -70,27 +72,36 @@ async def start_run(
     return await accepted_reply(request, talk, seconds)
 
 
-@router.get("/runs")
+@router.get("/runs", response_model=RunListReply)
 def list_runs(
     context: ApiContextDep,
     principal: ApiTokenCaller,
     page: ListPageDep,
-    agent_id: str = "",
-    session_id: str = "",
-    status: str = "",
+    keyset: KeysetDep,
     external_id: str = "",
 ) -> Response:
-    """List one page of the caller's runs, the newest first, including refused starts."""
-    known = [known.value for known in RunStatus]
-    if status and status not in known:
-        raise InvalidRequest(f'"status" is {status!r}. Use one of: {", ".join(known)}.')
+    """List the caller's runs, the newest first, including refused starts: a numbered page, or the page below a run.
+
+    With `limit`, `before` or a filter beyond agent, session and status, pages follow each other by `next`.
+    """
+    chosen = keyset.chosen
     with context.database.transaction() as tx:
+        if keyset.is_used:
+            found_page = read_page(
+                tx,
+                principal.tenant_id,
+                chosen,
+                before=keyset.before,
+                limit=keyset.limit,
+                has_total=keyset.has_total,
+            )
+            return json_reply(keyset_json(found_page))
         found, total = run_queries.page(
             tx,
             principal.tenant_id,
-            canvas_id=CanvasId(id_or_unused(agent_id)) if agent_id else None,
-            conversation_id=SessionId(id_or_unused(session_id)) if session_id else None,
-            status=status,
+            canvas_id=chosen.canvas_ids[0] if chosen.canvas_ids else None,
+            conversation_id=chosen.session_id,
+            status=chosen.statuses[0] if chosen.statuses else "",
             external_id=external_id,
             limit=page.size,
             offset=page.offset,
