@@ -27,6 +27,7 @@ from api.runs import (
     cancel_runs,
     completions,
     container_items,
+    light_lists,
     openai_models,
     run_copies,
     run_graph,
@@ -158,7 +159,7 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
         completions, share_links, run_list, run_copies, runs, cancel_runs, budgets, tasks, conversations, files,
         tool_logs, webhook_routes, mcp_routes, tags, openai_models, database_check, drafts, agents, datasets, documents,
         retrieval, memories, messages, plugin_tools, activation_list, activation_page, container_items, run_graph,
-        agent_graph, viewer_versions, viewer_overview, viewer_system,
+        agent_graph, light_lists, viewer_versions, viewer_overview, viewer_system,
     )  # fmt: skip
     for subject in every:
         api.include_router(subject.router)

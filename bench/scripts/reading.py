@@ -1,20 +1,27 @@
-"""The time of requests that read a large run, as Markdown: `python -m bench.scripts.reading [--items N]`.
+"""The time of requests that read a large run and long lists of runs, as Markdown: `python -m bench.scripts.reading
+[--items N] [--runs N]`.
 
 The script starts `easel up` with a home of its own and executes a run with an Iteration of three nodes per item, one of
 them a model. Then it sends each request again and again over HTTP, one after another, and prints the median and the
-95th percentile in milliseconds, and the size of the reply.
+95th percentile in milliseconds, and the size of the reply. For the lists it inserts finished runs.
 """
 
 import argparse
+import json
 import shutil
 import statistics
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
+import psycopg
+
+from bench.fixtures import run_history
 from bench.fixtures.deployment import Deployment, run_deployment, wait_until
 from bench.fixtures.growth_engine import component_node, merge_node
 
@@ -93,6 +100,31 @@ def requests_of(stage: Deployment, run_id: str) -> Iterator[ReadRequest]:
     yield ReadRequest("500 activations of one node", path, {"node_id": "LLM:each"})
 
 
+def add_runs(stage: Deployment, run_id: str, number: int) -> None:
+    """Insert finished runs of the tenant and version of a run."""
+    url: str = json.loads((stage.home / "up.json").read_text())["database_url"]
+    with psycopg.connect(url.replace("+psycopg", "")) as connection:
+        select = "select tenant_id, canvas_id, version_id from runs where id = %s"
+        row = connection.execute(select, [UUID(run_id)]).fetchone()
+    assert row is not None
+    run_history.add(url, row[0], row[1], row[2], number, datetime.now(UTC))
+
+
+def list_requests(stage: Deployment, number: int) -> Iterator[ReadRequest]:
+    """Return the requests of lists to measure; the last page but some is reached by its key."""
+    yield ReadRequest(f"first page of {number:,} runs", "/runs", {"limit": 50}, 150)
+    before = ""
+    for _ in range(number * 9 // 10 // 100):
+        page = stage.client.get("/runs", params={"limit": 100, **({"before": before} if before else {})}).json()
+        before = page["next"]
+    yield ReadRequest("page after nine tenths of them", "/runs", {"limit": 50, "before": before}, 150)
+    yield ReadRequest("a status that no run has", "/runs", {"limit": 50, "status": "stopping"}, 1_000)
+    yield ReadRequest("words that no run has", "/runs", {"limit": 50, "q": "nothing has this"}, 1_000)
+    yield ReadRequest("runs with trouble", "/runs", {"limit": 50, "trouble": "1"}, 1_000)
+    ids = [run["id"] for run in stage.client.get("/runs", params={"limit": 50}).json()["runs"]]
+    yield ReadRequest("states of 50 runs", "/runs/states", {"ids": ",".join(ids), "newer_than": ids[0]})
+
+
 def measure(stage: Deployment, request: ReadRequest, repetitions: int) -> tuple[list[float], int]:
     """Send a request again and again; return the sorted times in milliseconds and the bytes of the reply."""
     found: list[float] = []
@@ -122,6 +154,7 @@ def main() -> None:
     """Measure, and print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--items", type=int, default=3_333, help="items of the run, three activations each")
+    parser.add_argument("--runs", type=int, default=100_000, help="runs in the lists")
     parser.add_argument("--repetitions", type=int, default=50)
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="easel-reading-"))
@@ -130,6 +163,11 @@ def main() -> None:
         with run_deployment(folder) as stage:
             run_id = execute_run(stage, options.items)
             rows = [(each, *measure(stage, each, options.repetitions)) for each in requests_of(stage, run_id)]
+            if options.runs:
+                add_runs(stage, run_id, options.runs)
+                rows += [
+                    (each, *measure(stage, each, options.repetitions)) for each in list_requests(stage, options.runs)
+                ]
             print(markdown(rows), flush=True)  # noqa: T201 (what this is for)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

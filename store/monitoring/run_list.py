@@ -161,7 +161,7 @@ def _window(names: tuple[str, ...]) -> str:
 
 
 @cache
-def _filtered(names: tuple[str, ...]) -> str:
+def _selection(names: tuple[str, ...]) -> str:
     """Return a query of the runs that meet these conditions, among the newest that meet the indexed ones."""
     searched = [_SEARCHED[name] for name in names if name in _SEARCHED]
     if not searched:
@@ -183,7 +183,7 @@ def page_statement(names: tuple[str, ...]) -> TextClause:
                 select count(*) from versions n where n.tenant_id = v.tenant_id and n.canvas_id = v.canvas_id
                     and (n.created_at, n.id) <= (v.created_at, v.id)
             ) end, k.name
-        from {_filtered(names)} r
+        from {_selection(names)} r
         left join canvases c on c.id = r.canvas_id and c.tenant_id = r.tenant_id
         left join versions v on v.id = r.version_id and v.tenant_id = r.tenant_id
         left join conversations k on k.id = r.conversation_id and k.tenant_id = r.tenant_id
@@ -194,7 +194,7 @@ def page_statement(names: tuple[str, ...]) -> TextClause:
 @cache
 def count_statement(names: tuple[str, ...]) -> TextClause:
     """Return the statement that counts runs that meet these conditions, up to a maximum."""
-    return text(f"select count(*) from {_filtered(names)} r")  # noqa: S608 (constants only)
+    return text(f"select count(*) from {_selection(names)} r")  # noqa: S608 (constants only)
 
 
 @cache
