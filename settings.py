@@ -232,6 +232,12 @@ class Settings(BaseSettings):
     """How long a form waits for an answer, if the canvas does not say."""
     retention: Duration | None = None
     """How long runs are kept, in days. None: forever, since data must not be deleted without a decision."""
+    model_calls: Literal["full", "usage", "off"] = "full"
+    """What is stored of the model calls of runs: figures, requests and answers; figures only; nothing."""
+    model_calls_hide: str = ""
+    """Ids of nodes and names of components, separated by commas, whose requests and answers are never stored."""
+    model_calls_retention: Duration = timedelta(days=30)
+    """How long model calls are kept, a day or more. They are much larger than the rest of a run."""
     inline_advance: bool = Field(default=True, validation_alias=_with_former_name("INLINE_ADVANCE"))
     """Whether a worker advances the run in the transaction of its report. This saves a message and a commit per hop.
     Off: the worker only reports, and a scheduler advances the run."""
@@ -378,6 +384,8 @@ class Settings(BaseSettings):
             raise ValueError("cancel keys must be checked within a lease: make EASEL_CANCEL_POLL less than EASEL_LEASE")
         if self.retention is not None and self.retention < timedelta(days=1):
             raise ValueError("idempotency keys name runs for a day: make EASEL_RETENTION one day or more")
+        if self.model_calls_retention < timedelta(days=1):
+            raise ValueError("calls are deleted in weeks: make EASEL_MODEL_CALLS_RETENTION one day or more")
         if self.unresponsive_after <= 2 * self.probe_interval:
             raise ValueError("a probe may be lost: make EASEL_UNRESPONSIVE_AFTER more than twice EASEL_PROBE_INTERVAL")
         return self
@@ -411,6 +419,11 @@ class Settings(BaseSettings):
     def allowed_plugins(self) -> frozenset[str]:
         """The names in `plugins`."""
         return frozenset(filter(None, (name.strip() for name in (self.plugins or "").split(","))))
+
+    @property
+    def hidden_calls(self) -> frozenset[str]:
+        """The nodes and components in `model_calls_hide`."""
+        return frozenset(filter(None, (name.strip() for name in self.model_calls_hide.split(","))))
 
     @property
     def vendor_keys(self) -> Mapping[str, str]:

@@ -24,6 +24,7 @@ from api.runs import (
     activation_list,
     activation_page,
     budgets,
+    calls,
     cancel_runs,
     completions,
     container_items,
@@ -157,9 +158,9 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
     # before `/agents/{agent_id}`. test_no_path_of_words_is_hidden_behind_one_with_an_id checks the order.
     every = (
         completions, share_links, run_list, run_copies, runs, cancel_runs, budgets, tasks, conversations, files,
-        tool_logs, webhook_routes, mcp_routes, tags, openai_models, database_check, drafts, agents, datasets, documents,
-        retrieval, memories, messages, plugin_tools, activation_list, activation_page, container_items, run_graph,
-        agent_graph, light_lists, viewer_versions, viewer_overview, viewer_system,
+        tool_logs, webhook_routes, mcp_routes, calls, tags, openai_models, database_check, drafts, agents, datasets,
+        documents, retrieval, memories, messages, plugin_tools, activation_list, activation_page, container_items,
+        run_graph, agent_graph, light_lists, viewer_versions, viewer_overview, viewer_system,
     )  # fmt: skip
     for subject in every:
         api.include_router(subject.router)

@@ -31,6 +31,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "show": "cli.runs.runs:show",
         "explain": "cli.runs.explain:explain_run",
         "events": "cli.runs.events:events",
+        "calls": "cli.runs.calls:calls",
         "validate": "cli.agents.validate:validate",
         "import": "cli.agents.canvases:import_file",
         "export": "cli.agents.canvases:export",

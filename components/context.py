@@ -6,6 +6,7 @@ whole context; code that needs one port only, such as a tool's helper, declares 
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from canvas.graph.uncertain_outcomes import OnUnknown
@@ -16,6 +17,20 @@ THINK_START = "\ufdd0"  # in streamed text: what follows is reasoning
 THINK_END = "\ufdd1"  # in streamed text: reasoning ends
 AUDIO_START = "\ufdd2"  # in streamed text: the id of an audio file follows, 32 hex digits
 AUDIO_END = "\ufdd3"  # in streamed text: the id of an audio file ends
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallPosition:
+    """Where a tool call is among the calls of an activation, and how it ended.
+
+    `round` is the key in the journal of the reply that asked for it ("round:0"; of a sub-agent "0:1/round:0"), None
+    outside of rounds. `is_replayed`: the result is that of an earlier attempt, and nothing was called.
+    """
+
+    round: str | None = None
+    ordinal: int | None = None
+    has_failed: bool = False
+    is_replayed: bool = False
 
 
 class NodeIdentity(Protocol):
@@ -260,7 +275,7 @@ class NodeJournal(Protocol):
         """
         ...
 
-    async def trace(self, call: Mapping[str, Any]) -> None:
+    async def trace(self, call: Mapping[str, Any], at: ToolCallPosition | None = None) -> None:
         """Record a tool call for people: {path, tool_name, arguments, result, elapsed_time}."""
         ...
 

@@ -5,7 +5,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from canvas.graph.uncertain_outcomes import OnUnknown
-from components.context import NodeContext
+from components.context import NodeContext, ToolCallPosition
 from providers.models.types.chat import ChatModel, Usage
 
 
@@ -135,8 +135,8 @@ class DelegatingContext:
     def non_repeatable(self) -> AbstractAsyncContextManager[None]:
         return self._ctx.non_repeatable()
 
-    async def trace(self, call: Mapping[str, Any]) -> None:
-        await self._ctx.trace(call)
+    async def trace(self, call: Mapping[str, Any], at: ToolCallPosition | None = None) -> None:
+        await self._ctx.trace(call, at)
 
     def warn(self, code: str, message: str) -> None:
         self._ctx.warn(code, message)

@@ -19,6 +19,7 @@ from canvas.errors import ModelError, NodeFailure, UnresolvedReference
 from canvas.graph.uncertain_outcomes import OnUnknown
 from canvas.outcome import Outcome
 from components.base import Component
+from components.context import ToolCallPosition
 from providers.interfaces import HttpCall, HttpResponse, Services
 from providers.models.types.chat import ChatModel, Usage
 
@@ -233,8 +234,9 @@ class FakeContext:
         yield
         self.non_repeatable_work[-1] = "done"
 
-    async def trace(self, call: Mapping[str, Any]) -> None:
-        self.traces.append(dict(call))
+    async def trace(self, call: Mapping[str, Any], at: ToolCallPosition | None = None) -> None:
+        if at is None or not at.is_replayed:
+            self.traces.append(dict(call))
 
     async def remember(self, memory_ids: Sequence[str], user_id: str, answer: str) -> None:
         self.memories.append((tuple(memory_ids), user_id, answer))

@@ -35,6 +35,7 @@ from store.db.database import Database
 from store.files.blobs import Blobs
 from store.primitives.encryption import EncryptionKey
 from worker.caches.value_caches import value_caches
+from worker.context.model_calls import CallPolicy
 from worker.context.node_context import TimeLimit
 from worker.context.output_limits import OutputLimits
 from worker.execution.executor import Executor
@@ -180,6 +181,7 @@ def assemble(settings: Settings, coordinator: Coordinator, redis_url: str, envir
             cost_model=environment.costs,
             encryption_key=environment.encryption_key,
             rate_limiter=rate_limiter,
+            call_policy=CallPolicy(settings.model_calls, settings.hidden_calls),
         ),
         leases=leases,
         loop=loop,

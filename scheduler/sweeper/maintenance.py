@@ -23,7 +23,7 @@ from store.monitoring import queue_probes
 from store.primitives.ids import first_id_at
 from store.primitives.weeks import Week
 from store.runs import external_ids
-from store.tables.runs import PARTITIONED
+from store.tables.runs import PARTITIONED, WITH_OWN_RETENTION
 from store.tenants import budgets, idempotency
 
 log = structlog.get_logger()
@@ -44,13 +44,15 @@ class Retention:
     blobs: Blobs | None = None
 
 
-def run_exclusive_maintenance(database: Database, now: datetime, policy: Retention | None = None) -> bool:
+def run_exclusive_maintenance(
+    database: Database, now: datetime, policy: Retention | None = None, call_period: timedelta | None = None
+) -> bool:
     """Run the maintenance; return False if another sweeper is running it."""
     claimed_at = _run_logged(lambda: _in_transaction(database, queue_probes.claim_maintenance), None)
     if claimed_at is None:
         return False
     try:
-        run_maintenance(database, now, policy)
+        run_maintenance(database, now, policy, call_period)
     finally:
         _run_logged(
             lambda: _in_transaction(database, lambda tx: queue_probes.release_maintenance(tx, claimed_at)), None
@@ -58,8 +60,13 @@ def run_exclusive_maintenance(database: Database, now: datetime, policy: Retenti
     return True
 
 
-def run_maintenance(database: Database, now: datetime, policy: Retention | None = None) -> None:
-    """Run the maintenance. What fails is logged, and repeated next time. Without `policy` runs are never deleted."""
+def run_maintenance(
+    database: Database, now: datetime, policy: Retention | None = None, call_period: timedelta | None = None
+) -> None:
+    """Run the maintenance. What fails is logged, and repeated next time.
+
+    Without `policy` runs are never deleted; without `call_period` model calls are deleted with their runs only.
+    """
     made = [
         name
         for table in PARTITIONED
@@ -74,6 +81,8 @@ def run_maintenance(database: Database, now: datetime, policy: Retention | None 
             lambda: _in_batches(database, lambda tx: budgets.delete_old(tx, before), budgets.BATCH, MAX_BATCHES), 0
         )
         _run_logged(lambda: apply_retention(database, before, blobs, now), None)
+    if call_period is not None:
+        _run_logged(lambda: delete_old_calls(database, now - call_period), None)
     if made or forgotten:
         log.info("maintenance_done", partitions=made, idempotency_keys=forgotten)
 
@@ -125,6 +134,23 @@ def _create_partition(database: Database, now: datetime, table: str, week: Week)
             partitions.drop_exclusion_checks(tx, table)
         raise
     return None
+
+
+def delete_old_calls(database: Database, before: datetime) -> None:
+    """Delete model calls older than `before`: those of whole weeks of runs."""
+    with database.transaction() as tx:
+        weeks = partitions.weeks_of_calls_ended_by(tx, before)
+    dropped: list[str] = []
+    for week in weeks:
+        for table in WITH_OWN_RETENTION:
+            with database.transaction() as tx:
+                name = partitions.drop_calls(tx, table, week)
+            dropped += [name] if name is not None else []
+    strays = _in_batches(
+        database, lambda tx: partitions.delete_stray_calls(tx, before), partitions.CALL_BATCH, MAX_BATCHES
+    )
+    if dropped or strays:
+        log.info("model_calls_deleted", partitions=dropped, strays=strays)
 
 
 def apply_retention(database: Database, before: datetime, blobs: Blobs | None, now: datetime | None = None) -> None:

@@ -168,6 +168,18 @@ class CanvasSecrets:
         """Return the stored parameters of one node with their secrets in plain text. Raises CannotUnseal."""
         return change_secrets_in_params(place, params, self.declared, self._open)
 
+    def find_secrets(self, place: SecretPosition, params: Mapping[str, Any]) -> list[str]:
+        """Return the texts of the secrets in one node's stored parameters. Raises CannotUnseal."""
+        found: list[str] = []
+
+        def note(position: SecretPosition, value: Any) -> Any:
+            opened = self._open(position, value)
+            found.extend(references.texts_in(opened))
+            return opened
+
+        change_secrets_in_params(place, params, self.declared, note)
+        return found
+
     def _secrets_by_text(self, document: Mapping[str, Any]) -> dict[tuple[str, str, str], str]:
         """Return what masks and sealed texts of a stored document stand for, by component, field and text.
 

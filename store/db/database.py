@@ -21,11 +21,10 @@ from canvas.errors import ExecutorError
 from store.db import poolers
 from store.db.db_errors import is_retryable
 from store.db.pipeline import Connection, PreparedStatements
-from store.db.pruning import SELECT_WEEKS, Pruning
+from store.db.pruning import PRUNED, SELECT_WEEKS, Pruning
 from store.db.transaction import TRANSACTION_TIMEOUT_SINCE, Transaction, to_sqlalchemy_error
 from store.files.large_values import NO_STORAGE, LargeValues, ReadFirst
 from store.primitives.json_codec import decode, encode
-from store.tables.runs import PARTITIONED
 
 T = TypeVar("T")
 
@@ -153,7 +152,7 @@ class Database:
         """Read which weeks have partitions: once per process, then at most once a minute if a week was missing."""
         tx = Transaction(lambda: (connection, prepared), self.large, self.pruning)
         try:
-            self.pruning.set_weeks(name for (name,) in tx.rows(SELECT_WEEKS, tables=list(PARTITIONED)))
+            self.pruning.set_weeks(name for (name,) in tx.rows(SELECT_WEEKS, tables=list(PRUNED)))
             tx.finish()
         except BaseException:
             self.pruning.invalidate()

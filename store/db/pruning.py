@@ -24,7 +24,7 @@ from sqlalchemy import text
 
 from canvas.ids import RunId
 from store.primitives.weeks import Week
-from store.tables.runs import PARTITIONED
+from store.tables.runs import PARTITIONED, WITH_OWN_RETENTION
 
 RUN_ID_NAMES = ("run_id", "of_run")
 """Parameter names that carry a run's id. A statement with one of them concerns rows of that run only."""
@@ -33,6 +33,10 @@ RUN_IDS_NAME = "run_ids"
 
 PARENT = ""
 """No partition: the statement concerns no run, or runs of several weeks, and names the tables themselves."""
+
+PRUNED = tuple(table for table in PARTITIONED if table not in WITH_OWN_RETENTION)
+"""Tables in whose place statements name partitions. The others may lack the partitions of a week that these have; the
+hot path only inserts into them, and an insert finds its partition by itself."""
 
 MIN_READ_INTERVAL = 60.0  # seconds between two queries of the catalogue for weeks that may have been created meanwhile
 
@@ -43,11 +47,11 @@ SELECT_WEEKS = text("""
     group by 1 having count(*) = cardinality(cast(:tables as text[]))
 """)
 
-_WORDS = re.compile(rf"'(?:[^']|'')*'|\b(?:{'|'.join(PARTITIONED)})\b".encode())
+_WORDS = re.compile(rf"'(?:[^']|'')*'|\b(?:{'|'.join(PRUNED)})\b".encode())
 
 
 class Pruning:
-    """The weeks that have a partition of every partitioned table, as this process last read them from the catalogue.
+    """The weeks that have a partition of every table in PRUNED, as this process last read them from the catalogue.
 
     A week that is missing here costs planning time and never a row, because the tables' own names reach every
     partition. If a statement names a partition that was dropped, the server reports an error

@@ -117,6 +117,7 @@ class Transaction:
         self._connected: tuple[Connection, Pipeline] | None = None
         self._must_begin = False  # whether `begin` is to be sent before the next statement
         self._writes: list[Write] = []  # queued, not yet sent
+        self._writes_at_end: list[Write] = []  # sent right before the commit
         self._after_commit: list[AfterCommitQuery] = []  # sent right after the commit
 
     @property
@@ -178,6 +179,13 @@ class Transaction:
         """Queue one write for each set of values."""
         for each in values:
             self.write(statement, **each)
+
+    def write_at_end(self, statement: Executable, **values: Any) -> None:
+        """Queue a write that is sent right before the commit, whatever is sent or queued after it.
+
+        For writes that may wait for another transaction: this one then has all other locks that it needs.
+        """
+        self._writes_at_end.append(Write(statement, values))
 
     def _send_writes(self) -> None:
         self._send_begin()
@@ -312,6 +320,8 @@ class Transaction:
 
     def commit(self) -> None:
         """Send what is queued, commit, and wait for all results."""
+        self._writes += self._writes_at_end
+        self._writes_at_end = []
         if self._can_be_one_statement():
             self._must_begin = False
             writes, self._writes = self._writes, []
@@ -339,6 +349,7 @@ class Transaction:
         """Roll back. Closes the connection if that fails."""
         self._must_begin = False
         self._writes.clear()
+        self._writes_at_end.clear()
         if self._connected is None:
             return
         try:

@@ -42,7 +42,7 @@ from canvas.state.run_state import RunStatus
 from store.db.transaction import SET_LIMIT, Transaction
 from store.primitives.ids import first_id_at
 from store.primitives.weeks import Week
-from store.tables.runs import FORMER_COLUMNS, PARTITIONED, metadata, runs
+from store.tables.runs import FORMER_COLUMNS, PARTITIONED, WITH_OWN_RETENTION, metadata, runs
 
 OPEN_STATUSES = tuple(status.value for status in RunStatus if not status.is_over)
 """Statuses of a run that is not over (the same as in the index `ix_runs_open`)."""
@@ -170,6 +170,36 @@ def weeks_ended_by(tx: Transaction, moment: datetime) -> list[Week]:
     return sorted({week for week in map(_week_of, names) if week is not None and week.ends_at <= moment})
 
 
+def weeks_of_calls_ended_by(tx: Transaction, moment: datetime) -> list[Week]:
+    """Return the weeks that ended by `moment` and still have partitions of model calls, oldest first."""
+    names = [name for table in WITH_OWN_RETENTION for name in _partitions_of(tx, table)]
+    return sorted({week for week in map(_week_of, names) if week is not None and week.ends_at <= moment})
+
+
+def drop_calls(tx: Transaction, table: str, week: Week) -> str | None:
+    """Drop the partition of a table of model calls, also of open runs; return its name, None if it does not exist.
+
+    What such a run writes afterwards is in the default partition. Other transactions wait as for `drop`.
+    """
+    name = week.partition(table)
+    tx.execute(LOCK_BRIEFLY)
+    if name not in _partitions_of(tx, table):
+        return None
+    tx.execute(text(f"lock table only {table} in access exclusive mode"))
+    tx.execute(text(f"drop table {name}"))
+    return name
+
+
+def delete_stray_calls(tx: Transaction, moment: datetime) -> int:
+    """Delete up to CALL_BATCH calls from before `moment` in the default partition, and parts that no call refers to.
+
+    Returns how many calls.
+    """
+    calls = tx.execute(DELETE_STRAY_CALLS, before=first_id_at(moment), most=CALL_BATCH)
+    tx.execute(DELETE_STRAY_PARTS, most=CALL_BATCH)
+    return calls
+
+
 def has_open_run(tx: Transaction, week: Week) -> bool:
     """Return whether a run of the week is not over."""
     return bool(tx.scalar(HAS_OPEN_RUN, first=week.first_id, end=week.end_id))
@@ -276,6 +306,18 @@ def _run_id(table: Table) -> Column[Any]:
     return table.c["run_id"] if "run_id" in table.c else table.c["id"]
 
 
+CALL_BATCH = 500
+DELETE_STRAY_CALLS = text("""
+    delete from model_calls_default where (run_id, id) in (
+        select run_id, id from model_calls_default where id < :before limit :most
+    )
+""")
+DELETE_STRAY_PARTS = text("""
+    delete from call_parts_default where run_id in (
+        select distinct p.run_id from call_parts_default p
+        where not exists (select from model_calls m where m.run_id = p.run_id) limit :most
+    )
+""")
 STRAY_BATCH = 100  # runs; each may have thousands of rows
 STRAYS = text(f"""
     select r.id from runs_default r

@@ -6,6 +6,9 @@ import time
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
+NO_ID = UUID(int=0)
+"""An id that no row has, and that is before all others."""
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _RANDOM_BITS = 74  # the bits that version, variant and the 48 bits of milliseconds leave
 _STEP_BITS = 32

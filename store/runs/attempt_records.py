@@ -13,21 +13,25 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from hashlib import sha256
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import and_, bindparam, func, or_, select, text
+from sqlalchemy import and_, bindparam, func, or_, select, text, true
 from sqlalchemy.dialects.postgresql import insert
 
 from canvas.events import citation_numbers
 from canvas.ids import ActivationId, RunId, TenantId
 from store.db.transaction import Transaction
-from store.primitives.ids import new_id
+from store.primitives.ids import NO_ID, new_id
 from store.primitives.json_codec import encode
 from store.runs.activations import Claim
 from store.tables.runs import activations, citations, cited_documents, journal, runs, tool_calls
 from store.tables.tenants import conversations
+
+MAX_LISTED = 500  # tool calls of a page
 
 PUT_ENTRY = text("""
     with mine as (
@@ -48,10 +52,16 @@ GET_ENTRY = select(journal.c.value).where(
     journal.c.key == bindparam("key"),
 )
 
-ADD_TOOL_CALL = insert(tool_calls)
+ADD_TOOL_CALL = text("""
+    insert into tool_calls (run_id, id, message_id, node_id, body, activation_id, attempt, round, ordinal, started_at,
+        failed, replayed)
+    values (:run_id, :id, :message_id, :node_id, :body, :activation_id, :attempt, :round, :ordinal,
+        now() - make_interval(secs => :elapsed), :failed, :replayed)
+""").bindparams(bindparam("body", type_=tool_calls.c.body.type))
+_WAS_MADE = tool_calls.c.replayed.is_not(true())
 TOOL_CALLS = (
     select(tool_calls.c.node_id, tool_calls.c.body)
-    .where(tool_calls.c.message_id == bindparam("of_message"), tool_calls.c.run_id == bindparam("of_run"))
+    .where(tool_calls.c.message_id == bindparam("of_message"), tool_calls.c.run_id == bindparam("of_run"), _WAS_MADE)
     .order_by(tool_calls.c.id)
 )
 TOOL_CALLS_OF_TENANT = (
@@ -59,6 +69,7 @@ TOOL_CALLS_OF_TENANT = (
     .join(runs, runs.c.id == tool_calls.c.run_id)
     .where(
         tool_calls.c.message_id == bindparam("of_message"),
+        _WAS_MADE,
         runs.c.tenant_id == bindparam("of_tenant"),
         or_(*(column == bindparam("of") for column in (runs.c.canvas_id, runs.c.conversation_id, runs.c.id))),
     )
@@ -67,6 +78,30 @@ TOOL_CALLS_OF_TENANT = (
 TOOL_CALLS_OF_LINK = TOOL_CALLS_OF_TENANT.join(conversations, conversations.c.id == runs.c.conversation_id).where(
     conversations.c.token_id == bindparam("of_token")
 )
+
+_columns = (
+    tool_calls.c.id,
+    tool_calls.c.activation_id,
+    tool_calls.c.node_id,
+    tool_calls.c.attempt,
+    tool_calls.c.round,
+    tool_calls.c.ordinal,
+    tool_calls.c.started_at,
+    tool_calls.c.failed,
+    tool_calls.c.replayed,
+    tool_calls.c.body,
+)
+LIST_TOOL_CALLS = (
+    select(*_columns)
+    .where(
+        tool_calls.c.run_id == bindparam("of_run"),
+        select(runs.c.id).where(runs.c.id == bindparam("of_run"), runs.c.tenant_id == bindparam("of_tenant")).exists(),
+        tool_calls.c.id > bindparam("after"),
+    )
+    .order_by(tool_calls.c.id)
+    .limit(bindparam("most"))
+)
+LIST_TOOL_CALLS_OF_ACTIVATION = LIST_TOOL_CALLS.where(tool_calls.c.activation_id == bindparam("of_activation"))
 
 LOCK_CITATIONS = text("select pg_advisory_xact_lock(hashtextextended(cast(:message_id as text), 0))")
 CITED = text("""
@@ -139,9 +174,81 @@ def get_journal_entry(tx: Transaction, claim: Claim, key: str) -> Any:
 
 
 # -- tool calls ---------------------------------------------------------------------------------------------------
-def add_tool_call(tx: Transaction, run_id: RunId, message_id: UUID, node_id: str, call: Mapping[str, Any]) -> None:
-    """Store a tool call of a node."""
-    tx.execute(ADD_TOOL_CALL, run_id=run_id, id=new_id(), message_id=message_id, node_id=node_id, body=dict(call))
+@dataclass(frozen=True, slots=True)
+class CallPosition:
+    """The attempt that a tool call belongs to, its place there, and how it ended (components/context.py)."""
+
+    activation_id: ActivationId | None = None
+    attempt: int | None = None
+    round: str | None = None
+    ordinal: int | None = None
+    has_failed: bool = False
+    is_replayed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallRow:
+    """A tool call as its row has it. Rows of earlier releases have None from `activation_id` on, except `node_id`."""
+
+    id: UUID
+    activation_id: ActivationId | None
+    node_id: str
+    attempt: int | None
+    round: str | None
+    ordinal: int | None
+    started_at: datetime | None
+    failed: bool | None
+    replayed: bool | None
+    body: Mapping[str, Any]  # {path, tool_name, arguments, result, elapsed_time}
+
+
+def add_tool_call(
+    tx: Transaction,
+    run_id: RunId,
+    message_id: UUID,
+    node_id: str,
+    call: Mapping[str, Any],
+    position: CallPosition | None = None,
+) -> None:
+    """Store a tool call of a node, which ended just now."""
+    at = position or CallPosition()
+    elapsed = call.get("elapsed_time")
+    tx.execute(
+        ADD_TOOL_CALL,
+        run_id=run_id,
+        id=new_id(),
+        message_id=message_id,
+        node_id=node_id,
+        body=dict(call),
+        activation_id=at.activation_id,
+        attempt=at.attempt,
+        round=at.round,
+        ordinal=at.ordinal,
+        elapsed=float(elapsed) if isinstance(elapsed, int | float) and not at.is_replayed else 0.0,
+        failed=at.has_failed,
+        replayed=at.is_replayed,
+    )
+
+
+def list_calls_of_run(
+    tx: Transaction,
+    tenant_id: TenantId,
+    run_id: RunId,
+    *,
+    activation_id: ActivationId | None = None,
+    after: UUID = NO_ID,
+    limit: int = MAX_LISTED,
+) -> list[ToolCallRow]:
+    """Return the tool calls of a tenant's run, or of one activation, after a call, oldest first.
+
+    Calls of releases before revision 0024 belong to no activation.
+    """
+    values = {"of_tenant": tenant_id, "of_run": run_id, "after": after, "most": limit}
+    if activation_id is not None:
+        rows = tx.rows(LIST_TOOL_CALLS_OF_ACTIVATION, **values, of_activation=activation_id)
+    else:
+        rows = tx.rows(LIST_TOOL_CALLS, **values)
+    return [ToolCallRow(*row) for row in rows]
 
 
 def list_tool_calls(tx: Transaction, run_id: RunId, message_id: UUID) -> list[dict[str, Any]]:

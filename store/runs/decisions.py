@@ -18,7 +18,7 @@ from canvas.state.run_state import ActivationStatus, RunStatus
 from store.db.guards import RowGuard, expect_rows, failed_guard
 from store.db.transaction import Transaction
 from store.primitives.json_codec import decode, encode
-from store.runs import events, message_streams, reports, scopes, values
+from store.runs import attempts, events, message_streams, reports, scopes, values
 from store.runs.new_activations import (
     DUE_AT_ONCE,
     InlineReport,
@@ -148,6 +148,7 @@ def apply(
     saved = _save(tx, row, decision, decision_input, form_expiry)
     for report in decision_input.inline:
         reports.report_inline(tx, report.claim, report.payload, decision.new_statuses[report.claim.id].value, revision)
+    reports.write_calls(tx, row.id, (report.payload for report in decision_input.inline))
     again = _move(tx, row.id, revision, decision, decision_input)
     activated = activate(tx, row, revision, decision, decision_input.inline, decision_input.parent)
     _write_values(tx, row.id, decision)
@@ -237,13 +238,16 @@ def _move(
         tx.send(MOVE, run_id=run_id, revision=revision, ids=ids, statuses=statuses)
     again: list[Any] = []
     if decision.retry_now:
+        attempts.keep(tx, run_id, dict.fromkeys(decision.retry_now, 0.0))
         again += tx.rows(RETRY, run_id=run_id, ids=decision.retry_now)
     if decision.retry_after:
         delays = decision.retry_after
+        attempts.keep(tx, run_id, delays)
         tx.send(POSTPONE, run_id=run_id, ids=sorted(delays), seconds=[delays[each] for each in sorted(delays)])
     if decision_input.answers is not None:
         retried = {*decision.retry_now, *decision.retry_after}
         answered = [each for each, status in moved.items() if status is ActivationStatus.READY and each not in retried]
+        attempts.keep(tx, run_id, dict.fromkeys(answered, 0.0))
         again += tx.rows(ANSWER, run_id=run_id, ids=answered, answers=decision_input.answers)
     return [TaskMessage(run_id, row.id, row.component, row.node_id) for row in again]
 

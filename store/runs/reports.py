@@ -5,7 +5,7 @@ advance that applies it, is written once, in the status that the decision gives 
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from store.db.guards import RowGuard, expect_rows, failed_guard
 from store.db.transaction import PendingResult, Transaction
 from store.primitives import outcome_codec
 from store.primitives.json_codec import encode
+from store.runs import model_calls
 from store.runs.activations import (
     BY_KEY,
     BY_LEASE,
@@ -28,6 +29,7 @@ from store.runs.activations import (
     Deferral,
     order_key_from_row,
 )
+from store.runs.model_calls import CallBatch
 from store.tables.runs import activations, node_values, turns, variables
 
 _result_columns: dict[str, Any] = {
@@ -126,6 +128,7 @@ class ReportPayload:
     values: Sequence[Mapping[str, Any]]  # rows of node_values
     variables: Sequence[Mapping[str, Any]]  # rows of variables
     stream: Mapping[str, Any] | None = None  # row of the message stream, with its whole text; epoch None: the next one
+    calls: CallBatch | None = None  # model calls that no journal entry has stored; written by `write_calls`
     crashes: int = 0  # crashes to add to the activation's crash count
     size: int = 0  # characters in its rows, if they are so many that the database needs time for them
 
@@ -149,6 +152,11 @@ def report_inline(tx: Transaction, claim: Claim, payload: ReportPayload, status:
         **_values_of(claim.deferral),
     )
     _write_values(tx, payload)
+
+
+def write_calls(tx: Transaction, run_id: RunId, payloads: Iterable[ReportPayload]) -> None:
+    """Queue the writes of the model calls of reports for the end of the transaction that stores the reports."""
+    model_calls.write(tx, run_id, [payload.calls for payload in payloads])
 
 
 def is_lease_lost(error: BaseException) -> bool:

@@ -48,8 +48,14 @@ PARTITIONED = (
     "journal",
     "tool_calls",
     "reused_activations",
+    "attempts",
+    "model_calls",
+    "call_parts",
 )
 """Tables that are partitioned by RANGE of the run's id."""
+
+WITH_OWN_RETENTION = ("model_calls", "call_parts")
+"""Those whose weeks are dropped before the weeks of the runs (EASEL_MODEL_CALLS_RETENTION)."""
 
 FORMER_COLUMNS: Mapping[str, Mapping[str, str]] = {
     "runs": {"engine": "rules_version", "asked": "cancel_requested", "turn": "open_stream", "base": "baseline"},
@@ -303,6 +309,16 @@ tool_calls = Table(
     Column("message_id", Uuid, nullable=False),
     Column("node_id", Text, nullable=False),
     Column("body", JSON, nullable=False),  # {path, tool_name, arguments, result, elapsed_time}
+    # null in rows of releases before revision 0024
+    Column("activation_id", Uuid),
+    Column("attempt", Integer),
+    Column(
+        "round", Text
+    ),  # "round:0": the key in the journal of the reply that asked for the call; null outside of one
+    Column("ordinal", Integer),  # of the call in its round
+    timestamp("started_at"),
+    Column("failed", Boolean),
+    Column("replayed", Boolean),  # the attempt read the result of an earlier one from the journal, and called nothing
     Index("ix_tool_calls_message", "message_id", "id"),
     postgresql_partition_by="RANGE (run_id)",
 )
@@ -316,6 +332,61 @@ reused_activations = Table(
     Column("outputs", JSON(none_as_null=True)),  # outputs that replace those of the source
     postgresql_partition_by="RANGE (run_id)",
 )
+
+attempts = Table(
+    "attempts",
+    metadata,
+    Column("run_id", Uuid, primary_key=True),
+    Column("activation_id", Uuid, primary_key=True),
+    Column("attempt", Integer, primary_key=True),
+    timestamp("ready_at"),
+    timestamp("started_at"),
+    timestamp("ended_at"),
+    Column("worker", Text),
+    Column("end_reason", Text, nullable=False),  # store/runs/attempts.py
+    Column("code", Text),  # of its failure
+    Column("error", Text),
+    timestamp("next_attempt_at"),
+    Column("usage", JSON),
+    Column("crash_count", Integer, nullable=False),
+    postgresql_partition_by="RANGE (run_id)",
+)
+"""Attempts after which the activation became ready again. The latest attempt is the activation's own row."""
+
+model_calls = Table(
+    "model_calls",
+    metadata,
+    Column("run_id", Uuid, primary_key=True),
+    Column("id", Uuid, primary_key=True),  # UUIDv7: sorts by time
+    Column("activation_id", Uuid, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("round", Text),  # the key of the answer in the journal, or of the tool call during which it was made
+    Column("kind", Text, nullable=False),  # chat | embedding | rerank | speech | transcription
+    Column("model", Text, nullable=False),
+    Column("account", Text, nullable=False),
+    timestamp("started_at"),
+    timestamp("first_token_at"),
+    timestamp("ended_at"),
+    Column("status", Text, nullable=False),  # ok | failed | cancelled | cut
+    Column("error", Text),
+    Column("tries", Integer, nullable=False),
+    Column("waited_ms", Integer, nullable=False),  # for rate limits
+    Column("usage", JSON),
+    Column("request", JSON(none_as_null=True)),  # {messages: [digest], tools: digest, params}; null: not stored
+    Column("response", Uuid),  # digest
+    Index("ix_model_calls_activation", "run_id", "activation_id"),
+    postgresql_partition_by="RANGE (run_id)",
+)
+
+call_parts = Table(
+    "call_parts",
+    metadata,
+    Column("run_id", Uuid, primary_key=True),
+    Column("digest", Uuid, primary_key=True),  # the first 128 bits of the SHA-256 of the body
+    Column("body", JSON, nullable=False),
+    postgresql_partition_by="RANGE (run_id)",
+)
+"""Parts of the bodies of model calls: messages, lists of tools, answers. A run stores each of them once."""
 
 canaries = Table(
     "canaries",

@@ -10,14 +10,24 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID, uuid5
 
+import structlog
+from sqlalchemy.exc import SQLAlchemyError
+
 from canvas.errors import AttemptStopped, NodeFailure, NotFound
+from components.context import ToolCallPosition
 from scheduler.messaging.redis_bus import Bus
 from store.db.database import Database
+from store.db.db_errors import is_outage
 from store.files.blobs import Blobs
-from store.runs import attempt_records
+from store.runs import attempt_records, model_calls
 from store.runs.activations import Claim
+from store.runs.attempt_records import CallPosition
+from store.runs.model_calls import CallBatch
 from store.tenants import uploads
 from worker.context import outcomes
+from worker.context.model_calls import CallLog
+
+log = structlog.get_logger()
 
 _ID_KEYS = ("id", "file_id", "doc_id")
 
@@ -97,27 +107,53 @@ class AttemptStorage:
         with self.database.statements() as tx:
             return attempt_records.get_journal_entry(tx, self.claim, key)
 
-    async def journal_put(self, key: str, value: Any) -> bool:
+    async def journal_put(self, key: str, value: Any, calls: CallLog | None = None) -> bool:
         """Record a value; return False if the key had one before, which stays.
 
-        Raises AttemptStopped if the attempt has lost its lease: whatever it did next would be done twice.
+        The model calls that have ended are stored with it. Raises AttemptStopped if the attempt has lost its lease:
+        whatever it did next would be done twice.
         """
-        is_new = await asyncio.to_thread(self._journal_put, key, outcomes.sanitize_json(value))
+        is_new = await asyncio.to_thread(self._journal_put, key, outcomes.sanitize_json(value), calls)
         if is_new is None:
             raise AttemptStopped("lease")
         return is_new
 
-    def _journal_put(self, key: str, value: Any) -> bool | None:
+    def _journal_put(self, key: str, value: Any, calls: CallLog | None) -> bool | None:
+        batch = calls.take_ended() if calls is not None else None
+        if calls is None or batch is None:
+            return self._put_entry(key, value, None)
+        try:
+            is_new = self._put_entry(key, value, batch)
+        except SQLAlchemyError as error:
+            if is_outage(error):
+                calls.restore(batch)
+                raise
+            log.warning("model_calls_not_stored", error=str(error).partition("\n")[0])
+            return self._put_entry(key, value, None)  # they may be the reason, and no node fails because of them
+        if is_new is not None:
+            calls.mark_stored(batch)
+        return is_new
+
+    def _put_entry(self, key: str, value: Any, calls: CallBatch | None) -> bool | None:
         with self.database.transaction() as tx:
-            return attempt_records.put_journal_entry(tx, self.claim, key, value)
+            is_new = attempt_records.put_journal_entry(tx, self.claim, key, value)
+            if is_new is not None:
+                model_calls.write(tx, self.claim.run_id, [calls])
+            return is_new
 
-    async def trace(self, call: Mapping[str, Any]) -> None:
-        """Store a tool call for people, and publish the calls under the Redis key that RAGFlow's clients read."""
-        await asyncio.to_thread(self._trace, outcomes.sanitize_json(call))
+    async def trace(self, call: Mapping[str, Any], at: ToolCallPosition | None = None) -> None:
+        """Store a tool call for people, and publish the calls under the Redis key that RAGFlow's clients read.
 
-    def _trace(self, call: Mapping[str, Any]) -> None:
+        A replayed call is stored and not published: the attempt that made it has published it.
+        """
+        await asyncio.to_thread(self._trace, outcomes.sanitize_json(call), at or ToolCallPosition())
+
+    def _trace(self, call: Mapping[str, Any], at: ToolCallPosition) -> None:
         claim = self.claim
+        position = CallPosition(claim.id, claim.attempt, at.round, at.ordinal, at.has_failed, at.is_replayed)
         with self.database.transaction() as tx:
-            attempt_records.add_tool_call(tx, claim.run_id, claim.message_id, claim.node_id, call)
+            attempt_records.add_tool_call(tx, claim.run_id, claim.message_id, claim.node_id, call, position)
+            if at.is_replayed:
+                return
             tool_calls = attempt_records.list_tool_calls(tx, claim.run_id, claim.message_id)
         self.bus.publish_trace(claim.conversation_id, claim.message_id, tool_calls)

@@ -11,17 +11,20 @@ import structlog
 from canvas.errors import ToolError
 from canvas.graph.uncertain_outcomes import OnUnknown
 from canvas.run_warnings import Notice
+from components.context import ToolCallPosition
 from components.text.extraction.file_texts import UnparsedFile
 from providers.interfaces import Services
 from providers.models.billing.budgeted_model import BudgetedModel
 from providers.models.billing.metering import BillingContext
 from providers.models.limits.idempotency_keys import IdempotencyKeys, IdempotentHttp, IdempotentModel, VendorLimits
+from providers.models.recording.recorded_model import RecordedModel
 from providers.models.types.chat import ChatModel, Usage
 from store.agents import conversations
 from store.db.database import Database
 from worker.caches.history import HistoryCache
 from worker.context import outcomes
 from worker.context.attempt_storage import AttemptStorage
+from worker.context.model_calls import CallLog
 from worker.context.rate_limit_wait import AttemptRateLimitWait
 from worker.context.readable_context import ReadableContext
 from worker.context.run_budget import RunBudget
@@ -55,6 +58,7 @@ class WorkerContext(ReadableContext):
     run_budget: RunBudget | None = None  # None: no budget counts
     # where requests wait for their vendors' rate limits; None: they do not wait
     vendor_limits: VendorLimits | None = None
+    calls: CallLog | None = None  # where model calls are recorded; None: nowhere
     usage: Usage = field(default_factory=Usage)
     recorded_usage: Usage = field(default_factory=Usage)  # the part of it that earlier attempts had recorded
     warnings: list[Notice] = field(default_factory=list[Notice])
@@ -99,14 +103,20 @@ class WorkerContext(ReadableContext):
         return self._add_billing(await self.open_model(llm_id))
 
     def _add_billing(self, model: ChatModel) -> ChatModel:
-        budgeted = model if self.run_budget is None else BudgetedModel(model, self.run_budget)
+        recorded = model if self.calls is None else RecordedModel(model, self.calls)
+        budgeted = recorded if self.run_budget is None else BudgetedModel(recorded, self.run_budget)
         return IdempotentModel(budgeted, self.idempotency_keys, self.rate_limit_wait)
 
     @property
     def billing_context(self) -> BillingContext:
         """Who pays for model calls that are made for this attempt, but not by its component."""
         return BillingContext(
-            self.rate_limit_wait, self.run_budget, self.add_usage, self._add_billing, self.idempotency_keys
+            self.rate_limit_wait,
+            self.run_budget,
+            self.add_usage,
+            self._add_billing,
+            self.idempotency_keys,
+            recorder=self.calls,
         )
 
     def add_usage(self, usage: Usage) -> None:
@@ -154,7 +164,7 @@ class WorkerContext(ReadableContext):
         return found
 
     async def journal_put(self, key: str, value: Any) -> bool:
-        is_new = await self.storage.journal_put(key, value)
+        is_new = await self.storage.journal_put(key, value, self.calls)
         self.rate_limit_wait.mark_recorded()
         return is_new
 
@@ -165,8 +175,8 @@ class WorkerContext(ReadableContext):
     def non_repeatable(self) -> AbstractAsyncContextManager[None]:
         return self.side_effects.non_repeatable()
 
-    async def trace(self, call: Mapping[str, Any]) -> None:
-        await self.storage.trace(call)
+    async def trace(self, call: Mapping[str, Any], at: ToolCallPosition | None = None) -> None:
+        await self.storage.trace(call, at)
 
     async def remember(self, memory_ids: Sequence[str], user_id: str, answer: str) -> None:
         if self.services.memories is None:

@@ -7,7 +7,7 @@ does not stop in time (`worker/leases/leases.py`). Storing the report is the wor
 import asyncio
 import inspect
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, cast, get_args
@@ -45,6 +45,7 @@ from store.runs.prepared_claims import CachedRun
 from worker.caches.value_caches import ValueCaches
 from worker.context import outcomes
 from worker.context.attempt_storage import AttemptStorage
+from worker.context.model_calls import CallLog, CallPolicy
 from worker.context.node_context import TimeLimit, WorkerContext
 from worker.context.output_limits import OutputLimits
 from worker.context.rate_limit_wait import AttemptRateLimitWait, reschedule_delay
@@ -93,6 +94,7 @@ class AttemptDependencies:
     cost_model: CostModel = field(default_factory=CostModel)
     encryption_key: EncryptionKey | None = None  # None: secrets of canvases stay encrypted
     rate_limiter: RateLimiter | None = None  # None: requests of tools do not wait for their vendors' rate limits
+    call_policy: CallPolicy = field(default_factory=CallPolicy)  # what is stored of model calls
 
     def persist_claim(self, claim: Claim, tx: Transaction) -> bool:
         """Make a claim durable, before anything of the attempt leaves the worker. False: the lease is gone.
@@ -216,16 +218,21 @@ class AttemptRunner:
 
     def _decrypt_params(self, context: WorkerContext) -> Mapping[str, Any]:
         """Return the node's parameters with its secrets decrypted, for this attempt only. Raises NodeFailure."""
-        node, claim = context.node, self._claim
+        node = context.node
         if not _holds_secrets(context.compiled, node):
             return node.params
-        known = CanvasSecrets.for_canvas(
-            self._dependencies.encryption_key, claim.tenant_id, claim.canvas_id, registry.secret_fields
-        )
         try:
-            return known.open_params(SecretPosition(node.id, node.name, node.component, ""), node.params)
+            return self._canvas_secrets().open_params(self._position_of(node), node.params)
         except CannotUnseal as error:
             raise NodeFailure(error.message) from error
+
+    def _canvas_secrets(self) -> CanvasSecrets:
+        claim, key = self._claim, self._dependencies.encryption_key
+        return CanvasSecrets.for_canvas(key, claim.tenant_id, claim.canvas_id, registry.secret_fields)
+
+    @staticmethod
+    def _position_of(node: Node) -> SecretPosition:
+        return SecretPosition(node.id, node.name, node.component, "")
 
     def _prepare_context(self) -> WorkerContext:
         """Read everything that the node refers to, as of the revision in which it was activated."""
@@ -342,10 +349,22 @@ class AttemptRunner:
             history_cache=dependencies.caches.history,
             decrypt_headers=partial(dependencies.caller_headers, claim.tenant_id),
             run_budget=self._make_budget(),
+            calls=self._make_call_log(node),
             vendor_limits=VendorLimiter(dependencies.rate_limiter, str(claim.tenant_id), self._rate_limit_wait)
             if dependencies.rate_limiter
             else None,
         )
+
+    def _make_call_log(self, node: Node) -> CallLog | None:
+        policy = self._dependencies.call_policy
+        return CallLog(self._claim, policy, partial(self._find_secrets, node)) if policy.detail != "off" else None
+
+    def _find_secrets(self, node: Node) -> Sequence[str]:
+        """Return the secrets in the node's parameters, which no stored body may contain."""
+        try:
+            return self._canvas_secrets().find_secrets(self._position_of(node), node.params)
+        except CannotUnseal:
+            return ()
 
     def _make_budget(self) -> RunBudget:
         coordinator = self._dependencies.coordinator

@@ -5,19 +5,17 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import structlog
 
-from canvas import budget
 from canvas.errors import ExecutorError
 from canvas.graph.canvas import NodeKind
 from canvas.outcome import POSTPONED, ContainerExited, Failed, Finished, Outcome
 from canvas.run_warnings import MODEL_ERRORS, WARNINGS, warnings_in
 from canvas.state.run_state import ScopeKey, container_entry
 from components.context import THINK_END, THINK_START
-from providers.models.types.chat import Usage
 from store.db.database import Database
 from store.primitives import outcome_codec
 from store.runs.activations import Claim
@@ -25,6 +23,7 @@ from store.runs.reports import ReportPayload
 from worker.context import outcomes
 from worker.context.node_context import WorkerContext
 from worker.context.output_limits import OutputLimits
+from worker.context.usage_counts import usage_counts
 
 log = structlog.get_logger()
 
@@ -50,10 +49,11 @@ class ReportBuilder:
         self, outcome: Outcome, context: WorkerContext | None, assigned: Mapping[str, Any]
     ) -> tuple[ReportPayload, bool]:
         """Return the report and True; if its values cannot be stored, a report of that failure and False."""
+        calls = context.calls.take_all() if context is not None and context.calls is not None else None
         try:
-            return self.build(outcome, context, assigned), True
+            return replace(self.build(outcome, context, assigned), calls=calls), True
         except Exception as error:  # noqa: BLE001 (inspecting an output runs code of its class, which may raise anything)
-            return self.build_failure(error, context), False
+            return replace(self.build_failure(error, context), calls=calls), False
 
     def build(self, outcome: Outcome, context: WorkerContext | None, assigned: Mapping[str, Any]) -> ReportPayload:
         """Return the report of an outcome; `assigned`: the variables that the node has set.
@@ -177,11 +177,11 @@ class ReportBuilder:
 
         Calls whose results this attempt only read from its journal may have been reported by an earlier attempt.
         """
-        usage = _usage_counts(context.usage) if context is not None else {}
+        usage = usage_counts(context.usage) if context is not None else {}
         reported = self.claim.reported_usage
         if not reported:
             return usage, None
-        recalled = _usage_counts(context.recorded_usage) if context is not None else {}
+        recalled = usage_counts(context.recorded_usage) if context is not None else {}
         new = {name: count - min(recalled.get(name, 0), reported.get(name, 0)) for name, count in usage.items()}
         return _add_counts(reported, new), new
 
@@ -196,22 +196,6 @@ def _counts_beside_usage(outcome: Outcome, context: WorkerContext | None, column
 
 def _add_counts(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
     return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}
-
-
-def _usage_counts(usage: Usage) -> dict[str, int]:
-    """Return the usage of model calls as the counts of a usage column; empty without a call."""
-    if not usage.calls:
-        return {}
-    further = {"cached_tokens": usage.cached_tokens, budget.UNPRICED: usage.unpriced_calls}
-    return {
-        "prompt_tokens": usage.prompt_tokens,
-        "completion_tokens": usage.completion_tokens,
-        "total_tokens": usage.total_tokens,
-        "calls": usage.calls,
-        **{name: count for name, count in further.items() if count},
-        **{f"{budget.COST}{currency}": amount for currency, amount in usage.costs.items()},
-        **{f"{budget.OF}{name}": count for name, count in usage.kinds.items()},
-    }
 
 
 def _streamed_text(context: WorkerContext, outputs: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ A report is stored whole or not at all, under the attempt's lease. It is tried a
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import StrEnum
 from typing import Any
@@ -127,6 +127,9 @@ class Reporter:
                     size_failures += self._failed_by_size(error, payload)
                     log.warning("report_retried", error=_first_line(error))
                     time.sleep(wait)
+                elif payload.calls is not None:  # they may be the reason, and no node fails because of them
+                    log.warning("model_calls_not_stored", error=_first_line(error))
+                    payload = replace(payload, calls=None)
                 elif is_whole:
                     payload, is_whole = self._builder.build_failure(error, context), False
                 else:
@@ -201,6 +204,7 @@ class Reporter:
                 advance = coordinator.apply_reports(tx, snapshot, inline) if snapshot is not None else None
                 if advance is None:
                     stored = [_report(tx, report.claim, report.payload) for report in inline]
+                    reports.write_calls(tx, run_id, (report.payload for report in inline))
                     if not all(each.count() for each in stored):
                         raise AttemptLeaseLost
         except Exception as error:  # noqa: BLE001 (each reporter stores its own, and meets whatever it is again)
@@ -267,8 +271,11 @@ class Reporter:
                     is_advancing = True
                     advance = self._advance(tx, payload, mode)
                     is_advancing = advance is not None
-                if advance is None and not _report(tx, claim, payload).count():
-                    raise AttemptLeaseLost
+                if advance is None:
+                    stored = _report(tx, claim, payload)
+                    reports.write_calls(tx, claim.run_id, [payload])
+                    if not stored.count():
+                        raise AttemptLeaseLost
         except Exception as error:
             if decisions.is_stale_cache(error):
                 return StoreResult.CACHE_STALE, None

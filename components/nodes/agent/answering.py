@@ -35,6 +35,7 @@ from components.nodes.llm.model_call import NoAnswer, Prompt, PromptParams, base
 from components.nodes.llm.prompts import citation_guide, structured_output_guide
 from components.text.json_in_text import read_json
 from providers.isolation.untrusted_threads import in_untrusted_thread
+from providers.models.recording.model_calls import journal_place
 from providers.models.text.sanitizer import without_reasoning
 from providers.models.types.chat import ChatModel, ChatRequest, Completion, ModelSpec
 
@@ -119,7 +120,8 @@ class AgentAnswer:
             return self._prompt
         question = await load_reply(self._ctx, "question")
         if question is None:
-            question = await self._ask_for_full_question()
+            with journal_place("question"):
+                question = await self._ask_for_full_question()
             await record_reply(self._ctx, "question", question)
         return replace(self._prompt, messages=[*messages[:-1], *_user_messages(question.text)])
 

@@ -17,7 +17,7 @@ from hashlib import sha256
 from typing import Any, TypeAlias, TypeVar
 
 from canvas.errors import ToolError
-from components.context import NodeContext
+from components.context import NodeContext, ToolCallPosition
 from components.nodes.agent import research_prompts
 from components.nodes.agent.research_prompts import FollowUp
 from components.nodes.agent.rounds import load_reply, record_reply
@@ -30,6 +30,7 @@ from components.tools.framework.time_limits import timeout_text
 from providers.isolation.untrusted_threads import in_untrusted_thread
 from providers.models.billing.metering import count_usage
 from providers.models.limits.pausable_timeout import PausableTimeout
+from providers.models.recording.model_calls import journal_place
 from providers.models.text.context_window import count_tokens
 from providers.models.types.chat import ChatModel, ChatRequest, Completion, Usage
 
@@ -166,7 +167,8 @@ class Research:
         key = f"research/{key}"
         reply: Completion | None = await load_reply(self._ctx, key)
         if reply is None:
-            reply = await BufferedAnswer(self._ctx, self._model).ask(ChatRequest(messages, retries=None))
+            with journal_place(key):
+                reply = await BufferedAnswer(self._ctx, self._model).ask(ChatRequest(messages, retries=None))
             await record_reply(self._ctx, key, reply)
         if reply.error:
             self._ctx.log.warning("research_not_checked", error=str(reply.error))
@@ -191,7 +193,8 @@ class Research:
         began = clock.time()
         source = self._sources[number]
         inner = CitationCollector(self._ctx, source, key)
-        error = await self._call_source(source, query, inner)
+        with journal_place(key, inside=key, component=source.component):
+            error = await self._call_source(source, query, inner)
         found = inner.chunks if source.component == "Retrieval" else inner.chunks[:WEB_RESULTS]
         elapsed = clock.time() - began
         search = {
@@ -208,7 +211,8 @@ class Research:
                 "arguments": {query_argument(source): query},
                 "result": error or f"{len(found)} results",
                 "elapsed_time": elapsed,
-            }
+            },
+            ToolCallPosition(ordinal=number, has_failed=bool(error)),
         )
         return search
 

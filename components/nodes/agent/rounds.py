@@ -26,6 +26,7 @@ from components.nodes.agent.tool_calls import ToolCalls, usage_entry
 from components.nodes.llm.answer_stream import AnswerListener, BufferedAnswer
 from components.text.json_in_text import parse_repaired
 from components.text.templates.templates import json_text, value_text
+from providers.models.recording.model_calls import journal_place
 from providers.models.text.context_window import text_of
 from providers.models.text.sanitizer import without_reasoning
 from providers.models.types.chat import ChatModel, ChatRequest, Completion, ModelSpec, ToolCall, Usage
@@ -76,7 +77,8 @@ class ToolRounds:
         if reply is not None:
             await listener.replay(reply)
             return reply
-        reply = await listener.ask(request)
+        with journal_place(key):
+            reply = await listener.ask(request)
         if reply.calls or not is_final:
             await record_reply(self._ctx, key, reply)
         return reply
@@ -139,7 +141,10 @@ class RoundsInPrompts:
             history.append({"role": "user", "content": await self._call_tools(question, calls, listener, number, goal)})
         history.append({"role": "user", "content": prompts.ANSWER_TURN})
         last = self._with(question, agent, _cut_history(history))
-        return await listener.ask(last) if is_final else await self._ask_once("answer", last)
+        if not is_final:
+            return await self._ask_once("answer", last)
+        with journal_place("answer"):
+            return await listener.ask(last)
 
     async def _analyse_task(self, question: ChatRequest, agent: str, history: Sequence[Message]) -> str:
         system = prompts.analyse_task(self._guides.get("task_analysis", ""), agent, self._calls.schemas)
@@ -168,7 +173,8 @@ class RoundsInPrompts:
         """Return the reply that an earlier attempt recorded under the key, else ask the model and record its reply."""
         reply = await load_reply(self._ctx, key)
         if reply is None:
-            reply = await self._quietly.ask(request)
+            with journal_place(key):
+                reply = await self._quietly.ask(request)
             await record_reply(self._ctx, key, reply)
         return reply
 

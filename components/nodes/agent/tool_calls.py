@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from canvas.errors import BudgetExceeded, NodeFailure
-from components.context import NodeContext
+from components.context import NodeContext, ToolCallPosition
 from components.nodes.agent.tool_context import ToolContext
 from components.nodes.agent.tool_set import AGENT, Function
 from components.text.json_in_text import parse_repaired, to_storable_json
@@ -20,6 +20,7 @@ from components.tools.framework.base import ToolRun
 from components.tools.framework.time_limits import timeout_text
 from providers.models.billing.metering import count_usage
 from providers.models.limits.pausable_timeout import PausableTimeout
+from providers.models.recording.model_calls import journal_place
 from providers.models.types.chat import ToolCall, Usage
 
 PARALLEL_CALLS = 8  # calls of one round that run at the same time
@@ -95,6 +96,7 @@ class ToolCalls:
         entry = await self.ctx.journal_get(f"call:{place}")
         if entry is not None:
             self.ctx.add_usage(Usage(*entry["usage"]))
+            await self._trace(call, entry, place, has_failed=entry.get("failed", False), is_replayed=True)
             return entry
         function = self.functions.get(call.name)
         if function is None or function.effect != "unsafe":
@@ -107,37 +109,53 @@ class ToolCalls:
         began = clock.time()
         function = self.functions.get(call.name)
         arguments: Any = call.arguments
-        usage, artifacts = Usage(), list[Any]()
+        usage, artifacts, has_failed = Usage(), list[Any](), False
         try:
             if function is None:
                 raise _InvalidCall(f"LLM tool {call.name} does not exist")
             arguments = _arguments(call)
             inner = ToolContext(self.ctx, function, place)
             try:
-                with count_usage(inner.add_usage):
+                component = function.component
+                with count_usage(inner.add_usage), journal_place(f"call:{place}", inside=place, component=component):
                     run = await self._call_within_limit(function, arguments, inner.as_node_context())
             finally:
                 usage = inner.usage
-            result, artifacts = _cut_result(_plain(run.answer)), _artifacts(run)
+            result, artifacts, has_failed = _cut_result(_plain(run.answer)), _artifacts(run), run.error is not None
         except (_InvalidCall, NodeFailure) as failure:
-            result = _cut_result(to_storable_json(str(failure)))
+            result, has_failed = _cut_result(to_storable_json(str(failure))), True
         entry = {
             "arguments": arguments,
             "result": result,
             "artifacts": artifacts,
             "usage": usage_entry(usage),
+            **({"failed": True} if has_failed else {}),
         }
         await self.ctx.journal_put(f"call:{place}", entry)
+        await self._trace(call, entry, place, elapsed=clock.time() - began, has_failed=has_failed)
+        return entry
+
+    async def _trace(
+        self,
+        call: ToolCall,
+        entry: Mapping[str, Any],
+        place: str,
+        *,
+        elapsed: float = 0.0,
+        has_failed: bool,
+        is_replayed: bool = False,
+    ) -> None:
+        number, _, ordinal = place.partition(":")
         await self.ctx.trace(
             {
                 "path": self.ctx.name or self.ctx.node_id,
                 "tool_name": call.name,
-                "arguments": arguments,
-                "result": result,
-                "elapsed_time": clock.time() - began,
-            }
+                "arguments": entry["arguments"],
+                "result": entry["result"],
+                "elapsed_time": elapsed,
+            },
+            ToolCallPosition(f"round:{number}", int(ordinal), has_failed, is_replayed),
         )
-        return entry
 
     async def _call_within_limit(self, function: Function, arguments: Mapping[str, Any], ctx: NodeContext) -> ToolRun:
         left = self.ends_at - asyncio.get_running_loop().time()

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from components.context import NodeContext
+from components.context import NodeContext, ToolCallPosition
 from components.delegating_context import DelegatingContext
 from components.nodes.agent.tool_set import Function
 from providers.models.limits.idempotency_keys import within
@@ -51,3 +51,8 @@ class ToolContext(DelegatingContext):
 
     async def journal_put(self, key: str, value: Any) -> bool:
         return await self._ctx.journal_put(f"{self._place}/{key}", value)
+
+    async def trace(self, call: Mapping[str, Any], at: ToolCallPosition | None = None) -> None:
+        if at is not None and at.round is not None:
+            at = replace(at, round=f"{self._place}/{at.round}")
+        await self._ctx.trace(call, at)

@@ -147,7 +147,9 @@ class OpenAISpeech:
         """Request audio that is not cached. Waits for rate limits by blocking, since the text was sent already."""
         try:
             return await self._meter.call(
-                partial(self._send, spoken), RequestSize(characters=len(spoken)), is_blocking=True
+                partial(self._send, spoken),
+                RequestSize(characters=len(spoken), content=spoken.encode()),
+                is_blocking=True,
             )
         except ProviderError as failed:
             raise ModelError(failed.detail, retryable=failed.is_retryable) from failed

@@ -13,21 +13,23 @@ searches over HTTP) are charged to the tenant, and block for a limited time.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, aclosing, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
-from canvas.errors import ModelError
-from providers.errors import ProviderError
+from canvas.errors import BudgetExceeded, ModelError
+from providers.errors import ProviderError, redact
 from providers.isolation.untrusted_threads import in_untrusted_thread
 from providers.models.billing.cost_estimates import Budget, estimate_of
 from providers.models.billing.fixed_price import FREE, Price
 from providers.models.billing.prices import add_cost
 from providers.models.limits.idempotency_keys import IdempotencyKeys, KeyedRequest
 from providers.models.limits.rate_limited_wire import PermitRequest, RequestLimiter
+from providers.models.recording.model_calls import CallRecorder, ModelCall
 from providers.models.text.context_window import count_tokens
 from providers.models.types.chat import (
     ChatModel,
@@ -45,6 +47,8 @@ T = TypeVar("T")
 MAX_WAIT = 120.0  # seconds that a request outside of an attempt waits for rate limits
 WAIT_STEP = 1.0  # seconds between two checks of the limits
 RATE_LIMIT_TIMEOUT = "ALLOWANCE_EXHAUSTED"
+RECORDED_KINDS: Mapping[str, str] = {"tts": "speech", "asr": "transcription"}
+"""The kinds of calls in records, where they differ from the kinds of models."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +87,7 @@ class BillingContext:
     """The payer of requests: how they wait for rate limits, their budget, and where their usage is counted.
 
     `wrap_model` wraps a chat model like the payer's own models. `idempotency_keys` generates the keys of requests.
-    `max_wait` is the longest wait of a request in seconds if there is no `rate_limit_wait`.
+    `max_wait` is the longest wait of a request in seconds if there is no `rate_limit_wait`. `recorder` records calls.
     """
 
     rate_limit_wait: RateLimitWait | None = None
@@ -92,6 +96,7 @@ class BillingContext:
     wrap_model: Callable[[ChatModel], ChatModel] = _same_model
     idempotency_keys: IdempotencyKeys | None = None
     max_wait: float = MAX_WAIT
+    recorder: CallRecorder | None = None
 
 
 _payer: ContextVar[BillingContext | None] = ContextVar("payer", default=None)
@@ -149,12 +154,53 @@ class Meter:
     limiter: RequestLimiter | None = None
     default_payer: BillingContext = field(default_factory=BillingContext)
 
+    @contextmanager
+    def recording(self, sent: RequestSize) -> Generator["RecordedRequest"]:
+        """Record the block as one call, which may take several requests, if the payer records its calls."""
+        payer = _payer.get() or self.default_payer
+        call = ModelCall(RECORDED_KINDS.get(self.kind, self.kind), self.spec, texts=sent.texts, content=sent.content)
+        recorded = RecordedRequest(call)
+        if payer.recorder is None:
+            yield recorded
+            return
+        payer.recorder.add(call)
+        try:
+            yield recorded
+            call.end("ok", "", recorded.response)
+        except (ModelError, ProviderError) as failed:
+            call.end("failed", redact(str(failed), *self.spec.secrets))
+            raise
+        except BudgetExceeded:
+            if not call.progress.tries:
+                payer.recorder.discard(call)
+            raise
+        finally:
+            wait = payer.rate_limit_wait
+            if call.status is None and not call.progress.tries and wait is not None and wait.is_postponed:
+                payer.recorder.discard(call)
+            call.end("cancelled")
+
     async def call(
         self, ask: Callable[[], Awaitable[tuple[T, int | None]]], sent: RequestSize, *, is_blocking: bool = False
     ) -> T:
+        """Send one request as `send` does, and record it as a call of its own."""
+        with self.recording(sent) as recorded:
+            result = await self.send(ask, sent, recorded.call, is_blocking=is_blocking)
+            recorded.response = describe_result(self.kind, result)
+        return result
+
+    async def send(
+        self,
+        ask: Callable[[], Awaitable[tuple[T, int | None]]],
+        sent: RequestSize,
+        call: ModelCall,
+        *,
+        is_blocking: bool = False,
+    ) -> T:
         """Reserve, wait for the rate limits, send the request once with `ask`, count its usage and return its result.
 
-        `ask` also returns the tokens that the vendor has counted, or None.
+        `ask` also returns the tokens that the vendor has counted, or None. `call` is the call that the request is a
+        part of.
         `is_blocking`: block in the wait for rate limits even if the attempt could be rescheduled.
         """
         payer = _payer.get() or self.default_payer
@@ -174,7 +220,12 @@ class Meter:
                 request = PermitRequest(
                     len("".join(sent.texts)), lambda: expected.total_tokens, None, key, rate_limit_wait
                 )
-                permit = await self.limiter.acquire(request) if self.limiter is not None else None
+                began = time.monotonic()
+                try:
+                    permit = await self.limiter.acquire(request) if self.limiter is not None else None
+                finally:
+                    call.progress.waited += time.monotonic() - began
+                call.progress.tries += 1
                 used, failed, tokens = expected, None, None
                 if payer.rate_limit_wait is not None:
                     payer.rate_limit_wait.mark_sent()
@@ -194,6 +245,7 @@ class Meter:
         finally:
             if used.calls:
                 payer.record_usage(used)
+                call.usage += used
             if payer.budget is not None and reservation is not None:
                 await payer.budget.settle(reservation, used)
 
@@ -208,6 +260,28 @@ class Meter:
         kinds = {f"{self.kind}_{name}": count for name, count in counts.items() if count}
         usage = Usage(tokens, 0, tokens, calls=1, characters=sent.characters, kinds=kinds)
         return add_cost(usage, self.price)
+
+
+@dataclass(slots=True)
+class RecordedRequest:
+    """A call that is being recorded, and what to record of its result (JSON)."""
+
+    call: ModelCall
+    response: Mapping[str, Any] | None = None
+
+
+def describe_result(kind: str, result: Any) -> Mapping[str, Any]:
+    """Return what is recorded of a result: of vectors their number and length, of audio its size."""
+    match kind:
+        case "embedding":
+            vectors: Sequence[Any] = getattr(result, "vectors", ())
+            return {"vectors": len(vectors), "dimensions": len(vectors[0]) if vectors else 0}
+        case "rerank":
+            return {"scores": list(result)}
+        case "tts":
+            return {"bytes": len(result)}
+        case _:
+            return {"text": result} if isinstance(result, str) else {}
 
 
 class MeteredModel:

@@ -226,6 +226,7 @@ def _spec(llm_id: str, account: VendorAccount, name: str, vendor: Vendor, kind: 
         is_tools=bool(is_tools),
         extra=extra,
         rate_limit=_rate_limit_key(account, model, name),
+        account=_title_of(account),
     )
 
 
@@ -248,10 +249,15 @@ def _context_of(factory: str, vendor: Vendor, base_url: str | None, model: str) 
 def _rate_limit_key(account: VendorAccount, model: AccountModel, name: str) -> RateLimitKey | None:
     """Return the rate limits of a model: its own, or those that all models of its account share."""
     place = f"{account.owner or 'all'}/{account.factory}/{account.instance}"
-    title = f"{account.factory} ({account.instance})"
+    title = _title_of(account)
     if model.limits_by_name:
         return RateLimitKey(RateLimits.from_fields(model.limits_by_name), f"{place}/{name}", f"{name} of {title}")
     return RateLimitKey(account.rate_limits, place, title) if account.rate_limits.limits_by_name else None
+
+
+def _title_of(account: VendorAccount) -> str:
+    """Return the name of an account for people."""
+    return f"{account.factory} ({account.instance})"
 
 
 def _check_status(account: VendorAccount, model: AccountModel, name: str, kind: str) -> None:

@@ -149,6 +149,8 @@ class RetryingModel:
         """
         received = _ReceivedAnswer()
         cleaner = _DeltaCleaner()
+        if request.progress is not None:
+            request.progress.tries += 1
         try:
             async with aclosing(self._wire.send(request, streamed=streamed)) as deltas:
                 async for delta in deltas:

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from canvas.errors import ModelError
 from providers.errors import ProviderError, redact
-from providers.models.billing.metering import Meter, RequestSize
+from providers.models.billing.metering import Meter, RequestSize, describe_result
 from providers.models.chat.retrying_model import RetryPolicy
 from providers.models.text.sanitizer import clean
 from providers.models.types.chat import ModelSpec
@@ -23,14 +23,17 @@ async def call_with_retries(
 ) -> T:
     """Call `send` until it succeeds; return its result without the tokens. Raises ModelError after the last retry."""
     spec = meter.spec
-    for repeats in count():
-        try:
-            return await meter.call(send, size)
-        except ProviderError as failed:
-            wait = retry_policy.wait_before_next(failed, repeats, model=spec.id)
-            if wait is None:
-                raise _model_error(failed, spec) from failed
-        await retry_policy.sleep(wait)
+    with meter.recording(size) as recorded:
+        for repeats in count():
+            try:
+                result = await meter.send(send, size, recorded.call)
+                recorded.response = describe_result(meter.kind, result)
+                return result
+            except ProviderError as failed:
+                wait = retry_policy.wait_before_next(failed, repeats, model=spec.id)
+                if wait is None:
+                    raise _model_error(failed, spec) from failed
+            await retry_policy.sleep(wait)
     raise AssertionError("unreachable: counting has no end")
 
 

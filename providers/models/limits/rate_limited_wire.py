@@ -7,6 +7,7 @@ providers/models/billing/metering.py. The tokens used are reported afterwards, s
 reserved too much. `PermitRequest.rate_limit_wait` decides how the caller waits.
 """
 
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -76,7 +77,7 @@ class RateLimitedWire:
         """Wait for a permit, and send one request, once."""
         if self._prepare is not None:
             await self._prepare()
-        permit = await self._limiter.acquire(_permit_request(request))
+        permit = await self._acquire(request)
         usage: Usage | None = None
         failed: ProviderError | None = None
         texts: list[str] = []
@@ -95,6 +96,20 @@ class RateLimitedWire:
             raise
         finally:
             permit.release(_used_tokens(request, usage, texts) if usage or is_whole else None, failed)
+
+    async def _acquire(self, request: ChatRequest) -> Permit:
+        """Wait for a permit, and count the wait. While it waits, the request does not count as a try."""
+        progress = request.progress
+        if progress is None:
+            return await self._limiter.acquire(_permit_request(request))
+        began = time.monotonic()
+        progress.tries -= 1
+        try:
+            permit = await self._limiter.acquire(_permit_request(request))
+        finally:
+            progress.waited += time.monotonic() - began
+        progress.tries += 1
+        return permit
 
 
 def _permit_request(request: ChatRequest) -> PermitRequest:

@@ -127,6 +127,14 @@ class RateLimitWait(Protocol):
         ...
 
 
+@dataclass(slots=True, eq=False)
+class CallProgress:
+    """What a call has taken so far: requests that were sent, and seconds of waiting for rate limits."""
+
+    tries: int = 0
+    waited: float = 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
     """One call. `messages` have OpenAI's form: {role, content} with a text or parts as content, tool messages included.
@@ -146,6 +154,7 @@ class ChatRequest:
     retry_delay: float = 2.0
     key: str | None = None  # idempotency key (providers/models/limits/idempotency_keys.py)
     rate_limit_wait: "RateLimitWait | None" = None  # how the caller waits for rate limits; None: it blocks
+    progress: CallProgress | None = field(default=None, compare=False)  # where tries and waits of the call are counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +171,7 @@ class ModelSpec:
     is_tools: bool = False
     rate_limit: RateLimitKey | None = None  # the rate limits, if there are any
     is_builtin: bool = False  # True for the built-in models `scripted` and `echo`
+    account: str = ""  # the account's name for people: "OpenAI (default)"
     extra: Mapping[str, Any] = field(repr=False, default_factory=dict[str, Any])  # api_version, provider_order, ...
 
     @property

@@ -26,7 +26,7 @@ from store.maintenance.partitions import is_partition
 from store.tables.runs import FORMER_COLUMNS, metadata
 from tests import services as test_services
 
-REVISIONS = [f"{number:04}" for number in range(1, 24)]
+REVISIONS = [f"{number:04}" for number in range(1, 25)]
 
 
 @pytest.fixture

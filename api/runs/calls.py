@@ -1,0 +1,172 @@
+"""Easel's own routes of what a run did inside its activations: model calls, tool calls, earlier attempts."""
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+from uuid import UUID
+
+from fastapi import APIRouter
+from fastapi.responses import Response
+
+from api.http.replies import json_reply, parse_id
+from api.http.reply_styles import OwnRoute
+from api.requests.auth import ApiTokenCaller, RequestPrincipal
+from api.requests.dependencies import ApiContextDep
+from canvas.errors import InvalidRequest, NotFound
+from canvas.ids import ActivationId, RunId
+from scheduler.views.call_views import attempt_json, call_json, call_with_bodies_json, tool_call_json
+from store.db.transaction import Transaction
+from store.primitives.ids import NO_ID
+from store.runs import attempt_records, attempts, external_ids, model_calls
+
+router = APIRouter(tags=["runs"], route_class=OwnRoute)
+T = TypeVar("T")
+
+MAX_LIMIT = 500  # entries of a page
+DEFAULT_LIMIT = "100"
+
+
+@router.get("/runs/{run_id}/model_calls")
+def list_model_calls(
+    context: ApiContextDep,
+    principal: ApiTokenCaller,
+    run_id: str,
+    activation_id: str = "",
+    after: str = "",
+    limit: str = DEFAULT_LIMIT,
+) -> Response:
+    """List the model calls of a run, or of one activation, oldest first and without their bodies.
+
+    `next` is the `after` of the next page, null on the last one.
+    """
+    most = _parse_limit(limit)
+    with context.database.transaction() as tx:
+        calls = model_calls.list_calls(
+            tx,
+            principal.tenant_id,
+            _find_run_id(tx, principal, run_id),
+            activation_id=_parse_activation(activation_id),
+            after=_parse_after(after),
+            limit=most + 1,
+        )
+    return json_reply(_page("calls", calls, most, call_json, lambda call: call.id.hex))
+
+
+@router.get("/runs/{run_id}/model_calls/{call_id}")
+def get_model_call(context: ApiContextDep, principal: ApiTokenCaller, run_id: str, call_id: str) -> Response:
+    """Get a model call with its request and response, as far as they are stored."""
+    chosen_call = parse_id(call_id)
+    with context.database.transaction() as tx:
+        chosen_run = _find_run_id(tx, principal, run_id)
+        call = model_calls.get_call(tx, principal.tenant_id, chosen_run, chosen_call) if chosen_call else None
+        if call is None:
+            raise NotFound(f"The run has no model call {call_id[:64]}, or it was deleted after its retention.")
+        bodies = model_calls.load_bodies(tx, chosen_run, call)
+    return json_reply({"now": _now(), **call_with_bodies_json(call, bodies)})
+
+
+@router.get("/runs/{run_id}/attempts")
+def list_attempts(
+    context: ApiContextDep,
+    principal: ApiTokenCaller,
+    run_id: str,
+    activation_id: str = "",
+    after: str = "",
+    limit: str = DEFAULT_LIMIT,
+) -> Response:
+    """List the attempts after which an activation became ready again, by activation and number.
+
+    The latest attempt of an activation is the activation itself. A run without retries has none here.
+    """
+    most = _parse_limit(limit)
+    with context.database.transaction() as tx:
+        found = attempts.list_attempts(
+            tx,
+            principal.tenant_id,
+            _find_run_id(tx, principal, run_id),
+            activation_id=_parse_activation(activation_id),
+            after=_parse_attempt(after),
+            limit=most + 1,
+        )
+    return json_reply(
+        _page("attempts", found, most, attempt_json, lambda one: f"{one.activation_id.hex}.{one.attempt}")
+    )
+
+
+@router.get("/runs/{run_id}/tool_calls")
+def list_tool_calls(
+    context: ApiContextDep,
+    principal: ApiTokenCaller,
+    run_id: str,
+    activation_id: str = "",
+    after: str = "",
+    limit: str = DEFAULT_LIMIT,
+) -> Response:
+    """List the tool calls of a run, or of one activation, oldest first, replayed ones included."""
+    most = _parse_limit(limit)
+    with context.database.transaction() as tx:
+        calls = attempt_records.list_calls_of_run(
+            tx,
+            principal.tenant_id,
+            _find_run_id(tx, principal, run_id),
+            activation_id=_parse_activation(activation_id),
+            after=_parse_after(after),
+            limit=most + 1,
+        )
+    return json_reply(_page("tool_calls", calls, most, tool_call_json, lambda call: call.id.hex))
+
+
+def _page(
+    name: str, found: Sequence[T], most: int, as_json: Callable[[T], dict[str, Any]], position: Callable[[T], str]
+) -> dict[str, Any]:
+    """Return a page of entries; there is a next page if one entry more than `most` was found."""
+    shown = found[:most]
+    next_page = position(shown[-1]) if len(found) > most else None
+    return {"now": _now(), name: [as_json(entry) for entry in shown], "next": next_page}
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat()
+
+
+def _find_run_id(tx: Transaction, principal: RequestPrincipal, written: str) -> RunId:
+    run_id = external_ids.find_run(tx, principal.tenant_id, written)
+    if run_id is None:
+        raise NotFound(f"There is no run {written[:64]}.")
+    return run_id
+
+
+def _parse_limit(written: str) -> int:
+    if not (written.isascii() and written.isdigit() and 1 <= int(written[:9]) <= MAX_LIMIT):
+        raise InvalidRequest(f"`limit` is {written[:64]!r}. Use a number from 1 to {MAX_LIMIT}.", field="limit")
+    return int(written)
+
+
+def _parse_activation(written: str) -> ActivationId | None:
+    if not written:
+        return None
+    activation_id = parse_id(written)
+    if activation_id is None:
+        raise InvalidRequest(
+            f"`activation_id` is {written[:64]!r}. Use the `id` of an activation of the run.", field="activation_id"
+        )
+    return ActivationId(activation_id)
+
+
+def _parse_after(written: str) -> UUID:
+    if not written:
+        return NO_ID
+    found = parse_id(written)
+    if found is None:
+        raise InvalidRequest(f"`after` is {written[:64]!r}. Use the `next` of a page.", field="after")
+    return found
+
+
+def _parse_attempt(written: str) -> tuple[UUID, int]:
+    if not written:
+        return NO_ID, 0
+    activation, _, number = written.partition(".")
+    found = parse_id(activation)
+    if found is None or not (number.isascii() and number.isdigit() and len(number) <= 9):
+        raise InvalidRequest(f"`after` is {written[:64]!r}. Use the `next` of a page.", field="after")
+    return found, int(number)

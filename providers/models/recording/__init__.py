@@ -1,0 +1,1 @@
+"""Records of model calls: what was sent, what was answered, how long it took and what it cost."""
