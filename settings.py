@@ -234,7 +234,7 @@ class Settings(BaseSettings):
     """How long runs are kept, in days. None: forever, since data must not be deleted without a decision."""
     model_calls: Literal["full", "usage", "off"] = "full"
     """What is stored of the model calls of runs: figures, requests and answers; figures only; nothing."""
-    model_calls_hide: str = ""
+    model_calls_hide: str | None = None
     """Ids of nodes and names of components, separated by commas, whose requests and answers are never stored."""
     model_calls_retention: Duration = timedelta(days=30)
     """How long model calls are kept, a day or more. They are much larger than the rest of a run."""
@@ -423,7 +423,7 @@ class Settings(BaseSettings):
     @property
     def hidden_calls(self) -> frozenset[str]:
         """The nodes and components in `model_calls_hide`."""
-        return frozenset(filter(None, (name.strip() for name in self.model_calls_hide.split(","))))
+        return frozenset(filter(None, (name.strip() for name in (self.model_calls_hide or "").split(","))))
 
     @property
     def vendor_keys(self) -> Mapping[str, str]:

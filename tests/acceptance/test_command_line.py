@@ -129,6 +129,25 @@ def test_started_run_is_executed_shown_explained_and_listed(easel: Easel):
     assert [json.loads(line)["run"] for line in listed.stdout.splitlines()] == [run]
 
 
+def test_model_calls_of_a_run_are_listed_and_shown(easel: Easel):
+    easel("import", TRIAGE, "--title", "Triage", "--publish")
+    run = easel("start", "triage", "--release", "-q", QUERY).stdout.strip()
+    easel("events", run, "--follow")
+
+    table = easel("calls", run)
+    rows = [json.loads(line) for line in easel("calls", run, "--json").stdout.splitlines()]
+    shown = easel("calls", run, rows[0]["id"])
+    unknown = easel("calls", run, "0" * 32)
+
+    assert table.stdout.splitlines()[0].split()[:3] == ["id", "round", "kind"]
+    assert len(table.stdout.splitlines()) == 1 + len(rows)
+    assert {row["status"] for row in rows} == {"ok"}
+    call = json.loads(shown.stdout)
+    assert call["request"]["messages"][-1]["role"] == "user"
+    assert call["response"]["role"] == "assistant"
+    assert (unknown.returncode, unknown.stdout) == (2, "")
+
+
 @pytest.fixture
 def slow_canvas(up: Path) -> Path:
     """A canvas whose model answers after two minutes."""

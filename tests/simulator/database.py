@@ -91,6 +91,7 @@ class SimulatedTransaction(Transaction):
         self._autocommit = autocommit
         self._server_tx: ServerTransaction | None = None
         self._writes: list[Write] = []
+        self._writes_at_end: list[Write] = []
         self._after_commit: list[AfterCommitQuery] = []
 
     def send(self, statement: Executable, **values: Any) -> PendingResult:
@@ -158,6 +159,8 @@ class SimulatedTransaction(Transaction):
     def commit(self) -> None:
         """Commit, then execute the queries that follow the commit."""
         self._must_begin = self._server_tx is None
+        self._writes += self._writes_at_end
+        self._writes_at_end = []
         self._send_writes(as_one=self._can_be_one_statement())
         self._commit()
         for behind in self._after_commit:
@@ -179,6 +182,7 @@ class SimulatedTransaction(Transaction):
     def roll_back(self) -> None:
         """Roll back the open transaction."""
         self._writes.clear()
+        self._writes_at_end.clear()
         if self._server_tx is not None:
             tx = self._server_tx
             self._server_tx = None

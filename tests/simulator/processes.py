@@ -355,6 +355,7 @@ class Context:
         self.stream = stream
         self.side_effects = side_effects
         self.usage = self.recorded_usage = Usage()
+        self.calls = None
         self.warnings: list[Notice] = []
         self.node = SimpleNamespace(kind=NodeKind.PLAIN)
         self.inputs: dict[str, Any] = {}

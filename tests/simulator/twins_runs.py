@@ -7,10 +7,11 @@ from uuid import UUID
 
 import orjson
 
+from canvas.outcome import LOST, OVER_BUDGET, POSTPONED, UNKNOWN_OUTCOME
 from store.agents import conversation_runs, conversations, versions
 from store.db import transaction
 from store.db.guards import RowGuard
-from store.runs import decisions, events, message_streams, new_activations, run_rows, scopes
+from store.runs import attempts, decisions, events, message_streams, new_activations, run_rows, scopes
 from store.runs.activations import CLAIM_COLUMNS
 from store.tenants import budgets, idempotency
 from tests.simulator.database import twin
@@ -318,6 +319,57 @@ def _make_ready(tx: ServerTransaction, run_id: UUID, ids: list[UUID], **changes:
             tx.put(row, {**data, **fresh, "not_before": EPOCH, "enqueued_at": tx.now, **changes})
             hit.append({name: data[name] for name in ("id", "component", "node_id")})
     return hit
+
+
+END_REASONS: Mapping[str, str] = {
+    LOST: "worker_lost",
+    "released": "released",
+    POSTPONED: "postponed",
+    OVER_BUDGET: "over_budget",
+    UNKNOWN_OUTCOME: "unknown_outcome",
+}
+
+
+@twin(attempts.KEEP)
+def keep_attempts(tx: ServerTransaction, run_id: UUID, ids: list[UUID], seconds: list[float]) -> int:
+    kept = 0
+    for each, delay in zip(ids, seconds, strict=True):
+        row = tx.server["activations"].rows.get((run_id, each))
+        data = tx.visible(row) if row is not None else None
+        key = (run_id, each, data["attempt"]) if data is not None else None
+        known = tx.server["attempts"].rows.get(key)
+        if data is None or (known is not None and tx.visible(known) is not None):
+            continue
+        outcome = decode_json(data["outcome"]) or {}
+        code = outcome.get("code")
+        reason = END_REASONS.get(str(code), "retried")
+        if outcome.get("is") == "Waiting":
+            reason = "waited_for_input"
+        elif code == LOST and data["effect"] == "unsafe":
+            reason = "unknown_outcome"
+        was_postponed = data["not_before"] > data["created_at"]
+        tx.insert(
+            tx.server["attempts"],
+            key,
+            run_id,
+            {
+                "run_id": run_id,
+                "activation_id": each,
+                "attempt": data["attempt"],
+                "ready_at": data["not_before"] if was_postponed else data["enqueued_at"] or data["created_at"],
+                "started_at": data["started_at"],
+                "ended_at": data["finished_at"],
+                "worker": data["worker"],
+                "end_reason": reason,
+                "code": code,
+                "error": outcome["error"][: attempts.MAX_ERROR_CHARS] if "error" in outcome else None,
+                "next_attempt_at": tx.now + timedelta(seconds=delay),
+                "usage": encode_json(outcome["used"]) if "used" in outcome else data["usage"],
+                "crash_count": data["crash_count"],
+            },
+        )
+        kept += 1
+    return kept
 
 
 @twin(decisions.RETRY)

@@ -155,11 +155,11 @@ class Meter:
     default_payer: BillingContext = field(default_factory=BillingContext)
 
     @contextmanager
-    def recording(self, sent: RequestSize) -> Generator["RecordedRequest"]:
+    def recording(self, sent: RequestSize) -> Generator["MeteredCall"]:
         """Record the block as one call, which may take several requests, if the payer records its calls."""
         payer = _payer.get() or self.default_payer
         call = ModelCall(RECORDED_KINDS.get(self.kind, self.kind), self.spec, texts=sent.texts, content=sent.content)
-        recorded = RecordedRequest(call)
+        recorded = MeteredCall(call)
         if payer.recorder is None:
             yield recorded
             return
@@ -263,7 +263,7 @@ class Meter:
 
 
 @dataclass(slots=True)
-class RecordedRequest:
+class MeteredCall:
     """A call that is being recorded, and what to record of its result (JSON)."""
 
     call: ModelCall

@@ -4,17 +4,22 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import httpx2
 import pytest
 
 from api.app import create_app
+from canvas.ids import RunId
 from store.files.blobs import LocalBlobs
 from store.knowledge import bases, documents, memories, memory_messages
 from store.knowledge.memory_messages import ANY_SCOPE, NewMessage
 from store.mcp import servers
 from store.mcp.servers import ServerFields
 from store.primitives.encryption import EncryptionKey
+from store.primitives.ids import new_id
+from store.runs import model_calls
+from store.runs.model_calls import CallBatch, CallRow
 from store.tenants import tenants, uploads
 from tests.integration.api.conftest import NO_TLS, SECRET, Server, config_of
 from tests.integration.api.talking import ECHO, Client
@@ -115,11 +120,14 @@ def test_ids_of_another_tenant_get_the_same_reply_as_unknown_ids(
             tx, owner.tenant_id, "x", types=1, embedding_model="", chat_model="", most_bytes=10_000
         )
         memory_messages.save_message(tx, memory, NewMessage(1, "x", b""), ANY_SCOPE)
+        call = a_model_call()
+        model_calls.write(tx, RunId(UUID(run["run_id"])), [CallBatch((), [call], {})])
     theirs = {
         "activation_id": owner.run(run["run_id"])["activations"][0]["id"],
         "agent_id": agent,
         "component_id": "begin",
         "attachment_id": file.id.hex,
+        "call_id": call.id.hex,
         "dataset_id": base.hex,
         "kind": "outputs",
         "document_id": document.id.hex,
@@ -163,6 +171,13 @@ def test_share_link_token_is_accepted_only_by_the_routes_of_share_links(
     guest.http.close()
 
     assert (reply.status_code != 401) == (f"{method} {path}" in SHARE_LINK_ROUTES)
+
+
+def a_model_call() -> CallRow:
+    """Return a call as a worker stores it."""
+    return CallRow(
+        new_id(), new_id(), 1, None, "chat", "m", "a", 0.0, None, 0.0, "ok", None, 1, 0, {"calls": 1}, None, None
+    )
 
 
 def insert_ids(value: Any, ids: dict[str, str]) -> Any:

@@ -14,6 +14,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 from structlog.testing import capture_logs
 
+from canvas.ids import RunId
 from scheduler.sweeper.maintenance import Retention, apply_retention, run_maintenance
 from store.agents import conversations
 from store.db.database import Database
@@ -22,7 +23,8 @@ from store.files.blobs import LocalBlobs
 from store.maintenance import partitions
 from store.primitives.ids import first_id_at, new_id
 from store.primitives.weeks import Week
-from store.runs import run_rows
+from store.runs import model_calls, run_rows
+from store.runs.model_calls import CallBatch, CallRow
 from store.tables.runs import PARTITIONED
 from store.tenants import uploads
 from tests.integration.store.rows import add_outputs, add_run
@@ -322,3 +324,65 @@ def _age(blobs: LocalBlobs, *hashes: bytes) -> None:
     for sha256 in hashes:
         long_ago = time.time() - 7200
         os.utime(blobs.folder / sha256.hex()[:2] / sha256.hex(), (long_ago, long_ago))
+
+
+# -- model calls -----------------------------------------------------------------------------------------------------
+CALLS_LEFT = text("select count(*) from model_calls")
+PARTS_LEFT = text("select count(*) from call_parts")
+
+
+def test_model_calls_are_deleted_after_their_own_retention_while_their_runs_stay(database: Database):
+    with database.transaction() as tx:
+        run_id = add_run(tx, TENANT, run_id=first_id_at(OLD))
+        open_run = add_run(tx, TENANT, run_id=first_id_at(OLD + timedelta(seconds=1)), status="waiting")
+        recent = add_run(tx, TENANT, run_id=first_id_at(NOW))
+        for each in (run_id, open_run, recent):
+            _add_call(tx, each, first_id_at(OLD if each != recent else NOW))
+
+    run_maintenance(database, NOW, None, timedelta(days=30))
+
+    with database.transaction() as tx:
+        assert run_rows.read(tx, TENANT, run_id) is not None
+        assert (tx.scalar(CALLS_LEFT), tx.scalar(PARTS_LEFT)) == (1, 1)
+        left = [
+            name for name in _partitions_before(tx, NOW - timedelta(days=30)) if name.startswith(("model_", "call_"))
+        ]
+        assert left == []
+
+
+def test_call_of_an_old_run_is_deleted_by_its_own_age(database: Database):
+    """A run that waited for weeks goes on after its week of calls was dropped."""
+    with database.transaction() as tx:
+        run_id = add_run(tx, TENANT, run_id=first_id_at(OLD), status="running")
+        _add_call(tx, run_id, first_id_at(OLD))
+    run_maintenance(database, NOW, None, timedelta(days=30))
+    with database.transaction() as tx:
+        _add_call(tx, run_id, first_id_at(NOW))
+
+    run_maintenance(database, NOW, None, timedelta(days=30))
+    with database.transaction() as tx:
+        assert (tx.scalar(CALLS_LEFT), tx.scalar(PARTS_LEFT)) == (1, 1)
+
+    run_maintenance(database, NOW + timedelta(days=31), None, timedelta(days=30))
+    with database.transaction() as tx:
+        assert (tx.scalar(CALLS_LEFT), tx.scalar(PARTS_LEFT)) == (0, 0)
+
+
+def test_statements_about_old_runs_name_their_week_after_its_calls_were_deleted(database: Database):
+    with database.transaction() as tx:
+        run_id = add_run(tx, TENANT, run_id=first_id_at(OLD))
+        _add_call(tx, run_id, first_id_at(OLD))
+    run_maintenance(database, NOW, None, timedelta(days=30))
+    database.pruning.invalidate()
+
+    with database.transaction() as tx:
+        assert run_rows.read(tx, TENANT, run_id) is not None
+        assert model_calls.list_calls(tx, TENANT, run_id) == []
+    assert database.pruning.partition_of(run_id) == f"p{Week.of(OLD).name}"
+
+
+def _add_call(tx: Transaction, run_id: UUID, call_id: UUID) -> None:
+    row = CallRow(
+        call_id, new_id(), 1, None, "chat", "m", "a", 0.0, None, 0.0, "ok", None, 1, 0, {}, '{"messages": []}', None
+    )
+    model_calls.write(tx, RunId(run_id), [CallBatch((), [row], {new_id(): "{}"})])

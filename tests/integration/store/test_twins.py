@@ -61,6 +61,7 @@ COMPARED = (
     "variables",
     "run_events",
     "turns",
+    "attempts",
     "conversations",
     "conversation_messages",
     "canaries",

@@ -50,7 +50,7 @@ def test_exit_code_is_bad_input_for_errors_of_the_caller_and_failed_for_others(e
     assert exit_code_of(error) is code  # type: ignore[arg-type] (each is an ExecutorError)
 
 
-@pytest.mark.parametrize("command", ["cancel", "runs", "show", "explain", "events"])
+@pytest.mark.parametrize("command", ["cancel", "runs", "show", "explain", "events", "calls"])
 def test_command_about_a_run_loads_no_component(command: str):
     module = COMMANDS[command].partition(":")[0]
     code = f"import sys, cli.__main__, {module}; print([name for name in sys.modules if name.startswith('components')])"
