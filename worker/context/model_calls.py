@@ -39,6 +39,11 @@ class CallPolicy:
     detail: CallDetail = "full"
     hidden: frozenset[str] = frozenset()
 
+    @property
+    def is_on(self) -> bool:
+        """Return whether anything is stored."""
+        return self.detail != "off"
+
     def stores_bodies(self, claim: Claim, call: ModelCall) -> bool:
         """Return whether the bodies of a call are stored."""
         names = {claim.node_id, claim.component, *call.place.components}

@@ -222,17 +222,10 @@ class AttemptRunner:
         if not _holds_secrets(context.compiled, node):
             return node.params
         try:
-            return self._canvas_secrets().open_params(self._position_of(node), node.params)
+            known = _canvas_secrets(self._dependencies.encryption_key, self._claim)
+            return known.open_params(_position_of(node), node.params)
         except CannotUnseal as error:
             raise NodeFailure(error.message) from error
-
-    def _canvas_secrets(self) -> CanvasSecrets:
-        claim, key = self._claim, self._dependencies.encryption_key
-        return CanvasSecrets.for_canvas(key, claim.tenant_id, claim.canvas_id, registry.secret_fields)
-
-    @staticmethod
-    def _position_of(node: Node) -> SecretPosition:
-        return SecretPosition(node.id, node.name, node.component, "")
 
     def _prepare_context(self) -> WorkerContext:
         """Read everything that the node refers to, as of the revision in which it was activated."""
@@ -356,15 +349,8 @@ class AttemptRunner:
         )
 
     def _make_call_log(self, node: Node) -> CallLog | None:
-        policy = self._dependencies.call_policy
-        return CallLog(self._claim, policy, partial(self._find_secrets, node)) if policy.detail != "off" else None
-
-    def _find_secrets(self, node: Node) -> Sequence[str]:
-        """Return the secrets in the node's parameters, which no stored body may contain."""
-        try:
-            return self._canvas_secrets().find_secrets(self._position_of(node), node.params)
-        except CannotUnseal:
-            return ()
+        policy, key = self._dependencies.call_policy, self._dependencies.encryption_key
+        return CallLog(self._claim, policy, partial(_find_secrets, key, self._claim, node)) if policy.is_on else None
 
     def _make_budget(self) -> RunBudget:
         coordinator = self._dependencies.coordinator
@@ -482,6 +468,22 @@ def _find_time_limit(time_limit: TimeLimit, component: Component[Any], params: A
 
 def _exit_refused(component: Component[Any]) -> NodeFailure:
     return NodeFailure(f"{component.name} tried to end the process.")
+
+
+def _canvas_secrets(key: EncryptionKey | None, claim: Claim) -> CanvasSecrets:
+    return CanvasSecrets.for_canvas(key, claim.tenant_id, claim.canvas_id, registry.secret_fields)
+
+
+def _position_of(node: Node) -> SecretPosition:
+    return SecretPosition(node.id, node.name, node.component, "")
+
+
+def _find_secrets(key: EncryptionKey | None, claim: Claim, node: Node) -> Sequence[str]:
+    """Return the secrets in a node's parameters, which no stored body may contain."""
+    try:
+        return _canvas_secrets(key, claim).find_secrets(_position_of(node), node.params)
+    except CannotUnseal:  # then the node has failed
+        return ()
 
 
 def _holds_secrets(compiled: CompiledVersion, node: Node) -> bool:
