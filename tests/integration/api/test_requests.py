@@ -42,9 +42,7 @@ def test_unknown_field_is_refused_and_the_known_fields_are_listed(workerless_cli
         name: value.format(agent=agent) if isinstance(value, str) else value for name, value in BODIES[path].items()
     }
 
-    reply = workerless_client.http.post(
-        f"/api/v1{path.format(agent=agent, run=run)}", json={**body, "unheard_of": "r"}
-    )
+    reply = workerless_client.http.post(f"/api/v1{path.format(agent=agent, run=run)}", json={**body, "unheard_of": "r"})
 
     assert reply.status_code == 400
     assert reply.json()["message"].startswith("`unheard_of` is not a field of this request. Its fields are: ")
