@@ -69,6 +69,7 @@ class RunListRow(BaseModel):
     started_at: str | None
     finished_at: str | None
     elapsed_ms: int | None
+    origin: dict[str, Any] | None
 
 
 class RunReply(RunListRow):

@@ -14,6 +14,7 @@ from api.http.reply_styles import OwnRoute
 from api.requests.auth import ApiTokenCaller
 from api.requests.dependencies import ApiContextDep
 from api.runs.reply_models import RunStatesReply
+from api.runs.run_wire import origin_json
 from canvas.budget import usage_json
 from canvas.errors import InvalidRequest
 from canvas.ids import CanvasId, RunId, SessionId, VersionId
@@ -51,6 +52,8 @@ def parse_run_filter(
     until: Annotated[str, Query(alias="to")] = "",
     trouble: Literal["", "0", "1"] = "",
     q: str = "",
+    source: str = "",
+    origin: Literal["", "rerun", "fork", "debug", "any", "none"] = "",
 ) -> RunFilter:
     """Return the filter of a query. Raises InvalidRequest."""
     words = q.split()
@@ -69,6 +72,8 @@ def parse_run_filter(
         words=words if words and exact is None else None,
         exact=exact,
         has_trouble=trouble == "1",
+        source_run=RunId(id_or_unused(source)) if source else None,
+        origin=origin or None,
     )
 
 
@@ -88,7 +93,10 @@ def parse_keyset(
     before_id = parse_id(before) if before else None
     if before and before_id is None:
         raise InvalidRequest(f'"before" is {before[:64]!r}. Use the `next` of a page.', field="before")
-    new = (chosen.version_id, chosen.user_id, chosen.since, chosen.until, chosen.words, chosen.exact, before_id, limit)
+    new = (
+        chosen.version_id, chosen.user_id, chosen.since, chosen.until, chosen.words, chosen.exact, chosen.source_run,
+        chosen.origin, before_id, limit,
+    )  # fmt: skip
     is_several = len(chosen.statuses or ()) > 1 or len(chosen.canvas_ids or ()) > 1
     is_used = any(each is not None for each in new) or bool(total) or chosen.has_trouble or is_several
     if is_used and (page is not None or page_size is not None or external_id):
@@ -158,6 +166,7 @@ def listed_json(run: ListedRun) -> dict[str, Any]:
         "started_at": iso(state.started_at),
         "finished_at": iso(state.finished_at),
         "elapsed_ms": _elapsed_ms(state),
+        "origin": origin_json(run.origin),
     }
 
 

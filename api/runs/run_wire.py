@@ -43,7 +43,7 @@ def run_row(run: RunSummary) -> dict[str, Any]:
         "started_at": iso(run.started_at),
         "finished_at": iso(run.finished_at),
         "elapsed_ms": _elapsed_ms(run.started_at, run.finished_at),
-        "origin": _origin(run.origin),
+        "origin": origin_json(run.origin),
     }
 
 
@@ -87,7 +87,7 @@ def run_json(
     }
 
 
-def _origin(origin: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def origin_json(origin: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Return from which run a rerun or fork was made, from where, and what it has changed."""
     if origin is None:
         return None

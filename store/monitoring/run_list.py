@@ -31,6 +31,7 @@ _INDEXED: Mapping[str, str] = {
     "canvas_ids": "r.canvas_id = any(cast(:canvas_ids as uuid[]))",
     "version_id": "r.version_id = cast(:version_id as uuid)",
     "session_id": "r.conversation_id = cast(:session_id as uuid)",
+    "source_run": "r.source_run = cast(:source_run as uuid)",
     "since_at": "r.created_at >= cast(:since_at as timestamptz)",
     "until_at": "r.created_at < cast(:until_at as timestamptz)",
     "exact": "(r.id = cast(:exact as uuid) or r.conversation_id = cast(:exact as uuid))",
@@ -38,6 +39,8 @@ _INDEXED: Mapping[str, str] = {
 _SEARCHED: Mapping[str, str] = {
     "statuses": "r.status = any(cast(:statuses as text[]))",
     "user_id": "r.request ->> 'user_id' = :user_id",
+    "origin": """case when :origin = 'any' then r.origin is not null when :origin = 'none' then r.origin is null
+        else r.origin ->> 'kind' = :origin end""",
     "message_id": "r.message_id = cast(:message_id as uuid)",
     "patterns": """concat_ws(' ', r.request ->> 'query', r.error,
             (select c.title from canvases c where c.id = r.canvas_id),
@@ -102,6 +105,7 @@ class ListedRun(NamedTuple):
     version_title: str | None
     version_number: int | None
     conversation_name: str | None
+    origin: Mapping[str, Any] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +125,16 @@ class RunFilter:
     words: Sequence[str] | None = None
     exact: UUID | None = None
     has_trouble: bool = False
+    source_run: RunId | None = None
+    origin: str | None = None  # a kind (rerun, fork), `any` or `none`
 
     def values(self) -> dict[str, Any]:
         """Return the parameters of the conditions, without those of `exact`."""
         named: dict[str, Any] = {
             "canvas_ids": list(self.canvas_ids) if self.canvas_ids is not None else None,
             "version_id": self.version_id,
+            "source_run": self.source_run,
+            "origin": self.origin,
             "session_id": self.session_id,
             "since_at": self.since,
             "until_at": self.until,
@@ -182,7 +190,7 @@ def page_statement(names: tuple[str, ...]) -> TextClause:
             case when v.id is not null then (
                 select count(*) from versions n where n.tenant_id = v.tenant_id and n.canvas_id = v.canvas_id
                     and (n.created_at, n.id) <= (v.created_at, v.id)
-            ) end, k.name
+            ) end, k.name, r.origin
         from {_selection(names)} r
         left join canvases c on c.id = r.canvas_id and c.tenant_id = r.tenant_id
         left join versions v on v.id = r.version_id and v.tenant_id = r.tenant_id

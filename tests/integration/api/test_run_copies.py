@@ -37,6 +37,20 @@ def test_rerun_repeats_a_run_and_names_its_source(client: Client):
     assert client.run(source)["forks"] == {"ids": [copy["id"]], "total": 1}
 
 
+def test_copies_are_listed_by_their_source_and_kind(client: Client):
+    source = finished_run(client, ECHO)
+    again = post(client, f"/runs/{source}/rerun").headers["x-run-id"]
+    fork = post(client, f"/runs/{source}/fork", {"from": ["Message:0"]}).headers["x-run-id"]
+
+    def ids(**query: str) -> list[str]:
+        return [run["id"] for run in client.http.get("/api/v1/runs", params=query).json()["runs"]]
+
+    assert ids(source=source) == [fork, again]
+    assert ids(origin="fork") == [fork]
+    assert ids(origin="none") == [source]
+    assert ids(origin="any", limit="1") == [fork]
+
+
 def test_rerun_with_another_query_says_that_it_was_edited(client: Client):
     source = finished_run(client, ECHO)
 
