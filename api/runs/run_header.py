@@ -65,7 +65,7 @@ def header_json(
         "first_failure": first_failure,
         "handled_failures": sum(values[NODE_COUNTS.index("handled")] for values in nodes.values()),
         "first_request": _first_request(tx, run, header.first_query),
-        "may": permissions(run.status, state),
+        "may": permissions(run.status, state, has_agent=header.agent_title is not None),
     }
 
 
@@ -129,8 +129,8 @@ def _first_request(tx: Transaction, run: RunSummary, first_query: Any) -> dict[s
     return {"query": first_query, "inputs": run_header.load_first_inputs(tx, run.id)}
 
 
-def permissions(status: str, state: Mapping[str, Any]) -> dict[str, bool]:
-    """Return what the caller may do with a run, by its status and open forms.
+def permissions(status: str, state: Mapping[str, Any], *, has_agent: bool) -> dict[str, bool]:
+    """Return what the caller may do with a run, by its status and open forms; `edit`: change its agent, if it exists.
 
     Callers of these routes have API tokens, which may do everything to the runs of their tenant.
     """
@@ -140,5 +140,5 @@ def permissions(status: str, state: Mapping[str, Any]) -> dict[str, bool]:
         "cancel": not RunStatus(status).is_over,
         "answer": any(stop is None for stop in stops),
         "raise_budget": any(stop is not None for stop in stops),
-        "edit": True,
+        "edit": has_agent,
     }

@@ -247,6 +247,8 @@ def count_newer(tx: Transaction, tenant_id: TenantId, chosen: RunFilter, newer_t
     """Return how many runs are newer than this one, at most MAX_NEWER."""
     at = tx.scalar(CREATED_AT, run_id=newer_than, tenant_id=tenant_id)
     values = {**chosen.values(), "newer_at": at or created_at_of(newer_than), "newer_id": newer_than}
+    if chosen.exact is not None:
+        values["exact"] = chosen.exact
     return _count(tx, tenant_id, values, MAX_NEWER)
 
 

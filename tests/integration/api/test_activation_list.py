@@ -129,6 +129,37 @@ def test_changes_since_each_revision_complete_a_copy(workerless_client: Client) 
     assert (later["rows"], later["total"]) == ([], 1)
 
 
+@pytest.mark.parametrize("page_size", [7, 2_000])
+def test_copy_that_follows_a_run_has_its_rows_at_the_end(client: Client, page_size: int) -> None:
+    run_id = client.start(client.agent(ITERATION), ",".join(map(str, range(40))))["run_id"]
+    copy: dict[str, dict[str, Any]] = {}
+    since: dict[str, int] = {}
+    reads = 0
+
+    while client.run(run_id)["status"] == "running" or reads == 0:
+        since = {"since": apply_changes(client, run_id, copy, since, page_size)}
+        reads += 1
+    apply_changes(client, run_id, copy, since, page_size)
+
+    assert copy == {row["id"]: row for row in rows_of(list_activations(client, run_id, limit=2_000))}
+    assert len(copy) == 4 + 2 * 40 + 1
+
+
+def apply_changes(
+    client: Client, run_id: str, copy: dict[str, dict[str, Any]], since: dict[str, int], page_size: int
+) -> int:
+    """Apply what has changed since a revision to a copy, page by page; return the next revision."""
+    revision: int | None = None
+    after: dict[str, str] = {}
+    while True:
+        page = list_activations(client, run_id, limit=page_size, **since, **after)
+        copy |= {row["id"]: row for row in rows_of(page)}
+        revision = page["revision"] if revision is None else revision
+        if page["next"] is None:
+            return revision
+        after = {"after": page["next"]}
+
+
 @pytest.mark.parametrize(
     ("query", "field"),
     [

@@ -105,7 +105,7 @@ def test_run_of_a_deleted_agent_has_no_names_of_it(client: Client) -> None:
 
     run = head(client, run_id)
 
-    assert (run["agent_title"], run["draft_digest"]) == (None, None)
+    assert (run["agent_title"], run["draft_digest"], run["may"]["edit"]) == (None, None, False)
     assert run["counts"] == {"done": 2}
 
 

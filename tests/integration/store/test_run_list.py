@@ -166,6 +166,7 @@ def test_newer_runs_are_counted_up_to_a_maximum(
             return run_list.count_newer(tx, tenant_id, RunFilter(**options), RunId(newer_than))
 
     assert (count(runs[0]), count(runs[6]), count(runs[6], statuses=["failed"])) == (0, 6, 1)
+    assert (count(runs[6], exact=runs[2]), count(runs[6], words=["question", "3"])) == (1, 1)
     monkeypatch.setattr(run_list, "MAX_NEWER", 4)
     assert count(runs[6]) == 4
 
