@@ -158,6 +158,14 @@ def test_usage_of_a_kept_attempt_is_its_own(bench: Bench):
     assert [kept.usage for kept in attempts_of(run)] == [{"total_tokens": 5}, {"total_tokens": 7}]
 
 
+def test_attempts_of_another_tenant_are_not_found(bench: Bench):
+    run = lose_worker(bench, {})
+
+    with bench.database.transaction() as tx:
+        assert attempts.list_attempts(tx, bench.a_tenant(), run.id) == []
+    assert len(attempts_of(run)) == 1
+
+
 # -- helpers ---------------------------------------------------------------------------------------------------------
 def ready(bench: Bench, **params: Any) -> Run:
     """Return a run whose node `work` is ready, and which no message will execute."""

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from sqlalchemy import text
@@ -19,7 +19,7 @@ from providers.models.types.chat import ChatRequest
 from providers.models.vendors.accounts import AccountModel, VendorAccount
 from store.db.database import Database
 from store.db.pipeline import Pipeline
-from store.runs import model_calls
+from store.runs import attempt_records, model_calls
 from store.runs.model_calls import CallBodies, StoredCall
 from tests.builders import content
 from tests.integration.engine import Bench, Run, at_work, until
@@ -71,15 +71,24 @@ def test_bodies_of_an_agents_rounds_equal_what_the_vendor_received(bench: Bench)
     assert bodies[0].response["tool_calls"][0]["function"] == {"name": "tavily_search_0", "arguments": '{"query": "a"}'}
 
 
-def test_each_message_of_a_run_is_stored_once(bench: Bench):
+def test_each_message_of_a_run_is_stored_and_sent_once(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     rounds = 6
+    sent_parts: list[UUID] = []
+    write = model_calls.write
+
+    def recording(tx: Any, run_id: Any, batches: Sequence[Any]) -> None:
+        sent_parts.extend(digest for batch in batches if batch is not None for digest in batch.parts)
+        write(tx, run_id, batches)
+
+    monkeypatch.setattr(model_calls, "write", recording)
     with vendor_of(*(calls(str(number)) for number in range(rounds)), said("Done.")) as served:
         run = played(bench, served, agent(rounds=rounds))
 
-    parts = [json.dumps(body) for (body,) in rows(run, "select body from call_parts where run_id = :of_run")]
+    stored = [digest for (digest,) in rows(run, "select digest from call_parts where run_id = :of_run")]
     sent = served.requests[-1]["messages"]
     assert len(calls_of(run)) == rounds + 1
-    assert len(parts) == len(set(parts)) == len(sent) + len({"tools"}) + len(served.requests)  # and the answers
+    assert len(stored) == len(sent) + len({"tools"}) + len(served.requests)  # and the answers
+    assert sorted(sent_parts) == sorted(stored)
 
 
 def test_calls_of_a_journal_entry_survive_the_loss_of_their_worker(bench: Bench):
@@ -283,6 +292,18 @@ def test_keys_in_what_a_model_says_are_masked_in_its_call(bench: Bench):
     assert rows(run, said_by.format(f"'{KEY}'")) == rows(run, said_by.format(f"'{TOOL_KEY}'")) == []
 
 
+def test_calls_of_another_tenant_are_not_found(bench: Bench):
+    with vendor_of(calls("a"), said("Done.")) as served:
+        run = played(bench, served, agent())
+    other = bench.a_tenant()
+
+    with bench.database.transaction() as tx:
+        assert model_calls.list_calls(tx, other, run.id) == []
+        assert model_calls.get_call(tx, other, run.id, calls_of(run)[0].id) is None
+        assert attempt_records.list_calls_of_run(tx, other, run.id) == []
+        assert len(attempt_records.list_calls_of_run(tx, bench.tenant_id, run.id)) == 1
+
+
 # -- when it cannot be stored ----------------------------------------------------------------------------------------
 def test_node_does_not_fail_when_its_calls_cannot_be_stored(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(model_calls, "PUT_CALLS", text("insert into no_such_table select :run_id, :calls"))
@@ -372,8 +393,8 @@ def said(*deltas: str) -> list[dict[str, Any]]:
     return [{"role": "assistant", "content": delta} for delta in deltas]
 
 
-def calls(query: str, *, name: str = "tavily_search_0") -> list[dict[str, Any]]:
-    function = {"name": name, "arguments": json.dumps({"query": query})}
+def calls(query: str, *, name: str = "tavily_search_0", **arguments: str) -> list[dict[str, Any]]:
+    function = {"name": name, "arguments": json.dumps(arguments or {"query": query})}
     return [{"tool_calls": [{"index": 0, "id": f"call-{query}", "type": "function", "function": function}]}]
 
 
@@ -415,8 +436,13 @@ def vendor_of(*script: Any) -> Generator[ScriptedVendor]:
                     self._send(401, {"error": {"message": f"Invalid key: {self.headers['authorization']}"}})
                 case "busy":
                     self._send(503, {"error": {"message": "overloaded"}})
-                case answer:
+                case answer if answer == HANGS or body.get("stream"):
                     self._stream(answer)
+                case answer:
+                    text_of = "".join(delta.get("content") or "" for delta in answer)
+                    tool_calls = [call for delta in answer for call in delta.get("tool_calls", ())]
+                    message = {"role": "assistant", "content": text_of, "tool_calls": tool_calls}
+                    self._send(200, {"choices": [{"index": 0, "message": message}]})
 
         def _send(self, status: int, body: Any) -> None:
             written = json.dumps(body).encode()

@@ -6,7 +6,18 @@ from components.text.json_in_text import to_storable_json
 from store.runs import attempt_records
 from store.runs.attempt_records import ToolCallRow
 from tests.integration.engine import Bench, Run, at_work
-from tests.integration.worker.test_model_calls import HANGS, agent, calls, played, said, started, vendor_of
+from tests.integration.worker.test_model_calls import (
+    ADD,
+    HANGS,
+    MODEL,
+    agent,
+    calls,
+    calls_of,
+    played,
+    said,
+    started,
+    vendor_of,
+)
 
 TWO_CALLS = [*calls("a"), {"tool_calls": [{**calls("b")[0]["tool_calls"][0], "index": 1}]}]
 
@@ -26,6 +37,26 @@ def test_tool_calls_have_their_attempt_round_and_ordinal(bench: Bench):
         (row.id, "model", 1, False, False)
     }
     assert all(row.started_at <= call.started_at <= row.finished_at for call in found)
+
+
+def test_calls_of_a_sub_agent_have_the_place_of_its_tool_call(bench: Bench):
+    helper = {
+        "component_name": "Agent",
+        "name": "Helper",
+        "params": {"llm_id": MODEL, "sys_prompt": "You help.", "tools": [ADD], "max_rounds": 3},
+    }
+    asks = calls("x", name="Helper_0", user_prompt="Search.", reasoning="Because.")
+    with vendor_of(asks, calls("a"), said("Helped."), said("Done.")) as served:
+        run = played(bench, served, agent(tools=[helper]))
+
+    assert run.status == "succeeded"
+    assert [(call.round, call.status) for call in calls_of(run)] == [
+        ("round:0", "ok"),
+        ("0:0/round:0", "ok"),
+        ("0:0/round:1", "ok"),
+        ("round:1", "ok"),
+    ]
+    assert [(call.round, call.ordinal) for call in tool_calls_of(run)] == [("0:0/round:0", 0), ("round:0", 0)]
 
 
 def test_failed_tool_call_is_marked(bench: Bench):
