@@ -32,6 +32,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "explain": "cli.runs.explain:explain_run",
         "events": "cli.runs.events:events",
         "calls": "cli.runs.calls:calls",
+        "export-run": "cli.runs.export:export_run",
         "validate": "cli.agents.validate:validate",
         "import": "cli.agents.canvases:import_file",
         "export": "cli.agents.canvases:export",

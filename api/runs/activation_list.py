@@ -9,11 +9,11 @@ from api.http.replies import large_json_reply, milliseconds
 from api.http.reply_styles import OwnRoute
 from api.requests.auth import ApiTokenCaller
 from api.requests.dependencies import ApiContextDep
-from api.runs.activation_columns import COLUMNS, StringTable, stored_status, to_columns
 from api.runs.reply_models import ActivationListReply
 from api.runs.run_lookup import find_run_id, run_not_found
 from canvas.errors import InvalidRequest
 from canvas.ids import ActivationId
+from scheduler.views.activation_columns import COLUMNS, StringTable, stored_status, to_columns
 from store.runs import activation_list
 from store.runs.activation_list import ActivationFilter, ActivationPage, UnknownActivation
 from store.runs.external_ids import uuid_of

@@ -13,7 +13,6 @@ from api.http.replies import json_reply, milliseconds
 from api.http.reply_styles import OwnRoute
 from api.requests.auth import ApiTokenCaller
 from api.requests.dependencies import ApiContext, ApiContextDep
-from api.runs.activation_columns import to_object
 from api.runs.reply_models import ActivationReply
 from api.runs.run_lookup import find_run_id, run_not_found
 from api.runs.value_previews import values_json
@@ -24,6 +23,7 @@ from canvas.events import explain
 from canvas.graph.canvas import Canvas, Node
 from canvas.ids import ActivationId, RunId, TenantId, VersionId
 from canvas.state.run_state import ActivationStatus, ScopeKey, activation_id, scope_key
+from scheduler.views.activation_columns import to_object
 from store.db.transaction import Transaction
 from store.monitoring import wait_facts
 from store.primitives.json_codec import encode

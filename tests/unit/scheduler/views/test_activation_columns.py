@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.runs.activation_columns import COLUMNS, StringTable, order_key_text, stored_status, to_columns
 from canvas.errors import InvalidRequest
 from canvas.state.run_state import ActivationStatus
+from scheduler.views.activation_columns import COLUMNS, StringTable, order_key_text, stored_status, to_columns
 from store.runs.activation_list import MAX_ERROR_LENGTH, ActivationListRow
 
 ROW = ActivationListRow(
