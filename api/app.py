@@ -29,6 +29,7 @@ from api.runs import (
     completions,
     container_items,
     light_lists,
+    node_runs,
     openai_models,
     run_copies,
     run_export,
@@ -161,7 +162,8 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
         completions, share_links, run_list, run_copies, runs, cancel_runs, budgets, tasks, conversations, files,
         tool_logs, webhook_routes, mcp_routes, calls, tags, openai_models, database_check, drafts, agents, datasets,
         documents, retrieval, memories, messages, plugin_tools, activation_list, activation_page, container_items,
-        run_graph, run_export, agent_graph, light_lists, viewer_versions, viewer_overview, viewer_system,
+        run_graph, run_export, agent_graph, light_lists, node_runs, viewer_versions, viewer_overview,
+        viewer_system,
     )  # fmt: skip
     for subject in every:
         api.include_router(subject.router)

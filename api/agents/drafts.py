@@ -1,8 +1,5 @@
 """Routes for editors of a draft: reset its state, and get the input form of one node."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from fastapi import APIRouter
 from fastapi.responses import Response
 
@@ -13,14 +10,10 @@ from api.http.replies import success
 from api.requests.auth import ApiTokenCaller
 from api.requests.dependencies import ApiContextDep
 from canvas.document import defaults
-from canvas.document.document import Entry
-from canvas.validation import reference_scan
-from components.nodes.flow import form_fields
+from components import node_inputs
 from store.agents import canvases
 
 router = APIRouter(tags=["agents"])
-
-_FORM_COMPONENTS = frozenset({"begin", "userfillup"})  # components with a form of their own
 
 
 @router.post("/agents/{agent_id}/reset")
@@ -35,17 +28,10 @@ def reset_draft(context: ApiContextDep, principal: ApiTokenCaller, agent_id: str
 
 @router.get("/agents/{agent_id}/components/{component_id}/input-form")
 def input_form(context: ApiContextDep, principal: ApiTokenCaller, agent_id: str, component_id: str) -> Response:
-    """Get the input form of a node: its own fields, or a text field for every reference that it reads."""
+    """Get the input form of a node: its own fields, and a text field for every other reference that it reads."""
     with context.database.statements() as tx:
         stored = get_caller_canvas(tx, principal, agent_id)
-    entry = parse_document(stored.draft, context.max_canvas_bytes).entries.get(component_id)
-    if entry is None:
+    document = parse_document(stored.draft, context.max_canvas_bytes)
+    if component_id not in document.entries:
         raise not_found(f"component not found: {component_id[:128]}")
-    return success(_form(entry))
-
-
-def _form(entry: Entry) -> Mapping[str, Any]:
-    if entry.component.lower() in _FORM_COMPONENTS:
-        return form_fields.fields_of(entry.params.get("inputs"))
-    names = [read.ref.expression for read in reference_scan.references_of(entry) if not read.is_target]
-    return {name: {"type": "line", "name": name} for name in names}
+    return success(node_inputs.input_form(document, component_id))

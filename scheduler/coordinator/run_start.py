@@ -26,6 +26,9 @@ UNSTORED_OPTIONS = frozenset({"custom_header"})
 
 DATE_FORMAT = "%Y-%m-%d %H:%M:%S"
 
+GIVEN = "given"
+"""Key in the baseline of a run of one node alone: the nodes whose outputs are given, which count as having run."""
+
 
 class ConversationDeleted(NotFound):
     """The conversation of a run was deleted before the run could start."""

@@ -45,14 +45,14 @@ class RunIsWaiting(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RunCopy:
-    """What a rerun or fork has of its source.
+    """What a rerun or fork has of its source. A run of one node alone has no source, and also begins with values.
 
     `origin`: {kind, run_id, from, edits, weeks}, as stored with the run. `baseline`: what the run begins with in place
     of what its conversation's previous run left. `reused`: the activations that it takes over.
     """
 
-    source_run: RunId
-    source_message: UUID
+    source_run: RunId | None
+    source_message: UUID | None
     origin: Mapping[str, Any]
     baseline: Mapping[str, Any]
     reused: Sequence[ReusedActivation] = ()
@@ -175,6 +175,8 @@ def _create(coordinator: Coordinator, tx: Transaction, start: Start, started: St
         reuses=copy is not None and bool(copy.reused),
     )
     if copy is not None and copy.reused:
+        assert copy.source_run is not None, "reused activations are those of a source"
+        assert copy.source_message is not None
         reused_activations.put(tx, started.run_id, copy.reused)
         reused_activations.copy_citations(tx, started.run_id, started.message_id, copy.source_run, copy.source_message)
     budgets.put_limits(tx, start.tenant_id, BudgetLimits("run", started.run_id, start.budget), is_of_request=True)

@@ -24,7 +24,7 @@ from canvas.graph.reuse import Edits
 from canvas.ids import ActivationId, CanvasId, RunId, SessionId, TenantId, VersionId
 from canvas.outcome import ContainerOpened, Failed, WaitingForInput
 from canvas.state.run_state import ActivationStatus, RunStatus, activation_id
-from scheduler.coordinator.run_start import DATE_FORMAT, RunRequest
+from scheduler.coordinator.run_start import DATE_FORMAT, GIVEN, RunRequest
 from scheduler.coordinator.version_cache import VersionCache
 from scheduler.lifecycle.accept import FIRST_REQUEST, RunCopy, Start
 from store.agents import conversations, versions
@@ -41,7 +41,7 @@ RERUN, FORK = "rerun", "fork"
 SAME, DRAFT, PUBLISHED = "same", "draft", "published"
 ASK, AS_THEN = "ask", "as_then"
 MAX_HISTORY = 1000  # messages before the source run that a new conversation begins with
-_BASELINE = ("globals", "values", "files", "inputs")
+_BASELINE = ("globals", "values", "files", "inputs", GIVEN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,7 +383,10 @@ def _edited_version(
                 f"{node_id} has no parameter {unknown[0][:64]!r}. It has: {names}.", field=f"edits.params.{node_id}"
             )
         fields.update(edited)
-    return versions.insert_hidden(tx, source.tenant_id, stored, document).id
+    inserted = versions.insert_hidden(
+        tx, source.tenant_id, stored.canvas_id, document, title=stored.title, description=stored.description
+    )
+    return inserted.id
 
 
 # -- the start --------------------------------------------------------------------------------------------------------
@@ -430,6 +433,7 @@ def _start(
         conversation_id=None if is_new else source.row["conversation_id"],
         conversation_name=(options.name or str(request.query or ""))[:250],
         on_busy=options.on_busy,
+        conversation_source=conversations.DEBUG_SOURCE if GIVEN in base else "workflow",
         history=_history(tx, source) if is_new else (),
         idempotency=options.idempotency,
         budget=parse_limits(options.budget) if options.budget is not None else {},

@@ -23,6 +23,9 @@ from store.tables.tenants import conversation_messages as entries
 from store.tables.tenants import conversations
 from store.tables.tenants import versions as version_rows
 
+DEBUG_SOURCE = "debug"
+"""The source of the conversation of a run of one node alone. Lists leave such conversations out."""
+
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
@@ -35,7 +38,7 @@ class Conversation:
     version_title: str
     user_id: str
     name: str
-    source: str  # workflow | agent
+    source: str  # workflow | agent | debug
     active_run: RunId | None
     last_run: RunId | None
     messages: int
@@ -116,8 +119,9 @@ OF_LINK = select(conversations.c.id).where(
         conversations.c.id == select(runs.c.conversation_id).where(runs.c.id == bindparam("of")).scalar_subquery(),
     ),
 )
-PAGE = select(*_columns).where(_of_canvas)
-COUNT = select(func.count()).select_from(conversations).where(_of_canvas)
+_listed = and_(_of_canvas, conversations.c.source != DEBUG_SOURCE)
+PAGE = select(*_columns).where(_listed)
+COUNT = select(func.count()).select_from(conversations).where(_listed)
 MESSAGES = (
     select(
         entries.c.conversation_id,

@@ -282,8 +282,16 @@ def save(
     return Version(*row)
 
 
-def insert_hidden(tx: Transaction, tenant_id: TenantId, edited: Version, document: Mapping[str, Any]) -> Version:
-    """Store an edited document of a version as a version that only the runs that refer to it show.
+def insert_hidden(
+    tx: Transaction,
+    tenant_id: TenantId,
+    canvas_id: CanvasId,
+    document: Mapping[str, Any],
+    *,
+    title: str,
+    description: str | None = None,
+) -> Version:
+    """Store a document that is made for a run as a version of a canvas that only the runs that refer to it show.
 
     It is deleted after the last of them, like a deleted version that is still in use.
     """
@@ -291,9 +299,9 @@ def insert_hidden(tx: Transaction, tenant_id: TenantId, edited: Version, documen
         INSERT,
         id=new_id(),
         tenant_id=tenant_id,
-        canvas_id=edited.canvas_id,
-        title=edited.title,
-        description=edited.description,
+        canvas_id=canvas_id,
+        title=title,
+        description=description,
         dsl=document,
         digest=digest_of(document),
         released=False,

@@ -118,7 +118,7 @@ class RunSummary:
     started_at: datetime | None
     finished_at: datetime | None
     external_id: str | None = None
-    origin: Mapping[str, Any] | None = None  # of a rerun or fork
+    origin: Mapping[str, Any] | None = None  # of a rerun, fork or debug run
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,7 +126,7 @@ runs = Table(
     # store/tenants/budgets.py has a limit for it
     Column("budgeted", Boolean, nullable=False, server_default=text("false")),
     Column("external_id", Text),  # the id that the sender chose; store/runs/external_ids.py finds it
-    Column("origin", JSON(none_as_null=True)),  # of a rerun or fork: {kind, run_id, from, edits, weeks}
+    Column("origin", JSON(none_as_null=True)),  # of a rerun, fork or debug run: {kind, run_id, from, edits, weeks}
     Column("source_run", Uuid),  # the run whose activations this one reuses (store/runs/reused_activations.py)
     created_timestamp("created_at"),
     timestamp("started_at"),

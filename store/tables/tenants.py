@@ -91,7 +91,7 @@ conversations = Table(
     Column("version_id", Uuid, nullable=False),
     Column("user_id", Text, nullable=False, server_default=""),
     Column("name", Text, nullable=False, server_default=""),
-    Column("source", Text, nullable=False, server_default="workflow"),  # workflow | agent
+    Column("source", Text, nullable=False, server_default="workflow"),  # workflow | agent | debug
     Column("token_id", Uuid),  # the share link that began it
     Column("active_run", Uuid),  # the one run that is running, waiting or stopping
     Column("last_run", Uuid),  # the latest run that was started; the next run begins from its state

@@ -69,7 +69,7 @@ LAYERS = {
         "tools",
         "nodes",
         "registry",
-        "checks plugins",
+        "checks node_inputs plugins",
     ),
     "scheduler": (
         "metrics",

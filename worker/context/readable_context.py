@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from canvas.document import references
+from canvas.document.drawing import parse_drawing
 from canvas.document.references import Ref
 from canvas.errors import UnresolvedReference
 from canvas.graph.canvas import Canvas, Node, NodeKind
@@ -106,7 +107,10 @@ class ReadableContext:
 
     def display_name(self, node_id: str) -> str:
         number = self._canvas.numbers.get(node_id)
-        return self._canvas.nodes[number].name if number is not None else ""
+        if number is not None:
+            return self._canvas.nodes[number].name
+        drawn = parse_drawing(self.compiled.document.raw.get("graph")).nodes.get(node_id)
+        return drawn.name if drawn is not None else ""  # the target of a router that runs alone
 
     def previous_output(self, name: str) -> Any:
         return self.variables.outputs(self.node.id).get(name)

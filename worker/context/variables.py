@@ -9,6 +9,7 @@ from canvas.graph import container_outputs, parallel_items
 from canvas.graph.canvas import Canvas, Node, NodeKind
 from canvas.state.run_state import ScopeKey, container_entry
 from components.text.extraction.file_texts import UnparsedFile
+from scheduler.coordinator.run_start import GIVEN
 from scheduler.coordinator.version_cache import CompiledVersion
 from scheduler.views.run_view import history_line
 from store.agents import conversations
@@ -89,8 +90,8 @@ class NodeVariables:
         return outputs | self._collected.get(node_id, {})
 
     def has_run(self, node_id: str) -> bool:
-        """Return whether a node has run in this run, as far as the attempt sees."""
-        return node_id in self._outputs
+        """Return whether a node has run in this run, as far as the attempt sees, or its outputs are given."""
+        return node_id in self._outputs or node_id in self.run_inputs.base.get(GIVEN, ())
 
     @property
     def collected_lists(self) -> Mapping[str, list[Any]]:

@@ -321,5 +321,5 @@ def test_input_form_of_a_node_shows_its_fields_or_its_references(workerless_clie
     unknown = workerless_client.http.get(f"{path}/Nobody:0/input-form").json()
 
     assert form_fields == {"name": {"type": "line", "name": "Name"}}
-    assert references == {"UserFillUp:0@name": {"type": "line", "name": "UserFillUp:0@name"}}
+    assert references == {"UserFillUp:0@name": {"type": "line", "name": "the UserFillUp:0@name"}}
     assert (unknown["code"], unknown["message"]) == (102, "component not found: Nobody:0")
