@@ -26,6 +26,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "resume": "cli.runs.run:resume",
         "rerun": "cli.runs.copies:rerun",
         "fork": "cli.runs.copies:fork",
+        "debug": "cli.runs.debug:debug",
         "cancel": "cli.runs.cancel:cancel",
         "runs": "cli.runs.runs:runs",
         "show": "cli.runs.runs:show",

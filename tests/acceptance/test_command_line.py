@@ -80,6 +80,21 @@ def test_waiting_run_exits_with_4_and_resume_continues_it(easel: Easel):
     assert "does not wait" in again.stderr
 
 
+def test_debug_runs_one_node_alone_and_prints_its_outputs(easel: Easel):
+    form = easel("debug", RETURNS, "UserFillUp:Order", "--input", "order=77", "--inputs", '{"reason": "damaged"}')
+    listed = easel("debug", "return_form", "UserFillUp:Order", "--input", "order=78", "--json")
+    unknown = easel("debug", "return_form", "Nobody:0")
+
+    assert form.returncode == 0, form.stderr
+    outputs = json.loads(form.stdout)
+    assert (outputs["order"], outputs["reason"]) == ("77", "damaged")
+    assert "0 model calls, 0 tokens" in form.stderr
+    whole = json.loads(listed.stdout)
+    assert (whole["status"], whole["outputs"]["order"], whole["outputs"]["reason"]) == ("succeeded", "78", None)
+    assert unknown.returncode == 2
+    assert "has no node 'Nobody:0'. It has: begin" in unknown.stderr
+
+
 def test_json_output_contains_every_event_and_matches_the_stored_events(easel: Easel):
     live = easel("run", TRIAGE, "-q", "technical question", "--json")
     run, _ = parse_ids(live.stderr)
