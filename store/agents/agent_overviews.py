@@ -44,7 +44,7 @@ CONVERSATIONS = text("""
     from (
         select k.* from conversations k
         where k.tenant_id = :tenant_id and (cast(:canvas_id as uuid) is null or k.canvas_id = cast(:canvas_id as uuid))
-            and (:pattern is null or k.name ilike :pattern)
+            and k.source <> 'debug' and (:pattern is null or k.name ilike :pattern)
             and (cast(:before as uuid) is null or (k.updated_at, k.id) < (
                 select o.updated_at, o.id from conversations o
                 where o.id = cast(:before as uuid) and o.tenant_id = :tenant_id

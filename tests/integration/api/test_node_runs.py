@@ -68,6 +68,7 @@ def test_run_of_a_node_is_a_run_with_its_origin_and_no_session_of_the_agent(clie
     assert reply.json()["data"]["content"] == "text for Ada"
     sessions = client.http.get(f"/api/v1/agents/{agent}/sessions").json()
     assert (sessions["data"], sessions["total"]) == ([], 0)
+    assert client.http.get("/api/v1/viewer/conversations").json()["conversations"] == []
     assert client.http.get(f"/api/v1/agents/{agent}").json()["data"]["dsl"] == before
     assert client.http.get(f"/api/v1/agents/{agent}/versions").json()["data"] == versions_before
 
