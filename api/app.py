@@ -39,6 +39,7 @@ from api.runs import (
     share_links,
     tasks,
 )
+from api.viewer import comparison as viewer_comparison
 from api.viewer import overview as viewer_overview
 from api.viewer import system as viewer_system
 from api.viewer import versions as viewer_versions
@@ -163,7 +164,7 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
         tool_logs, webhook_routes, mcp_routes, calls, tags, openai_models, database_check, drafts, agents, datasets,
         documents, retrieval, memories, messages, plugin_tools, activation_list, activation_page, container_items,
         run_graph, run_export, agent_graph, light_lists, node_runs, viewer_versions, viewer_overview,
-        viewer_system,
+        viewer_system, viewer_comparison,
     )  # fmt: skip
     for subject in every:
         api.include_router(subject.router)

@@ -175,3 +175,112 @@ class SystemReply(Reply):
     sweeper: SystemSweeper | None
     settings: list[SystemSetting]
     flower_url: str | None
+
+
+class ComparedRun(BaseModel):
+    """One of two runs that are compared."""
+
+    id: str
+    agent_id: str | None
+    version_id: str | None
+    status: str
+    error: str | None
+    query: str = Field(description="The beginning, 200 characters at most")
+    query_cut: bool
+    origin: dict[str, Any] | None
+    steps: int
+    usage: dict[str, Any]
+    created_at: str
+    started_at: str | None
+    finished_at: str | None
+    elapsed_ms: int | None
+
+
+class FirstDivergence(BaseModel):
+    """The first step in canonical order that differs."""
+
+    node_id: str
+    name: str
+    component: str
+    scope: str
+    ordinal: int
+    what: int
+    a_id: str | None
+    b_id: str | None
+    sentence: str = Field(description="In what it differs, in words")
+
+
+class VersionChange(BaseModel):
+    """A parameter, or another property of a node, that differs. Sides that have no value are null."""
+
+    path: str
+    kind: str = Field(description="changed, only_a or only_b")
+    a: dict[str, Any] | None = Field(description="`{value, chars, cut}`")
+    b: dict[str, Any] | None
+    diff: str | None = Field(default=None, description="Unified diff of longer texts")
+    diff_cut: bool | None = None
+
+
+class ChangedNode(BaseModel):
+    """A node of both versions, or of one."""
+
+    node_id: str
+    name: str
+    component: str
+    changes: list[VersionChange] | None = None
+
+
+class VersionDifferences(BaseModel):
+    """In what two versions differ, as far as it runs; secrets are masked."""
+
+    same: bool
+    unavailable: str | None = Field(description="Why the versions cannot be compared; then nothing else is there")
+    changed: list[ChangedNode] | None = None
+    only_a: list[ChangedNode] | None = None
+    only_b: list[ChangedNode] | None = None
+    edges: dict[str, list[dict[str, str]]] | None = Field(default=None, description="`only_a` and `only_b`")
+    variables: list[VersionChange] | None = None
+    cut: bool | None = Field(default=None, description="Whether there are more than a thousand differences")
+
+
+class ComparisonReply(Reply):
+    """Two runs side by side, and a page of their steps."""
+
+    same: bool = Field(description="Whether no step differs, nor the status, nor what runs in the versions")
+    a: ComparedRun
+    b: ComparedRun
+    same_version: bool
+    versions: VersionDifferences | None = Field(description="Null with the same version, and on later pages")
+    first_divergence: FirstDivergence | None
+    totals: dict[str, int] = Field(description="Steps by result: same, differs, only_a, only_b")
+    columns: list[str]
+    rows: list[list[Any]] = Field(
+        description="`what`: inputs 1, outputs 2, outcome 4, error 8, attempts 16, only in A 32, only in B 64, status "
+        "128"
+    )
+    names: dict[str, str] = Field(description="Display names of the nodes of the page")
+    next: str | None = Field(description="The `after` of the next page; null on the last")
+
+
+class ComparedValues(BaseModel):
+    """Values of both sides by name, those that differ first."""
+
+    values: list[dict[str, Any]] = Field(description="`{name, kind, a, b, diff, diff_cut}`")
+    cut: bool = Field(description="Whether there are more than a hundred")
+
+
+class ComparedStepReply(Reply):
+    """A step in both runs, with what it has read and written."""
+
+    node_id: str
+    name: str
+    component: str
+    scope: str
+    ordinal: int
+    what: int
+    sentence: str
+    a: dict[str, Any] | None
+    b: dict[str, Any] | None
+    inputs: ComparedValues
+    outputs: ComparedValues
+    variables: ComparedValues
