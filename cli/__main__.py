@@ -27,6 +27,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "rerun": "cli.runs.copies:rerun",
         "fork": "cli.runs.copies:fork",
         "debug": "cli.runs.debug:debug",
+        "diff": "cli.runs.diff:diff",
         "cancel": "cli.runs.cancel:cancel",
         "runs": "cli.runs.runs:runs",
         "show": "cli.runs.runs:show",

@@ -61,10 +61,15 @@ def is_same(a: Any, b: Any) -> bool:
 
 def describe_step(step: ComparedStep) -> str:
     """Return the node of an activation, with its item and its round: `LLM:Reply (item 3)`."""
-    scope = scope_key(step.scope)
-    where = [f"item {'.'.join(str(item) for _, _, item in scope)}"] if scope else []
-    where += [f"round {step.ordinal + 1}"] if step.ordinal else []
-    return f"{step.node_id} ({', '.join(where)})" if where else step.node_id
+    return describe_place(step.node_id, step.scope, step.ordinal)
+
+
+def describe_place(node_id: str, scope: str, ordinal: int) -> str:
+    """Return a node with its item (`3.1` in nested containers) and, in a cycle, its round, from 1."""
+    items = ".".join(str(item) for _, _, item in scope_key(scope))
+    where = [f"item {items}"] if items else []
+    where += [f"round {ordinal + 1}"] if ordinal else []
+    return f"{node_id} ({', '.join(where)})" if where else node_id
 
 
 def describe_bits(what: Difference) -> str:
@@ -117,8 +122,8 @@ def _chosen(step: ComparedStep, name_of: Callable[[str], str]) -> str | None:
 
 def _errors(a: str | None, b: str | None) -> str:
     if a is None or b is None:
-        return f"failed only in {'A' if b is None else 'B'}: {_quote(a or b)}"
-    return f"failed with {_quote(a)} in A and with {_quote(b)} in B"
+        return f"failed only in {'A' if b is None else 'B'}: {quote(a or b)}"
+    return f"failed with {quote(a)} in A and with {quote(b)} in B"
 
 
 def _values(subject: str, a: StepValues, b: StepValues, columns: tuple[str, ...]) -> str:
@@ -129,16 +134,14 @@ def _values(subject: str, a: StepValues, b: StepValues, columns: tuple[str, ...]
         for name in dict.fromkeys([*values_a, *values_b]):
             if name not in values_a or name not in values_b:
                 side, value = ("A", values_a[name]) if name in values_a else ("B", values_b[name])
-                return (
-                    f"has {subject}: {name} is {_quote(value)} in {side} and missing in {'B' if side == 'A' else 'A'}"
-                )
+                return f"has {subject}: {name} is {quote(value)} in {side} and missing in {'B' if side == 'A' else 'A'}"
             if not is_same(values_a[name], values_b[name]):
-                return f"has {subject}: {name} is {_quote(values_a[name])} in A and {_quote(values_b[name])} in B"
+                return f"has {subject}: {name} is {quote(values_a[name])} in A and {quote(values_b[name])} in B"
     return f"has {subject}"
 
 
-def _quote(value: Any) -> str:
-    """Return a value as JSON on one line, shortened in front of what both may have in common at the end."""
+def quote(value: Any) -> str:
+    """Return a value as JSON on one line, cut after MAX_QUOTE characters."""
     if isinstance(value, StoredFile):
         return f"a value of {value.size:,} bytes"
     text = json.dumps(value, ensure_ascii=False)

@@ -43,12 +43,15 @@ FILTERS = (SAME, DIFFERS, "only_a", "only_b")
 def _public(column: str) -> str:
     """Return SQL for the public members of a column of node_values `v`: as text, by name. Large values: their files."""
     file = f"(v.large -> '{column}' -> e.key)"
+    written = f"cast(v.{column} as text)"  # json_each cannot read the character 0, which an edited output may contain
     return f"""
         select string_agg(length(e.key) || ':' || e.key || case
             when v.large is not null and json_typeof(e.value) = 'null' and {file} is not null
             then 'file:' || split_part({file} ->> 0, '/', 3) || ':' || ({file} ->> 1)
             else cast(e.value as text) end, ',' order by e.key collate "C")
-        from json_each(case when json_typeof(v.{column}) = 'object' then v.{column} else '{{}}' end) e
+        from json_each(case when coalesce(json_typeof(v.{column}), '') <> 'object' then '{{}}'
+            when position('\\u0000' in {written}) > 0 then cast(replace({written}, '\\u0000', '\\ufffd') as json)
+            else v.{column} end) e
         where left(e.key, 1) <> '_'
     """  # noqa: S608 (constants only)
 
