@@ -11,11 +11,17 @@ from canvas.outcome import Routed
 from canvas.state.run_state import scope_key
 from store.primitives.json_codec import encode
 from store.primitives.outcome_codec import STORED_NAMES
-from store.runs.run_comparison import ComparedStep, Difference, StepPair, StepValues, StoredFile
+from store.runs.run_comparison import (
+    OUTCOME_MEMBERS,
+    ComparedStep,
+    Difference,
+    StepPair,
+    StepValues,
+    StoredFile,
+)
 
 MAX_QUOTE = 80  # characters of a value in a sentence
 NOTHING = StepValues({}, {}, {})
-OUTCOME_DETAILS = ("is", "to", "count", "inputs", "tips")  # members of a stored outcome that are compared
 
 _NOUNS: Mapping[Difference, str] = {
     Difference.OUTCOME: "outcome",
@@ -38,7 +44,7 @@ def find_difference(
         Difference.INPUTS: not is_same(values_a.inputs, values_b.inputs),
         Difference.OUTPUTS: not is_same(values_a.outputs, values_b.outputs)
         or not is_same(values_a.variables, values_b.variables),
-        Difference.OUTCOME: any(not is_same(a.outcome.get(name), b.outcome.get(name)) for name in OUTCOME_DETAILS),
+        Difference.OUTCOME: any(not is_same(a.outcome.get(name), b.outcome.get(name)) for name in OUTCOME_MEMBERS),
         Difference.ERROR: a.error != b.error,
         Difference.ATTEMPTS: a.attempt != b.attempt and not (a.is_reused or b.is_reused),
         Difference.STATUS: a.status != b.status,
@@ -47,15 +53,11 @@ def find_difference(
 
 
 def is_same(a: Any, b: Any) -> bool:
-    """Return whether two stored values are the same as JSON texts; the order of the names of outputs does not count."""
+    """Return whether two stored values, or two objects of such values, have the same JSON text."""
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        return list(a) == list(b) and all(is_same(a[name], b[name]) for name in a)
     if isinstance(a, StoredFile) or isinstance(b, StoredFile):
         return a == b
-    if (
-        isinstance(a, Mapping)
-        and isinstance(b, Mapping)
-        and any(isinstance(each, StoredFile) for each in (*a.values(), *b.values()))
-    ):
-        return a.keys() == b.keys() and all(is_same(a[name], b[name]) for name in a)
     return encode(a) == encode(b)
 
 
@@ -99,7 +101,8 @@ def explain_divergence(
         Difference.ATTEMPTS: lambda: f"took {_attempts(a.attempt)} in A and {_attempts(b.attempt)} in B",
     }
     rest = [_NOUNS[bit] for bit in bits[1:]]
-    also = f" Its {' and '.join(rest)} differ too." if rest else ""
+    verb = "differs" if rest in (["outcome"], ["error"], ["status"]) else "differ"
+    also = f" Its {' and '.join(rest)} {verb} too." if rest else ""
     return f"{subject} {clauses[bits[0]]()}.{also}"
 
 

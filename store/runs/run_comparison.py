@@ -1,9 +1,9 @@
 """Two runs of a tenant side by side: which activations are the same, which differ and in what, which only one has.
 
 Activations correspond by (node, scope, ordinal), also across versions. Values are compared in the database, by a digest
-for each activation, so the values themselves stay there: outputs and inputs without names that begin with `_` (times
-and notes of the attempt), and the variables that the activation has written, as outputs. Of a value that is in a file,
-the hash of its content and its size are compared.
+for each activation, so the values themselves stay there: outputs and inputs as JSON texts, without names that begin
+with `_` (times and notes of the attempt), and the variables that the activation has written, as outputs. Of a value
+that is in a file, the hash of its content and its size are compared.
 
 Rows are in canonical order of A; what only B has is sorted in by its own order key.
 """
@@ -21,6 +21,7 @@ from store.db.transaction import Transaction
 from store.runs.reused_activations import REUSED
 
 MAX_ROWS = 500  # of a page
+OUTCOME_MEMBERS = ("is", "to", "count", "inputs", "tips")  # members of a stored outcome that are compared
 
 
 class Difference(IntFlag):
@@ -40,42 +41,46 @@ SAME, DIFFERS, IN_ONE = "same", "differs", Difference.ONLY_A | Difference.ONLY_B
 FILTERS = (SAME, DIFFERS, "only_a", "only_b")
 
 
-def _public(column: str) -> str:
-    """Return SQL for the public members of a column of node_values `v`: as text, by name. Large values: their files."""
+def _digest(column: str) -> str:
+    """Return SQL for a digest of the public members of a column of node_values `v`; null if there are none.
+
+    The digest is that of a JSON text without private members, with the files of large values in their place. Splitting
+    an object takes longer than to hash its text, so a text that certainly has neither is hashed as it is.
+    """
     file = f"(v.large -> '{column}' -> e.key)"
     written = f"cast(v.{column} as text)"  # json_each cannot read the character 0, which an edited output may contain
     return f"""
-        select string_agg(length(e.key) || ':' || e.key || case
-            when v.large is not null and json_typeof(e.value) = 'null' and {file} is not null
-            then 'file:' || split_part({file} ->> 0, '/', 3) || ':' || ({file} ->> 1)
-            else cast(e.value as text) end, ',' order by e.key collate "C")
-        from json_each(case when coalesce(json_typeof(v.{column}), '') <> 'object' then '{{}}'
-            when position('\\u0000' in {written}) > 0 then cast(replace({written}, '\\u0000', '\\ufffd') as json)
-            else v.{column} end) e
-        where left(e.key, 1) <> '_'
+        md5(nullif(nullif(case when v.large is null and position('"_' in {written}) = 0
+                and position('\\u0000' in {written}) = 0
+            then {written} else (
+                select '{{' || coalesce(string_agg(cast(to_json(e.key) as text) || ':' || case
+                    when v.large is not null and json_typeof(e.value) = 'null' and {file} is not null
+                    then 'file:' || split_part({file} ->> 0, '/', 3) || ':' || ({file} ->> 1)
+                    else cast(e.value as text) end, ','), '') || '}}'
+                from json_each(case when json_typeof(v.{column}) <> 'object' then '{{}}'
+                    when position('\\u0000' in {written}) > 0
+                    then cast(replace({written}, '\\u0000', '\\ufffd') as json)
+                    else v.{column} end) e
+                where left(e.key, 1) <> '_'
+            ) end, '{{}}'), 'null'))
     """  # noqa: S608 (constants only)
 
 
 def _side(number: int) -> str:
-    """Return SQL for the activations of one of the runs, with digests of what is compared."""
+    """Return SQL for the activations of one of the runs, with digests of their values."""
     run_id = f"(cast(:run_ids as uuid[]))[{number}]"
     return f"""
-        select a.id, a.node_id, a.scope, a.ordinal, a.order_key, a.status, a.attempt,
-            a.outcome ->> 'is' as outcome,
-            md5(concat_ws(' ', a.outcome ->> 'to', a.outcome ->> 'count', a.outcome ->> 'inputs', a.outcome ->> 'tips'))
-              as details,
-            coalesce(a.outcome ->> 'error', a.outcome ->> 'told') as error,
-            coalesce(cast(a.outcome ->> '{REUSED}' as boolean), false) as reused,
+        select a.id, a.node_id, a.scope, a.ordinal, a.order_key, a.status, a.attempt, a.outcome,
             v.inputs, v.outputs, x.written
         from runs r join activations a on a.run_id = r.id
         left join (
             select activation_id, string_agg(node_id || inputs, ' ' order by node_id) as inputs,
                 string_agg(node_id || outputs, ' ' order by node_id) as outputs
             from (
-                select v.activation_id, v.node_id, md5(({_public("inputs")})) as inputs,
-                    md5(({_public("outputs")})) as outputs
-                from node_values v where v.run_id = {run_id}
-            ) digests group by activation_id
+                select v.activation_id, v.node_id, {_digest("inputs")} as inputs, {_digest("outputs")} as outputs
+                from node_values v where v.run_id = {run_id} offset 0
+            ) digests
+            group by activation_id
         ) v on v.activation_id = a.id
         left join (
             select x.activation_id, md5(string_agg(x.name || ':' || case
@@ -88,6 +93,12 @@ def _side(number: int) -> str:
     """  # noqa: S608 (constants only)
 
 
+def _outcome(side: str) -> str:
+    """Return SQL for what of the outcome of a side is compared: its kind, and what it says to routing."""
+    members = ", ".join(f"coalesce({side}.outcome ->> '{name}', '-')" for name in OUTCOME_MEMBERS)
+    return f"concat_ws(' ', {members})"
+
+
 _JOINED = f"""
     a as materialized ({_side(1)}), b as materialized ({_side(2)}), joined as materialized (
         select a.id as a_id, b.id as b_id, coalesce(a.node_id, b.node_id) as node_id,
@@ -96,10 +107,14 @@ _JOINED = f"""
                 case when a.inputs is distinct from b.inputs then {Difference.INPUTS:d} else 0 end
                 + case when (a.outputs, a.written) is distinct from (b.outputs, b.written)
                     then {Difference.OUTPUTS:d} else 0 end
-                + case when (a.outcome, a.details) is distinct from (b.outcome, b.details)
-                    then {Difference.OUTCOME:d} else 0 end
-                + case when a.error is distinct from b.error then {Difference.ERROR:d} else 0 end
-                + case when a.attempt <> b.attempt and not (a.reused or b.reused)
+                + case when cast(a.outcome as text) is not distinct from cast(b.outcome as text) then 0 else
+                    case when {_outcome("a")} <> {_outcome("b")} then {Difference.OUTCOME:d} else 0 end
+                    + case when coalesce(a.outcome ->> 'error', a.outcome ->> 'told')
+                        is distinct from coalesce(b.outcome ->> 'error', b.outcome ->> 'told')
+                        then {Difference.ERROR:d} else 0 end
+                end
+                + case when a.attempt <> b.attempt and not (a.outcome ->> '{REUSED}' is not null
+                        or b.outcome ->> '{REUSED}' is not null)
                     then {Difference.ATTEMPTS:d} else 0 end
                 + case when a.status <> b.status then {Difference.STATUS:d} else 0 end
             end as what

@@ -30,6 +30,21 @@ from tests.integration.engine import Bench, Run
 from tests.integration.scheduler.test_forks import Counted, fork, rerun
 from tests.integration.store.rows import add_run
 
+MANY_ACTIVATIONS = text("""
+    insert into activations (run_id, id, node_id, component, scope, ordinal, order_key, region, level, trail, status,
+        attempt, activated_rev, outcome, usage)
+    select :of_run, cast(md5(:seed || n) as uuid), 'LLM:0', 'LLM', '', n, int4send(n), '', 1, '[]', 'done', 1, 1,
+        json_build_object('is', 'Finished'), '{}'
+    from generate_series(1, :count) n
+""")
+MANY_VALUES = text("""
+    insert into node_values (run_id, activation_id, node_id, container_entry, item, order_key, region, outputs, inputs,
+        names)
+    select :of_run, cast(md5(:seed || n) as uuid), 'LLM:0', '', 0, int4send(n), '',
+        json_build_object('content', repeat('answer ' || n, 60), '_created_time', random()),
+        json_build_object('prompt', repeat('question ' || n, 30)), array['content', '_created_time']
+    from generate_series(1, :count) n
+""")
 TEXT = "It was a dark and stormy night; " * 40_000  # 1.28 MB
 
 
@@ -209,6 +224,22 @@ def test_run_of_another_tenant_has_no_steps_to_compare(bench: Bench):
             views.step_json(tx, bench.coordinator.versions, stranger, source.id, source.id, step)
 
     assert (sum(found.totals.values()), found.pairs) == (0, [])
+
+
+def test_two_runs_of_ten_thousand_steps_are_compared_within_the_time_of_a_statement(bench: Bench):
+    count = 10_000
+    with bench.database.transaction() as tx:
+        a, b = add_run(tx, bench.tenant_id), add_run(tx, bench.tenant_id)
+        for run in (a, b):
+            tx.execute(MANY_ACTIVATIONS, of_run=run, seed=run.hex, count=count)
+            tx.execute(MANY_VALUES, of_run=run, seed=run.hex, count=count)
+        tx.execute(text("update activations set outcome = null where run_id = :of_run and ordinal = 7"), of_run=b)
+
+    with bench.database.transaction() as tx:  # a nested loop over rows without statistics would take minutes
+        found = run_comparison.compare(tx, bench.tenant_id, a, b, only="differs")
+
+    assert found.totals == {"same": count - 1, "differs": 1, "only_a": 0, "only_b": 0}
+    assert [pair.either.ordinal for pair in found.pairs] == [7]
 
 
 # -- rows at random ----------------------------------------------------------------------------------------------------
