@@ -136,6 +136,7 @@ def test_ids_of_another_tenant_get_the_same_reply_as_unknown_ids(
         "message_id": run["message_id"],
         "model": agent,
         "name": f"{file.id.hex}.txt",
+        "other_run_id": run["run_id"],
         "run_id": run["run_id"],
         "server_id": server.hex,
         "session_id": run["session_id"],

@@ -33,6 +33,23 @@ ITEMS = {
     "globals": {},
     "path": [],
 }  # fmt: skip
+LOOP = {
+    "components": {
+        node: {"obj": {"component_name": name, "params": params}, "downstream": after, **more}
+        for node, name, params, after, more in (
+            ("begin", "Begin", {}, ["Loop:0"], {}),
+            ("Loop:0", "Loop", {"maximum_loop_count": 3, "logical_operator": "or"}, ["Message:0"], {}),
+            ("LoopItem:0", "LoopItem", {}, ["LLM:0"], {"parent_id": "Loop:0"}),
+            (
+                "LLM:0", "LLM", {"llm_id": "echo", "prompts": [{"role": "user", "content": "{sys.query}"}]}, [],
+                {"parent_id": "Loop:0"},
+            ),
+            ("Message:0", "Message", message("done"), [], {}),
+        )
+    },
+    "globals": {},
+    "path": [],
+}  # fmt: skip
 SWITCH = canvas(
     ("begin", "Begin", {}, ["Switch:0"]),
     (
@@ -84,7 +101,7 @@ def fork(client: Client, source: str, **body: Any) -> str:
     return reply.headers["x-run-id"]
 
 
-@pytest.mark.parametrize("dsl", [ECHO, TWO_STEPS, ITEMS, SWITCH])
+@pytest.mark.parametrize("dsl", [ECHO, TWO_STEPS, ITEMS, LOOP, SWITCH])
 def test_rerun_is_the_same_as_its_source(client: Client, dsl: dict[str, Any]):
     source = finished_run(client, dsl, "a,b,c")
     copy = post(client, f"/runs/{source}/rerun").headers["x-run-id"]
@@ -166,6 +183,19 @@ def test_items_correspond_by_their_number_and_more_items_are_in_one_run_only(cli
     (content,) = [each for each in step["outputs"]["values"] if each["name"] == "content"]
     assert (content["kind"], content["a"]["value"] != content["b"]["value"]) == ("changed", True)
     assert content["diff"].startswith("--- A\n+++ B\n")
+
+
+def test_passes_of_a_loop_correspond_by_their_number(client: Client):
+    source = finished_run(client, LOOP, "a")
+    copy = run_again(client, source, "b")
+
+    comparison = compare(client, source, copy)
+
+    assert comparison["totals"]["differs"] == 3, comparison
+    assert comparison["first_divergence"]["scope"] == "Loop:0#0.0"
+    differing = rows(compare(client, source, copy, only="differs"))
+    assert [(row["node_id"], row["scope"]) for row in differing] == [("LLM:0", f"Loop:0#0.{item}") for item in range(3)]
+    assert all(row["what"] & Difference.OUTPUTS for row in differing)
 
 
 def test_failed_run_and_its_repaired_fork_differ_in_outcome_and_status(client: Client):
