@@ -143,21 +143,21 @@ def document_differences(a: Document, b: Document) -> dict[str, Any]:
     only_a = [_node(entry) for node, entry in a.entries.items() if node not in b.entries]
     only_b = [_node(entry) for node, entry in b.entries.items() if node not in a.entries]
     edges = {
-        "only_a": _bounded([_edge(each) for each in edges_a if each not in edges_b], changes),
-        "only_b": _bounded([_edge(each) for each in edges_b if each not in edges_a], changes),
+        "only_a": _limit([_edge(each) for each in edges_a if each not in edges_b], changes),
+        "only_b": _limit([_edge(each) for each in edges_b if each not in edges_a], changes),
     }
     return {
         "same": not (changed or variables or only_a or only_b or edges["only_a"] or edges["only_b"]),
         "changed": changed,
-        "only_a": _bounded(only_a, changes),
-        "only_b": _bounded(only_b, changes),
+        "only_a": _limit(only_a, changes),
+        "only_b": _limit(only_b, changes),
         "edges": edges,
         "variables": variables,
         "cut": changes.cut,
     }
 
 
-def _bounded(found: list[dict[str, Any]], changes: _Changes) -> list[dict[str, Any]]:
+def _limit(found: list[dict[str, Any]], changes: _Changes) -> list[dict[str, Any]]:
     changes.cut = changes.cut or len(found) > MAX_CHANGES
     return found[:MAX_CHANGES]
 

@@ -14,7 +14,7 @@ from cli.shell.exit_codes import Exit
 from cli.shell.options import LOCAL_TENANT, AsJson, OfTenant
 from scheduler.views import divergence, run_comparison
 from scheduler.views.run_comparison import ComparisonPage
-from store.runs.run_comparison import DIFFERS, MAX_ROWS, Difference
+from store.runs.run_comparison import DIFFERS, MAX_ROWS, StepDifference
 
 MAX_DIFF_LINES = 40  # lines of the diff of one parameter that are printed; --json has all
 
@@ -99,7 +99,7 @@ def _print_steps(comparison: Mapping[str, Any]) -> None:
     shown = [
         {
             "step": divergence.describe_place(row["node_id"], row["scope"], row["ordinal"]),
-            "difference": divergence.describe_bits(Difference(row["what"])),
+            "difference": divergence.describe_bits(StepDifference(row["what"])),
             "took A": _duration(row["a_ms"]),
             "took B": _duration(row["b_ms"]),
             "tokens A": row["a_tokens"],

@@ -14,49 +14,49 @@ from store.primitives.outcome_codec import STORED_NAMES
 from store.runs.run_comparison import (
     OUTCOME_MEMBERS,
     ComparedStep,
-    Difference,
+    StepDifference,
     StepPair,
     StepValues,
-    StoredFile,
+    ValueFile,
 )
 
 MAX_QUOTE = 80  # characters of a value in a sentence
 NOTHING = StepValues({}, {}, {})
 
-_NOUNS: Mapping[Difference, str] = {
-    Difference.OUTCOME: "outcome",
-    Difference.ERROR: "error",
-    Difference.OUTPUTS: "outputs",
-    Difference.INPUTS: "inputs",
-    Difference.STATUS: "status",
-    Difference.ATTEMPTS: "attempts",
+_NOUNS: Mapping[StepDifference, str] = {
+    StepDifference.OUTCOME: "outcome",
+    StepDifference.ERROR: "error",
+    StepDifference.OUTPUTS: "outputs",
+    StepDifference.INPUTS: "inputs",
+    StepDifference.STATUS: "status",
+    StepDifference.ATTEMPTS: "attempts",
 }
 """What two activations may differ in, the most telling first."""
 
 
 def find_difference(
     a: ComparedStep | None, b: ComparedStep | None, values_a: StepValues, values_b: StepValues
-) -> Difference:
+) -> StepDifference:
     """Return in what two activations differ, as the database finds it for all of them."""
     if a is None or b is None:
-        return Difference.ONLY_B if a is None else Difference.ONLY_A
+        return StepDifference.ONLY_B if a is None else StepDifference.ONLY_A
     checks = {
-        Difference.INPUTS: not is_same(values_a.inputs, values_b.inputs),
-        Difference.OUTPUTS: not is_same(values_a.outputs, values_b.outputs)
+        StepDifference.INPUTS: not is_same(values_a.inputs, values_b.inputs),
+        StepDifference.OUTPUTS: not is_same(values_a.outputs, values_b.outputs)
         or not is_same(values_a.variables, values_b.variables),
-        Difference.OUTCOME: any(not is_same(a.outcome.get(name), b.outcome.get(name)) for name in OUTCOME_MEMBERS),
-        Difference.ERROR: a.error != b.error,
-        Difference.ATTEMPTS: a.attempt != b.attempt and not (a.is_reused or b.is_reused),
-        Difference.STATUS: a.status != b.status,
+        StepDifference.OUTCOME: any(not is_same(a.outcome.get(name), b.outcome.get(name)) for name in OUTCOME_MEMBERS),
+        StepDifference.ERROR: a.error != b.error,
+        StepDifference.ATTEMPTS: a.attempt != b.attempt and not (a.is_reused or b.is_reused),
+        StepDifference.STATUS: a.status != b.status,
     }
-    return Difference(sum(bit for bit, is_different in checks.items() if is_different))
+    return StepDifference(sum(bit for bit, is_different in checks.items() if is_different))
 
 
 def is_same(a: Any, b: Any) -> bool:
     """Return whether two stored values, or two objects of such values, have the same JSON text."""
     if isinstance(a, Mapping) and isinstance(b, Mapping):
         return list(a) == list(b) and all(is_same(a[name], b[name]) for name in a)
-    if isinstance(a, StoredFile) or isinstance(b, StoredFile):
+    if isinstance(a, ValueFile) or isinstance(b, ValueFile):
         return a == b
     return encode(a) == encode(b)
 
@@ -74,10 +74,10 @@ def describe_place(node_id: str, scope: str, ordinal: int) -> str:
     return f"{node_id} ({', '.join(where)})" if where else node_id
 
 
-def describe_bits(what: Difference) -> str:
+def describe_bits(what: StepDifference) -> str:
     """Return a bit set in words: `outputs, inputs`."""
-    if what in (Difference.ONLY_A, Difference.ONLY_B):
-        return "only in A" if what is Difference.ONLY_A else "only in B"
+    if what in (StepDifference.ONLY_A, StepDifference.ONLY_B):
+        return "only in A" if what is StepDifference.ONLY_A else "only in B"
     return ", ".join(noun for bit, noun in _NOUNS.items() if bit in what) or "same"
 
 
@@ -92,13 +92,13 @@ def explain_divergence(
     bits = [bit for bit in _NOUNS if bit in pair.what]
     if not bits:
         return f"{subject} is the same in both."
-    clauses: Mapping[Difference, Callable[[], str]] = {
-        Difference.OUTCOME: lambda: _outcomes(a, b, name_of),
-        Difference.ERROR: lambda: _errors(a.error, b.error),
-        Difference.OUTPUTS: lambda: _values("another output", values_a, values_b, ("outputs", "variables")),
-        Difference.INPUTS: lambda: _values("another input", values_a, values_b, ("inputs",)),
-        Difference.STATUS: lambda: f"is {a.status} in A and {b.status} in B",
-        Difference.ATTEMPTS: lambda: f"took {_attempts(a.attempt)} in A and {_attempts(b.attempt)} in B",
+    clauses: Mapping[StepDifference, Callable[[], str]] = {
+        StepDifference.OUTCOME: lambda: _outcomes(a, b, name_of),
+        StepDifference.ERROR: lambda: _errors(a.error, b.error),
+        StepDifference.OUTPUTS: lambda: _values("another output", values_a, values_b, ("outputs", "variables")),
+        StepDifference.INPUTS: lambda: _values("another input", values_a, values_b, ("inputs",)),
+        StepDifference.STATUS: lambda: f"is {a.status} in A and {b.status} in B",
+        StepDifference.ATTEMPTS: lambda: f"took {_attempts(a.attempt)} in A and {_attempts(b.attempt)} in B",
     }
     rest = [_NOUNS[bit] for bit in bits[1:]]
     verb = "differs" if rest in (["outcome"], ["error"], ["status"]) else "differ"
@@ -107,7 +107,7 @@ def explain_divergence(
 
 
 def _outcomes(a: ComparedStep, b: ComparedStep, name_of: Callable[[str], str]) -> str:
-    chosen_a, chosen_b = _chosen(a, name_of), _chosen(b, name_of)
+    chosen_a, chosen_b = _targets(a, name_of), _targets(b, name_of)
     if chosen_a is not None and chosen_b is not None:
         return f"chose {chosen_a} in A and {chosen_b} in B"
     kind_a, kind_b = a.outcome.get("is"), b.outcome.get("is")
@@ -116,7 +116,7 @@ def _outcomes(a: ComparedStep, b: ComparedStep, name_of: Callable[[str], str]) -
     return f"ended as {kind_a or 'nothing yet'} in A and {kind_b or 'nothing yet'} in B"
 
 
-def _chosen(step: ComparedStep, name_of: Callable[[str], str]) -> str | None:
+def _targets(step: ComparedStep, name_of: Callable[[str], str]) -> str | None:
     """Return the names of the nodes that a router has chosen; None for any other outcome."""
     if step.outcome.get("is") != STORED_NAMES[Routed]:
         return None
@@ -145,7 +145,7 @@ def _values(subject: str, a: StepValues, b: StepValues, columns: tuple[str, ...]
 
 def quote(value: Any) -> str:
     """Return a value as JSON on one line, cut after MAX_QUOTE characters."""
-    if isinstance(value, StoredFile):
+    if isinstance(value, ValueFile):
         return f"a value of {value.size:,} bytes"
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= MAX_QUOTE else f"{text[: MAX_QUOTE - 1]}…"

@@ -37,7 +37,7 @@ from store.runs.run_comparison import (
     ComparedStep,
     StepPair,
     StepValues,
-    StoredFile,
+    ValueFile,
 )
 from store.runs.run_queries import RunSummary
 
@@ -74,7 +74,7 @@ class _Runs:
     def load(cls, tx: Transaction, cache: VersionCache, tenant_id: TenantId, a: RunId, b: RunId) -> "_Runs":
         found = [run_queries.get_summary(tx, tenant_id, each) for each in (a, b)]
         run_a, run_b = (_require(run, run_id) for run, run_id in zip(found, (a, b), strict=True))
-        canvas_a, canvas_b = (_compiled(tx, cache, run).canvas for run in (run_a, run_b))
+        canvas_a, canvas_b = (_compile(tx, cache, run).canvas for run in (run_a, run_b))
         return cls(run_a, run_b, (canvas_a, canvas_b))
 
     def name_of(self, node_id: str) -> str:
@@ -91,7 +91,7 @@ def _require(run: RunSummary | None, run_id: RunId) -> RunSummary:
     return run
 
 
-def _compiled(tx: Transaction, cache: VersionCache, run: RunSummary) -> Any:
+def _compile(tx: Transaction, cache: VersionCache, run: RunSummary) -> Any:
     return cache.get_or_empty(tx, run.version_id) if run.status != RunStatus.REFUSED else MISSING_VERSION
 
 
@@ -285,7 +285,7 @@ def _value_change(name: str, a: Any, b: Any, room: Room) -> dict[str, Any]:
     """Return `{name, kind, a, b}` of one value, with `diff` and `diff_cut` if both sides differ as texts."""
     kind = ONLY_B if a is MISSING else ONLY_A if b is MISSING else SAME if divergence.is_same(a, b) else CHANGED
     shown: dict[str, Any] = {"name": name, "kind": kind, "a": _preview(a, room), "b": _preview(b, room)}
-    if kind == CHANGED and not any(isinstance(value, StoredFile) for value in (a, b)):
+    if kind == CHANGED and not any(isinstance(value, ValueFile) for value in (a, b)):
         shown |= text_diff(text_of(a), text_of(b), room)
     return shown
 
@@ -294,7 +294,7 @@ def _preview(value: Any, room: Room) -> dict[str, Any] | None:
     """Return a value to show; of one in a file, only its size."""
     if value is MISSING:
         return None
-    if isinstance(value, StoredFile):
+    if isinstance(value, ValueFile):
         return {"value": None, "chars": value.size, "cut": True}
     return preview(value, room)
 

@@ -24,7 +24,7 @@ MAX_ROWS = 500  # of a page
 OUTCOME_MEMBERS = ("is", "to", "count", "inputs", "tips")  # members of a stored outcome that are compared
 
 
-class Difference(IntFlag):
+class StepDifference(IntFlag):
     """In what two activations differ. An attempt of a reused activation is one of another run and is not compared."""
 
     INPUTS = 1
@@ -37,7 +37,7 @@ class Difference(IntFlag):
     STATUS = 128
 
 
-SAME, DIFFERS, IN_ONE = "same", "differs", Difference.ONLY_A | Difference.ONLY_B
+SAME, DIFFERS, IN_ONE = "same", "differs", StepDifference.ONLY_A | StepDifference.ONLY_B
 FILTERS = (SAME, DIFFERS, "only_a", "only_b")
 
 
@@ -103,20 +103,20 @@ _JOINED = f"""
     a as materialized ({_side(1)}), b as materialized ({_side(2)}), joined as materialized (
         select a.id as a_id, b.id as b_id, coalesce(a.node_id, b.node_id) as node_id,
             coalesce(a.order_key, b.order_key) as order_key, coalesce(a.id, b.id) as id,
-            case when b.id is null then {Difference.ONLY_A:d} when a.id is null then {Difference.ONLY_B:d} else
-                case when a.inputs is distinct from b.inputs then {Difference.INPUTS:d} else 0 end
+            case when b.id is null then {StepDifference.ONLY_A:d} when a.id is null then {StepDifference.ONLY_B:d} else
+                case when a.inputs is distinct from b.inputs then {StepDifference.INPUTS:d} else 0 end
                 + case when (a.outputs, a.written) is distinct from (b.outputs, b.written)
-                    then {Difference.OUTPUTS:d} else 0 end
+                    then {StepDifference.OUTPUTS:d} else 0 end
                 + case when cast(a.outcome as text) is not distinct from cast(b.outcome as text) then 0 else
-                    case when {_outcome("a")} <> {_outcome("b")} then {Difference.OUTCOME:d} else 0 end
+                    case when {_outcome("a")} <> {_outcome("b")} then {StepDifference.OUTCOME:d} else 0 end
                     + case when coalesce(a.outcome ->> 'error', a.outcome ->> 'told')
                         is distinct from coalesce(b.outcome ->> 'error', b.outcome ->> 'told')
-                        then {Difference.ERROR:d} else 0 end
+                        then {StepDifference.ERROR:d} else 0 end
                 end
                 + case when a.attempt <> b.attempt and not (a.outcome ->> '{REUSED}' is not null
                         or b.outcome ->> '{REUSED}' is not null)
-                    then {Difference.ATTEMPTS:d} else 0 end
-                + case when a.status <> b.status then {Difference.STATUS:d} else 0 end
+                    then {StepDifference.ATTEMPTS:d} else 0 end
+                + case when a.status <> b.status then {StepDifference.STATUS:d} else 0 end
             end as what
         from a full join b on a.node_id = b.node_id and a.scope = b.scope and a.ordinal = b.ordinal
     )
@@ -125,8 +125,8 @@ COMPARE = text(f"""
     with {_JOINED}, totals as (
         select count(*) filter (where what = 0) as same,
             count(*) filter (where what <> 0 and what & {IN_ONE:d} = 0) as differs,
-            count(*) filter (where what = {Difference.ONLY_A:d}) as only_a,
-            count(*) filter (where what = {Difference.ONLY_B:d}) as only_b
+            count(*) filter (where what = {StepDifference.ONLY_A:d}) as only_a,
+            count(*) filter (where what = {StepDifference.ONLY_B:d}) as only_b
         from joined
     ), first as (
         select a_id as first_a, b_id as first_b, what as first_what from joined where what <> 0
@@ -135,7 +135,7 @@ COMPARE = text(f"""
         select a_id, b_id, what, order_key, id from joined
         where (cast(:node_id as text) is null or node_id = :node_id)
             and case cast(:only as text) when '{SAME}' then what = 0 when '{DIFFERS}' then what <> 0
-                when 'only_a' then what = {Difference.ONLY_A:d} when 'only_b' then what = {Difference.ONLY_B:d}
+                when 'only_a' then what = {StepDifference.ONLY_A:d} when 'only_b' then what = {StepDifference.ONLY_B:d}
                 else true end
             and (cast(:after as uuid) is null
                 or (order_key, id) > (select order_key, id from joined where a_id = :after or b_id = :after
@@ -215,7 +215,7 @@ class ComparedStep:
 class StepPair:
     """Corresponding activations of A and B; None where a run has none."""
 
-    what: Difference
+    what: StepDifference
     a: ComparedStep | None
     b: ComparedStep | None
 
@@ -228,7 +228,7 @@ class StepPair:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class RunComparison:
     """A page of pairs, and what all pairs amount to. `first`: the first pair in canonical order that differs."""
 
     totals: Mapping[str, int]  # same, differs, only_a, only_b
@@ -242,7 +242,7 @@ class StepValues:
     """What an activation has read and written, by name, without names that begin with `_`.
 
     A value that another node shows (a container, from its last item) is named `result@Iteration:0`. A value in the file
-    storage is a StoredFile.
+    storage is a ValueFile.
     """
 
     inputs: Mapping[str, Any]
@@ -251,7 +251,7 @@ class StepValues:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredFile:
+class ValueFile:
     """A value in the file storage: the hash of its compressed content, and the bytes of its JSON."""
 
     digest: str
@@ -268,7 +268,7 @@ def compare(
     node_id: str | None = None,
     after: ActivationId | None = None,
     limit: int = MAX_ROWS,
-) -> Comparison:
+) -> RunComparison:
     """Return a page of the pairs of two runs: those of one node, or with one result (FILTERS), after an activation.
 
     `differs` as a filter includes what only one run has; as a total it does not. Totals and `first` are those of all
@@ -281,7 +281,7 @@ def compare(
     head = rows[0]
     found = [(row.a_id, row.b_id, row.what) for row in rows if row.what is not None]
     first = (head.first_a, head.first_b, head.first_what) if head.first_what is not None else None
-    return Comparison(
+    return RunComparison(
         {name: getattr(head, name) for name in FILTERS},
         next(iter(_load_pairs(tx, tenant_id, a, b, [first])), None) if first else None,
         _load_pairs(tx, tenant_id, a, b, found[:limit]),
@@ -300,7 +300,7 @@ def _load_pairs(
     of_b = tx.send(STEPS, run_id=b, tenant_id=tenant_id, ids=[each for _, each, _ in ids if each is not None])
     in_a, in_b = ({row.id: _step(row) for row in found.rows()} for found in (of_a, of_b))
     pairs = [
-        StepPair(Difference(what), in_a.get(a_id) if a_id else None, in_b.get(b_id) if b_id else None)
+        StepPair(StepDifference(what), in_a.get(a_id) if a_id else None, in_b.get(b_id) if b_id else None)
         for a_id, b_id, what in ids
     ]
     return [pair for pair in pairs if pair.a or pair.b]  # retention may have deleted a run meanwhile
@@ -319,7 +319,7 @@ def find_step(tx: Transaction, tenant_id: TenantId, run_id: RunId, activation_id
 
 
 def load_values(tx: Transaction, tenant_id: TenantId, run_id: RunId, step: ComparedStep) -> StepValues:
-    """Return what an activation has read and written. Values in files are StoredFile and are not read."""
+    """Return what an activation has read and written. Values in files are ValueFile and are not read."""
     values = tx.send(VALUES, run_id=run_id, tenant_id=tenant_id, id=step.id)
     variables = tx.send(VARIABLES, run_id=run_id, tenant_id=tenant_id, id=step.id)
     inputs: dict[str, Any] = {}
@@ -336,7 +336,7 @@ def load_values(tx: Transaction, tenant_id: TenantId, run_id: RunId, step: Compa
 
 
 def _value_or_file(value: Any, file: Sequence[Any] | None) -> Any:
-    return StoredFile(file[0].rsplit("/", 1)[-1], file[1]) if value is None and file else value
+    return ValueFile(file[0].rsplit("/", 1)[-1], file[1]) if value is None and file else value
 
 
 def count_steps(tx: Transaction, tenant_id: TenantId, run_id: RunId) -> int:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from store.runs.run_comparison import Difference
+from store.runs.run_comparison import StepDifference
 from tests.integration.api.conftest import Server
 from tests.integration.api.talking import BROKEN, ECHO, FORM, Client, canvas, message
 from tests.integration.api.test_run_copies import TWO_STEPS, finished_run, post
@@ -127,14 +127,14 @@ def test_fork_differs_from_its_source_from_the_edit_on(client: Client):
 
     assert comparison["totals"] == {"same": 1, "differs": 2, "only_a": 0, "only_b": 0}
     first = comparison["first_divergence"]
-    assert (first["node_id"], first["name"], first["what"]) == ("LLM:0", "the LLM:0", Difference.OUTPUTS)
+    assert (first["node_id"], first["name"], first["what"]) == ("LLM:0", "the LLM:0", StepDifference.OUTPUTS)
     assert (
         first["sentence"] == f'LLM:0 has another output: content is "{echo_of(client, source)}" in A and "edited" in B.'
     )
     begin, model, answer = rows(comparison)
     assert [row["b_reused"] for row in (begin, model, answer)] == [True, True, False]
     assert (model["a_tokens"] > 0, model["b_tokens"]) == (True, 0)  # a step that was taken over costs nothing
-    assert answer["what"] & Difference.OUTPUTS
+    assert answer["what"] & StepDifference.OUTPUTS
     assert comparison["b"]["origin"]["run_id"] == source
 
 
@@ -150,13 +150,13 @@ def test_other_branch_is_the_first_divergence_and_its_steps_are_in_one_run_only(
 
     first = comparison["first_divergence"]
     assert first["node_id"] == "Switch:0"
-    assert first["what"] & Difference.OUTCOME
+    assert first["what"] & StepDifference.OUTCOME
     assert "Switch:0 chose the Message:Invoice in A and the Message:Technical in B." in first["sentence"]
     assert comparison["totals"] == {"same": 1, "differs": 1, "only_a": 1, "only_b": 1}
     (only_a,) = rows(compare(client, source, copy, only="only_a"))
     assert (only_a["node_id"], only_a["b_id"], only_a["b_ms"]) == ("Message:Invoice", None, None)
     (only_b,) = rows(compare(client, source, copy, only="only_b"))
-    assert (only_b["node_id"], only_b["a_id"], only_b["what"]) == ("Message:Technical", None, Difference.ONLY_B)
+    assert (only_b["node_id"], only_b["a_id"], only_b["what"]) == ("Message:Technical", None, StepDifference.ONLY_B)
     step = compare_step(client, source, copy, only_b["b_id"])
     assert (step["a"], step["b"]["id"]) == (None, only_b["b_id"])
     assert step["sentence"] == "Message:Technical has run only in B."
@@ -172,9 +172,9 @@ def test_items_correspond_by_their_number_and_more_items_are_in_one_run_only(cli
     found = bits(comparison)
     models = {scope: what for (node, scope), what in found.items() if node == "LLM:0"}
     assert models["Iteration:0#0.0"] == models["Iteration:0#0.2"] == 0
-    assert models["Iteration:0#0.1"] & Difference.OUTPUTS
-    assert models["Iteration:0#0.3"] == Difference.ONLY_B
-    assert found["Iteration:0", ""] & Difference.OUTCOME
+    assert models["Iteration:0#0.1"] & StepDifference.OUTPUTS
+    assert models["Iteration:0#0.3"] == StepDifference.ONLY_B
+    assert found["Iteration:0", ""] & StepDifference.OUTCOME
     assert set(bits(compare(client, source, copy, node_id="LLM:0"))) == {("LLM:0", scope) for scope in models}
     (changed,) = [row for row in rows(comparison) if (row["node_id"], row["scope"]) == ("LLM:0", "Iteration:0#0.1")]
     step = compare_step(client, source, copy, changed["b_id"])
@@ -195,7 +195,7 @@ def test_passes_of_a_loop_correspond_by_their_number(client: Client):
     assert comparison["first_divergence"]["scope"] == "Loop:0#0.0"
     differing = rows(compare(client, source, copy, only="differs"))
     assert [(row["node_id"], row["scope"]) for row in differing] == [("LLM:0", f"Loop:0#0.{item}") for item in range(3)]
-    assert all(row["what"] & Difference.OUTPUTS for row in differing)
+    assert all(row["what"] & StepDifference.OUTPUTS for row in differing)
 
 
 def test_failed_run_and_its_repaired_fork_differ_in_outcome_and_status(client: Client):
@@ -210,8 +210,8 @@ def test_failed_run_and_its_repaired_fork_differ_in_outcome_and_status(client: C
 
     assert (comparison["a"]["status"], comparison["b"]["status"]) == ("failed", "succeeded")
     first = comparison["first_divergence"]
-    assert first["what"] & Difference.OUTCOME
-    assert first["what"] & Difference.ERROR
+    assert first["what"] & StepDifference.OUTCOME
+    assert first["what"] & StepDifference.ERROR
     assert first["sentence"].startswith("VariableAssigner:0 ended as Failed in A and Finished in B.")
     assert comparison["totals"]["only_b"] == 1
     (changed,) = comparison["versions"]["changed"]
@@ -266,7 +266,7 @@ def test_run_that_waits_can_be_compared(client: Client):
     first = compare(client, source, copy)["first_divergence"]
 
     assert first["node_id"] == "UserFillUp:0"
-    assert first["what"] & Difference.STATUS
+    assert first["what"] & StepDifference.STATUS
 
 
 def test_pages_contain_each_step_once_in_canonical_order(client: Client):

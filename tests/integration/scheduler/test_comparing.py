@@ -23,7 +23,7 @@ from store.files.blobs import LocalBlobs
 from store.files.large_values import LargeValues
 from store.primitives.ids import first_id_at, new_id
 from store.runs import run_comparison
-from store.runs.run_comparison import Comparison, Difference, StepPair
+from store.runs.run_comparison import RunComparison, StepDifference, StepPair
 from store.tables.runs import activations, node_values, variables
 from tests.builders import content, reads
 from tests.integration.engine import Bench, Run
@@ -48,7 +48,7 @@ MANY_VALUES = text("""
 TEXT = "It was a dark and stormy night; " * 40_000  # 1.28 MB
 
 
-def compare(bench: Bench, a: Run, b: Run, **options: Any) -> Comparison:
+def compare(bench: Bench, a: Run, b: Run, **options: Any) -> RunComparison:
     with bench.database.transaction() as tx:
         return run_comparison.compare(tx, bench.tenant_id, a.id, b.id, **options)
 
@@ -72,7 +72,7 @@ def step_json(bench: Bench, a: Run, b: Run, step: UUID) -> dict[str, Any]:
         return views.step_json(tx, bench.coordinator.versions, bench.tenant_id, a.id, b.id, step)
 
 
-def differing(comparison: Comparison) -> dict[str, Difference]:
+def differing(comparison: RunComparison) -> dict[str, StepDifference]:
     return {divergence.describe_step(pair.either): pair.what for pair in comparison.pairs if pair.what}
 
 
@@ -139,7 +139,7 @@ def test_rounds_of_a_cycle_correspond_by_their_number(bench: Bench):
     found = compare(bench, source, copy)
 
     assert set(differing(found)) >= {"work (round 2)", "work (round 3)", "pick (round 3)"}
-    assert differing(found)["work (round 3)"] is Difference.ONLY_B
+    assert differing(found)["work (round 3)"] is StepDifference.ONLY_B
 
 
 def test_error_is_told_apart_from_another_error(bench: Bench):
@@ -151,7 +151,7 @@ def test_error_is_told_apart_from_another_error(bench: Bench):
 
     found = as_json(bench, source, copy)
 
-    assert found["first_divergence"]["what"] & Difference.ERROR
+    assert found["first_divergence"]["what"] & StepDifference.ERROR
     assert 'work failed with "no luck" in A and with "no power" in B.' in found["first_divergence"]["sentence"]
     assert found["same"] is False
 
@@ -165,11 +165,11 @@ def test_large_values_are_compared_by_their_files(bench: Bench, tmp_path: Path, 
     same, other = rerun(bench, source), rerun(bench, source)
 
     assert compare(bench, source, same).totals["differs"] == 0
-    assert differing(compare(bench, source, other)) == {"work": Difference.OUTPUTS}
+    assert differing(compare(bench, source, other)) == {"work": StepDifference.OUTPUTS}
     step = step_json(bench, source, other, source.activation("work").id)
     (value,) = step["outputs"]["values"]
     assert (value["kind"], value["a"]) == ("changed", {"value": None, "chars": len(TEXT) + 2, "cut": True})
-    assert step["what"] == Difference.OUTPUTS
+    assert step["what"] == StepDifference.OUTPUTS
 
 
 def test_variable_that_a_step_writes_counts_as_its_output(bench: Bench):
@@ -187,7 +187,7 @@ def test_variable_that_a_step_writes_counts_as_its_output(bench: Bench):
 
     found = compare(bench, source, copy)
 
-    assert differing(found)["note"] & Difference.OUTPUTS
+    assert differing(found)["note"] & StepDifference.OUTPUTS
     step = step_json(bench, source, copy, copy.activation("note").id)
     (value,) = step["variables"]["values"]
     assert (value["name"], value["a"]["value"], value["b"]["value"]) == ("env.found", "one", "two")
@@ -316,7 +316,7 @@ def add_steps(tx: Transaction, run_id: UUID, steps: dict[tuple[str, str, int], d
 
 
 def mirrored(pair: StepPair) -> tuple[Any, ...]:
-    sides = {Difference.ONLY_A: Difference.ONLY_B, Difference.ONLY_B: Difference.ONLY_A}
+    sides = {StepDifference.ONLY_A: StepDifference.ONLY_B, StepDifference.ONLY_B: StepDifference.ONLY_A}
     return (sides.get(pair.what, pair.what), pair.b, pair.a)
 
 

@@ -6,7 +6,7 @@ from uuid import uuid4
 import pytest
 
 from scheduler.views.divergence import NOTHING, describe_bits, describe_place, explain_divergence, find_difference
-from store.runs.run_comparison import ComparedStep, Difference, StepPair, StepValues, StoredFile
+from store.runs.run_comparison import ComparedStep, StepDifference, StepPair, StepValues, ValueFile
 
 
 def step(**fields: Any) -> ComparedStep:
@@ -59,7 +59,7 @@ def test_long_value_is_shortened():
 
 
 def test_value_in_a_file_is_described_by_its_size():
-    sentence = explain(step(), step(), outputs(content=StoredFile("aa", 2_000_000)), outputs(content="y"))
+    sentence = explain(step(), step(), outputs(content=ValueFile("aa", 2_000_000)), outputs(content="y"))
 
     assert "content is a value of 2,000,000 bytes in A" in sentence
 
@@ -96,10 +96,10 @@ def test_each_difference_has_a_sentence(a: ComparedStep | None, b: ComparedStep 
 def test_attempts_of_a_reused_step_are_not_compared():
     reused = step(outcome={"is": "Finished", "reused": True, "used": {}})
 
-    assert find_difference(step(attempt=3), reused, NOTHING, NOTHING) == Difference(0)
+    assert find_difference(step(attempt=3), reused, NOTHING, NOTHING) == StepDifference(0)
 
 
 def test_bits_are_listed_in_words():
-    assert describe_bits(Difference.OUTPUTS | Difference.INPUTS) == "outputs, inputs"
-    assert describe_bits(Difference.ONLY_B) == "only in B"
-    assert describe_bits(Difference(0)) == "same"
+    assert describe_bits(StepDifference.OUTPUTS | StepDifference.INPUTS) == "outputs, inputs"
+    assert describe_bits(StepDifference.ONLY_B) == "only in B"
+    assert describe_bits(StepDifference(0)) == "same"
