@@ -174,7 +174,7 @@ COUNT = text("""
 SET_PLANNER = text("""
     select set_config('work_mem', '32MB', true), set_config('enable_nestloop', 'off', true)
 """)
-"""A week's first runs are compared before the server has statistics of them; nested loops would then take minutes."""
+"""Where most runs are short, the server expects one step of each run, and nested loops over a long one take minutes."""
 
 
 @dataclass(frozen=True, slots=True)
