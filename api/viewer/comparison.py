@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from api.http.replies import json_reply, parse_id
+from api.http.replies import json_reply, large_json_reply, parse_id
 from api.http.reply_styles import OwnRoute
 from api.requests.auth import ApiTokenCaller, RequestPrincipal
 from api.requests.dependencies import ApiContext, ApiContextDep
@@ -23,6 +23,7 @@ router = APIRouter(prefix="/runs/{run_id}/compare/{other_run_id}", tags=["runs"]
 
 @router.get("", response_model=ComparisonReply)
 def compare_runs(
+    request: Request,
     context: ApiContextDep,
     principal: ApiTokenCaller,
     run_id: str,
@@ -45,7 +46,8 @@ def compare_runs(
         return context.canvas_secrets(principal.tenant_id, canvas_id).mask_document(document)
 
     with context.database.transaction() as tx:
-        return json_reply(run_comparison.comparison_json(tx, context.versions, principal.tenant_id, a, b, mask, page))
+        shown = run_comparison.comparison_json(tx, context.versions, principal.tenant_id, a, b, mask, page)
+    return large_json_reply(request, shown)
 
 
 @router.get("/steps/{activation_id}", response_model=ComparedStepReply)

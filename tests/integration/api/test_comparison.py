@@ -1,8 +1,10 @@
 """The routes that compare two runs: a rerun, a fork, another version, items, passes of a Loop, and pages."""
 
 from typing import Any
+from uuid import UUID
 
 import pytest
+from sqlalchemy import text
 
 from store.runs.run_comparison import StepDifference
 from tests.integration.api.conftest import Server
@@ -267,6 +269,31 @@ def test_run_that_waits_can_be_compared(client: Client):
 
     assert first["node_id"] == "UserFillUp:0"
     assert first["what"] & StepDifference.STATUS
+
+
+def test_runs_of_other_status_are_not_the_same_though_all_steps_are(client: Client, server: Server):
+    source = finished_run(client, ECHO, "hello")
+    copy = post(client, f"/runs/{source}/rerun").headers["x-run-id"]
+    before = compare(client, source, copy)
+    with server.database.transaction() as tx:
+        tx.execute(text("update runs set status = 'cancelled' where id = :id"), id=UUID(copy))
+
+    after = compare(client, source, copy)
+
+    assert (before["same"], after["same"]) == (True, False)
+    assert after["totals"] == before["totals"]
+
+
+def test_comparison_above_8_kib_is_compressed_for_clients_that_accept_it(client: Client):
+    source = finished_run(client, ITEMS, ",".join("abcdefghijklmnopqrstuvwxyz" * 3))
+    copy = post(client, f"/runs/{source}/rerun").headers["x-run-id"]
+    path = f"/api/v1/runs/{source}/compare/{copy}"
+
+    packed = client.http.get(path, headers={"Accept-Encoding": "gzip"})
+    plain = client.http.get(path, headers={"Accept-Encoding": "identity"})
+
+    assert (packed.headers.get("content-encoding"), plain.headers.get("content-encoding")) == ("gzip", None)
+    assert {**packed.json(), "now": 0} == {**plain.json(), "now": 0}
 
 
 def test_pages_contain_each_step_once_in_canonical_order(client: Client):
