@@ -105,6 +105,7 @@ def read_all(client: Client, ids: dict[str, str], *, of_agent: bool = True) -> d
             reply = client.http.get(path.format(**ids))
             body = reply.json()
             body.pop("now", None)
+            body.pop("exported_at", None)
             replies[path] = reply.status_code, body
     return replies
 

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from canvas.errors import StateError
 from canvas.outcome import Failed, Finished
 from canvas.routing import decide
-from canvas.state.run_state import RULES_VERSION
+from canvas.state.run_state import REUSE_RULES_VERSION
 from providers.models.types.chat import Usage
 from scheduler.coordinator import run_snapshots
 from scheduler.coordinator.coordinator import Coordinator
@@ -179,7 +179,7 @@ def test_advance_leaves_a_run_unchanged_that_is_over_unknown_or_of_newer_rules(b
     bench.play()
     newer = bench.start("begin -> work")
     bench.report(bench.claim(newer, "begin"))
-    change(bench, newer, rules_version=RULES_VERSION + 1)
+    change(bench, newer, rules_version=REUSE_RULES_VERSION + 1)
     revisions = (over.row["revision"], newer.row["revision"])
 
     for run_id in (over.id, newer.id, uuid4()):
