@@ -10,7 +10,7 @@ from api.agents.cancel import cancel_open_runs
 from api.findings import findings_json, missing_models, missing_sources, parse_document, refuse_errors
 from api.http.errors import ARGUMENT, DATA, FORBIDDEN, RequestRefused, no_access, not_found
 from api.http.paging import ListPageDep, is_true, parse_list, parse_order
-from api.http.replies import date, id_or_unused, milliseconds, parse_canvas_id, parse_id, success
+from api.http.replies import date, id_or_unused, parse_canvas_id, parse_id, success
 from api.http.schemas import CanvasFields, PublishBody
 from api.requests.auth import ApiTokenCaller, RequestPrincipal
 from api.requests.dependencies import ApiContext, ApiContextDep
@@ -22,6 +22,7 @@ from canvas.errors import Conflict, NotFound
 from canvas.ids import CanvasId, VersionId
 from canvas.validation.findings import Finding
 from components.checks.check import findings_of, refusals_of
+from scheduler.views.json_values import milliseconds
 from store.agents import canvas_list, canvas_secrets, canvases, versions
 from store.agents.canvases import StoredCanvas
 from store.agents.versions import Version

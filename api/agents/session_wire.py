@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from api.http.replies import date, milliseconds
+from api.http.replies import date
 from api.requests.dependencies import ApiContext
 from canvas.document import defaults
 from canvas.document.document import Document
@@ -14,6 +14,7 @@ from canvas.events.stream_sequencer import markers_to_tags
 from canvas.ids import RunId, SessionId, TenantId
 from components import registry
 from scheduler.views import run_view
+from scheduler.views.json_values import milliseconds
 from store.agents import conversations
 from store.agents.conversations import Conversation, ConversationMessage
 from store.db.transaction import Transaction

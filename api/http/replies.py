@@ -50,19 +50,9 @@ def result(data: Any, **more: Any) -> Response:
     return json_reply({"code": 0, **more} if data is None else {"code": 0, "data": data, **more})
 
 
-def milliseconds(moment: datetime | None) -> int | None:
-    """Return a time in the format of RAGFlow's `*_time` fields: milliseconds since 1970."""
-    return round(moment.timestamp() * 1000) if moment else None
-
-
 def date(moment: datetime | None) -> str | None:
     """Return a time in the format of RAGFlow's `*_date` fields."""
     return moment.astimezone(UTC).strftime("%a, %d %b %Y %H:%M:%S GMT") if moment else None
-
-
-def iso(moment: datetime | None) -> str | None:
-    """Return a time in ISO 8601, for Easel's own routes."""
-    return moment.isoformat() if moment else None
 
 
 UNUSED_ID = UUID(int=0)  # an id that no row has

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from api.http.replies import date, milliseconds
+from api.http.replies import date
 from knowledge.bases.search import public_chunk_id
+from scheduler.views.json_values import milliseconds
 from store.knowledge.bases import KnowledgeBase
 from store.knowledge.documents import KnowledgeDocument
 

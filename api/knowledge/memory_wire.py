@@ -3,8 +3,9 @@
 from datetime import datetime
 from typing import Any
 
-from api.http.replies import date, milliseconds
+from api.http.replies import date
 from knowledge.memory.prompts import format_timestamp, system_prompt
+from scheduler.views.json_values import milliseconds
 from store.knowledge.memories import TYPES, Memory
 from store.knowledge.memory_messages import MemoryMessage, type_name
 

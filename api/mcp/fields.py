@@ -10,11 +10,12 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BeforeValidator, Field
 
 from api.http.errors import DATA, RequestRefused
-from api.http.replies import date, milliseconds
+from api.http.replies import date
 from api.http.schemas import READ_ONLY_FIELDS, Body, Flag, NoEffect, Text
 from canvas.document.mcp_tools import digest_of
 from providers.http.redirects import mask_url
 from providers.mcp.session import MAX_TOOLS, SERVER_TYPES, LiveTool
+from scheduler.views.json_values import milliseconds
 from store.mcp.pins import Pin
 from store.mcp.servers import ServerFields, ServerRow
 

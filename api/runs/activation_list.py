@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
-from api.http.replies import large_json_reply, milliseconds
+from api.http.replies import large_json_reply
 from api.http.reply_styles import OwnRoute
 from api.requests.auth import ApiTokenCaller
 from api.requests.dependencies import ApiContextDep
@@ -14,6 +14,7 @@ from api.runs.run_lookup import find_run_id, run_not_found
 from canvas.errors import InvalidRequest
 from canvas.ids import ActivationId
 from scheduler.views.activation_columns import COLUMNS, StringTable, stored_status, to_columns
+from scheduler.views.json_values import milliseconds
 from store.runs import activation_list
 from store.runs.activation_list import ActivationFilter, ActivationPage, UnknownActivation
 from store.runs.external_ids import uuid_of

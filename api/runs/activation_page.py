@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from api.http.errors import SERVER, Failure, failure_reply
-from api.http.replies import json_reply, milliseconds
+from api.http.replies import json_reply
 from api.http.reply_styles import OwnRoute
 from api.requests.auth import ApiTokenCaller
 from api.requests.dependencies import ApiContext, ApiContextDep
@@ -24,6 +24,7 @@ from canvas.graph.canvas import Canvas, Node
 from canvas.ids import ActivationId, RunId, TenantId, VersionId
 from canvas.state.run_state import ActivationStatus, ScopeKey, activation_id, scope_key
 from scheduler.views.activation_columns import to_object
+from scheduler.views.json_values import milliseconds
 from store.db.transaction import Transaction
 from store.monitoring import wait_facts
 from store.primitives.json_codec import encode

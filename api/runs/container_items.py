@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
-from api.http.replies import large_json_reply, milliseconds
+from api.http.replies import large_json_reply
 from api.http.reply_styles import OwnRoute
 from api.requests.auth import ApiTokenCaller
 from api.requests.dependencies import ApiContextDep
@@ -14,6 +14,7 @@ from api.runs.run_lookup import find_run_id
 from canvas.budget import usage_json
 from canvas.errors import InvalidRequest, NotFound
 from canvas.ids import ActivationId
+from scheduler.views.json_values import milliseconds
 from store.monitoring.wait_facts import USE_SNAPSHOT
 from store.runs import container_items
 from store.runs.container_items import MAX_ERROR_LENGTH, ItemOrder, ItemPage, ItemRow, ItemState, NotAContainer

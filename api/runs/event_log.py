@@ -7,7 +7,6 @@ from uuid import UUID
 
 from fastapi import Depends, Query
 
-from api.http.replies import milliseconds
 from api.requests.auth import RequestPrincipal
 from api.requests.dependencies import ApiContext
 from canvas.errors import InvalidRequest
@@ -15,6 +14,7 @@ from canvas.events.run_events import MESSAGE_RESET
 from canvas.events.stream_sequencer import Position, SequencedEvent
 from canvas.ids import ActivationId, RunId
 from scheduler.views.event_frames import EventSerializer
+from scheduler.views.json_values import milliseconds
 from store.runs import event_log
 from store.runs.event_log import MAX_LIMIT, EventDetails, LogFilter, LogPage
 from store.runs.external_ids import uuid_of

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from api.agents.session_wire import prologue_of
 from api.findings import findings_json
-from api.http.replies import id_or_unused, iso, json_reply, milliseconds, parse_canvas_id, parse_id, parse_session_id
+from api.http.replies import id_or_unused, json_reply, parse_canvas_id, parse_id, parse_session_id
 from api.http.reply_styles import OwnRoute
 from api.requests.auth import ApiTokenCaller
 from api.requests.dependencies import ApiContextDep
@@ -20,6 +20,7 @@ from canvas.ids import CanvasId
 from components.checks.check import findings_of
 from components.nodes.flow import form_fields
 from components.nodes.flow.begin import MODES
+from scheduler.views.json_values import hex_of, iso, milliseconds
 from store.agents import agent_overviews, canvases, conversations, versions
 from store.agents.agent_overviews import AgentOverview, BriefMessage, ConversationOverview
 from store.runs.activation_details import StoredValues
@@ -235,8 +236,8 @@ def _conversation_row(conversation: ConversationOverview) -> dict[str, Any]:
         "source": conversation.source,
         "messages": conversation.messages,
         "rounds": conversation.rounds,
-        "active_run": _hex(conversation.active_run),
-        "last_run": _hex(conversation.last_run),
+        "active_run": hex_of(conversation.active_run),
+        "last_run": hex_of(conversation.last_run),
         "error": conversation.error or None,
         "created_at": iso(conversation.created_at),
         "updated_at": iso(conversation.updated_at),
@@ -252,8 +253,8 @@ def _message_row(message: BriefMessage) -> dict[str, Any]:
         "number": message.number,
         "role": message.role,
         "content": content,
-        "run_id": _hex(message.run_id),
-        "activation_id": _hex(message.activation_id),
+        "run_id": hex_of(message.run_id),
+        "activation_id": hex_of(message.activation_id),
         "node_id": message.node_id,
         "created_at": milliseconds(message.created_at),
     }
@@ -261,10 +262,6 @@ def _message_row(message: BriefMessage) -> dict[str, Any]:
 
 def _tags(written: str) -> list[str]:
     return [tag for tag in written.split(",") if tag]
-
-
-def _hex(id_: UUID | None) -> str | None:
-    return id_.hex if id_ is not None else None
 
 
 def _words(written: str) -> str:

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from api.http.replies import iso, milliseconds
 from api.requests.auth import RequestPrincipal
 from api.requests.dependencies import ApiContext
 from canvas.budget import budget_stop, usage_json
@@ -12,6 +11,7 @@ from canvas.events import explain
 from canvas.graph.canvas import Canvas
 from canvas.ids import RunId
 from canvas.state.run_state import RunStatus
+from scheduler.views.json_values import iso, milliseconds
 from store.db.transaction import Transaction
 from store.monitoring import node_counts, run_header, wait_facts
 from store.monitoring.node_counts import NodeCounts

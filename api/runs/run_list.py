@@ -9,7 +9,7 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Query
 from fastapi.responses import Response
 
-from api.http.replies import id_or_unused, iso, json_reply, milliseconds, parse_id
+from api.http.replies import id_or_unused, json_reply, parse_id
 from api.http.reply_styles import OwnRoute
 from api.requests.auth import ApiTokenCaller
 from api.requests.dependencies import ApiContextDep
@@ -20,10 +20,10 @@ from canvas.errors import InvalidRequest
 from canvas.ids import CanvasId, RunId, SessionId, VersionId
 from canvas.run_warnings import has_model_error
 from canvas.state.run_state import RunStatus
+from scheduler.views.json_values import elapsed_ms, hex_of, iso, milliseconds
 from store.monitoring import run_list
 from store.monitoring.run_list import MAX_WORDS, ListedRun, ListedState, RunFilter, RunPage
 from store.runs.external_ids import uuid_of
-from store.runs.refused_starts import NO_ID
 
 router = APIRouter(tags=["runs"], route_class=OwnRoute)
 
@@ -144,12 +144,12 @@ def listed_json(run: ListedRun) -> dict[str, Any]:
     return {
         "id": state.id.hex,
         "external_id": run.external_id,
-        "agent_id": _hex(run.canvas_id),
+        "agent_id": hex_of(run.canvas_id),
         "agent_title": run.agent_title,
-        "version_id": _hex(run.version_id),
+        "version_id": hex_of(run.version_id),
         "version_title": run.version_title,
         "version_number": run.version_number,
-        "session_id": _hex(run.conversation_id),
+        "session_id": hex_of(run.conversation_id),
         "conversation_name": run.conversation_name,
         "message_id": None if state.status == RunStatus.REFUSED else run.message_id.hex,
         "user_id": run.user_id,
@@ -165,7 +165,7 @@ def listed_json(run: ListedRun) -> dict[str, Any]:
         "created_at": iso(run.created_at),
         "started_at": iso(state.started_at),
         "finished_at": iso(state.finished_at),
-        "elapsed_ms": _elapsed_ms(state),
+        "elapsed_ms": elapsed_ms(state.started_at, state.finished_at),
         "origin": origin_json(run.origin),
     }
 
@@ -185,7 +185,7 @@ def _state_json(state: ListedState) -> dict[str, Any]:
         "id": state.id.hex,
         "status": state.status,
         "finished_at": iso(state.finished_at),
-        "elapsed_ms": _elapsed_ms(state),
+        "elapsed_ms": elapsed_ms(state.started_at, state.finished_at),
         "progress": _progress(state),
         "usage": usage_json(state.usage),
         "waits": state.waits_for,
@@ -195,16 +195,6 @@ def _state_json(state: ListedState) -> dict[str, Any]:
 
 def _progress(state: ListedState) -> Mapping[str, int]:
     return {"activated": state.activated, "active": state.active, "queued": state.queued}
-
-
-def _elapsed_ms(state: ListedState) -> int | None:
-    if state.started_at is None or state.finished_at is None:
-        return None
-    return round((state.finished_at - state.started_at).total_seconds() * 1000)
-
-
-def _hex(id_: UUID) -> str | None:
-    return id_.hex if id_ != NO_ID else None
 
 
 def _entries(field: str, written: str) -> list[str]:

@@ -3,9 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
-from uuid import UUID
 
-from api.http.replies import iso
 from api.requests.auth import RequestPrincipal
 from api.requests.dependencies import ApiContext
 from api.runs.run_header import header_json
@@ -16,10 +14,10 @@ from canvas.ids import RunId, TenantId
 from canvas.run_warnings import WARNINGS, has_model_error, warnings_in
 from canvas.state.run_state import RunStatus, scope_key
 from scheduler.views import run_view
+from scheduler.views.json_values import elapsed_ms, hex_of, iso
 from store.db.transaction import Transaction
 from store.monitoring import run_header
 from store.runs import run_queries, run_rows
-from store.runs.refused_starts import NO_ID
 from store.runs.reused_activations import REUSED
 from store.runs.run_queries import ActivationRow, RunSummary
 from store.tenants import budgets
@@ -30,9 +28,9 @@ def run_row(run: RunSummary) -> dict[str, Any]:
     return {
         "id": run.id.hex,
         "external_id": run.external_id,
-        "agent_id": _hex(run.canvas_id),
-        "version_id": _hex(run.version_id),
-        "session_id": _hex(run.conversation_id),
+        "agent_id": hex_of(run.canvas_id),
+        "version_id": hex_of(run.version_id),
+        "session_id": hex_of(run.conversation_id),
         "message_id": None if run.status == RunStatus.REFUSED else run.message_id.hex,
         "status": run.status,
         "error": run.error or None,
@@ -42,7 +40,7 @@ def run_row(run: RunSummary) -> dict[str, Any]:
         "created_at": iso(run.created_at),
         "started_at": iso(run.started_at),
         "finished_at": iso(run.finished_at),
-        "elapsed_ms": _elapsed_ms(run.started_at, run.finished_at),
+        "elapsed_ms": elapsed_ms(run.started_at, run.finished_at),
         "origin": origin_json(run.origin),
     }
 
@@ -118,11 +116,6 @@ def _request(run: RunSummary) -> dict[str, Any]:
     return {name: run.request.get(name) for name in ("query", "inputs", "files", "user_id")}
 
 
-def _hex(id: UUID) -> str | None:  # noqa: A002 - what it is
-    """Return an id as replies show it; None for an id that a refused start does not have."""
-    return id.hex if id != NO_ID else None
-
-
 def tree(canvas: Canvas, steps: Sequence[ActivationRow]) -> list[dict[str, Any]]:
     """Return activations in canonical order, those inside of a container nested in the container's activation."""
     shown = {step.id: _step(canvas, step) for step in steps}
@@ -157,7 +150,7 @@ def _step(canvas: Canvas, step: ActivationRow) -> dict[str, Any]:
         "created_at": iso(step.created_at),
         "started_at": iso(step.started_at),
         "finished_at": iso(step.finished_at),
-        "elapsed_ms": _elapsed_ms(step.started_at, step.finished_at),
+        "elapsed_ms": elapsed_ms(step.started_at, step.finished_at),
         "activations": [],
     }
 
@@ -190,7 +183,3 @@ def _find_exceeded_budget(state: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the exceeded budget if the run waits for a higher one."""
     stops = (budget_stop(form[3]) for form in state.get("forms", {}).values())
     return next((dict(each) for each in stops if each is not None), None)
-
-
-def _elapsed_ms(started: datetime | None, finished: datetime | None) -> int | None:
-    return round((finished - started).total_seconds() * 1000) if started and finished else None

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response
 from sqlalchemy.exc import DBAPIError
 
-from api.http.replies import id_or_unused, iso, json_reply, milliseconds
+from api.http.replies import id_or_unused, json_reply
 from api.http.reply_styles import OwnRoute
 from api.requests.auth import ApiTokenCaller
 from api.requests.dependencies import ApiContext, ApiContextDep
@@ -21,6 +21,7 @@ from canvas.errors import InvalidRequest
 from canvas.events import explain
 from canvas.ids import CanvasId, RunId, TenantId
 from canvas.state.run_state import RunStatus
+from scheduler.views.json_values import iso, milliseconds
 from store.db.db_errors import QUERY_CANCELED, sqlstate
 from store.monitoring import overview, wait_facts
 from store.monitoring.overview import (

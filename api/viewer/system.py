@@ -11,7 +11,7 @@ from fastapi.responses import Response
 from kombu.exceptions import KombuError, OperationalError
 
 from api.health import CHECK_TIMEOUT, ReadinessChecks
-from api.http.replies import iso, json_reply, milliseconds
+from api.http.replies import json_reply
 from api.http.reply_styles import OwnRoute
 from api.requests.auth import ApiTokenCaller
 from api.requests.dependencies import ApiContext, ApiContextDep
@@ -21,6 +21,7 @@ from canvas.errors import NotAllowed
 from canvas.events.explain import MAX_PROBE_AGE
 from scheduler.messaging.celery_app import NODES, RUNS
 from scheduler.messaging.queue_lengths import read_queue_lengths
+from scheduler.views.json_values import iso, milliseconds
 from store.monitoring import system_facts
 from store.monitoring.system_facts import MAX_COUNTED, SystemFacts
 

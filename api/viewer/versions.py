@@ -6,13 +6,14 @@ from typing import Any
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from api.http.replies import iso, json_reply, milliseconds, parse_canvas_id, parse_id
+from api.http.replies import json_reply, parse_canvas_id, parse_id
 from api.http.reply_styles import OwnRoute
 from api.requests.auth import ApiTokenCaller, RequestPrincipal
 from api.requests.dependencies import ApiContext, ApiContextDep
 from api.viewer.reply_models import VersionListReply, VersionReply
 from canvas.errors import InvalidRequest, NotFound
 from canvas.ids import VersionId
+from scheduler.views.json_values import iso, milliseconds
 from store.agents import canvases, version_list, versions
 from store.agents.canvases import StoredCanvas
 from store.agents.version_list import MAX_COUNTED_RUNS, MAX_VERSIONS, ListedVersion

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from typing import Annotated, Any
-from uuid import UUID
 
 import typer
 
@@ -15,9 +14,9 @@ from cli.runs import tree
 from cli.shell import output
 from cli.shell.connection import find_run_id, find_tenant_id, open_connection
 from cli.shell.options import LOCAL_TENANT, AsJson, OfTenant, Run
+from scheduler.views.json_values import hex_of
 from store.agents import canvas_list
 from store.runs import run_queries
-from store.runs.refused_starts import NO_ID
 from store.runs.run_queries import RunSummary
 
 
@@ -108,10 +107,10 @@ def _row(run: RunSummary) -> dict[str, Any]:
         "id": run.id.hex,
         "run": run.id.hex,  # the former name of `id`, which programs read
         "external_id": run.external_id,
-        "session_id": _hex(run.conversation_id),
-        "session": _hex(run.conversation_id),  # the former name of `session_id`
-        "agent_id": _hex(run.canvas_id),
-        "version": _hex(run.version_id),
+        "session_id": hex_of(run.conversation_id),
+        "session": hex_of(run.conversation_id),  # the former name of `session_id`
+        "agent_id": hex_of(run.canvas_id),
+        "version": hex_of(run.version_id),
         "status": run.status,
         "query": run.request.get("query"),
         "inputs": run.request.get("inputs") or None,
@@ -122,11 +121,6 @@ def _row(run: RunSummary) -> dict[str, Any]:
         "has_model_error": has_model_error(run.usage),
         "usage": usage_json(run.usage),
     }
-
-
-def _hex(id: UUID) -> str | None:  # noqa: A002 - what it is
-    """Return an id as commands print it; None for an id that a refused start does not have."""
-    return id.hex if id != NO_ID else None
 
 
 def _format_status(run: RunSummary) -> str:

@@ -1,11 +1,10 @@
 """Model calls, tool calls and attempts of a run as JSON, for the API and the command line."""
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any
-from uuid import UUID
 
 from canvas.budget import usage_json
+from scheduler.views.json_values import elapsed_ms, hex_of, iso
 from store.runs.attempt_records import ToolCallRow
 from store.runs.attempts import StoredAttempt
 from store.runs.model_calls import CallBodies, StoredCall
@@ -27,10 +26,10 @@ def call_json(call: StoredCall) -> dict[str, Any]:
         "waited_ms": call.waited_ms,
         "usage": _usage(call.usage),
         "bodies": _state_of_bodies(call.request),
-        "started_at": _iso(call.started_at),
-        "first_token_at": _iso(call.first_token_at),
-        "ended_at": _iso(call.ended_at),
-        "elapsed_ms": _elapsed_ms(call.started_at, call.ended_at),
+        "started_at": iso(call.started_at),
+        "first_token_at": iso(call.first_token_at),
+        "ended_at": iso(call.ended_at),
+        "elapsed_ms": elapsed_ms(call.started_at, call.ended_at),
     }
 
 
@@ -49,15 +48,15 @@ def attempt_json(attempt: StoredAttempt) -> dict[str, Any]:
     return {
         "activation_id": attempt.activation_id.hex,
         "attempt": attempt.attempt,
-        "ready_at": _iso(attempt.ready_at),
-        "started_at": _iso(attempt.started_at),
-        "ended_at": _iso(attempt.ended_at),
-        "elapsed_ms": _elapsed_ms(attempt.started_at, attempt.ended_at),
+        "ready_at": iso(attempt.ready_at),
+        "started_at": iso(attempt.started_at),
+        "ended_at": iso(attempt.ended_at),
+        "elapsed_ms": elapsed_ms(attempt.started_at, attempt.ended_at),
         "worker": attempt.worker,
         "end_reason": attempt.end_reason,
         "code": attempt.code,
         "error": attempt.error,
-        "next_attempt_at": _iso(attempt.next_attempt_at),
+        "next_attempt_at": iso(attempt.next_attempt_at),
         "usage": _usage(attempt.usage),
         "crash_count": attempt.crash_count,
     }
@@ -68,7 +67,7 @@ def tool_call_json(call: ToolCallRow) -> dict[str, Any]:
     body = call.body
     return {
         "id": call.id.hex,
-        "activation_id": _hex(call.activation_id),
+        "activation_id": hex_of(call.activation_id),
         "node_id": call.node_id,
         "attempt": call.attempt,
         "round": call.round,
@@ -79,7 +78,7 @@ def tool_call_json(call: ToolCallRow) -> dict[str, Any]:
         "result": body.get("result"),
         "failed": call.failed,
         "replayed": call.replayed,
-        "started_at": _iso(call.started_at),
+        "started_at": iso(call.started_at),
         "elapsed_ms": round(1000 * body["elapsed_time"]) if isinstance(body.get("elapsed_time"), int | float) else None,
     }
 
@@ -92,15 +91,3 @@ def _state_of_bodies(request: Mapping[str, Any] | None) -> str:
 
 def _usage(usage: Mapping[str, int] | None) -> Mapping[str, Any] | None:
     return usage_json(usage) if usage else None
-
-
-def _hex(id: UUID | None) -> str | None:  # noqa: A002 - what it is
-    return id.hex if id is not None else None
-
-
-def _iso(moment: datetime | None) -> str | None:
-    return moment.isoformat() if moment else None
-
-
-def _elapsed_ms(began: datetime | None, ended: datetime | None) -> int | None:
-    return round(1000 * (ended - began).total_seconds()) if began and ended else None

@@ -2,9 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
-from uuid import UUID
 
 from canvas.budget import usage_json
 from canvas.document import parsing
@@ -26,11 +24,11 @@ from canvas.ids import ActivationId, CanvasId, RunId, TenantId
 from canvas.state.run_state import RunStatus, activation_id, scope_key
 from scheduler.coordinator.version_cache import MISSING_VERSION, VersionCache
 from scheduler.views import divergence
+from scheduler.views.json_values import elapsed_ms, hex_of, iso, milliseconds
 from store.agents import versions as stored_versions
 from store.db.transaction import Transaction
 from store.monitoring import server_info
 from store.runs import run_comparison, run_queries
-from store.runs.refused_starts import NO_ID
 from store.runs.run_comparison import (
     MAX_ROWS,
     SAME,
@@ -124,7 +122,7 @@ def comparison_json(
     differences = None if same_version else _version_differences(tx, runs, mask)
     is_same = found.first is None and runs.a.status == runs.b.status
     return {
-        "now": _milliseconds(server_info.read_clock(tx)),
+        "now": milliseconds(server_info.read_clock(tx)),
         "same": is_same and (differences is None or differences["same"]),
         "a": _header(tx, tenant_id, runs.a),
         "b": _header(tx, tenant_id, runs.b),
@@ -162,7 +160,7 @@ def step_json(
     pair = StepPair(divergence.find_difference(a, b, values_a, values_b), a, b)
     room = Room()
     return {
-        "now": _milliseconds(server_info.read_clock(tx)),
+        "now": milliseconds(server_info.read_clock(tx)),
         **_place(pair, runs),
         "sentence": divergence.explain_divergence(pair, values_a, values_b, runs.name_of),
         "a": _step(a),
@@ -183,8 +181,8 @@ def _header(tx: Transaction, tenant_id: TenantId, run: RunSummary) -> dict[str, 
     text = "" if query is None else text_of(query)
     return {
         "id": run.id.hex,
-        "agent_id": _hex(run.canvas_id),
-        "version_id": _hex(run.version_id),
+        "agent_id": hex_of(run.canvas_id),
+        "version_id": hex_of(run.version_id),
         "status": run.status,
         "error": run.error or None,
         "query": text[:MAX_QUERY],
@@ -192,10 +190,10 @@ def _header(tx: Transaction, tenant_id: TenantId, run: RunSummary) -> dict[str, 
         "origin": {name: run.origin.get(name) for name in ("kind", "run_id", "from", "edits")} if run.origin else None,
         "steps": run_comparison.count_steps(tx, tenant_id, run.id),
         "usage": usage_json(run.usage),
-        "created_at": _iso(run.created_at),
-        "started_at": _iso(run.started_at),
-        "finished_at": _iso(run.finished_at),
-        "elapsed_ms": _elapsed_ms(run.started_at, run.finished_at),
+        "created_at": iso(run.created_at),
+        "started_at": iso(run.started_at),
+        "finished_at": iso(run.finished_at),
+        "elapsed_ms": elapsed_ms(run.started_at, run.finished_at),
     }
 
 
@@ -257,8 +255,8 @@ def _step(step: ComparedStep | None) -> dict[str, Any] | None:
         "ms": step.milliseconds,
         "tokens": _tokens(step),
         "cost": _cost(step),
-        "started_at": _iso(step.started_at),
-        "finished_at": _iso(step.finished_at),
+        "started_at": iso(step.started_at),
+        "finished_at": iso(step.finished_at),
     }
 
 
@@ -314,20 +312,3 @@ def _read_document(tx: Transaction, run: RunSummary, mask: MaskDocument) -> Docu
         raise NotFound("A refused start has no version.")
     version = stored_versions.get(tx, run.version_id)
     return parsing.parse(mask(version.canvas_id, version.dsl))
-
-
-def _hex(id: UUID) -> str | None:  # noqa: A002 - what it is
-    """Return an id as replies show it; None for an id that a refused start does not have."""
-    return id.hex if id != NO_ID else None
-
-
-def _iso(moment: datetime | None) -> str | None:
-    return moment.isoformat() if moment else None
-
-
-def _milliseconds(moment: datetime) -> int:
-    return round(moment.timestamp() * 1000)
-
-
-def _elapsed_ms(started: datetime | None, finished: datetime | None) -> int | None:
-    return round((finished - started).total_seconds() * 1000) if started and finished else None

@@ -17,6 +17,7 @@ from canvas.ids import ActivationId, TenantId
 from scheduler.coordinator.version_cache import VersionCache
 from scheduler.views.activation_columns import to_object
 from scheduler.views.call_views import attempt_json, call_json, tool_call_json
+from scheduler.views.json_values import hex_of
 from store.agents import versions
 from store.db.transaction import Transaction
 from store.primitives.ids import NO_ID
@@ -132,7 +133,7 @@ class RunFile:
             yield {
                 "number": row.number,
                 "event": row.event,
-                "activation_id": _hex(row.activation_id),
+                "activation_id": hex_of(row.activation_id),
                 "node_id": row.node_id,
                 "at": row.created_at.isoformat(),
                 "body": row.body,
@@ -212,7 +213,3 @@ def _write_list(out: TextIO, name: str, rows: Iterable[Any]) -> None:
 
 def _ids(page: ActivationPage) -> list[str]:
     return [row.id for row in page.rows]
-
-
-def _hex(id_: UUID | None) -> str | None:
-    return id_.hex if id_ is not None else None
