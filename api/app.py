@@ -28,7 +28,6 @@ from api.runs import (
     cancel_runs,
     completions,
     container_items,
-    light_lists,
     node_runs,
     openai_models,
     run_copies,
@@ -40,6 +39,7 @@ from api.runs import (
     tasks,
 )
 from api.viewer import comparison as viewer_comparison
+from api.viewer import light_lists
 from api.viewer import overview as viewer_overview
 from api.viewer import system as viewer_system
 from api.viewer import versions as viewer_versions

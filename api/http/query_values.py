@@ -1,4 +1,4 @@
-"""Values of query parameters that several routes have: comma lists, positions of pages, times."""
+"""Values of query parameters that several routes have: comma lists, numbers, positions of pages, times."""
 
 import re
 from datetime import UTC, datetime
@@ -15,7 +15,7 @@ def split_list(field: str, written: str, most: int) -> list[str]:
     """Return the entries of a comma list, without blank ones. Raises InvalidRequest for more than `most`."""
     entries = [entry.strip() for entry in written.split(",") if entry.strip()]
     if len(entries) > most:
-        raise InvalidRequest(f'"{field}" may have {most} entries at most.', field=field)
+        raise InvalidRequest(f"`{field}` may have {most} entries at most.", field=field)
     return entries
 
 
@@ -25,8 +25,15 @@ def parse_list(field: str, written: str | None, most: int) -> list[str] | None:
         return None
     entries = split_list(field, written, most)
     if not entries:
-        raise InvalidRequest(f'"{field}" must have 1 to {most} entries, separated by commas.', field=field)
+        raise InvalidRequest(f"`{field}` must have 1 to {most} entries, separated by commas.", field=field)
     return entries
+
+
+def parse_number(field: str, written: str, most: int) -> int:
+    """Return a number from 1 to `most`, in ASCII digits. Raises InvalidRequest."""
+    if not (written.isascii() and written.isdigit() and len(written) < 10 and 1 <= int(written) <= most):
+        raise InvalidRequest(f"`{field}` is {written[:64]!r}. Use a number from 1 to {most}.", field=field)
+    return int(written)
 
 
 def parse_position(field: str, written: str) -> UUID | None:
@@ -35,7 +42,7 @@ def parse_position(field: str, written: str) -> UUID | None:
         return None
     parsed = parse_id(written)
     if parsed is None:
-        raise InvalidRequest(f'"{field}" is {written[:64]!r}. Use the `next` of a page.', field=field)
+        raise InvalidRequest(f"`{field}` is {written[:64]!r}. Use the `next` of a page.", field=field)
     return parsed
 
 
@@ -46,5 +53,5 @@ def parse_time(field: str, written: str) -> datetime:
     except ValueError:
         moment = None
     if moment is None or moment.year not in YEARS:
-        raise InvalidRequest(f'"{field}" is {written[:64]!r}. Use an ISO time such as 2026-01-31T08:00Z.', field=field)
+        raise InvalidRequest(f"`{field}` is {written[:64]!r}. Use an ISO time such as 2026-01-31T08:00Z.", field=field)
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
+from api.http.query_values import parse_list
 from api.http.replies import large_json_reply
 from api.http.reply_styles import OwnRoute
 from api.requests.auth import ApiTokenCaller
@@ -51,9 +52,9 @@ def list_activations(
         scope=None if scope == ALL_SCOPES else scope,
         entry=within,
         items=_item_range(items, within),
-        node_ids=_entries("node_id", node_id),
-        statuses=[stored_status(name) for name in _entries("status", status) or ()] or None,
-        ids=[_activation_id("ids", each) for each in _entries("ids", ids) or ()] or None,
+        node_ids=parse_list("node_id", node_id, MAX_IDS),
+        statuses=[stored_status(name) for name in parse_list("status", status, MAX_IDS) or ()] or None,
+        ids=[_activation_id("ids", each) for each in parse_list("ids", ids, MAX_IDS) or ()] or None,
     )
     after_id = _activation_id("after", after) if after is not None else None
     with context.database.statements() as tx:
@@ -84,16 +85,6 @@ def page_json(page: ActivationPage) -> dict[str, Any]:
         "next": page.rows[-1].id if page.has_more else None,
         "total": page.total,
     }
-
-
-def _entries(field: str, written: str | None) -> list[str] | None:
-    """Return the entries of a comma list; None if it was not sent. Raises InvalidRequest."""
-    if written is None:
-        return None
-    entries = [entry.strip() for entry in written.split(",") if entry.strip()]
-    if not entries or len(entries) > MAX_IDS:
-        raise InvalidRequest(f'"{field}" must have 1 to {MAX_IDS} entries, separated by commas.', field=field)
-    return entries
 
 
 def _activation_id(field: str, written: str) -> ActivationId:

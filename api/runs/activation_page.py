@@ -15,7 +15,6 @@ from api.requests.auth import ApiTokenCaller
 from api.requests.dependencies import ApiContext, ApiContextDep
 from api.runs.reply_models import ActivationReply
 from api.runs.run_lookup import find_run_id, run_not_found
-from api.runs.value_previews import values_json
 from canvas.document import references
 from canvas.document.references import Ref
 from canvas.errors import NotFound, ValueGone
@@ -25,7 +24,8 @@ from canvas.ids import ActivationId, RunId, TenantId, VersionId
 from canvas.state.run_state import ActivationStatus, ScopeKey, activation_id, scope_key
 from scheduler.views.activation_columns import to_object
 from scheduler.views.json_values import milliseconds
-from store.db.transaction import Transaction
+from scheduler.views.value_previews import values_json
+from store.db.transaction import USE_SNAPSHOT, Transaction
 from store.monitoring import wait_facts
 from store.primitives.json_codec import encode
 from store.runs import activation_details, activation_list, values
@@ -112,7 +112,7 @@ def get_value(
 # -- one activation ---------------------------------------------------------------------------------------------------
 def _find(tx: Transaction, tenant_id: TenantId, run: str, written: str) -> _Found:
     """Return an activation of the tenant's run. Raises NotFound."""
-    tx.execute(activation_list.USE_SNAPSHOT)
+    tx.execute(USE_SNAPSHOT)
     run_id = find_run_id(tx, tenant_id, run)
     parsed = uuid_of(written)
     ids = [ActivationId(parsed)] if parsed is not None else []

@@ -1,23 +1,26 @@
 """Easel's own routes of what a run did inside its activations: model calls, tool calls, earlier attempts."""
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, TypeVar
 from uuid import UUID
 
 from fastapi import APIRouter
 from fastapi.responses import Response
 
+from api.http.query_values import parse_number, parse_position
 from api.http.replies import json_reply, parse_id
 from api.http.reply_styles import OwnRoute
-from api.requests.auth import ApiTokenCaller, RequestPrincipal
+from api.requests.auth import ApiTokenCaller
 from api.requests.dependencies import ApiContextDep
+from api.runs.run_lookup import find_run_id
 from canvas.errors import InvalidRequest, NotFound
-from canvas.ids import ActivationId, RunId
+from canvas.ids import ActivationId
 from scheduler.views.call_views import attempt_json, call_json, call_with_bodies_json, tool_call_json
-from store.db.transaction import Transaction
+from scheduler.views.json_values import iso
+from store.monitoring import server_info
 from store.primitives.ids import NO_ID
-from store.runs import attempt_records, attempts, external_ids, model_calls
+from store.runs import attempt_records, attempts, model_calls
 
 router = APIRouter(tags=["runs"], route_class=OwnRoute)
 T = TypeVar("T")
@@ -39,17 +42,18 @@ def list_model_calls(
 
     `next` is the `after` of the next page, null on the last one.
     """
-    most = _parse_limit(limit)
+    most = parse_number("limit", limit, MAX_LIMIT)
     with context.database.transaction() as tx:
+        now = server_info.read_clock(tx)
         calls = model_calls.list_calls(
             tx,
             principal.tenant_id,
-            _find_run_id(tx, principal, run_id),
+            find_run_id(tx, principal.tenant_id, run_id),
             activation_id=_parse_activation(activation_id),
-            after=_parse_after(after),
+            after=parse_position("after", after) or NO_ID,
             limit=most + 1,
         )
-    return json_reply(_page("calls", calls, most, call_json, lambda call: call.id.hex))
+    return json_reply(_page(now, "calls", calls, most, call_json, lambda call: call.id.hex))
 
 
 @router.get("/runs/{run_id}/model_calls/{call_id}")
@@ -57,12 +61,13 @@ def get_model_call(context: ApiContextDep, principal: ApiTokenCaller, run_id: st
     """Get a model call with its request and response, as far as they are stored."""
     chosen_call = parse_id(call_id)
     with context.database.transaction() as tx:
-        chosen_run = _find_run_id(tx, principal, run_id)
+        now = server_info.read_clock(tx)
+        chosen_run = find_run_id(tx, principal.tenant_id, run_id)
         call = model_calls.get_call(tx, principal.tenant_id, chosen_run, chosen_call) if chosen_call else None
         if call is None:
             raise NotFound(f"The run has no model call {call_id[:64]}, or it was deleted after its retention.")
         bodies = model_calls.load_bodies(tx, chosen_run, call)
-    return json_reply({"now": _now(), **call_with_bodies_json(call, bodies)})
+    return json_reply({"now": iso(now), **call_with_bodies_json(call, bodies)})
 
 
 @router.get("/runs/{run_id}/attempts")
@@ -78,18 +83,19 @@ def list_attempts(
 
     The latest attempt of an activation is the activation itself. A run without retries has none here.
     """
-    most = _parse_limit(limit)
+    most = parse_number("limit", limit, MAX_LIMIT)
     with context.database.transaction() as tx:
+        now = server_info.read_clock(tx)
         found = attempts.list_attempts(
             tx,
             principal.tenant_id,
-            _find_run_id(tx, principal, run_id),
+            find_run_id(tx, principal.tenant_id, run_id),
             activation_id=_parse_activation(activation_id),
             after=_parse_attempt(after),
             limit=most + 1,
         )
     return json_reply(
-        _page("attempts", found, most, attempt_json, lambda one: f"{one.activation_id.hex}.{one.attempt}")
+        _page(now, "attempts", found, most, attempt_json, lambda one: f"{one.activation_id.hex}.{one.attempt}")
     )
 
 
@@ -103,43 +109,32 @@ def list_tool_calls(
     limit: str = DEFAULT_LIMIT,
 ) -> Response:
     """List the tool calls of a run, or of one activation, oldest first, replayed ones included."""
-    most = _parse_limit(limit)
+    most = parse_number("limit", limit, MAX_LIMIT)
     with context.database.transaction() as tx:
+        now = server_info.read_clock(tx)
         calls = attempt_records.list_calls_of_run(
             tx,
             principal.tenant_id,
-            _find_run_id(tx, principal, run_id),
+            find_run_id(tx, principal.tenant_id, run_id),
             activation_id=_parse_activation(activation_id),
-            after=_parse_after(after),
+            after=parse_position("after", after) or NO_ID,
             limit=most + 1,
         )
-    return json_reply(_page("tool_calls", calls, most, tool_call_json, lambda call: call.id.hex))
+    return json_reply(_page(now, "tool_calls", calls, most, tool_call_json, lambda call: call.id.hex))
 
 
 def _page(
-    name: str, found: Sequence[T], most: int, as_json: Callable[[T], dict[str, Any]], position: Callable[[T], str]
+    now: datetime,
+    name: str,
+    found: Sequence[T],
+    most: int,
+    as_json: Callable[[T], dict[str, Any]],
+    position: Callable[[T], str],
 ) -> dict[str, Any]:
     """Return a page of entries; there is a next page if one entry more than `most` was found."""
     shown = found[:most]
     next_page = position(shown[-1]) if len(found) > most else None
-    return {"now": _now(), name: [as_json(entry) for entry in shown], "next": next_page}
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat()
-
-
-def _find_run_id(tx: Transaction, principal: RequestPrincipal, written: str) -> RunId:
-    run_id = external_ids.find_run(tx, principal.tenant_id, written)
-    if run_id is None:
-        raise NotFound(f"There is no run {written[:64]}.")
-    return run_id
-
-
-def _parse_limit(written: str) -> int:
-    if not (written.isascii() and written.isdigit() and 1 <= int(written[:9]) <= MAX_LIMIT):
-        raise InvalidRequest(f"`limit` is {written[:64]!r}. Use a number from 1 to {MAX_LIMIT}.", field="limit")
-    return int(written)
+    return {"now": iso(now), name: [as_json(entry) for entry in shown], "next": next_page}
 
 
 def _parse_activation(written: str) -> ActivationId | None:
@@ -151,15 +146,6 @@ def _parse_activation(written: str) -> ActivationId | None:
             f"`activation_id` is {written[:64]!r}. Use the `id` of an activation of the run.", field="activation_id"
         )
     return ActivationId(activation_id)
-
-
-def _parse_after(written: str) -> UUID:
-    if not written:
-        return NO_ID
-    found = parse_id(written)
-    if found is None:
-        raise InvalidRequest(f"`after` is {written[:64]!r}. Use the `next` of a page.", field="after")
-    return found
 
 
 def _parse_attempt(written: str) -> tuple[UUID, int]:

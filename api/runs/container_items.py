@@ -14,8 +14,9 @@ from api.runs.run_lookup import find_run_id
 from canvas.budget import usage_json
 from canvas.errors import InvalidRequest, NotFound
 from canvas.ids import ActivationId
+from scheduler.views.activation_columns import shorten_error
 from scheduler.views.json_values import milliseconds
-from store.monitoring.wait_facts import USE_SNAPSHOT
+from store.db.transaction import USE_SNAPSHOT
 from store.runs import container_items
 from store.runs.container_items import MAX_ERROR_LENGTH, ItemOrder, ItemPage, ItemRow, ItemState, NotAContainer
 from store.runs.external_ids import uuid_of
@@ -68,7 +69,7 @@ def page_json(page: ItemPage, following: int) -> dict[str, Any]:
         "done": page.ended,
         "columns": COLUMNS,
         "rows": [_compact(row) for row in page.rows],
-        "error_of": {str(row.item): _shorten(row.error) for row in page.rows if row.error},
+        "error_of": {str(row.item): shorten_error(row.error, MAX_ERROR_LENGTH) for row in page.rows if row.error},
         "next": following if page.has_more else None,
     }
 
@@ -76,7 +77,3 @@ def page_json(page: ItemPage, following: int) -> dict[str, Any]:
 def _compact(row: ItemRow) -> list[Any]:
     usage = usage_json({name: int(amount) for name, amount in (row.usage or {}).items()})
     return [*row[:8], usage.get("total_tokens", 0), usage.get("cost")]
-
-
-def _shorten(error: str) -> str:
-    return error if len(error) <= MAX_ERROR_LENGTH else f"{error[: MAX_ERROR_LENGTH - 1]}…"

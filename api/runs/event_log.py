@@ -7,6 +7,7 @@ from uuid import UUID
 
 from fastapi import Depends, Query
 
+from api.http.query_values import parse_list
 from api.requests.auth import RequestPrincipal
 from api.requests.dependencies import ApiContext
 from canvas.errors import InvalidRequest
@@ -61,8 +62,8 @@ def parse_log_query(
         has_values=values == "full",
         before=before,
         limit=limit,
-        names=_entries("name", name),
-        node_ids=_entries("node_id", node_id),
+        names=parse_list("name", name, MAX_ENTRIES),
+        node_ids=parse_list("node_id", node_id, MAX_ENTRIES),
         activation=ActivationId(parsed) if parsed is not None else None,
     )
 
@@ -126,12 +127,3 @@ def _details_json(details: EventDetails) -> dict[str, Any]:
         "attempt": details.attempt,
         "at": milliseconds(details.at),
     }
-
-
-def _entries(field: str, written: str | None) -> list[str] | None:
-    if written is None:
-        return None
-    entries = [entry.strip() for entry in written.split(",") if entry.strip()]
-    if not entries or len(entries) > MAX_ENTRIES:
-        raise InvalidRequest(f'"{field}" must have 1 to {MAX_ENTRIES} entries, separated by commas.', field=field)
-    return entries

@@ -13,8 +13,8 @@ from api.requests.auth import ApiTokenCaller
 from api.requests.dependencies import ApiContextDep
 from api.runs.run_lookup import find_run_id, run_not_found
 from scheduler.views.run_file import RunFile
+from store.db.transaction import USE_SNAPSHOT
 from store.runs import run_queries
-from store.runs.activation_list import USE_SNAPSHOT
 from store.runs.run_queries import RunSummary
 
 router = APIRouter(tags=["runs"], route_class=OwnRoute)

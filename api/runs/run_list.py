@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from fastapi import APIRouter, Depends, Query
 from fastapi.responses import Response
 
+from api.http.query_values import parse_position, parse_time, split_list
 from api.http.replies import id_or_unused, json_reply, parse_id
 from api.http.reply_styles import OwnRoute
 from api.requests.auth import ApiTokenCaller
@@ -63,12 +63,12 @@ def parse_run_filter(
     exact = uuid_of(words[0]) if len(words) == 1 else None
     return RunFilter(
         statuses=parse_statuses(status) or None,
-        canvas_ids=[CanvasId(id_or_unused(each)) for each in _entries("agent_id", agent_id)] or None,
+        canvas_ids=[CanvasId(id_or_unused(each)) for each in split_list("agent_id", agent_id, MAX_IDS)] or None,
         version_id=VersionId(id_or_unused(version_id)) if version_id else None,
         session_id=SessionId(id_or_unused(session_id)) if session_id else None,
         user_id=user_id or None,
-        since=_moment("from", since),
-        until=_moment("to", until),
+        since=parse_time("from", since) if since else None,
+        until=parse_time("to", until) if until else None,
         words=words if words and exact is None else None,
         exact=exact,
         has_trouble=trouble == "1",
@@ -90,9 +90,7 @@ def parse_keyset(
     external_id: str = "",
 ) -> KeysetQuery:
     """Return the list that a query asks for. Raises InvalidRequest."""
-    before_id = parse_id(before) if before else None
-    if before and before_id is None:
-        raise InvalidRequest(f'"before" is {before[:64]!r}. Use the `next` of a page.', field="before")
+    before_id = parse_position("before", before)
     new = (
         chosen.version_id, chosen.user_id, chosen.since, chosen.until, chosen.words, chosen.exact, chosen.source_run,
         chosen.origin, before_id, limit,
@@ -117,7 +115,7 @@ def list_states(
     context: ApiContextDep, principal: ApiTokenCaller, chosen: RunFilterDep, ids: str = "", newer_than: str = ""
 ) -> Response:
     """Get the states of up to 100 runs, and how many runs that a filter selects are newer than one of them."""
-    run_ids = [RunId(_id("ids", each)) for each in _entries("ids", ids)]
+    run_ids = [RunId(_id("ids", each)) for each in split_list("ids", ids, MAX_IDS)]
     newest = RunId(_id("newer_than", newer_than)) if newer_than else None
     with context.database.transaction() as tx:
         now, states = run_list.read_states(tx, principal.tenant_id, run_ids)
@@ -173,7 +171,7 @@ def listed_json(run: ListedRun) -> dict[str, Any]:
 def parse_statuses(written: str) -> list[str]:
     """Return the statuses of a comma list. Raises InvalidRequest for an unknown one."""
     known = [known.value for known in RunStatus]
-    entries = _entries("status", written)
+    entries = split_list("status", written, MAX_IDS)
     for each in entries:
         if each not in known:
             raise InvalidRequest(f'"status" is {each[:64]!r}. Use one of: {", ".join(known)}.', field="status")
@@ -197,27 +195,8 @@ def _progress(state: ListedState) -> Mapping[str, int]:
     return {"activated": state.activated, "active": state.active, "queued": state.queued}
 
 
-def _entries(field: str, written: str) -> list[str]:
-    entries = [entry.strip() for entry in written.split(",") if entry.strip()]
-    if len(entries) > MAX_IDS:
-        raise InvalidRequest(f'"{field}" may have {MAX_IDS} entries at most.', field=field)
-    return entries
-
-
 def _id(field: str, written: str) -> UUID:
     parsed = parse_id(written)
     if parsed is None:
         raise InvalidRequest(f'"{field}" has {written[:64]!r}, which is not the id of a run.', field=field)
     return parsed
-
-
-def _moment(field: str, written: str) -> datetime | None:
-    """Return a time in ISO 8601, in UTC if it names no zone. Raises InvalidRequest."""
-    if not written:
-        return None
-    try:
-        moment = datetime.fromisoformat(written)
-    except ValueError:
-        message = f'"{field}" is {written[:64]!r}. Write it as 2026-11-28T10:00:00Z.'
-        raise InvalidRequest(message, field=field) from None
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)

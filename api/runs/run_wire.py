@@ -9,7 +9,7 @@ from api.requests.dependencies import ApiContext
 from api.runs.run_header import header_json
 from canvas.budget import account_json, budget_stop, usage_json
 from canvas.events.stream_sequencer import markers_to_tags
-from canvas.graph.canvas import Canvas, form_key
+from canvas.graph.canvas import Canvas
 from canvas.ids import RunId, TenantId
 from canvas.run_warnings import WARNINGS, has_model_error, warnings_in
 from canvas.state.run_state import RunStatus, scope_key
@@ -64,7 +64,7 @@ def run_json(
         **run_row(run),
         "request": _request(run),
         "answer": markers_to_tags(run_view.answer_text(tx, row)) if row else "",
-        "waiting": _forms(canvas, state) if run.status == RunStatus.WAITING else None,
+        "waiting": run_view.open_forms(canvas, state) if run.status == RunStatus.WAITING else None,
         "budget": _budgets(tx, principal.tenant_id, run.id) if row and row["budgeted"] else None,
         "budget_exceeded": _find_exceeded_budget(state) if run.status == RunStatus.WAITING else None,
         "forks": _copies(tx, principal.tenant_id, run.id),
@@ -163,14 +163,6 @@ def _warnings(canvas: Canvas, outcomes: Iterable[tuple[str, Mapping[str, Any] | 
         name = canvas.nodes[number].name if number is not None else ""
         found += [{"node_id": node_id, "name": name, **each} for each in warnings_in(outcome)]
     return found
-
-
-def _forms(canvas: Canvas, state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the open forms by node, with their fields and prompt."""
-    return {
-        form_key(canvas, form[0], scope_key(form[2])): {"inputs": form[3], "tips": form[4]}
-        for form in state.get("forms", {}).values()
-    }
 
 
 def _budgets(tx: Transaction, tenant_id: TenantId, run_id: RunId) -> list[dict[str, Any]]:

@@ -42,9 +42,9 @@ from canvas.events.stream_sequencer import Position
 from canvas.ids import RunId
 from canvas.state.run_state import RunStatus
 from scheduler.coordinator.run_start import RunRequest
+from store.db.transaction import USE_SNAPSHOT
 from store.monitoring import wait_facts
 from store.monitoring.run_list import read_page
-from store.monitoring.wait_facts import USE_SNAPSHOT
 from store.primitives.json_codec import encode
 from store.runs import run_queries
 from store.runs.run_queries import RunSummary

@@ -6,6 +6,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
+from api.http.query_values import parse_number, parse_position
 from api.http.replies import json_reply, large_json_reply, parse_id
 from api.http.reply_styles import OwnRoute
 from api.requests.auth import ApiTokenCaller, RequestPrincipal
@@ -39,7 +40,13 @@ def compare_runs(
     """
     if only and only not in FILTERS:
         raise InvalidRequest(f"`only` is {only[:64]!r}. Use one of: {', '.join(FILTERS)}.", field="only")
-    page = ComparisonPage(only or None, node_id or None, _parse_after(after) if after else None, _parse_limit(limit))
+    after_id = parse_position("after", after)
+    page = ComparisonPage(
+        only or None,
+        node_id or None,
+        ActivationId(after_id) if after_id else None,
+        parse_number("limit", limit, MAX_ROWS),
+    )
     a, b = _run_ids(context, principal, run_id, other_run_id)
 
     def mask(canvas_id: CanvasId, document: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -66,19 +73,3 @@ def compare_step(
 def _run_ids(context: ApiContext, principal: RequestPrincipal, a: str, b: str) -> tuple[RunId, RunId]:
     """Return the ids of both runs. Raises NotFound for one that the caller does not have."""
     return get_run_id(context, principal, a), get_run_id(context, principal, b)
-
-
-def _parse_after(text: str) -> ActivationId:
-    parsed = parse_id(text)
-    if parsed is None:
-        raise InvalidRequest(
-            f"`after` is {text[:64]!r}, which is not a step of these runs. Use `next` of the page before.",
-            field="after",
-        )
-    return ActivationId(parsed)
-
-
-def _parse_limit(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) < 9 and 1 <= int(text) <= MAX_ROWS):
-        raise InvalidRequest(f"`limit` is {text[:64]!r}. Use a number from 1 to {MAX_ROWS}.", field="limit")
-    return int(text)

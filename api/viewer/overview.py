@@ -1,6 +1,5 @@
 """The route of figures about a tenant's runs: by time, by agent and by node, and the runs that wait the longest."""
 
-import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
@@ -10,6 +9,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response
 from sqlalchemy.exc import DBAPIError
 
+from api.http.query_values import parse_number, parse_time
 from api.http.replies import id_or_unused, json_reply
 from api.http.reply_styles import OwnRoute
 from api.requests.auth import ApiTokenCaller
@@ -45,8 +45,6 @@ router = APIRouter(tags=["viewer"], route_class=OwnRoute)
 MAX_SPAN = timedelta(days=31)
 DEFAULT_SPAN = timedelta(days=1)
 MAX_BUCKETS = 120
-YEARS = range(2000, 9000)  # whose times have ids
-_UNQUOTED_OFFSET = re.compile(r"(T.*) (\d\d:?\d\d)$")  # in a query, + is a blank unless it is quoted
 
 
 @router.get("/viewer/overview", response_model=OverviewReply)
@@ -69,26 +67,14 @@ def get_overview(
 
 
 def _parse_range(begin: str, to: str, agent_id: str, buckets: str) -> RunRange:
-    end = _parse_time(to, "to") if to else datetime.now(UTC)
-    first = _parse_time(begin, "from") if begin else end - DEFAULT_SPAN
+    end = parse_time("to", to) if to else datetime.now(UTC)
+    first = parse_time("from", begin) if begin else end - DEFAULT_SPAN
     if first >= end:
         raise InvalidRequest("`from` is not before `to`. Exchange them.", field="from")
     if end - first > MAX_SPAN:
         raise InvalidRequest(f"`from` and `to` are more than {MAX_SPAN.days} days apart. Choose less.", field="from")
-    if not (buckets.isascii() and buckets.isdigit() and len(buckets) < 9 and 1 <= int(buckets) <= MAX_BUCKETS):
-        raise InvalidRequest(f"`buckets` is {buckets[:64]!r}. Use a number from 1 to {MAX_BUCKETS}.", field="buckets")
     canvas_id = CanvasId(id_or_unused(agent_id)) if agent_id else None
-    return RunRange(first, end, int(buckets), canvas_id)
-
-
-def _parse_time(text: str, name: str) -> datetime:
-    try:
-        moment = datetime.fromisoformat(_UNQUOTED_OFFSET.sub(r"\1+\2", text.strip()))
-    except ValueError:
-        moment = None
-    if moment is None or moment.year not in YEARS:
-        raise InvalidRequest(f"`{name}` is {text[:64]!r}. Use an ISO time such as 2026-01-31T08:00Z.", field=name)
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return RunRange(first, end, parse_number("buckets", buckets, MAX_BUCKETS), canvas_id)
 
 
 def _overview_json(context: ApiContext, tenant_id: TenantId, chosen: RunRange) -> dict[str, Any]:

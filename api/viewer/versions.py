@@ -6,6 +6,7 @@ from typing import Any
 from fastapi import APIRouter
 from fastapi.responses import Response
 
+from api.http.query_values import parse_number
 from api.http.replies import json_reply, parse_canvas_id, parse_id
 from api.http.reply_styles import OwnRoute
 from api.requests.auth import ApiTokenCaller, RequestPrincipal
@@ -28,13 +29,17 @@ RECENT = timedelta(days=30)
 
 @router.get("", response_model=VersionListReply)
 def list_versions(
-    context: ApiContextDep, principal: ApiTokenCaller, agent_id: str, before: str = "", limit: str = "50"
+    context: ApiContextDep,
+    principal: ApiTokenCaller,
+    agent_id: str,
+    before: str = "",
+    limit: str = "50",
 ) -> Response:
     """List an agent's versions without their documents, the newest first.
 
     `next` is the `before` of the next page; null on the last one.
     """
-    size = _parse_limit(limit)
+    size = parse_number("limit", limit, MAX_VERSIONS)
     with context.database.transaction() as tx:
         now = server_info.read_clock(tx)
         canvas = _get_canvas(tx, principal, agent_id)
@@ -72,12 +77,6 @@ def _get_canvas(tx: Transaction, principal: RequestPrincipal, agent_id: str) -> 
     except NotFound:
         pass
     raise NotFound(f"There is no agent {agent_id[:64]}.")
-
-
-def _parse_limit(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= MAX_VERSIONS and len(text) < 9):
-        raise InvalidRequest(f"`limit` is {text[:64]!r}. Use a number from 1 to {MAX_VERSIONS}.", field="limit")
-    return int(text)
 
 
 def _parse_before(tx: Transaction, canvas: StoredCanvas, text: str) -> VersionId:

@@ -11,8 +11,8 @@ from cli.agents import drafts
 from cli.shell.connection import find_run_id, open_connection
 from cli.shell.options import LOCAL_TENANT, OfTenant, Run
 from scheduler.views.run_file import RunFile
+from store.db.transaction import USE_SNAPSHOT
 from store.runs import run_queries
-from store.runs.activation_list import USE_SNAPSHOT
 from store.runs.run_queries import RunSummary
 
 

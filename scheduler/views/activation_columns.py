@@ -99,7 +99,7 @@ def _compact(row: ActivationListRow, ended_at: int | None, number: Any) -> list[
         usage.get("prompt_tokens"),
         usage.get("completion_tokens"),
         usage.get("cost"),
-        shorten_error(row.error),
+        shorten_error(row.error, MAX_ERROR_LENGTH),
         row.routed_to,
         row.item_count,
         number(row.code),
@@ -116,8 +116,6 @@ def order_key_text(key: bytes) -> str:
     return b64encode(key).rstrip(b"=").translate(_IN_ORDER).decode()
 
 
-def shorten_error(error: str | None) -> str | None:
-    """Return an error of at most MAX_ERROR_LENGTH characters, with an ellipsis if it was cut."""
-    if error is None or len(error) <= MAX_ERROR_LENGTH:
-        return error
-    return f"{error[: MAX_ERROR_LENGTH - 1]}…"
+def shorten_error(error: str | None, most: int) -> str | None:
+    """Return an error of at most so many characters, with an ellipsis if it was cut."""
+    return error if error is None or len(error) <= most else f"{error[: most - 1]}…"

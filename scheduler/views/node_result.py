@@ -12,9 +12,8 @@ from uuid import UUID
 from canvas.budget import usage_json
 from canvas.errors import NotFound
 from canvas.events.run_events import CANCELLED_TEXT
-from canvas.graph.canvas import form_key
 from canvas.ids import RunId, SessionId, TenantId
-from canvas.state.run_state import RunStatus, scope_key
+from canvas.state.run_state import RunStatus
 from scheduler.coordinator.version_cache import VersionCache
 from scheduler.views import run_view
 from scheduler.views.run_view import DeclaredOutputs
@@ -85,6 +84,7 @@ def read_node_result(
     if row is None or run is None:
         raise NotFound(f"There is no run {run_id.hex}.", run_id=run_id.hex)
     status = RunStatus(run.status)
+    canvas = versions.get_or_empty(tx, row["version_id"]).canvas
     outputs = run_view.outputs_of(tx, versions, row, declared).get(node_id, {})
     error = run.error or (CANCELLED_TEXT if status is RunStatus.CANCELLED else "")
     if error and not outputs.get(ERROR):
@@ -97,17 +97,9 @@ def read_node_result(
         error=error,
         outputs=outputs,
         variables={name: value for name, (value, _) in values.load_final(tx, run_id).variables.items()},
-        waiting=_open_forms(tx, versions, row) if status is RunStatus.WAITING else None,
+        waiting=run_view.open_forms(canvas, row["state"]) if status is RunStatus.WAITING else None,
         usage=usage_json(run.usage),
         started_at=run.started_at,
         finished_at=run.finished_at,
         tool_calls=attempt_records.find_tool_calls(tx, tenant_id, run_id, run.message_id),
     )
-
-
-def _open_forms(tx: Transaction, versions: VersionCache, row: Mapping[str, Any]) -> dict[str, Any]:
-    canvas = versions.get_or_empty(tx, row["version_id"]).canvas
-    return {
-        form_key(canvas, form[0], scope_key(form[2])): {"inputs": form[3], "tips": form[4]}
-        for form in row["state"].get("forms", {}).values()
-    }

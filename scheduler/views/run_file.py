@@ -18,18 +18,20 @@ from scheduler.coordinator.version_cache import VersionCache
 from scheduler.views.activation_columns import to_object
 from scheduler.views.call_views import attempt_json, call_json, tool_call_json
 from scheduler.views.json_values import hex_of
+from scheduler.views.value_previews import file_preview, preview
 from store.agents import versions
 from store.db.transaction import Transaction
 from store.primitives.ids import NO_ID
 from store.primitives.json_codec import encode
-from store.runs import activation_list, attempt_records, attempts, message_streams, model_calls
+from store.runs import activation_list, attempt_records, attempts, event_log, message_streams, model_calls
 from store.runs import stored_contents as contents
+from store.runs.activation_details import FileRef
 from store.runs.activation_list import ActivationFilter, ActivationPage
+from store.runs.event_log import LogFilter
 from store.runs.run_queries import RunSummary
 
 FORMAT = "easel-run/1"
 MAX_VALUE_BYTES = 1024 * 1024  # of a value's JSON, unless larger ones are requested
-MAX_PREVIEW_CHARS = 2_000
 PAGE_SIZE = 500
 
 MaskDocument = Callable[[RunSummary, Mapping[str, Any]], Mapping[str, Any]]
@@ -47,7 +49,7 @@ class RunFile:
     has_large: bool
 
     def write(self, out: TextIO) -> None:
-        """Write the document. The transaction must read one snapshot (`activation_list.USE_SNAPSHOT`)."""
+        """Write the document. The transaction must read one snapshot (`USE_SNAPSHOT`)."""
         stored_version = versions.find(self.tx, self.tenant_id, self.run.canvas_id, self.run.version_id)
         document = self.versions.get(self.tx, self.run.version_id).document if stored_version is not None else None
         out.write("{")
@@ -129,15 +131,24 @@ class RunFile:
             after = page[-1].id
 
     def _events(self) -> Iterator[dict[str, Any]]:
-        for row in contents.iterate_events(self.tx, self.run.id, PAGE_SIZE):
-            yield {
-                "number": row.number,
-                "event": row.event,
-                "activation_id": hex_of(row.activation_id),
-                "node_id": row.node_id,
-                "at": row.created_at.isoformat(),
-                "body": row.body,
-            }
+        after, has_more = 0, True
+        while has_more:
+            page = event_log.read_log(
+                self.tx, self.tenant_id, self.run.id, LogFilter(after=after), limit=PAGE_SIZE, has_values=False
+            )
+            assert page is not None  # the snapshot has the run
+            for event, details in page.events:
+                after = event.number
+                yield {
+                    "number": event.number,
+                    "event": event.name,
+                    "activation_id": hex_of(event.activation),
+                    "item": details.item,
+                    "node_id": event.node_id,
+                    "at": event.created_at.isoformat(),
+                    "body": event.body,
+                }
+            has_more = page.has_more
 
     def _streams(self) -> Iterator[dict[str, Any]]:
         for stream in message_streams.list_opened(self.tx, self.run.id):
@@ -166,22 +177,16 @@ class RunFile:
             for name, value in values.items()
         }
 
-    def _load(self, node_id: str, name: str, file: Any) -> Any:
+    def _load(self, node_id: str, name: str, file: FileRef) -> Any:
         if not self.has_large and file[1] > MAX_VALUE_BYTES:
-            return {"$cut": {"bytes": file[1]}}
+            return file_preview(file)
         try:
             return self.tx.large.load(node_id, {name: None}, {name: file})[name]
         except ValueGone as error:
-            return {"$gone": {"bytes": file[1], "error": error.message}}
+            return {"$gone": True, "bytes": file[1], "error": error.message}
 
     def _cut(self, value: Any) -> Any:
-        if self.has_large:
-            return value
-        written = encode(value).encode()
-        if len(written) <= MAX_VALUE_BYTES:
-            return value
-        beginning = value if isinstance(value, str) else written[: 4 * MAX_PREVIEW_CHARS].decode(errors="ignore")
-        return {"$cut": {"bytes": len(written), "beginning": beginning[:MAX_PREVIEW_CHARS]}}
+        return value if self.has_large else preview(value, MAX_VALUE_BYTES)
 
 
 def _run_json(run: RunSummary) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from canvas.document.document import Entry
 from canvas.graph import container_outputs, parallel_items
-from canvas.graph.canvas import Canvas, NodeKind
+from canvas.graph.canvas import Canvas, NodeKind, form_key
 from canvas.state.run_state import RunStatus, container_entry, scope_key
 from scheduler.coordinator.version_cache import VersionCache
 from store.agents import conversations
@@ -97,3 +97,11 @@ def answer_text(tx: Transaction, row: Mapping[str, Any]) -> str:
         for stream in message_streams.list_opened(tx, row["id"])
         if stream.closed_at is None or stream.closed_at >= first
     )
+
+
+def open_forms(canvas: Canvas, state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the open forms by node, with their fields and prompt."""
+    return {
+        form_key(canvas, form[0], scope_key(form[2])): {"inputs": form[3], "tips": form[4]}
+        for form in state.get("forms", {}).values()
+    }

@@ -57,6 +57,8 @@ ROLL_BACK_TO_SAVEPOINT = text("rollback to savepoint part")
 SET_LIMIT = text("select set_config(:limit, :milliseconds, true)")
 TRANSACTION_TIMEOUT_SINCE = 170000  # the first server version that has the setting
 ASYNCHRONOUS_COMMIT = text("set local synchronous_commit = off")
+USE_SNAPSHOT = text("set transaction isolation level repeatable read read only")
+"""The first statement of a transaction whose statements all read one snapshot."""
 
 
 class PendingResult:

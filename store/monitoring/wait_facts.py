@@ -9,12 +9,11 @@ from canvas.events.explain import BlockingRun, OpenActivation, WaitFacts
 from canvas.ids import ActivationId, RunId, SessionId, TenantId, VersionId
 from canvas.state.checkpoint import fill_run
 from canvas.state.run_state import ActivationStatus, RunState, RunStatus
-from store.db.transaction import Transaction
+from store.db.transaction import USE_SNAPSHOT, Transaction
 from store.monitoring import queue_probes
 
 MAX_ACTIVATIONS = 200  # activations that are listed one by one
 
-USE_SNAPSHOT = text("set transaction isolation level repeatable read read only")
 RUN = text("""
     select id, version_id, conversation_id, status, rules_version, cancel_requested, error, state, created_at,
         finished_at, expires_at, now() as now

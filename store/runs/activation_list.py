@@ -17,12 +17,11 @@ from sqlalchemy import Integer, Text, TextClause, bindparam, text
 from canvas.ids import ActivationId, RunId, TenantId, VersionId
 from canvas.outcome import ContainerOpened
 from canvas.state.run_state import ScopeKey, scope_key, scope_text
-from store.db.transaction import Transaction
+from store.db.transaction import USE_SNAPSHOT, Transaction
 from store.primitives.outcome_codec import STORED_NAMES
 
 MAX_ERROR_LENGTH = 300  # characters of an error in a row
 
-USE_SNAPSHOT = text("set transaction isolation level repeatable read read only")
 RUN = text("""
     select id, version_id, status, revision, now() as now from runs where id = :run_id and tenant_id = :tenant_id
 """)

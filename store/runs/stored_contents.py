@@ -1,4 +1,4 @@
-"""What a run has stored, page by page, for a copy of the whole run: values, variables, message streams, call parts."""
+"""What a run has stored, for a copy of the whole run, that no list of it shows: values, variables, call parts."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -22,10 +22,6 @@ PARTS = text("""
     select digest, body from call_parts where run_id = :run_id and digest > cast(:after as uuid)
     order by digest limit :most
 """)
-EVENTS = text("""
-    select number, event, activation_id, node_id, body, created_at from run_events
-    where run_id = :run_id and number > :after order by number limit :most
-""")
 
 
 def list_values(tx: Transaction, run_id: RunId, ids: Sequence[str]) -> Sequence[Any]:
@@ -44,11 +40,3 @@ def iterate_parts(tx: Transaction, run_id: RunId, page_size: int) -> Iterator[tu
     while rows := tx.rows(PARTS, run_id=run_id, after=after, most=page_size):
         yield from map(tuple, rows)
         after = rows[-1].digest
-
-
-def iterate_events(tx: Transaction, run_id: RunId, page_size: int) -> Iterator[Any]:
-    """Yield (number, event, activation_id, node_id, body, created_at) of all events, in order."""
-    after = 0
-    while rows := tx.rows(EVENTS, run_id=run_id, after=after, most=page_size):
-        yield from rows
-        after = rows[-1].number

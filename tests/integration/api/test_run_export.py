@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from scheduler.views.run_file import MAX_PREVIEW_CHARS
+from scheduler.views.value_previews import MAX_SHOWN_BYTES
 from store.agents.canvas_secrets import is_mask
 from tests.integration.api.conftest import SECRET, Server
 from tests.integration.api.talking import BROKEN, ECHO, FORM, MODEL, Client
@@ -88,9 +88,9 @@ def test_value_above_1_mib_is_cut_unless_requested(client: Client, home: Path) -
     shutil.rmtree(home / "files" / "values")
     lost = value_of(export(client, run_id, large=1), "StringTransform:0", "result")
 
-    assert cut == {"$cut": {"bytes": 1_500_002}}
+    assert cut == {"$preview": "", "bytes": 1_500_002, "type": "file"}
     assert whole == "x" * 1_500_000
-    assert lost["$gone"]["bytes"] == 1_500_002
+    assert (lost["$gone"], lost["bytes"]) == (True, 1_500_002)
 
 
 def test_large_value_in_its_row_is_cut_to_its_beginning(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +99,7 @@ def test_large_value_in_its_row_is_cut_to_its_beginning(client: Client, monkeypa
 
     cut = value_of(export(client, run_id), "StringTransform:0", "result")
 
-    assert cut == {"$cut": {"bytes": 30_002, "beginning": "x" * MAX_PREVIEW_CHARS}}
+    assert cut == {"$preview": "x" * MAX_SHOWN_BYTES, "bytes": 30_000, "type": "text"}
 
 
 def test_secrets_of_the_canvas_are_masked(client: Client) -> None:

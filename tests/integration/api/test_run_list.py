@@ -88,6 +88,7 @@ def test_states_of_runs_and_the_number_of_newer_ones(client: Client) -> None:
         ("runs", {"q": "a b c d e f g h i j k"}, "q"),
         ("runs", {"q": "x", "total": "1"}, "total"),
         ("runs", {"origin": "replayed"}, "origin"),
+        ("runs", {"from": "0001-01-01T00:00+14:00"}, "from"),
         ("runs/states", {"ids": "x"}, "ids"),
         ("runs/states", {"ids": ",".join(["0" * 32] * 101)}, "ids"),
         ("runs/states", {"newer_than": "x"}, "newer_than"),

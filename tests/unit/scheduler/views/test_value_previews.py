@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.runs.value_previews import MAX_SHOWN_BYTES, file_preview, preview, values_json
+from scheduler.views.value_previews import MAX_SHOWN_BYTES, file_preview, preview, values_json
 from store.runs.activation_details import StoredValues
 
 

@@ -20,14 +20,14 @@ def values_json(stored: StoredValues) -> dict[str, Any]:
     }
 
 
-def preview(value: Any) -> Any:
-    """Return a value, or the preview of one whose JSON has more than 16 KiB.
+def preview(value: Any, most: int = MAX_SHOWN_BYTES) -> Any:
+    """Return a value, or the preview of one whose JSON has more than `most` bytes.
 
-    The preview of a text is its beginning; of another value, the beginning of its JSON. `bytes` is what the route of
-    the whole value delivers.
+    The preview of a text is its beginning; of another value, the beginning of its JSON, of 16 KiB each. `bytes` is what
+    the route of the whole value delivers.
     """
     text = encode(value)
-    if len(text) <= MAX_SHOWN_BYTES and len(text.encode()) <= MAX_SHOWN_BYTES:
+    if len(text) <= most and len(text.encode()) <= most:
         return value
     whole = (value if isinstance(value, str) else text).encode()
     beginning = whole[:MAX_SHOWN_BYTES].decode(errors="ignore")

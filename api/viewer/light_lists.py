@@ -1,7 +1,6 @@
 """Agents and conversations for pages that list them: without documents, with their latest run."""
 
 from typing import Annotated, Any
-from uuid import UUID
 
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
@@ -9,11 +8,11 @@ from pydantic import BaseModel, Field
 
 from api.agents.session_wire import prologue_of
 from api.findings import findings_json
-from api.http.replies import id_or_unused, json_reply, parse_canvas_id, parse_id, parse_session_id
+from api.http.query_values import parse_position
+from api.http.replies import id_or_unused, json_reply, parse_canvas_id, parse_session_id
 from api.http.reply_styles import OwnRoute
 from api.requests.auth import ApiTokenCaller
 from api.requests.dependencies import ApiContextDep
-from api.runs.value_previews import preview, values_json
 from canvas.document import parsing
 from canvas.errors import InvalidRequest, NotFound
 from canvas.ids import CanvasId
@@ -21,6 +20,7 @@ from components.checks.check import findings_of
 from components.nodes.flow import form_fields
 from components.nodes.flow.begin import MODES
 from scheduler.views.json_values import hex_of, iso, milliseconds
+from scheduler.views.value_previews import preview, values_json
 from store.agents import agent_overviews, canvases, conversations, versions
 from store.agents.agent_overviews import AgentOverview, BriefMessage, ConversationOverview
 from store.runs.activation_details import StoredValues
@@ -122,7 +122,7 @@ def list_agents(
     """List agents, the last changed first; `q` is a part of title or description."""
     with context.database.transaction() as tx:
         found, has_more = agent_overviews.list_agents(
-            tx, principal.tenant_id, words=_words(q), tag=tag, after=_anchor("after", after), limit=limit
+            tx, principal.tenant_id, words=_words(q), tag=tag, after=parse_position("after", after), limit=limit
         )
     return json_reply({"agents": [_agent_row(each) for each in found], "next": found[-1].id.hex if has_more else None})
 
@@ -176,7 +176,7 @@ def list_conversations(
             principal.tenant_id,
             canvas_id=CanvasId(id_or_unused(agent_id)) if agent_id else None,
             words=_words(q),
-            before=_anchor("before", before),
+            before=parse_position("before", before),
             limit=limit,
         )
     shown = [_conversation_row(each) for each in found]
@@ -268,13 +268,6 @@ def _words(written: str) -> str:
     if len(written) > MAX_WORDS_LENGTH:
         raise InvalidRequest(f'"q" may have {MAX_WORDS_LENGTH} characters at most.', field="q")
     return written
-
-
-def _anchor(field: str, written: str) -> UUID | None:
-    parsed = parse_id(written)
-    if written and parsed is None:
-        raise InvalidRequest(f'"{field}" is {written[:64]!r}. Use the `next` of a page.', field=field)
-    return parsed
 
 
 def _agent_not_found(agent_id: str) -> NotFound:
