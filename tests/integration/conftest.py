@@ -1,12 +1,14 @@
-"""Fixtures: a bench for each test on the module's database, recorded statements and pauses, and a vendor of models."""
+"""Fixtures: a bench and the command `easel` on the module's database, recorded statements, pauses, a vendor of models."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from store.db.database import Database
 from store.db.pipeline import Pipeline
+from tests.integration.command_line import Easel, easel_on
 from tests.integration.engine import Bench, bench_on
 from tests.integration.knowledge_bases import Vendor, vendor
 
@@ -22,6 +24,19 @@ def database(module_database_url: str) -> Iterator[Database]:
 def bench(database: Database, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     with bench_on(database, redis_url, monkeypatch) as bench:
         yield bench
+
+
+@pytest.fixture
+def easel(
+    database: Database,
+    redis_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Iterator[Easel]:
+    """Run commands in the process of the test, with the database of the test and a home of its own."""
+    with easel_on(database, redis_url, tmp_path, monkeypatch, capsys) as run:
+        yield run
 
 
 @pytest.fixture

@@ -1,31 +1,16 @@
 """`easel diff` on a real database: what it prints, and exit codes as those of `diff`."""
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from sqlalchemy import text
 
 from canvas.outcome import Finished
 from components.context import NodeContext
-from store.db.database import Database
 from tests.builders import content, reads
-from tests.integration.command_line import Easel, easel_on
+from tests.integration.command_line import Easel
 from tests.integration.engine import Bench, Run
 from tests.integration.scheduler.test_forks import fork, rerun
-
-
-@pytest.fixture
-def easel(
-    database: Database,
-    redis_url: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> Iterator[Easel]:
-    with easel_on(database, redis_url, tmp_path, monkeypatch, capsys) as run:
-        yield run
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +12,7 @@ from store.db.database import Database
 from store.primitives.encryption import EncryptionKey
 from store.tenants import model_accounts, tenants
 from store.tenants.model_accounts import AccountRow
-from tests.integration.command_line import SECRET, Easel, easel_on
+from tests.integration.command_line import SECRET, Easel
 
 OTHER_SECRET = "another secret that is long"
 
@@ -23,18 +22,6 @@ def database(database_url: str) -> Iterator[Database]:
     database = Database(database_url)
     yield database
     database.close()
-
-
-@pytest.fixture
-def easel(
-    database: Database,
-    redis_url: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> Iterator[Easel]:
-    with easel_on(database, redis_url, tmp_path, monkeypatch, capsys) as easel:
-        yield easel
 
 
 def test_models_list_marks_keys_that_cannot_be_decrypted(easel: Easel, database: Database):

@@ -1,7 +1,6 @@
 """Commands about runs: `easel show`, `explain`, `events` and `cancel` on a real database."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from uuid import UUID
 
@@ -12,19 +11,7 @@ from canvas.ids import VersionId
 from store.agents import versions
 from store.db.database import Database
 from tests.integration.api.talking import ECHO
-from tests.integration.command_line import Easel, easel_on
-
-
-@pytest.fixture
-def easel(
-    database: Database,
-    redis_url: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> Iterator[Easel]:
-    with easel_on(database, redis_url, tmp_path, monkeypatch, capsys) as run:
-        yield run
+from tests.integration.command_line import Easel
 
 
 def start(easel: Easel, tmp_path: Path) -> str:

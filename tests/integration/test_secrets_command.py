@@ -19,7 +19,7 @@ from components.tools.framework.base import Tool, ToolParams, ToolResult
 from store.agents import canvases, versions
 from store.db.database import Database
 from store.tenants import tenants
-from tests.integration.command_line import Easel, easel_on
+from tests.integration.command_line import Easel
 
 KEY = "tvly-1234567890"
 
@@ -48,17 +48,11 @@ def database(database_url: str) -> Iterator[Database]:
 
 
 @pytest.fixture
-def easel(
-    database: Database,
-    redis_url: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> Iterator[Easel]:
+def easel(database: Database, easel: Easel) -> Easel:
+    """Return the command for a database that has the tenant `local`."""
     with database.transaction() as tx:
         tenants.ensure_tenant(tx, "local")
-    with easel_on(database, redis_url, tmp_path, monkeypatch, capsys) as easel:
-        yield easel
+    return easel
 
 
 def document() -> dict[str, Any]:

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -13,7 +12,7 @@ from cli.server import checks
 from store.agents import canvases
 from store.db.database import Database
 from store.tenants import tenants
-from tests.integration.command_line import Easel, easel_on
+from tests.integration.command_line import Easel
 
 
 @pytest.fixture
@@ -28,18 +27,6 @@ def database(database_url: str) -> Iterator[Database]:
 def agent(database: Database) -> UUID:
     with database.transaction() as tx:
         return canvases.create(tx, tenants.ensure_tenant(tx, "local"), "Helper", {"components": {}})
-
-
-@pytest.fixture
-def easel(
-    database: Database,
-    redis_url: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> Iterator[Easel]:
-    with easel_on(database, redis_url, tmp_path, monkeypatch, capsys) as easel:
-        yield easel
 
 
 def test_a_share_link_names_its_agent_by_title_or_id(easel: Easel, agent: UUID):

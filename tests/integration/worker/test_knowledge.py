@@ -13,7 +13,8 @@ from scheduler.sweeper.sweeper import Sweeper
 from tests.builders import content
 from tests.integration.engine import Bench, Run
 from tests.integration.knowledge_bases import EMBEDDING, KnowledgeTenant, vendor
-from tests.integration.worker.test_agent_over_the_wire import MODEL, answer_deltas, tool_call_deltas, vendors
+from tests.integration.worker.scripted_vendor import MODEL, said, vendor_of
+from tests.integration.worker.test_agent_over_the_wire import tool_call_deltas
 from worker.services.factory import ServiceConfig
 from worker.worker import Worker
 
@@ -125,7 +126,7 @@ def test_sweeper_enqueues_the_ingestion_of_unread_documents(bench: Bench, tmp_pa
 
 def test_agent_searches_a_knowledge_base_with_its_tool(bench: Bench, tmp_path: Path):
     call = ("call-1", "search_my_dateset_0", '{"query": "How long do refunds take?"}')
-    with vendors(tool_call_deltas(call), answer_deltas("Five days.")) as served:
+    with vendor_of(tool_call_deltas(call), said("Five days.")) as served:
         bench.accounts = [served.account]
         _, worker = create_knowledge_base(bench, tmp_path)
         tool = {"component_name": "Retrieval", "name": "Rules", "params": {"dataset_ids": ["Policies"], "top_n": 1}}
@@ -136,7 +137,7 @@ def test_agent_searches_a_knowledge_base_with_its_tool(bench: Bench, tmp_path: P
 
     assert run.status == "succeeded"
     assert run.text.endswith("Five days.")
-    (result,) = [message for message in served.model_requests[1]["messages"] if message["role"] == "tool"]
+    (result,) = [message for message in served.requests[1]["messages"] if message["role"] == "tool"]
     assert ANSWER in result["content"]
     (end,) = [event.body for event in run.events if event.name == "message_end"]
     assert end["reference"]["doc_aggs"].keys() == {"refunds.txt"}

@@ -6,18 +6,8 @@ from components.text.json_in_text import to_storable_json
 from store.runs import attempt_records
 from store.runs.attempt_records import ToolCallRow
 from tests.integration.engine import Bench, Run, at_work
-from tests.integration.worker.test_model_calls import (
-    ADD,
-    HANGS,
-    MODEL,
-    agent,
-    calls,
-    calls_of,
-    played,
-    said,
-    started,
-    vendor_of,
-)
+from tests.integration.worker.scripted_vendor import HANGS, MODEL, calls, said, vendor_of
+from tests.integration.worker.test_model_calls import ADD, agent, calls_of, played, started
 
 TWO_CALLS = [*calls("a"), {"tool_calls": [{**calls("b")[0]["tool_calls"][0], "index": 1}]}]
 
