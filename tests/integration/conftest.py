@@ -1,4 +1,4 @@
-"""Fixtures: a bench and the command `easel` on the module's database, recorded statements, pauses, a vendor of models."""
+"""Fixtures: a bench and the command `easel` on the module's database, recorded statements, a vendor of models."""
 
 from collections.abc import Iterator
 from pathlib import Path
