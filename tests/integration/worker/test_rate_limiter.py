@@ -21,6 +21,7 @@ from store.monitoring import wait_facts
 from tests.builders import content
 from tests.integration.engine import REDIS_AWAY, Bench, Run, at_work, until
 from tests.integration.worker import test_agent_over_the_wire as agents
+from tests.integration.worker.scripted_vendor import said, vendor_of
 from tests.integration.worker.short_rate_windows import expire_rate_limit_waits
 from worker.context.rate_limit_wait import RESCHEDULE_EARLY
 
@@ -72,13 +73,13 @@ def test_explanation_of_a_run_names_the_rate_limit_and_its_due_time(bench: Bench
 
 
 def test_agent_released_by_the_rate_limiter_continues_after_its_recorded_rounds(bench: Bench):
-    with agents.vendors(agents.tool_call_deltas(*agents.CALLS), agents.answer_deltas("They rose by 4%.")) as served:
+    with vendor_of(agents.tool_call_deltas(*agents.CALLS), said("They rose by 4%.")) as served:
         bench.accounts = [replace(served.account, rate_limits=ONE_A_MINUTE)]
         run, worker = agents.start_agent(bench), bench.a_worker(services=served.services)
         bench.play(worker)
 
         waiting = run.activation("model")
-        assert (waiting.status, len(served.model_requests), len(served.sorted_queries)) == ("ready", 1, 2)
+        assert (waiting.status, len(served.requests), len(served.queries)) == ("ready", 1, 2)
 
         expire_rate_limit_waits(bench, run)
         Sweeper(bench.coordinator).tick()
@@ -86,7 +87,7 @@ def test_agent_released_by_the_rate_limiter_continues_after_its_recorded_rounds(
 
     assert run.status == "succeeded"
     assert run.text.endswith("They rose by 4%.")
-    assert (len(served.model_requests), len(served.sorted_queries)) == (2, 2)
+    assert (len(served.requests), len(served.queries)) == (2, 2)
     assert run.activation("model").crash_count == 0
 
 
