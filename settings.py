@@ -280,6 +280,8 @@ class Settings(BaseSettings):
     them, so that there is one for reports."""
     api_pool: int = Field(default=8, gt=0)
     """Database connections of an API process, and threads for its routes."""
+    live_streams: int = Field(default=200, ge=0)
+    """Live streams of runs that an API process serves at once. Above it clients get a 503 and may poll."""
     metrics_port: int | None = Field(default=None, ge=1, le=65535)
     """Port on which workers, schedulers and sweepers serve metrics, or the next free one of the 20 from there on. None:
     they serve none. The API serves its own at /metrics (`open_metrics`)."""

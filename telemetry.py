@@ -58,6 +58,11 @@ _CANARY_SECONDS = Histogram("easel_canary_seconds", "Deprecated: use easel_probe
 CALLS_WAITED = Counter("easel_model_calls_waited", "Model calls that waited for the rate limit of their account")
 CALLS_POSTPONED = Counter("easel_model_calls_postponed", "Attempts rescheduled because of a rate limit")
 CALLS_REFUSED = Counter("easel_model_calls_refused", "Model calls refused by a vendor (429), of accounts with limits")
+LIVE_STREAMS = Gauge("easel_live_streams", "Open live streams of runs")
+LIVE_SNAPSHOTS = Counter("easel_live_snapshots", "Snapshots of runs that were taken for live streams")
+LIVE_SNAPSHOT_SECONDS = Histogram(
+    "easel_live_snapshot_seconds", "Duration of a snapshot for live streams", buckets=_UP_TO_SECONDS
+)
 
 
 FORMER_EVENTS = {  # log event: its former name, which each line carries as `formerly` for one release
@@ -195,6 +200,12 @@ def count_postponed() -> None:
 def count_refused() -> None:
     """Count a model call that the vendor refused although the rate limiter permitted it."""
     CALLS_REFUSED.inc()
+
+
+def count_live_snapshot(seconds: float) -> None:
+    """Count a snapshot of a run for live streams, and how long it took."""
+    LIVE_SNAPSHOTS.inc()
+    LIVE_SNAPSHOT_SECONDS.observe(seconds)
 
 
 def metric_functions() -> dict[str, Callable[..., None]]:

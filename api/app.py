@@ -4,6 +4,7 @@ import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import anyio.to_thread
 from fastapi import APIRouter, FastAPI
@@ -14,8 +15,10 @@ from api import health
 from api.agents import agent_graph, agents, conversations, database_check, drafts, files, plugin_tools, tags, tool_logs
 from api.events.event_reader import THREADS, EventReader
 from api.events.event_stream import KEEPALIVE_INTERVAL, POLL_INTERVAL, EventStreams
+from api.events.live_stream import LiveMetrics, LiveStreams
 from api.findings import CheckedVersions
 from api.http.errors import add_handlers
+from api.http.http1_protocol import BEFORE_SHUTDOWN
 from api.knowledge import datasets, documents, memories, messages, retrieval
 from api.mcp import routes as mcp_routes
 from api.mcp.server import PATH, McpEndpoint
@@ -28,6 +31,7 @@ from api.runs import (
     cancel_runs,
     completions,
     container_items,
+    live,
     node_runs,
     openai_models,
     run_copies,
@@ -105,7 +109,7 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
     plugins.load(configured.allowed_plugins)
 
     @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
+    async def lifespan(app: FastAPI) -> AsyncGenerator[dict[str, Any]]:
         sys.setswitchinterval(SWITCH_INTERVAL)
         anyio.to_thread.current_default_thread_limiter().total_tokens = configured.api_pool
         database_url, redis_url, _ = configured.servers()
@@ -128,13 +132,14 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
             watchdog.start()
         try:
             async with endpoint.running():
-                yield
+                yield {BEFORE_SHUTDOWN: context.live.shut_down}
         finally:
             await context.background.finish()
             if updates is not None:
                 updates.stop()
             if watchdog is not None:
                 await run_in_thread(watchdog.stop)
+            context.live.close()
             await context.streams.close()
             app.state.readiness.close()
             await run_in_thread(close_limited_processes)
@@ -163,7 +168,7 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
         completions, share_links, run_list, run_copies, runs, cancel_runs, budgets, tasks, conversations, files,
         tool_logs, webhook_routes, mcp_routes, calls, tags, openai_models, database_check, drafts, agents, datasets,
         documents, retrieval, memories, messages, plugin_tools, activation_list, activation_page, container_items,
-        run_graph, run_export, agent_graph, light_lists, node_runs, viewer_versions, viewer_overview,
+        live, run_graph, run_export, agent_graph, light_lists, node_runs, viewer_versions, viewer_overview,
         viewer_system, viewer_comparison,
     )  # fmt: skip
     for subject in every:
@@ -199,12 +204,22 @@ def _build_context(config: ApiConfig) -> ApiContext:
     blobs = database.large.blobs
     assert blobs is not None  # since `build_coordinator` always sets a file storage
     reading = Database(database_url, pool_size=THREADS, application="easel-streams", large=database.large)
+    reader, subscriptions = EventReader(reading, coordinator.versions), EventSubscriptions(redis_url)
     streams = EventStreams(
-        EventReader(reading, coordinator.versions),
-        EventSubscriptions(redis_url),
+        reader,
+        subscriptions,
         poll_interval=config.poll_interval,
         keepalive_interval=config.keepalive_interval,
         blobs=blobs,
+    )
+    live_streams = LiveStreams(
+        reader,
+        subscriptions,
+        coordinator.versions,
+        limit_of=settings.time_limit,
+        max_streams=settings.live_streams,
+        keepalive_interval=config.keepalive_interval,
+        metrics=LiveMetrics(telemetry.LIVE_STREAMS.set, telemetry.count_live_snapshot),
     )
     shared = accounts_from_toml(settings.models_file) if settings.models_file is not None else []
     encryption_key = EncryptionKey.from_secret(settings.encryption_secret())
@@ -222,6 +237,7 @@ def _build_context(config: ApiConfig) -> ApiContext:
     return ApiContext(
         Lifecycle(coordinator),
         streams,
+        live_streams,
         CheckedVersions(),
         broker,
         settings.max_canvas_bytes,

@@ -5,16 +5,18 @@ begins: then the read sees everything that was committed before the stream's req
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from canvas.errors import NotFound
 from canvas.ids import RunId, TenantId
 from scheduler.coordinator.version_cache import VersionCache
 from scheduler.views.event_frames import EventSerializer
 from store.db.database import Database
-from store.runs import run_queries
+from store.runs import event_log, run_queries
+from store.runs.event_log import EventDetails
 from store.runs.run_queries import EventPage
 
 T = TypeVar("T")
@@ -22,6 +24,16 @@ T = TypeVar("T")
 THREADS = 4
 
 ReadResult = tuple[EventPage, EventSerializer]
+_Rows = Callable[[Database, TenantId, RunId, int], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class EventOutline:
+    """Events of a run without the values of nodes; `details` by the number of the event."""
+
+    page: EventPage
+    details: Mapping[int, EventDetails]
+    serializer: EventSerializer
 
 
 class EventReader:
@@ -32,16 +44,15 @@ class EventReader:
         self._versions = versions
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="easel-streams")
         self._places = asyncio.Semaphore(THREADS)
-        self._to_come: dict[tuple[TenantId, RunId, int], asyncio.Task[ReadResult]] = {}
+        self._to_come: dict[tuple[_Rows, TenantId, RunId, int], asyncio.Task[Any]] = {}
 
     async def read_after(self, tenant_id: TenantId, run_id: RunId, number: int) -> ReadResult:
         """Return a run, its events after a number, and their message streams. Raises NotFound."""
-        key = (tenant_id, run_id, number)
-        reading = self._to_come.get(key)
-        if reading is None:
-            reading = self._to_come[key] = asyncio.create_task(self._read(key))
-            reading.add_done_callback(_mark_error_retrieved)
-        return await asyncio.shield(reading)  # if one stream is cancelled, the others still need the read
+        return await self._join_read(self._rows, tenant_id, run_id, number)
+
+    async def read_outline_after(self, tenant_id: TenantId, run_id: RunId, number: int) -> EventOutline:
+        """Return the same without the values of nodes, with the activation of each event. Raises NotFound."""
+        return await self._join_read(self._outline, tenant_id, run_id, number)
 
     async def in_thread(self, work: Callable[[Database], T]) -> T:
         """Run other work on the database of the streams in one of their threads."""
@@ -52,20 +63,42 @@ class EventReader:
         self._threads.shutdown(wait=False)
         self._database.close()
 
-    async def _read(self, key: tuple[TenantId, RunId, int]) -> ReadResult:
+    async def _join_read(self, rows: _Rows, tenant_id: TenantId, run_id: RunId, number: int) -> Any:
+        key = (rows, tenant_id, run_id, number)
+        reading = self._to_come.get(key)
+        if reading is None:
+            reading = self._to_come[key] = asyncio.create_task(self._read(key))
+            reading.add_done_callback(_mark_error_retrieved)
+        return await asyncio.shield(reading)  # if one stream is cancelled, the others still need the read
+
+    async def _read(self, key: tuple[_Rows, TenantId, RunId, int]) -> Any:
         async with self._places:  # a queue here and not in the pool, since this code must know which reads have begun
             del self._to_come[key]
-            return await self.in_thread(lambda database: self._rows(database, *key))
+            rows, tenant_id, run_id, number = key
+            return await self.in_thread(lambda database: rows(database, tenant_id, run_id, number))
 
     def _rows(self, database: Database, tenant_id: TenantId, run_id: RunId, number: int) -> ReadResult:
         with database.statements() as tx:
             reading = run_queries.read_events(tx, tenant_id, run_id, number)
             if reading is None:
-                raise NotFound(f"There is no run {run_id.hex}.", run_id=run_id.hex)
+                raise _not_found(run_id)
             return reading, EventSerializer(reading.run, self._versions.get_or_empty(tx, reading.run.version_id).canvas)
 
+    def _outline(self, database: Database, tenant_id: TenantId, run_id: RunId, number: int) -> EventOutline:
+        with database.statements() as tx:
+            found = event_log.read_outline(tx, tenant_id, run_id, number)
+            if found is None:
+                raise _not_found(run_id)
+            page, details = found
+            canvas = self._versions.get_or_empty(tx, page.run.version_id).canvas
+            return EventOutline(page, details, EventSerializer(page.run, canvas))
 
-def _mark_error_retrieved(reading: "asyncio.Task[ReadResult]") -> None:
+
+def _not_found(run_id: RunId) -> NotFound:
+    return NotFound(f"There is no run {run_id.hex}.", run_id=run_id.hex)
+
+
+def _mark_error_retrieved(reading: "asyncio.Task[Any]") -> None:
     """Mark the error of a read as retrieved. Streams that still wait got it; if none does, it is not needed."""
     if not reading.cancelled():
         reading.exception()

@@ -193,11 +193,11 @@ class EventStreams:
                 notification = await subscription.get(max(0.0, wait_until - clock()))
                 frames: list[Frame[EventRow]] = []
                 while notification is not None:
-                    frames += _apply_notification(transcript, notification)
+                    frames += apply_notification(transcript, notification)
                     read_at = 0.0 if "n" in notification else read_at
                     notification = subscription.poll()
                 if wire is not None:
-                    found = _make_envelopes(wire, _join_deltas(frames))
+                    found = _make_envelopes(wire, join_deltas(frames))
             for wired in found:
                 beat_at = clock() + self._keepalive_interval
                 if wired.audio_file is None:
@@ -269,7 +269,7 @@ def _poll_rows(
         return run_queries.progress_of(tx, run_ids), tenants.filter_valid(tx, tokens) if tokens else set()
 
 
-def _apply_notification(transcript: StreamSequencer[EventRow], notification: Notification) -> list[Frame[EventRow]]:
+def apply_notification(transcript: StreamSequencer[EventRow], notification: Notification) -> list[Frame[EventRow]]:
     """Pass a notification to the sequencer; ignore an invalid one, since the rows are the facts."""
     match notification:
         case {"n": int() as number}:
@@ -286,7 +286,7 @@ def _apply_notification(transcript: StreamSequencer[EventRow], notification: Not
     return []
 
 
-def _join_deltas(frames: list[Frame[EventRow]]) -> list[Frame[EventRow]]:
+def join_deltas(frames: list[Frame[EventRow]]) -> list[Frame[EventRow]]:
     """Return the frames with consecutive text deltas joined, so that they need one envelope."""
     joined: list[Frame[EventRow]] = []
     for frame in frames:

@@ -13,6 +13,12 @@ from typing import Any, ClassVar
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+BEFORE_SHUTDOWN = "before_shutdown"
+"""The name in the application's lifespan state of a function that is called when the server begins to shut down.
+
+The server ends the application only after all streams have ended, so it is this call that ends endless ones.
+"""
+
 MAX_HEAD_BYTES = 32 * 1024  # bytes
 
 _LATE = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
@@ -69,6 +75,12 @@ class GuardedProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._set_deadline(h11.IDLE, self.head_seconds)
+
+    def shutdown(self) -> None:
+        before_shutdown = self.app_state.get(BEFORE_SHUTDOWN)
+        if before_shutdown is not None:
+            before_shutdown()
+        super().shutdown()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._set_deadline(None, 0.0)

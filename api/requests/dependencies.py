@@ -10,6 +10,7 @@ from fastapi import Depends, Request
 from starlette.concurrency import run_in_threadpool
 
 from api.events.event_stream import EventStreams
+from api.events.live_stream import LiveStreams
 from api.findings import CheckedVersions
 from api.http.background import BackgroundTasks
 from canvas.ids import CanvasId, TenantId
@@ -35,6 +36,7 @@ class ApiContext:
 
     lifecycle: Lifecycle
     streams: EventStreams
+    live: LiveStreams
     checked_versions: CheckedVersions
     broker: Celery
     max_canvas_bytes: int

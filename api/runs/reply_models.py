@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from api.runs.run_header import NODE_COUNTS
+from scheduler.views.run_totals import NODE_COUNTS
 
 
 class ExplanationReply(BaseModel):

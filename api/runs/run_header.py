@@ -1,35 +1,18 @@
 """The head of a run's page: names, totals by status and node, what it waits for, its failures, what a caller may do."""
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from api.requests.auth import RequestPrincipal
 from api.requests.dependencies import ApiContext
-from canvas.budget import budget_stop, usage_json
-from canvas.events import explain
+from canvas.budget import budget_stop
 from canvas.graph.canvas import Canvas
-from canvas.ids import RunId
 from canvas.state.run_state import RunStatus
 from scheduler.views.json_values import iso, milliseconds
+from scheduler.views.run_totals import NODE_COUNTS, count_by_status, first_failure, node_list, wait_json
 from store.db.transaction import Transaction
-from store.monitoring import node_counts, run_header, wait_facts
-from store.monitoring.node_counts import NodeCounts
+from store.monitoring import node_counts, run_header
 from store.runs.run_queries import RunSummary
-
-NODE_COUNTS = (
-    "queued", "ready", "delayed", "running", "unresponsive", "reported", "needs_input", "over_budget",
-    "awaiting_stream", "open", "done", "failed", "handled", "closed", "attempts", "first_started", "last_finished",
-    "work_ms", "tokens", "cost",
-)  # fmt: skip
-"""What the list of each node in `nodes` has, in order."""
-_STATUS_OF = {
-    "delayed": "ready",
-    "unresponsive": "running",
-    "needs_input": "waiting",
-    "over_budget": "waiting",
-    "failed": "done",
-}
 
 
 def header_json(
@@ -43,9 +26,8 @@ def header_json(
     """Return what the page of a run shows at its head, beside the run itself. `state`: the run's state column."""
     header = run_header.load_header(tx, principal.tenant_id, run.id)
     assert header is not None  # the transaction has read the run
-    counts = node_counts.load_node_counts(tx, run.id)
-    nodes = {each.node_id: _node_list(canvas, each) for each in counts}
-    first_failure = _first_failure(tx, canvas, run.id, state)
+    counts = node_counts.load_node_counts(tx, principal.tenant_id, run.id)
+    nodes = {each.node_id: node_list(canvas, each) for each in counts}
     return {
         "now": milliseconds(header.now),
         "revision": header.revision,
@@ -61,64 +43,11 @@ def header_json(
         "activations_total": sum(each.total for each in counts),
         "counts": count_by_status(counts),
         "nodes": nodes,
-        "waits": _waits(tx, context, principal, run.id, canvas),
-        "first_failure": first_failure,
+        "waits": wait_json(tx, principal.tenant_id, run.id, canvas, context.time_limit),
+        "first_failure": first_failure(tx, canvas, run.id, state.get("failing")),
         "handled_failures": sum(values[NODE_COUNTS.index("handled")] for values in nodes.values()),
         "first_request": _first_request(tx, run, header.first_query),
         "may": permissions(run.status, state, has_agent=header.agent_title is not None),
-    }
-
-
-def count_by_status(counts: Sequence[NodeCounts]) -> dict[str, int]:
-    """Return the number of activations by status; statuses without one are left out."""
-    found = Counter[str]()
-    for each in counts:
-        for state, number in each.states.items():
-            found[_STATUS_OF.get(state, state)] += number
-    return dict(found)
-
-
-def _node_list(canvas: Canvas, counts: NodeCounts) -> list[Any]:
-    """Return a node's counts in the order of NODE_COUNTS. A failure is handled if the author's policy continues."""
-    number = canvas.numbers.get(counts.node_id)
-    policy = canvas.nodes[number].failure if number is not None else None
-    is_handled = policy is not None and (policy.has_goto or policy.streams_default)
-    usage = usage_json(counts.usage)
-    failed = counts.states.get("failed", 0)
-    states = {**counts.states, **({"failed": 0, "handled": failed} if is_handled else {})}
-    return [
-        *(states.get(name, 0) for name in NODE_COUNTS[: NODE_COUNTS.index("attempts")]),
-        counts.attempts,
-        counts.first_started,
-        counts.last_finished,
-        counts.work_ms,
-        usage.get("total_tokens", 0),
-        usage.get("cost"),
-    ]
-
-
-def _waits(
-    tx: Transaction, context: ApiContext, principal: RequestPrincipal, run_id: RunId, canvas: Canvas
-) -> dict[str, Any]:
-    """Return the explanation of the run, as the route `explain` does."""
-    found = wait_facts.load_facts(tx, principal.tenant_id, run_id)
-    assert found is not None  # the transaction has read the run
-    return explain.explanation_json(explain.explain(found[0], canvas, context.time_limit), canvas)
-
-
-def _first_failure(tx: Transaction, canvas: Canvas, run_id: RunId, state: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the failure that ends the run; ids are null if it belongs to no single activation."""
-    failing = state.get("failing")
-    if not failing:
-        return None
-    _, order_key, node_id, error, code = failing
-    found = run_header.find_activation(tx, run_id, node_id, order_key) if order_key else None
-    return {
-        "activation_id": found[0].hex if found else None,
-        "node_id": node_id or None,
-        "scope": found[1] if found else None,
-        "error": canvas.error_of(node_id, error, code),
-        "code": code,
     }
 
 

@@ -1,13 +1,12 @@
 """Serialize runs for Easel's own routes: a row of a list, and a whole run with its activations as a tree."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from api.requests.auth import RequestPrincipal
 from api.requests.dependencies import ApiContext
 from api.runs.run_header import header_json
-from canvas.budget import account_json, budget_stop, usage_json
+from canvas.budget import budget_stop, usage_json
 from canvas.events.stream_sequencer import markers_to_tags
 from canvas.graph.canvas import Canvas
 from canvas.ids import RunId, TenantId
@@ -15,12 +14,12 @@ from canvas.run_warnings import WARNINGS, has_model_error, warnings_in
 from canvas.state.run_state import RunStatus, scope_key
 from scheduler.views import run_view
 from scheduler.views.json_values import elapsed_ms, hex_of, iso
+from scheduler.views.run_totals import budgets_json
 from store.db.transaction import Transaction
 from store.monitoring import run_header
 from store.runs import run_queries, run_rows
 from store.runs.reused_activations import REUSED
 from store.runs.run_queries import ActivationRow, RunSummary
-from store.tenants import budgets
 
 
 def run_row(run: RunSummary) -> dict[str, Any]:
@@ -65,7 +64,7 @@ def run_json(
         "request": _request(run),
         "answer": markers_to_tags(run_view.answer_text(tx, row)) if row else "",
         "waiting": run_view.open_forms(canvas, state) if run.status == RunStatus.WAITING else None,
-        "budget": _budgets(tx, principal.tenant_id, run.id) if row and row["budgeted"] else None,
+        "budget": budgets_json(tx, principal.tenant_id, run.id) if row and row["budgeted"] else None,
         "budget_exceeded": _find_exceeded_budget(state) if run.status == RunStatus.WAITING else None,
         "forks": _copies(tx, principal.tenant_id, run.id),
         **header,
@@ -163,12 +162,6 @@ def _warnings(canvas: Canvas, outcomes: Iterable[tuple[str, Mapping[str, Any] | 
         name = canvas.nodes[number].name if number is not None else ""
         found += [{"node_id": node_id, "name": name, **each} for each in warnings_in(outcome)]
     return found
-
-
-def _budgets(tx: Transaction, tenant_id: TenantId, run_id: RunId) -> list[dict[str, Any]]:
-    """Return the run's own budgets. Another route lists those of its session and tenant."""
-    found = budgets.list_budgets(tx, tenant_id, datetime.now(UTC).date(), [run_id])
-    return [account_json(each.account) for each in found]
 
 
 def _find_exceeded_budget(state: Mapping[str, Any]) -> dict[str, Any] | None:

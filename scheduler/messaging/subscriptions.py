@@ -38,21 +38,26 @@ class Subscription:
     """One reader's queue of messages about one run."""
 
     run_id: RunId
+    queue_size: int = QUEUE_SIZE
     _messages: "deque[Notification]" = field(default_factory=deque["Notification"])
     _has_missed: bool = False
     _waiting: "asyncio.Future[None] | None" = None
 
     def deliver(self, message: Notification) -> None:
         """Queue a message; if the queue is full, record that the reader has missed some."""
-        if len(self._messages) < QUEUE_SIZE:
+        if len(self._messages) < self.queue_size:
             self._messages.append(message)
         else:
             self._has_missed = True
+        self.wake()
+
+    def wake(self) -> None:
+        """End the wait of the reader, if it waits, without a message."""
         if self._waiting is not None:
             _wake(self._waiting)
 
     async def get(self, timeout: float) -> Notification | None:
-        """Return the next message, or None after `timeout` seconds."""
+        """Return the next message, or None after `timeout` seconds, or when `wake` was called."""
         if not self._messages and not self._has_missed:
             loop = asyncio.get_running_loop()
             self._waiting = waiting = loop.create_future()
@@ -112,10 +117,10 @@ class EventSubscriptions:
         return [subscription for listeners in self._listeners.values() for subscription in listeners]
 
     @asynccontextmanager
-    async def subscribe(self, run_id: RunId) -> AsyncGenerator[Subscription]:
-        """Subscribe to a run until the block ends."""
+    async def subscribe(self, run_id: RunId, queue_size: int = QUEUE_SIZE) -> AsyncGenerator[Subscription]:
+        """Subscribe to a run until the block ends; `queue_size`: messages that are queued for a slow reader."""
         name = channel(run_id)
-        subscription = Subscription(run_id)
+        subscription = Subscription(run_id, queue_size)
         self._listeners.setdefault(name, set()).add(subscription)
         try:
             await self._subscribe(name)

@@ -1,17 +1,21 @@
-"""What the activations of each node of a run are doing, how often they were tried, and what they used: counts of rows.
+"""What the activations of each node of a run are doing, how often they were tried, what they used, and where they led.
 
 One number per node and measure, however many activations the node has, so that a view of a large run can show all of
 its nodes.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from sqlalchemy import text
 
-from canvas.ids import RunId
-from store.db.transaction import Transaction
+from canvas.ids import RunId, TenantId
+from store.db.transaction import PendingResult, Transaction
+from store.primitives.json_codec import decode
 
-COUNTS = text("""
+_OF_TENANT = "exists (select 1 from runs r where r.id = :run_id and r.tenant_id = :tenant_id)"
+COUNTS = text(f"""
     select node_id, state, count(*), sum(attempt),
         cast(round(date_part('epoch', min(started_at)) * 1000) as bigint),
         cast(round(date_part('epoch', max(finished_at)) * 1000) as bigint),
@@ -29,17 +33,25 @@ COUNTS = text("""
                 when status = 'saying' then 'awaiting_stream'
                 else status
             end as state
-        from activations where run_id = :run_id
+        from activations where run_id = :run_id and {_OF_TENANT}
     ) a
     group by node_id, state
-""")
+""")  # noqa: S608 (constants only)
 """Searching the text of an outcome is several times faster than parsing it, and only a filter: other outcomes may
 contain the word."""
-USAGE = text("""
+USAGE = text(f"""
     select a.node_id, u.key, sum(cast(u.value as numeric))
     from activations a cross join lateral json_each_text(a.usage) u
-    where a.run_id = :run_id and cast(a.usage as text) not in ('{}', 'null') group by 1, 2
-""")
+    where a.run_id = :run_id and cast(a.usage as text) not in ('{{}}', 'null') and {_OF_TENANT} group by 1, 2
+""")  # noqa: S608 (constants only)
+OUTCOMES = text(f"""
+    select node_id, o."is", cast(o."to" as text), count(*)
+    from activations a
+    left join lateral json_to_record(case when json_typeof(a.outcome) = 'object' then a.outcome end)
+        as o("is" text, "to" json) on true
+    where a.run_id = :run_id and a.status = 'done' and {_OF_TENANT}
+    group by 1, 2, 3
+""")  # noqa: S608 (constants only)
 
 
 STATES = (
@@ -72,11 +84,54 @@ class NodeCounts:
         return sum(self.states.values())
 
 
-def load_node_counts(tx: Transaction, run_id: RunId) -> list[NodeCounts]:
-    """Return the counts of each node of a run that has activations, without an order."""
-    counted, used = tx.send(COUNTS, run_id=run_id), tx.send(USAGE, run_id=run_id)
+class NodeOutcomes(NamedTuple):
+    """How many finished activations of a node have one outcome. `kind`: a name of store/primitives/outcome_codec.py.
+
+    `to`: of a router, the ids of the nodes that it chose.
+    """
+
+    node_id: str
+    kind: str
+    to: Sequence[str]
+    number: int
+
+
+class PendingNodeCounts(NamedTuple):
+    """Counts whose statements were sent (`send_node_counts`)."""
+
+    counted: PendingResult
+    used: PendingResult
+
+    def read(self) -> list[NodeCounts]:
+        """Return the counts of each node of the run that has activations, without an order."""
+        return _node_counts(self.counted.rows(), self.used.rows())
+
+
+def load_node_counts(tx: Transaction, tenant_id: TenantId, run_id: RunId) -> list[NodeCounts]:
+    """Return the counts of each node of a tenant's run that has activations, without an order."""
+    return send_node_counts(tx, tenant_id, run_id).read()
+
+
+def send_node_counts(tx: Transaction, tenant_id: TenantId, run_id: RunId) -> PendingNodeCounts:
+    """Send the statements that count the activations of a tenant's run, without waiting for them."""
+    return PendingNodeCounts(
+        tx.send(COUNTS, run_id=run_id, tenant_id=tenant_id), tx.send(USAGE, run_id=run_id, tenant_id=tenant_id)
+    )
+
+
+def send_outcomes(tx: Transaction, tenant_id: TenantId, run_id: RunId) -> PendingResult:
+    """Send the statement that counts the outcomes of a tenant's run; `outcomes_of` reads its result."""
+    return tx.send(OUTCOMES, run_id=run_id, tenant_id=tenant_id)
+
+
+def outcomes_of(found: PendingResult) -> list[NodeOutcomes]:
+    """Return the outcomes of each node of a run, without an order."""
+    return [NodeOutcomes(row[0], row[1], decode(row[2]) if row[2] else (), row[3]) for row in found.rows() if row[1]]
+
+
+def _node_counts(counted: Sequence[Any], used: Sequence[Any]) -> list[NodeCounts]:
     nodes: dict[str, NodeCounts] = {}
-    for node_id, state, number, attempts, first_started, last_finished, worked_ms, since_start_ms in counted.rows():
+    for node_id, state, number, attempts, first_started, last_finished, worked_ms, since_start_ms in counted:
         each = nodes.setdefault(node_id, NodeCounts(node_id))
         each.states[state] = number
         each.attempts += attempts
@@ -90,6 +145,6 @@ def load_node_counts(tx: Transaction, run_id: RunId) -> list[NodeCounts]:
         each.work_ms += worked_ms or 0
         if last_finished is not None:
             each.last_finished = max(last_finished, each.last_finished or 0)
-    for node_id, name, amount in used.rows():
+    for node_id, name, amount in used:
         nodes[node_id].usage[name] = int(amount)
     return list(nodes.values())

@@ -17,7 +17,7 @@ from sqlalchemy import Integer, Text, TextClause, bindparam, text
 from canvas.ids import ActivationId, RunId, TenantId, VersionId
 from canvas.outcome import ContainerOpened
 from canvas.state.run_state import ScopeKey, scope_key, scope_text
-from store.db.transaction import USE_SNAPSHOT, Transaction
+from store.db.transaction import USE_SNAPSHOT, PendingResult, Transaction
 from store.primitives.outcome_codec import STORED_NAMES
 
 MAX_ERROR_LENGTH = 300  # characters of an error in a row
@@ -264,6 +264,40 @@ def read_page(
         has_more=len(rows) > limit,
         total=counted.scalar(),
     )
+
+
+class PendingChanges(NamedTuple):
+    """Changed activations whose statement was sent (`send_changes`)."""
+
+    run_id: RunId
+    found: PendingResult
+    limit: int
+
+    def read(self, tx: Transaction) -> "Changes":
+        """Return the changed activations."""
+        rows = [ActivationListRow(*row) for row in self.found.rows()]
+        shown = rows[: self.limit]
+        return Changes(shown, _last_finished(tx, self.run_id, shown), len(rows) > self.limit)
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Activations that may have changed since a revision, in the order of their ids; see ActivationPage."""
+
+    rows: Sequence[ActivationListRow]
+    last_finished: Mapping[str, int]
+    has_more: bool
+
+
+def send_changes(
+    tx: Transaction, run_id: RunId, since: int, *, after: ActivationId | None = None, limit: int
+) -> PendingChanges:
+    """Send the statement that reads the activations that may have changed since a revision, in the order of their ids.
+
+    The caller has read the run, with its tenant, in the same snapshot.
+    """
+    values = {"run_id": run_id, "since": since, "after": after or _BEFORE_ALL, "most": limit + 1}
+    return PendingChanges(run_id, tx.send(page_by_id(("since",)), **values), limit)
 
 
 def _last_finished(tx: Transaction, run_id: RunId, rows: Sequence[ActivationListRow]) -> dict[str, int]:

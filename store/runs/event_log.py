@@ -12,7 +12,7 @@ from canvas.ids import ActivationId, RunId, TenantId
 from canvas.state.run_state import scope_key
 from store.db.transaction import Transaction
 from store.runs.events import EventRow, event_of_row
-from store.runs.run_queries import SUMMARY, RunSummary
+from store.runs.run_queries import PAGE_SIZE, STREAMS_SINCE, SUMMARY, EventPage, RunSummary, streams_of
 
 MAX_LIMIT = 500
 
@@ -110,6 +110,27 @@ def read_log(
         for row in rows[:limit]
     ]
     return LogPage(RunSummary(**summary), shown, len(rows) > limit)
+
+
+def read_outline(
+    tx: Transaction, tenant_id: TenantId, run_id: RunId, number: int
+) -> tuple[EventPage, Mapping[int, EventDetails]] | None:
+    """Return what `run_queries.read_events` does, without the values of nodes, and the details of the events by number.
+
+    None if the tenant has no such run.
+    """
+    run = tx.send(SUMMARY, of_tenant=tenant_id, of_run=run_id)
+    events = tx.send(log_statement((), has_values=False), run_id=run_id, after=number, most=PAGE_SIZE)
+    streams = tx.send(STREAMS_SINCE, of_run=run_id, number=number)
+    summary = run.one_or_none()
+    if summary is None:
+        return None
+    rows = events.rows()
+    details = {
+        row.number: EventDetails(row.activation_id, _item(row.scope), row.attempt, row.created_at) for row in rows
+    }
+    page = EventPage(RunSummary(**summary), [event_of_row(tx, row) for row in rows], streams_of(streams.rows()))
+    return page, details
 
 
 def load_details(tx: Transaction, run_id: RunId, numbers: Sequence[int]) -> dict[int, EventDetails]:

@@ -4,7 +4,7 @@ A call's row refers to the parts of its bodies, which are rows of their own: mes
 stores each part once, whichever of its calls has it. The format of bodies: worker/context/call_bodies.py.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from time import monotonic
@@ -55,6 +55,10 @@ LIST = (
     .limit(bindparam("most"))
 )
 LIST_OF_ACTIVATION = LIST.where(model_calls.c.activation_id == bindparam("of_activation"))
+LIST_OF_SOME = LIST.where(
+    model_calls.c.activation_id == func.any(bindparam("activation_ids", type_=ARRAY(Uuid))),
+    model_calls.c.id != func.all(bindparam("known_ids", type_=ARRAY(Uuid))),
+)
 GET = select(*_columns).where(*_of_run, model_calls.c.id == bindparam("of_call"))
 PARTS = select(call_parts.c.digest, call_parts.c.body).where(
     call_parts.c.run_id == bindparam("of_run"),
@@ -159,6 +163,29 @@ def list_calls(
     if activation_id is not None:
         return [StoredCall(*row) for row in tx.rows(LIST_OF_ACTIVATION, **values, of_activation=activation_id)]
     return [StoredCall(*row) for row in tx.rows(LIST, **values)]
+
+
+def list_calls_of(
+    tx: Transaction,
+    tenant_id: TenantId,
+    run_id: RunId,
+    activation_ids: Collection[ActivationId],
+    *,
+    known_ids: Collection[UUID] = (),
+    after: UUID = NO_ID,
+    limit: int = MAX_LISTED,
+) -> list[StoredCall]:
+    """Return the calls of some activations of a tenant's run after a call, oldest first, without known ones."""
+    found = tx.rows(
+        LIST_OF_SOME,
+        of_tenant=tenant_id,
+        of_run=run_id,
+        after=after,
+        most=limit,
+        activation_ids=sorted(activation_ids),
+        known_ids=sorted(known_ids),
+    )
+    return [StoredCall(*row) for row in found]
 
 
 def get_call(tx: Transaction, tenant_id: TenantId, run_id: RunId, call_id: UUID) -> StoredCall | None:

@@ -234,15 +234,18 @@ def read_events(tx: Transaction, tenant_id: TenantId, run_id: RunId, number: int
     if row is None:
         return None
     return EventPage(
-        RunSummary(**row),
-        [event_of_row(tx, event) for event in events.rows()],
-        [
-            StreamRow(
-                r.id, r.node_id, r.epoch, r.retained_length, r.text, r.opened_at, r.epoch_at or r.opened_at, r.closed_at
-            )
-            for r in streams.rows()
-        ],
+        RunSummary(**row), [event_of_row(tx, event) for event in events.rows()], streams_of(streams.rows())
     )
+
+
+def streams_of(rows: Sequence[Any]) -> list[StreamRow]:
+    """Return the message streams of rows of STREAMS_SINCE."""
+    return [
+        StreamRow(
+            r.id, r.node_id, r.epoch, r.retained_length, r.text, r.opened_at, r.epoch_at or r.opened_at, r.closed_at
+        )
+        for r in rows
+    ]
 
 
 def progress_of(tx: Transaction, run_ids: Sequence[RunId]) -> list[RunProgress]:

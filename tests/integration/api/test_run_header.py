@@ -5,7 +5,7 @@ from uuid import UUID
 
 from sqlalchemy import text
 
-from api.runs.run_header import NODE_COUNTS
+from scheduler.views.run_totals import NODE_COUNTS
 from tests.integration.api.conftest import Server
 from tests.integration.api.talking import BROKEN, ECHO, FORM, MODEL, Client, canvas, message
 from tests.integration.api.test_activation_list import ITERATION

@@ -18,7 +18,7 @@ def test_every_status_is_counted_once(database: Database, tenant_id: UUID) -> No
         run_id = add_run(tx, tenant_id)
         add_activations(tx, run_id, [{"node_id": status.value, "status": status.value} for status in ActivationStatus])
 
-        found = {each.node_id: each for each in node_counts.load_node_counts(tx, run_id)}
+        found = {each.node_id: each for each in node_counts.load_node_counts(tx, tenant_id, run_id)}
 
     assert all(each.total == 1 for each in found.values())
     assert {state for each in found.values() for state in each.states} <= set(node_counts.STATES)
@@ -43,7 +43,7 @@ def test_activations_are_counted_by_due_time_lease_budget_and_failure(database: 
             ],
         )
 
-        (found,) = node_counts.load_node_counts(tx, run_id)
+        (found,) = node_counts.load_node_counts(tx, tenant_id, run_id)
 
     states = ("ready", "delayed", "running", "unresponsive", "needs_input", "over_budget", "done", "failed")
     assert found.states == dict.fromkeys(states, 1)
@@ -60,7 +60,7 @@ def test_usage_and_work_of_activations_are_summed(database: Database, tenant_id:
             [{"usage": usage, **times, "attempt": 2}, {"usage": usage, **times}, {"usage": {}}, {"usage": None}],
         )
 
-        (found,) = node_counts.load_node_counts(tx, run_id)
+        (found,) = node_counts.load_node_counts(tx, tenant_id, run_id)
 
     assert found.usage == {"calls": 2, "total_tokens": 10, "cost_USD": 6_000_000_000}
     assert (found.work_ms, found.attempts) == (4_000, 5)
@@ -74,6 +74,6 @@ def test_earlier_attempt_of_a_ready_activation_is_no_work(database: Database, te
         run_id = add_run(tx, tenant_id)
         add_activations(tx, run_id, [{"status": "ready", **times}])
 
-        (found,) = node_counts.load_node_counts(tx, run_id)
+        (found,) = node_counts.load_node_counts(tx, tenant_id, run_id)
 
     assert (found.work_ms, found.last_finished) == (0, None)

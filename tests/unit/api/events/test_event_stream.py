@@ -6,7 +6,7 @@ from uuid import uuid4
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.events.event_stream import _join_deltas  # pyright: ignore[reportPrivateUsage]
+from api.events.event_stream import join_deltas
 from canvas.events.stream_sequencer import Position, TextDelta
 
 STREAMS = [uuid4(), uuid4()]
@@ -26,7 +26,7 @@ def deltas_of(parts: list[tuple[int, str]]) -> list[TextDelta]:
 def test_consecutive_texts_are_joined_without_loss(parts: list[tuple[int, str]]):
     frames = deltas_of(parts)
 
-    joined = [frame for frame in _join_deltas([*frames]) if isinstance(frame, TextDelta)]
+    joined = [frame for frame in join_deltas([*frames]) if isinstance(frame, TextDelta)]
 
     for stream in STREAMS:
         assert "".join(f.text for f in joined if f.stream_id == stream) == "".join(

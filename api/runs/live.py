@@ -1,0 +1,115 @@
+"""The route that follows a run live: its events, text, counts and rows as server-sent events until it is over."""
+
+from collections.abc import AsyncGenerator, Callable, Mapping
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from api.events.event_stream import HEADERS, MEDIA_TYPE
+from api.events.live_frames import ByeReason
+from api.events.live_stream import CallerCheck, LiveRequest
+from api.http.errors import CONNECTION, DATA, Failure, failure_reply
+from api.http.reply_styles import OwnRoute
+from api.requests.auth import ApiTokenCaller, RequestPrincipal
+from api.requests.dependencies import ApiContext, ApiContextDep, run_in_thread
+from api.runs.run_lookup import find_run_id, run_not_found
+from api.runs.run_wire import run_json
+from canvas.events.stream_sequencer import Position
+from canvas.ids import RunId
+from scheduler.views.json_values import milliseconds
+from store.db.database import Database
+from store.db.transaction import USE_SNAPSHOT
+from store.monitoring import server_info
+from store.runs import run_queries
+from store.tenants import tenants
+
+router = APIRouter(tags=["runs"], route_class=OwnRoute)
+
+RETRY_AFTER = 10  # seconds
+EVENT_STREAM = "text/event-stream"
+_OPENAPI: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "Frames `hello`, `state`, `steps`, `event`, `delta`, `reset`, `call`, `bye`: docs/http.md, "
+        '"Watching a run live"',
+        "content": {EVENT_STREAM: {"schema": {"type": "string"}}},
+    },
+    406: {"description": f"The request does not accept {EVENT_STREAM}"},
+    503: {"description": "The process has too many live streams (EASEL_LIVE_STREAMS)"},
+}
+
+
+@router.get("/runs/{run_id}/live", response_class=Response, responses=_OPENAPI)
+async def follow_run(
+    request: Request,
+    context: ApiContextDep,
+    principal: ApiTokenCaller,
+    run_id: str,
+    after: str = "",
+    rev: Annotated[int, Query(ge=0, lt=2**31)] = 0,
+) -> Response:
+    """Follow a run live until it is over, with `Accept: text/event-stream`.
+
+    `after` (or `Last-Event-ID`) is the id of the last frame that the client has, `rev` the revision whose rows it has.
+    """
+    position = Position.parse(request.headers.get("last-event-id") or after or "0")
+    found_id, status, shown = await run_in_thread(lambda: _load_run(context, principal, run_id))
+    if EVENT_STREAM not in request.headers.get("accept", ""):
+        message = f"A live stream needs the header `Accept: {EVENT_STREAM}`."
+        return failure_reply(request, Failure(406, "not_acceptable", message, DATA, {"field": "Accept"}))
+    live = context.live
+    if live.is_closing or not live.admit():
+        message = f"This process has too many live streams. Try again in {RETRY_AFTER} s, or poll the run."
+        headers = {"Retry-After": str(RETRY_AFTER)}
+        return failure_reply(request, Failure(503, "too_many_streams", message, CONNECTION, headers=headers))
+    hello = {
+        "now": shown["now"],
+        "build": None,  # of the pages, which are not served yet
+        "heartbeat": live.keepalive_interval,
+        "run": shown,
+        "position": str(position),
+        "revision": shown.get("revision", 0),
+    }
+    check = token_check(context, principal)
+    frames = live.follow(LiveRequest(principal.tenant_id, found_id, status, position, rev, hello, check))
+    return LiveResponse(frames, live.release)
+
+
+class LiveResponse(StreamingResponse):
+    """A stream of frames. However it ends, its generator is closed and `on_end` is called."""
+
+    def __init__(self, frames: AsyncGenerator[bytes], on_end: Callable[[], None]) -> None:
+        super().__init__(frames, headers=HEADERS, media_type=MEDIA_TYPE)
+        self._frames, self._on_end = frames, on_end
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._on_end()
+            await self._frames.aclose()
+
+
+def token_check(context: ApiContext, principal: RequestPrincipal) -> CallerCheck:
+    """Return the check of a caller with a token, who may watch until the token is revoked or expires."""
+
+    def is_valid(database: Database) -> bool:
+        with database.statements() as tx:
+            return bool(tenants.filter_valid(tx, {principal.token_id}))
+
+    async def check() -> ByeReason | None:
+        return None if await context.live.in_thread(is_valid) else ByeReason.SIGNED_OUT
+
+    return check
+
+
+def _load_run(context: ApiContext, principal: RequestPrincipal, written: str) -> tuple[RunId, str, Mapping[str, Any]]:
+    """Return the id and the status of the caller's run, and what its page shows at its head. Raises NotFound."""
+    with context.database.transaction() as tx:
+        tx.execute(USE_SNAPSHOT)
+        run = run_queries.get_summary(tx, principal.tenant_id, find_run_id(tx, principal.tenant_id, written))
+        if run is None:
+            raise run_not_found(written)
+        now = milliseconds(server_info.read_clock(tx))
+        return run.id, run.status, {"now": now, **run_json(tx, context, principal, run, has_activations=False)}
