@@ -55,6 +55,7 @@ WAITS_INTERVAL = 2.0  # seconds between two explanations of what a run waits for
 WORK_INTERVAL = 1.0  # seconds until the next snapshot without a notification: work may lose its lease
 IDLE_INTERVAL = 2.0  # the same, if nothing is at work: an answer may come, or a notification may be lost
 RETRY_INTERVAL = 2.0  # seconds until the next try after an error of the database
+TASK = "easel-live-snapshots"  # the name of the task of a reader
 QUEUE_SIZE = 100  # messages that are queued for a reader while it pauses
 
 LimitOf = Callable[[str], float]
@@ -168,7 +169,7 @@ class SnapshotReader:
         """
         if self._task is None:
             self._picture.since = revision
-            self._task = asyncio.create_task(self._work(), name="easel-live-snapshots")
+            self._task = asyncio.create_task(self._work(), name=TASK)
         self.request()
 
     def remove(self, client: Subscription) -> None:

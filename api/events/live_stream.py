@@ -167,7 +167,7 @@ class _LiveStream:
     rows_at: datetime | None = None  # when these were read
     number: int = 0  # of the snapshot whose rows it has
     versions: Mapping[str, int] = field(default_factory=dict[str, int])  # of the members of `state` that it has
-    has_waited: bool = False  # the rows were newer than the last snapshot, so its state was not sent
+    has_waited: bool = False  # the rows were newer than the last snapshot, so the client waits for the next state
     is_final: bool = False  # the state of a run that is over was sent
     beat_at: float = 0.0
     check_at: float = 0.0
@@ -355,8 +355,8 @@ class _LiveStream:
             async for frame in self._catch_up():
                 yield frame
             self.number = snapshot.number
-            if self.revision != snapshot.revision and not self.has_waited:
-                self.has_waited = True  # the state of the next snapshot agrees with the rows
+            if not is_over and not self.has_waited:
+                self.has_waited = True  # these rows are newer than the snapshot; the next one agrees with them
                 self.snapshots.request()
                 return
         self.has_waited = False
