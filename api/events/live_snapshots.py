@@ -288,7 +288,7 @@ class SnapshotReader:
                 since=picture.since,
                 revision=run.revision,
                 status=RunStatus(run.status),
-                members=_next_members(picture.last, number, values),
+                members=next_members(picture.last, number, values),
                 rows=None if changes.has_more else encoded,
                 interval=_interval_of(found.counts),
             ),
@@ -299,7 +299,7 @@ class SnapshotReader:
         )
 
 
-def _next_members(last: Snapshot | None, number: int, values: Mapping[str, Any]) -> Mapping[str, Member]:
+def next_members(last: Snapshot | None, number: int, values: Mapping[str, Any]) -> Mapping[str, Member]:
     """Return the members with new versions of those whose data has changed; those without a value stay as they are."""
     members = dict(last.members) if last is not None else {}
     for name, value in values.items():

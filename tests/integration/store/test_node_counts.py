@@ -1,11 +1,13 @@
 """Counts of a run's activations by node."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 from canvas.state.run_state import ActivationStatus
 from store.db.database import Database
 from store.monitoring import node_counts
+from store.primitives.ids import new_id
 from tests.integration.store.rows import add_activations, add_run
 
 BEGUN = datetime(2020, 5, 1, 12, tzinfo=UTC)
@@ -77,3 +79,39 @@ def test_earlier_attempt_of_a_ready_activation_is_no_work(database: Database, te
         (found,) = node_counts.load_node_counts(tx, tenant_id, run_id)
 
     assert (found.work_ms, found.last_finished) == (0, None)
+
+
+def test_outcomes_are_counted_by_node_kind_and_choice(database: Database, tenant_id: UUID) -> None:
+    outcomes: list[Any] = [
+        {"is": "Finished"},
+        {"is": "Finished", "told": 'a "quoted" error'},
+        {"status": 200, "ends": True, "is": "Finished"},
+        {"to": ["A:0", "B:0"], "is": "Chose"},
+        {"to": ["A:0"], "is": "Chose", "used": {"calls": 1}},
+        {"error": '{"is":"Finished"}', "is": "Failed", "code": "node_failure"},
+        None,
+    ]
+    with database.transaction() as tx:
+        run_id = add_run(tx, tenant_id)
+        add_activations(tx, run_id, [{"outcome": outcome} for outcome in outcomes])
+        add_activations(tx, run_id, [{"outcome": {"is": "Finished"}, "status": "reported"}])
+
+        found = node_counts.outcomes_of(node_counts.send_outcomes(tx, tenant_id, run_id))
+
+    assert sorted((each.kind, list(each.to), each.number) for each in found) == [
+        ("Chose", ["A:0"], 1),
+        ("Chose", ["A:0", "B:0"], 1),
+        ("Failed", [], 1),
+        ("Finished", [], 3),
+    ]
+
+
+def test_counts_of_another_tenants_run_are_empty(database: Database, tenant_id: UUID) -> None:
+    with database.transaction() as tx:
+        run_id = add_run(tx, tenant_id)
+        add_activations(tx, run_id, [{"usage": {"calls": 1}}])
+
+        counts = node_counts.load_node_counts(tx, new_id(), run_id)
+        outcomes = node_counts.outcomes_of(node_counts.send_outcomes(tx, new_id(), run_id))
+
+    assert (counts, outcomes) == ([], [])
