@@ -7,10 +7,11 @@ begins: then the read sees everything that was committed before the stream's req
 import asyncio
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from canvas.errors import NotFound
+from canvas.events.run_events import LONGEST_QUOTE
 from canvas.ids import RunId, TenantId
 from scheduler.coordinator.version_cache import VersionCache
 from scheduler.views.event_frames import EventSerializer
@@ -91,7 +92,9 @@ class EventReader:
                 raise _not_found(run_id)
             page, details = found
             canvas = self._versions.get_or_empty(tx, page.run.version_id).canvas
-            return EventOutline(page, details, EventSerializer(page.run, canvas))
+            query = str(page.run.request.get("query") or "")[: LONGEST_QUOTE + 1]
+            run = replace(page.run, request={"query": query})  # a whole request may have 1 MiB, for each stream
+            return EventOutline(replace(page, run=run), details, EventSerializer(run, canvas))
 
 
 def _not_found(run_id: RunId) -> NotFound:

@@ -10,7 +10,7 @@ again by their revision, text is that of the row, and of the members of `state` 
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -157,7 +157,9 @@ class _LiveStream:
     subscription: Subscription
     request: LiveRequest
     transcript: StreamSequencer[EventRow] = field(init=False)
-    outline: EventOutline | None = None
+    outline: EventOutline | None = None  # of events that were not sent yet
+    has_read_all: bool = False  # the last read found the last event
+    last_event: int = 0
     rows: Mapping[ActivationId, StreamRow] = field(default_factory=dict[ActivationId, StreamRow])
     thinking: dict[ActivationId, bool] = field(default_factory=dict[ActivationId, bool])
     unsent: list[Frame[EventRow]] = field(default_factory=list[Frame[EventRow]])
@@ -239,8 +241,9 @@ class _LiveStream:
                 is_news = await self._read_events()
                 read_at = 0.0 if is_news else clock() + RETRY_INTERVAL
             if self.unsent and (self._must_send() or clock() >= delta_at):
-                for frame in self._take_unsent():
+                for position, frame in self._take_unsent():
                     yield frame
+                    self.sent = position
                 delta_at = clock() + MIN_DELTA_INTERVAL
             if not is_started:
                 is_started = True
@@ -281,11 +284,13 @@ class _LiveStream:
         except SQLAlchemyError as error:
             log.warning("stream_not_read", error=str(error).splitlines()[0])
             return False
-        self.outline, self.status = outline, outline.page.run.status
-        self.rows = {row.id: row for row in outline.page.streams}
-        frames = self.transcript.on_rows(outline.page.events, outline.page.streams)
+        page = outline.page
+        self.outline, self.status = outline, page.run.status
+        self.has_read_all, self.last_event = page.is_last, page.run.last_event
+        self.rows = {row.id: row for row in page.streams}
+        frames = self.transcript.on_rows(page.events, page.streams)
         self.unsent += frames
-        if not outline.page.is_last:
+        if not page.is_last:
             self.transcript.mark_stale()
         return bool(frames)
 
@@ -293,21 +298,22 @@ class _LiveStream:
         """Return whether there is more to send than text: an event does not wait for text to be joined."""
         return self._is_complete() or any(isinstance(frame, SequencedEvent) for frame in self.unsent)
 
-    def _take_unsent(self) -> list[bytes]:
-        """Return the frames of all events and text that were not sent yet, with consecutive texts joined."""
+    def _take_unsent(self) -> Iterator[tuple[Position, bytes]]:
+        """Yield the frames of all events and text that were not sent yet, with consecutive texts joined.
+
+        Each comes with the position of the client that has it.
+        """
         frames, self.unsent = join_deltas(self.unsent), []
-        outline = self.outline
-        assert outline is not None  # frames follow from rows
-        made: list[bytes] = []
+        outline, self.outline = self.outline, None
         for frame in frames:
-            self.sent = frame.position
             if isinstance(frame, TextDelta):
-                made += self._text_frames(frame)
+                yield frame.position, b"".join(self._text_frames(frame))
                 continue
+            assert outline is not None  # events come from rows, and are sent right after they were read
             if frame.stored.name == MESSAGE_RESET and frame.stored.activation is not None:
                 self.thinking.pop(frame.stored.activation, None)
-            made.append(event_frame(outline.serializer, frame, outline.details.get(frame.number)))
-        return made
+            details = outline.details.get(frame.number)
+            yield frame.position, event_frame(outline.serializer, frame, details)
 
     def _text_frames(self, delta: TextDelta) -> list[bytes]:
         row = self.rows.get(delta.stream_id)
@@ -323,13 +329,7 @@ class _LiveStream:
 
     def _is_complete(self) -> bool:
         """Return whether the run is over and everything that it has stored was read."""
-        page = self.outline.page if self.outline is not None else None
-        return (
-            page is not None
-            and page.is_last
-            and RunStatus(page.run.status).is_over
-            and self.transcript.after >= page.run.last_event
-        )
+        return self.has_read_all and RunStatus(self.status).is_over and self.transcript.after >= self.last_event
 
     def _has_ended(self) -> bool:
         return self._is_complete() and not self.unsent and self.is_final
