@@ -260,6 +260,25 @@ def test_thinking_is_told_apart_also_after_resuming_in_it(
     ]
 
 
+def test_text_after_a_reset_in_the_middle_of_thinking_is_no_thinking(
+    workerless_client: Client,
+    writer: RunWriter,  # noqa: F811
+) -> None:
+    writer.append_event("node_started", opens=True)
+    writer.append_text("\ufdd0I th", is_stored=True)
+    with open_live(workerless_client.http, str(writer.run_id)) as frames:
+        deltas = (frame.data for frame in frames if frame.name == "delta")
+        before = next(deltas)
+        writer.append_event("message_reset")
+        writer.append_text("plain", is_stored=True)
+        after = next(deltas)
+
+    assert [(delta["offset"], delta["text"], delta["thinking"]) for delta in (before, after)] == [
+        (0, "\ufdd0I th", True),
+        (0, "plain", False),
+    ]
+
+
 def test_text_is_joined(workerless_client: Client, writer: RunWriter) -> None:  # noqa: F811
     writer.append_event("node_started", opens=True)
     page, sizes = LivePage(), list[int]()
@@ -345,6 +364,27 @@ def test_shutdown_ends_every_stream_at_once(workerless_server: Server) -> None:
 
     assert [page.bye.get("reason") for page in pages] == ["shutting_down"] * 2
     assert all(page.bye["now"] for page in pages)
+
+
+def test_shutdown_does_not_wait_until_something_happens(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("MIN_PAUSE", "WORK_INTERVAL", "IDLE_INTERVAL"):
+        monkeypatch.setattr(live_snapshots, name, 60.0)
+    monkeypatch.setattr(live_stream, "CHECK_INTERVAL", 60.0)
+    run = bench.start("begin -> work -> say")
+
+    async def watch() -> LiveFrame:
+        async with live_process(bench.database, bench.redis_url) as process:
+            client = process.follow(bench.tenant_id, run.id)
+            await next_frame(client, "state")
+            bye = asyncio.create_task(next_frame(client, "bye"))
+            (waiting,) = process.streams._clients  # pyright: ignore[reportPrivateUsage]
+            while waiting._waiting is None:  # pyright: ignore[reportPrivateUsage]
+                await asyncio.sleep(0)
+            process.streams.shut_down()
+            async with asyncio.timeout(5):
+                return await bye
+
+    assert asyncio.run(watch()).data["reason"] == "shutting_down"
 
 
 # -- refusals and limits -----------------------------------------------------------------------------------------------
