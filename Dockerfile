@@ -8,7 +8,7 @@ WORKDIR /src
 # Every wheel is fetched against the lock's hashes. What the image then installs, it can only find among them.
 COPY requirements.lock .
 RUN pip download --no-cache-dir --no-deps --only-binary :all: --require-hashes -r requirements.lock -d /wheels
-COPY pyproject.toml README.md LICENSE local_engine.py settings.py telemetry.py ./
+COPY pyproject.toml README.md LICENSE local_engine.py pytest_easel.py settings.py telemetry.py ./
 COPY api api
 COPY bench/__init__.py bench/
 COPY bench/compare bench/compare

@@ -15,6 +15,7 @@ from celery import Celery
 from celery.exceptions import WorkerShutdown
 
 from canvas.ids import ActivationId, RunId, TenantId
+from components.recorded_steps import RunRecording
 from providers.address_policy import Guard
 from providers.interfaces import Services
 from providers.models.chat.retrying_model import RetryPolicy
@@ -63,6 +64,7 @@ def run_engine(
     retry_policy: RetryPolicy | None = None,
     of_tenant: Callable[[TenantId, Services], Services] | None = None,
     guard: Guard | None = None,
+    recording_of: Callable[[RunId], RunRecording | None] = lambda run_id: None,
 ) -> Generator[Engine]:
     """Run scheduler, worker and sweeper on these servers until the block ends."""
     broker = broker_url or redis_url
@@ -81,6 +83,7 @@ def run_engine(
         read_file=read_file,
         of_tenant=of_tenant,
         guard=guard,
+        recording_of=recording_of,
     )
     _add_tasks(app, coordinator, worker)
     ending = threading.Event()

@@ -35,6 +35,8 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "events": "cli.runs.events:events",
         "calls": "cli.runs.calls:calls",
         "export-run": "cli.runs.export:export_run",
+        "record": "cli.cases.commands:record",
+        "replay": "cli.cases.commands:replay",
         "validate": "cli.agents.validate:validate",
         "import": "cli.agents.canvases:import_file",
         "export": "cli.agents.canvases:export",

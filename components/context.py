@@ -61,6 +61,11 @@ class NodeIdentity(Protocol):
     def run_id(self) -> str: ...
 
     @property
+    def choice_seed(self) -> str:
+        """The seed of choices by chance: the same in every attempt, and in a replay the same as in the recorded run."""
+        ...
+
+    @property
     def canvas_id(self) -> str:
         """The same in every version and run of the canvas."""
         ...

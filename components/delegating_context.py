@@ -20,6 +20,7 @@ class DelegatingContext:
         self.params = ctx.params
         self.parent_id = ctx.parent_id
         self.run_id = ctx.run_id
+        self.choice_seed = ctx.choice_seed
         self.canvas_id = ctx.canvas_id
         self.activation_id = ctx.activation_id
         self.visit = ctx.visit

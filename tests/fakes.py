@@ -81,6 +81,7 @@ class FakeContext:
     params: Mapping[str, Any] = field(default_factory=dict)
     parent_id: str | None = None
     run_id: str = "run-1"
+    choice_seed: str = "run-1"
     activation_id: str = "activation-1"
     canvas_id: str = "canvas-1"
     visit: int = 0

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from canvas.ids import TenantId
+from canvas.ids import RunId, TenantId
 from components import plugins
+from components.recorded_steps import RunRecording
 from knowledge.bases.ingestion import Ingestion
 from knowledge.bases.search import KnowledgeBaseSearch
 from knowledge.index.indexing import Indexing
@@ -69,6 +70,7 @@ class Environment:
     retry_policy: RetryPolicy | None = None
     read_file: ReadFile | None = None  # None: from the file storage
     rate_window: float = WINDOW  # seconds of a vendor's "per minute"
+    recording_of: Callable[[RunId], RunRecording | None] = lambda run_id: None  # what a run replays
 
 
 def guard_of(settings: Settings) -> Guard:
@@ -86,6 +88,7 @@ def build_worker(
     read_file: ReadFile | None = None,
     of_tenant: Callable[[TenantId, Services], Services] | None = None,
     guard: Guard | None = None,
+    recording_of: Callable[[RunId], RunRecording | None] = lambda run_id: None,
 ) -> Worker:
     """Return a worker on these servers. Each optional argument stands in for what the settings name."""
     plugins.load(settings.allowed_plugins)
@@ -113,6 +116,7 @@ def build_worker(
         script=script,
         retry_policy=retry_policy or RetryPolicy(retries=retries, base_delay=delay),
         read_file=read_file,
+        recording_of=recording_of,
     )
     return assemble(settings, coordinator, redis_url, environment)
 
@@ -182,6 +186,7 @@ def assemble(settings: Settings, coordinator: Coordinator, redis_url: str, envir
             encryption_key=environment.encryption_key,
             rate_limiter=rate_limiter,
             call_policy=CallPolicy(settings.model_calls, settings.hidden_calls),
+            recording_of=environment.recording_of,
         ),
         leases=leases,
         loop=loop,

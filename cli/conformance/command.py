@@ -1,5 +1,6 @@
 """`easel conformance DIR...`: run recorded cases through the real stack, and print how the results differ."""
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -29,8 +30,12 @@ def conformance(
     jobs: Annotated[int, typer.Option(min=1, help="Cases run at the same time.")] = 4,
     json: Annotated[Path | None, typer.Option(help="Write the verdicts to this file.")] = None,
     include_deviations: Annotated[bool, typer.Option(help="Also run cases that name deviations.")] = False,
+    replay: Annotated[
+        bool, typer.Option(help="Then record each run, replay it as `easel replay` does, and compare the two.")
+    ] = False,
 ) -> None:
     """Run recorded cases and compare the results. Print a line for each failure, then totals; exit 1 if one failed."""
+    from cli.conformance.play.replays import record_runs, replay_runs
     from cli.conformance.play.runner import Fixtures, judge_all, start_engine
 
     try:
@@ -45,14 +50,22 @@ def conformance(
     ]
     fixtures = Fixtures()
     with start_engine(settings.load(), fixtures, jobs) as engine:
-        for verdict in judge_all(engine, fixtures, judged, jobs):
-            verdicts.append(verdict)
-            if isinstance(verdict, FailedCase):
-                typer.echo(failure_line(verdict))
-            elif isinstance(verdict, SkippedCase):
-                typer.echo(f"{verdict.case}: skipped, {verdict.reason}", err=True)
+        verdicts += _print_each(judge_all(engine, fixtures, judged, jobs))
+        recorded = record_runs(engine, fixtures) if replay else []
+    if recorded:
+        verdicts += _print_each(replay_runs(settings.load(), fixtures, recorded, jobs))
     if json is not None:
         json.write_text(report_json(verdicts), encoding="utf-8")
     typer.echo(totals_line(verdicts))
     if has_failures(verdicts):
         raise typer.Exit(1)
+
+
+def _print_each(verdicts: Iterable[Verdict]) -> Iterator[Verdict]:
+    """Yield verdicts, and print those that are not good."""
+    for verdict in verdicts:
+        if isinstance(verdict, FailedCase):
+            typer.echo(failure_line(verdict))
+        elif isinstance(verdict, SkippedCase):
+            typer.echo(f"{verdict.case}: skipped, {verdict.reason}", err=True)
+        yield verdict

@@ -6,11 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from cli.conformance.compare.agreement import NOTHING
 from cli.conformance.compare.compare import Difference
-
-_WIDTH = 160  # characters of each side of a difference
-_CONTEXT = 40  # characters that are shown of two long texts before they differ
+from cli.shell.value_pairs import NOTHING, shown_pair
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +45,7 @@ def failure_line(verdict: FailedCase) -> str:
 def difference_line(difference: Difference) -> str:
     """Return one line about a difference; of two long texts, the part where they begin to differ."""
     run = f"run {difference.run}, " if difference.run is not None else ""
-    expected, got = _texts_of(difference.expected, difference.got)
+    expected, got = shown_pair(difference.expected, difference.got)
     return f"{run}{difference.where}: expected {expected}, got {got}"
 
 
@@ -85,24 +82,6 @@ def _why(found: Difference | str) -> dict[str, Any]:
     return {"run": found.run, "where": found.where} | {
         side: value for side, value in sides.items() if value is not NOTHING
     }
-
-
-def _texts_of(expected: Any, got: Any) -> tuple[str, str]:
-    left, right = _format_value(expected), _format_value(got)
-    if max(len(left), len(right)) <= _WIDTH:
-        return left, right
-    parting = next((i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right)))
-    return _cut(left, parting), _cut(right, parting)
-
-
-def _cut(text: str, parting: int) -> str:
-    start = max(0, parting - _CONTEXT) if len(text) > _WIDTH else 0
-    end = start + _WIDTH
-    return f"{'...' if start else ''}{text[start:end]}{'...' if end < len(text) else ''}"
-
-
-def _format_value(value: Any) -> str:
-    return str(value) if value is NOTHING else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def _one_line(text: str) -> str:

@@ -45,6 +45,7 @@ class RunRequest:
     webhook_payload: Mapping[str, Any] | None = None
     chat_template_kwargs: Mapping[str, Any] | None = None
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])  # cancel_on_disconnect, ...
+    date: str = ""  # `sys.date` of the turn; "": now. A replay gives it; it is not stored with the request
 
     def to_json(self) -> dict[str, Any]:
         """Return the value of the run's `request` column."""
@@ -93,7 +94,7 @@ def baseline(tx: Transaction, document: Document, previous: Mapping[str, Any] | 
 def turn_globals(base: Mapping[str, Any], request: RunRequest, now: datetime) -> dict[str, Any]:
     """Return the globals that a turn sets. As upstream, empty arguments do not replace the globals of `base`."""
     changed: dict[str, Any] = {
-        "sys.date": now.strftime(DATE_FORMAT),
+        "sys.date": request.date or now.strftime(DATE_FORMAT),
         "sys.conversation_turns": _turn_count(base["globals"]) + 1,
     }
     if request.query:

@@ -41,7 +41,7 @@ RERUN, FORK = "rerun", "fork"
 SAME, DRAFT, PUBLISHED = "same", "draft", "published"
 ASK, AS_THEN = "ask", "as_then"
 MAX_HISTORY = 1000  # messages before the source run that a new conversation begins with
-_BASELINE = ("globals", "values", "files", "inputs", GIVEN)
+BASELINE = ("globals", "values", "files", "inputs", GIVEN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +204,7 @@ class _Source:
 
     @property
     def baseline(self) -> Mapping[str, Any]:
-        return {name: self.row["baseline"][name] for name in _BASELINE if name in self.row["baseline"]}
+        return {name: self.row["baseline"][name] for name in BASELINE if name in self.row["baseline"]}
 
     @staticmethod
     def read(tx: Transaction, cache: VersionCache, tenant_id: TenantId, run_id: RunId) -> "_Source":
@@ -214,10 +214,10 @@ class _Source:
         if row["started_at"] is None:
             raise Conflict(f"The run {run_id.hex} has not begun, so there is nothing to repeat.", status=row["status"])
         canvas = cache.canvas(tx, row["version_id"])
-        return _Source(row, canvas, _first_request(tx, row, canvas))
+        return _Source(row, canvas, first_request(tx, row, canvas))
 
 
-def _first_request(tx: Transaction, row: Mapping[str, Any], canvas: Canvas) -> RunRequest:
+def first_request(tx: Transaction, row: Mapping[str, Any], canvas: Canvas) -> RunRequest:
     """Return the request that started a run; an answer to a form replaces it in the run's row."""
     base = row["baseline"]
     stored = base.get(FIRST_REQUEST)
@@ -434,17 +434,17 @@ def _start(
         conversation_name=(options.name or str(request.query or ""))[:250],
         on_busy=options.on_busy,
         conversation_source=conversations.DEBUG_SOURCE if GIVEN in base else "workflow",
-        history=_history(tx, source) if is_new else (),
+        history=history_before(tx, source.row) if is_new else (),
         idempotency=options.idempotency,
         budget=parse_limits(options.budget) if options.budget is not None else {},
         copy=RunCopy(source.id, source.row["message_id"], whole, base if is_new else {}, reused),
     )
 
 
-def _history(tx: Transaction, source: _Source) -> tuple[tuple[str, Any], ...]:
-    """Return the last messages before the source run, oldest first: (role, content)."""
-    conversation_id: SessionId = source.row["conversation_id"]
-    first = source_runs.find_first_message(tx, conversation_id, source.id)
+def history_before(tx: Transaction, row: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """Return the last messages before a run, oldest first: (role, content)."""
+    conversation_id: SessionId = row["conversation_id"]
+    first = source_runs.find_first_message(tx, conversation_id, row["id"])
     if first is None:
         return ()
     messages = conversations.load_history(tx, conversation_id, first - 1, MAX_HISTORY)

@@ -45,6 +45,7 @@ MAY_IMPORT = {
     "local_engine": {"canvas", "store", "providers", "components", "scheduler", "worker"},
     "migrations": {"store"},
     "embedded": {"canvas"},
+    "pytest_easel": set[str](),
     "settings": set[str](),
     "telemetry": set[str](),
 }
@@ -66,6 +67,7 @@ LAYERS = {
     "components": (
         "context documents produced_links text",
         "base browsing delegating_context",
+        "recorded_steps",
         "tools",
         "nodes",
         "registry",
@@ -101,7 +103,7 @@ LAYERS = {
         "mcp viewer webhooks",
         "app",
     ),
-    "cli": ("shell", "models", "agents", "runs server", "admin conformance", "__main__"),
+    "cli": ("shell", "models", "agents", "runs server", "cases", "admin conformance", "__main__"),
     "bench": ("compare fixtures measuring servers", "hops", "scripts"),
 }
 """The folders and modules of each package, the innermost first. Each may import those of the layers before its own."""

@@ -6,7 +6,7 @@ what this one has stored.
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID, uuid5
 
@@ -41,6 +41,8 @@ class AttemptStorage:
     blobs: Blobs | None
     bus: Bus
     may_cite: bool = True  # whether a node of the canvas may cite; else references are not read
+    recorded: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Journal entries of a recorded run, which count as those of an earlier attempt."""
 
     # -- files --------------------------------------------------------------------------------------------------
     async def read(self, descriptor: Mapping[str, Any]) -> bytes:
@@ -79,9 +81,11 @@ class AttemptStorage:
     # -- evidence -----------------------------------------------------------------------------------------------
     async def cite(self, chunks: Sequence[Mapping[str, Any]], documents: Sequence[Mapping[str, Any]]) -> list[int]:
         """Add evidence to the turn's references; return the display number of each chunk."""
-        return await asyncio.to_thread(self._cite, outcomes.sanitize_json(chunks), outcomes.sanitize_json(documents))
+        cited = outcomes.sanitize_json(chunks), outcomes.sanitize_json(documents)
+        return await asyncio.to_thread(self.cite_now, *cited)
 
-    def _cite(self, chunks: Sequence[Mapping[str, Any]], documents: Sequence[Mapping[str, Any]]) -> list[int]:
+    def cite_now(self, chunks: Sequence[Mapping[str, Any]], documents: Sequence[Mapping[str, Any]]) -> list[int]:
+        """Add evidence like `cite`, on the calling thread. The chunks and documents must be storable JSON."""
         claim = self.claim
         with self.database.transaction() as tx:
             return attempt_records.add_citations(tx, claim.run_id, claim.message_id, claim.id, chunks, documents)
@@ -99,6 +103,8 @@ class AttemptStorage:
     # -- the journal --------------------------------------------------------------------------------------------
     async def journal_get(self, key: str) -> Any:
         """Return what an earlier attempt of this activation recorded; None if nothing. The first does not read."""
+        if key in self.recorded:
+            return self.recorded[key]
         if self.claim.attempt <= 1:
             return None
         return await asyncio.to_thread(self._journal_get, key)

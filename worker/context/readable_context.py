@@ -24,6 +24,7 @@ class ReadableContext:
     compiled: CompiledVersion
     node: Node
     variables: NodeVariables
+    choice_seed: str = ""  # "": the run's id
     inputs: dict[str, Any] = field(default_factory=dict[str, Any])  # what the component noted
 
     node_id: str = field(init=False)
@@ -42,6 +43,7 @@ class ReadableContext:
         self.node_id, self.name, self.component, self.params = node.id, node.name, node.component, node.params
         self.parent_id = self._canvas.nodes[node.parent].id if node.parent is not None else None
         self.run_id, self.activation_id = str(claim.run_id), str(claim.id)
+        self.choice_seed = self.choice_seed or self.run_id
         self.canvas_id = claim.canvas_id.hex
         self.visit = claim.ordinal
         self.scope_item = claim.scope[-1][2] if claim.scope else 0

@@ -24,6 +24,7 @@ from canvas.outcome import OVER_BUDGET, POSTPONED, UNKNOWN_OUTCOME, UNKNOWN_TEXT
 from components import registry, tools
 from components.base import Component, Effect
 from components.nodes.flow import message
+from components.recorded_steps import RunRecording
 from components.text.extraction.file_texts import UnparsedFile
 from providers.interfaces import Services
 from providers.models.billing.cost_estimates import CostModel
@@ -66,6 +67,7 @@ from worker.threads.event_loop import WorkerLoop
 
 log = structlog.get_logger()
 
+GATE_INTERVAL = 0.05  # seconds between looks at whether a replayed step that waits was stopped
 RELEASE_DELAY = 1.0  # seconds before an attempt that met an outage is released, so that it does not fail again at once
 MAX_OUTAGES = 20  # attempts; a node that meets more outages may cause them, and its lease expires like after a crash
 
@@ -95,6 +97,7 @@ class AttemptDependencies:
     encryption_key: EncryptionKey | None = None  # None: secrets of canvases stay encrypted
     rate_limiter: RateLimiter | None = None  # None: requests of tools do not wait for their vendors' rate limits
     call_policy: CallPolicy = field(default_factory=CallPolicy)  # what is stored of model calls
+    recording_of: Callable[[RunId], RunRecording | None] = lambda run_id: None  # what a run replays
 
     def persist_claim(self, claim: Claim, tx: Transaction) -> bool:
         """Make a claim durable, before anything of the attempt leaves the worker. False: the lease is gone.
@@ -144,6 +147,7 @@ class AttemptRunner:
         )
         self._limit = 0.0
         self._context: WorkerContext | None = None
+        self._recording = dependencies.recording_of(claim.run_id)
         self._assigned: Mapping[str, Any] = {}
         self._rate_limit_wait = AttemptRateLimitWait(
             attempt,
@@ -201,6 +205,8 @@ class AttemptRunner:
         except ExecutorError as error:
             return Failed(outcomes.sanitize_json(str(error)), error.code)
         try:
+            if self._recording is not None:
+                component = self._replayed_component(self._recording, component, context)
             params = component.params.model_validate(dict(self._decrypt_params(context)))
             self._limit = _find_time_limit(self._dependencies.time_limit, component, params)
             self._attempt.deadline = time.monotonic() + self._limit
@@ -215,6 +221,19 @@ class AttemptRunner:
             return self._outcome_of_error(stop, context.node, component) if self._attempt.stopped is not None else None
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 (a component may raise anything)
             return self._outcome_of_error(error, context.node, component)
+
+    def _replayed_component(
+        self, recording: RunRecording, component: Component[Any], context: WorkerContext
+    ) -> Component[Any]:
+        """Return what a replayed activation executes, when it may begin. Raises StepNotRecorded, AttemptStopped."""
+        step = recording.step(self._claim.id)
+        while step.gate is not None and not step.gate.wait(GATE_INTERVAL):
+            if self._attempt.stopped is not None:
+                raise self._attempt.stopped
+        replayed = recording.component_of(self._claim.id, component)
+        if step.chunks or step.documents:
+            context.storage.cite_now(step.chunks, step.documents)
+        return replayed
 
     def _decrypt_params(self, context: WorkerContext) -> Mapping[str, Any]:
         """Return the node's parameters with its secrets decrypted, for this attempt only. Raises NodeFailure."""
@@ -319,6 +338,7 @@ class AttemptRunner:
             dependencies.output_limits,
             self._attempt.is_stopped,
         )
+        recorded = self._recording.step(claim.id) if self._recording is not None else None
         return WorkerContext(
             claim=claim,
             compiled=compiled,
@@ -326,7 +346,9 @@ class AttemptRunner:
             variables=variables,
             stream=stream,
             database=dependencies.coordinator.database,
-            open_model=partial(dependencies.models.open_unmetered, claim.tenant_id),
+            open_model=partial(dependencies.models.open_unmetered, claim.tenant_id)
+            if recorded is None or recorded.answers is None
+            else recorded.answers.open_model,
             read_text=partial(dependencies.read_file, claim.tenant_id, claim.run_id),
             rate_limit_wait=self._rate_limit_wait,
             storage=AttemptStorage(
@@ -335,7 +357,9 @@ class AttemptRunner:
                 dependencies.blobs,
                 dependencies.coordinator.dispatch.bus,
                 _may_cite(compiled),
+                recorded.journal if recorded is not None else {},
             ),
+            choice_seed=self._recording.seed if self._recording is not None else "",
             side_effects=self._rate_limit_wait.side_effects,
             open_services=partial(dependencies.services, claim.tenant_id),
             find_time_limit=dependencies.time_limit,

@@ -7,18 +7,10 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final
+from typing import Any
 
 from cli.conformance.compare.normalise import NormalisedEvent
-
-
-class _Nothing:
-    def __repr__(self) -> str:
-        return "nothing"
-
-
-NOTHING: Final = _Nothing()
-"""The value of a side that has none."""
+from cli.shell.value_pairs import NOTHING
 
 _DATE = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
 _PLACEHOLDERS = {

@@ -19,10 +19,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from cli.conformance.compare.agreement import NOTHING, Mismatch, events_differ
+from cli.conformance.compare.agreement import Mismatch, events_differ
 from cli.conformance.compare.graph import Dependencies
 from cli.conformance.compare.normalise import NormalisedEvent
 from cli.conformance.compare.story import Key, Step, Story, build_story, end_of_text, label, start_of_text
+from cli.shell.value_pairs import NOTHING
 
 _MODEL_NODES = frozenset({"LLM", "Agent"})
 _RUN_ENDS = frozenset({"workflow_finished", "user_inputs"})

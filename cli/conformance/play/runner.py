@@ -66,11 +66,13 @@ class Fixtures:
 
     def read_file(self, tenant_id: TenantId, run_id: RunId, descriptor: Mapping[str, Any], _: str) -> str:
         """Return the text of a file of the case, or its image as a data URI, as the parser would."""
-        text = self.files[tenant_id][str(descriptor["id"])]
-        mime_type = str(descriptor.get("mime_type") or "")
-        if "image" in mime_type:
-            return file_texts.image_data_uri(mime_type, text.encode())
-        return text
+        return text_of_file(self.files[tenant_id], descriptor)
+
+
+def text_of_file(files: Mapping[str, str], descriptor: Mapping[str, Any]) -> str:
+    """Return the text of a file of a case, or its image as a data URI, as the parser would."""
+    text, mime_type = files[str(descriptor["id"])], str(descriptor.get("mime_type") or "")
+    return file_texts.image_data_uri(mime_type, text.encode()) if "image" in mime_type else text
 
 
 @contextmanager

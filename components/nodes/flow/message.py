@@ -182,7 +182,7 @@ def _choose_alternative(texts: Sequence[str], ctx: NodeContext) -> str:
     The choice differs between iterations of a container and between activations.
     """
     eligible = [text for text in texts if all(map(ctx.has_run, _nodes(text)))] or texts
-    seed = f"{ctx.run_id}\n{ctx.node_id}\n{ctx.scope_item}\n{ctx.visit}".encode()
+    seed = f"{ctx.choice_seed}\n{ctx.node_id}\n{ctx.scope_item}\n{ctx.visit}".encode()
     return eligible[int.from_bytes(hashlib.sha256(seed).digest()[:8]) % len(eligible)]
 
 

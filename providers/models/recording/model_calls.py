@@ -48,6 +48,11 @@ def journal_place(key: str, *, inside: str = "", component: str = "") -> Generat
         _place.reset(token)
 
 
+def current_key() -> str | None:
+    """Return the journal key of calls that are made here; None outside of any."""
+    return _place.get().key
+
+
 @dataclass(slots=True, eq=False)
 class ModelCall:
     """One call of a model. Times are those of the monotonic clock, in seconds.

@@ -117,7 +117,12 @@ def _response_json(answer: Completion) -> dict[str, Any]:
         message["reasoning_content"] = answer.reasoning
     if answer.calls:
         message["tool_calls"] = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": call.arguments},
+                **({"extra_content": call.extra} if call.extra else {}),
+            }
             for call in answer.calls
         ]
     return message

@@ -2,7 +2,6 @@
 
 import json
 
-from cli.conformance.compare.agreement import NOTHING
 from cli.conformance.compare.compare import Difference
 from cli.conformance.report import (
     FailedCase,
@@ -13,6 +12,7 @@ from cli.conformance.report import (
     report_json,
     totals_line,
 )
+from cli.shell.value_pairs import NOTHING
 
 
 def test_a_failing_case_is_one_line_with_its_first_difference():

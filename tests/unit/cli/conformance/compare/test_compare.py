@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from cli.conformance.cases import Case, load_case
-from cli.conformance.compare.agreement import NOTHING
 from cli.conformance.compare.compare import Difference, ObservedCase, ObservedRun, Refusal, compare
 from cli.conformance.compare.normalise import normalise
+from cli.shell.value_pairs import NOTHING
 
 RECORDINGS = Path(__file__).parents[4] / "recordings"
 SAMPLES = {
