@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 from uuid import uuid4
@@ -31,6 +32,7 @@ from api.runs.turn import ActiveTurn, TurnResult, begin, choose_turn
 from canvas.errors import InvalidRequest
 from canvas.events import run_events
 from providers.http.client import default_user_agent
+from scheduler.lifecycle.accept import MCP, Start
 from store.mcp import agents
 from store.mcp.agents import ExposedAgent
 
@@ -183,6 +185,8 @@ async def _answer(ctx: Any, name: str, arguments: Mapping[str, Any]) -> ToolAnsw
     if key is not None:
         options["idempotency_key"] = key
     turn = await run_in_thread(lambda: choose_turn(context, principal, agent.canvas_id.hex, options, ROUTE))
+    if isinstance(turn, Start):
+        turn = replace(turn, origin=MCP)
     talk = await begin(context, principal.tenant_id, turn, token_id=principal.token_id)
     talk.stops_with_client = _stops_with_client(ctx)
     try:

@@ -1,6 +1,7 @@
 """The activations of a run as a flat list in columns, for the views of large runs."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
+from uuid import UUID
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
@@ -13,18 +14,22 @@ from api.requests.dependencies import ApiContextDep
 from api.runs.reply_models import ActivationListReply
 from api.runs.run_lookup import find_run_id, run_not_found
 from canvas.errors import InvalidRequest
-from canvas.ids import ActivationId
+from canvas.ids import ActivationId, RunId
 from scheduler.views.activation_columns import COLUMNS, StringTable, stored_status, to_columns
 from scheduler.views.json_values import milliseconds
-from store.runs import activation_list
+from store.db.transaction import Transaction
+from store.runs import activation_list, step_times
 from store.runs.activation_list import ActivationFilter, ActivationPage, UnknownActivation
 from store.runs.external_ids import uuid_of
+from store.runs.step_times import may_have_attempts
 
 router = APIRouter(tags=["runs"], route_class=OwnRoute)
 
 MAX_LIMIT = 2_000
 MAX_IDS = 200
+MAX_ATTEMPTS = 5_000  # earlier attempts of a page's rows
 ALL_SCOPES = "*"
+ATTEMPT_COLUMNS = ("row", "attempt", "ready_at", "started_at", "ended_at", "end_reason")
 
 
 @router.get("/runs/{run_id}/activations", response_model=ActivationListReply)
@@ -42,11 +47,13 @@ def list_activations(
     since: Annotated[int | None, Query(ge=0, lt=2**31)] = None,
     after: str | None = None,
     limit: Annotated[int, Query(ge=1, le=MAX_LIMIT)] = 500,
+    with_: Annotated[Literal["", "attempts"], Query(alias="with")] = "",
 ) -> Response:
     """List activations in columns; `strings` has the repeated texts, and rows refer to them by number.
 
     Without filters the order is that of ids; with one, canonical order. `since` lists what may have changed after that
-    revision: a copy to which such rows are applied again and again has the rows of the run.
+    revision: a copy to which such rows are applied again and again has the rows of the run. `with=attempts` adds the
+    earlier attempts of the rows.
     """
     chosen = ActivationFilter(
         scope=None if scope == ALL_SCOPES else scope,
@@ -64,12 +71,13 @@ def list_activations(
             page = activation_list.read_page(
                 tx, principal.tenant_id, found_id, chosen, since=since, after=after_id, limit=limit
             )
+            earlier = _attempts_json(tx, found_id, page) if page is not None and with_ else {}
     except UnknownActivation:
         message = f'"after" names {after}, which is not an activation of this run. Use the "next" of a page.'
         raise InvalidRequest(message, field="after") from None
     if page is None:
         raise run_not_found(run_id)
-    return large_json_reply(request, page_json(page))
+    return large_json_reply(request, {**page_json(page), **earlier})
 
 
 def page_json(page: ActivationPage) -> dict[str, Any]:
@@ -84,6 +92,19 @@ def page_json(page: ActivationPage) -> dict[str, Any]:
         "rows": rows,
         "next": page.rows[-1].id if page.has_more else None,
         "total": page.total,
+    }
+
+
+def _attempts_json(tx: Transaction, run_id: RunId, page: ActivationPage) -> dict[str, Any]:
+    """Return the earlier attempts of a page's rows, each with the number of its row."""
+    numbers = {row.id: number for number, row in enumerate(page.rows)}
+    ids = [ActivationId(UUID(hex=row.id)) for row in page.rows if may_have_attempts(row.status, row.attempt)]
+    found = step_times.load_attempts(tx, run_id, ids, MAX_ATTEMPTS + 1)
+    shown = sorted(found[:MAX_ATTEMPTS], key=lambda each: (numbers[each.activation_id], each.attempt))
+    return {
+        "attempt_columns": ATTEMPT_COLUMNS,
+        "attempts": [[numbers[each.activation_id], *each[1:]] for each in shown],
+        "attempts_cut": len(found) > MAX_ATTEMPTS,
     }
 
 

@@ -15,6 +15,7 @@ from api.requests.auth import ApiTokenCaller
 from api.requests.dependencies import ApiContext, ApiContextDep
 from api.runs.reply_models import ActivationReply
 from api.runs.run_lookup import find_run_id, run_not_found
+from canvas.budget import usage_json
 from canvas.document import references
 from canvas.document.references import Ref
 from canvas.errors import NotFound, ValueGone
@@ -22,14 +23,15 @@ from canvas.events import explain
 from canvas.graph.canvas import Canvas, Node
 from canvas.ids import ActivationId, RunId, TenantId, VersionId
 from canvas.state.run_state import ActivationStatus, ScopeKey, activation_id, scope_key
-from scheduler.views.activation_columns import to_object
-from scheduler.views.json_values import milliseconds
-from scheduler.views.value_previews import values_json
+from scheduler.views.activation_columns import shorten_error, to_object
+from scheduler.views.call_views import attempt_json, call_json, tool_call_json
+from scheduler.views.json_values import iso_of, milliseconds
+from scheduler.views.value_previews import preview, values_json
 from store.db.transaction import USE_SNAPSHOT, Transaction
 from store.monitoring import wait_facts
 from store.primitives.json_codec import encode
-from store.runs import activation_details, activation_list, values
-from store.runs.activation_details import ActivationDetails, ValueRef
+from store.runs import activation_details, activation_list, attempt_records, attempts, model_calls, values
+from store.runs.activation_details import MAX_EVENTS, ActivationDetails, ValueRef
 from store.runs.activation_list import ActivationFilter, ActivationListRow, entry_prefix
 from store.runs.external_ids import uuid_of
 from store.runs.values import ReadView
@@ -38,6 +40,7 @@ router = APIRouter(tags=["runs"], route_class=OwnRoute)
 
 ValueKind = Literal["inputs", "outputs", "variables"]
 MAX_REFERENCES = 200
+MAX_RECORDS = 100  # attempts, model calls and tool calls; routes of their own list all
 _ENDED = ("done", "closed")
 _EXPLAINED = frozenset({"running", "reported", "ready", "queued", "waiting"})
 
@@ -159,9 +162,15 @@ def _activation_json(
             "index": details.siblings.index,
             "failed": details.siblings.failed,
         },
+    }
+    lists: dict[str, list[Any]] = {
         "journal": [{"key": key, "bytes": size} for key, size in details.journal],
         "events": list(details.events),
+        **_records(tx, tenant_id, found),
     }
+    most = {"journal": MAX_EVENTS, "events": MAX_EVENTS}
+    shown |= {name: entries[: most.get(name, MAX_RECORDS)] for name, entries in lists.items()}
+    shown["cut"] = [name for name, entries in lists.items() if len(entries) > most.get(name, MAX_RECORDS)]
     if has_values:
         shown |= {
             "inputs": values_json(details.inputs),
@@ -169,6 +178,56 @@ def _activation_json(
             "variables": values_json(details.variables),
         }
     return shown
+
+
+def _records(tx: Transaction, tenant_id: TenantId, found: _Found) -> dict[str, list[Any]]:
+    """Return the attempts, model calls and tool calls of an activation, as their routes list them.
+
+    One more than MAX_RECORDS of each if there are more. The current attempt, which no route lists, is the last one.
+    """
+    of_activation = {"activation_id": found.id, "limit": MAX_RECORDS + 1}
+    earlier = attempts.list_attempts(tx, tenant_id, found.run_id, **of_activation)
+    return {
+        "attempts": [*map(attempt_json, earlier), *_current_attempt(found.row)],
+        "model_calls": [
+            call_json(each) for each in model_calls.list_calls(tx, tenant_id, found.run_id, **of_activation)
+        ],
+        "tool_calls": [
+            _short_call(tool_call_json(each))
+            for each in attempt_records.list_calls_of_run(tx, tenant_id, found.run_id, **of_activation)
+        ],
+    }
+
+
+def _current_attempt(row: ActivationListRow) -> list[dict[str, Any]]:
+    """Return the current attempt in the shape of the earlier ones; none of an activation that is to be tried yet."""
+    if row.status in (ActivationStatus.QUEUED, ActivationStatus.READY) or row.started_at is None:
+        return []
+    has_ended = row.status != ActivationStatus.RUNNING
+    ended_at = row.finished_at if has_ended else None
+    ready_at = row.not_before if row.not_before > row.created_at else row.enqueued_at or row.created_at
+    return [
+        {
+            "activation_id": row.id,
+            "attempt": row.attempt,
+            "ready_at": iso_of(min(ready_at, row.started_at)),
+            "started_at": iso_of(row.started_at),
+            "ended_at": iso_of(ended_at),
+            "elapsed_ms": ended_at - row.started_at if ended_at is not None else None,
+            "worker": row.worker,
+            "end_reason": None,
+            "code": row.code,
+            "error": shorten_error(row.error, activation_list.MAX_ERROR_LENGTH),
+            "next_attempt_at": None,
+            "usage": usage_json(row.usage) if row.usage else None,
+            "crash_count": row.crash_count,
+        }
+    ]
+
+
+def _short_call(call: dict[str, Any]) -> dict[str, Any]:
+    """Return a tool call with previews of what is above 16 KiB."""
+    return {**call, **{name: preview(call[name]) for name in ("arguments", "result")}}
 
 
 def _item_path(tx: Transaction, found: _Found, canvas: Canvas) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ from api.http.replies import json_reply, parse_id
 from api.http.reply_styles import OwnRoute
 from api.requests.auth import ApiTokenCaller
 from api.requests.dependencies import ApiContextDep
+from api.runs.reply_models import AttemptListReply, ModelCallListReply, ToolCallListReply, WholeModelCallReply
 from api.runs.run_lookup import find_run_id
 from canvas.errors import InvalidRequest, NotFound
 from canvas.ids import ActivationId
@@ -29,7 +30,7 @@ MAX_LIMIT = 500  # entries of a page
 DEFAULT_LIMIT = "100"
 
 
-@router.get("/runs/{run_id}/model_calls")
+@router.get("/runs/{run_id}/model_calls", response_model=ModelCallListReply)
 def list_model_calls(
     context: ApiContextDep,
     principal: ApiTokenCaller,
@@ -56,7 +57,7 @@ def list_model_calls(
     return json_reply(_page(now, "calls", calls, most, call_json, lambda call: call.id.hex))
 
 
-@router.get("/runs/{run_id}/model_calls/{call_id}")
+@router.get("/runs/{run_id}/model_calls/{call_id}", response_model=WholeModelCallReply)
 def get_model_call(context: ApiContextDep, principal: ApiTokenCaller, run_id: str, call_id: str) -> Response:
     """Get a model call with its request and response, as far as they are stored."""
     chosen_call = parse_id(call_id)
@@ -70,7 +71,7 @@ def get_model_call(context: ApiContextDep, principal: ApiTokenCaller, run_id: st
     return json_reply({"now": iso(now), **call_with_bodies_json(call, bodies)})
 
 
-@router.get("/runs/{run_id}/attempts")
+@router.get("/runs/{run_id}/attempts", response_model=AttemptListReply)
 def list_attempts(
     context: ApiContextDep,
     principal: ApiTokenCaller,
@@ -99,7 +100,7 @@ def list_attempts(
     )
 
 
-@router.get("/runs/{run_id}/tool_calls")
+@router.get("/runs/{run_id}/tool_calls", response_model=ToolCallListReply)
 def list_tool_calls(
     context: ApiContextDep,
     principal: ApiTokenCaller,

@@ -4,6 +4,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
+from scheduler.views.critical_path import PARTS
 from scheduler.views.run_totals import NODE_COUNTS
 
 
@@ -41,7 +42,19 @@ class RunPermissions(BaseModel):
     cancel: bool
     answer: bool
     raise_budget: bool
+    rerun: bool
+    fork: bool
     edit: bool
+
+
+class CriticalPathReply(BaseModel):
+    """The chain of steps that decided when a run ended, and where its time went."""
+
+    ms: int | None = Field(description="From the activation of the first step to the end; null if it is not computed")
+    parts: dict[str, int] | None = Field(description=f"Milliseconds by kind, which add up to `ms`: {', '.join(PARTS)}")
+    steps: list[str] | None = Field(description="Ids of activations in the order of time, the last 2,000 at most")
+    steps_total: int | None
+    unavailable: str | None = Field(description="Why it is not computed")
 
 
 class FirstRequest(BaseModel):
@@ -106,6 +119,11 @@ class RunReply(RunListRow):
     handled_failures: int | None = None
     first_request: FirstRequest | None = None
     may: RunPermissions | None = None
+    forks: dict[str, Any] | None = Field(default=None, description="The newest reruns and forks: `{ids, total}`")
+    model_calls: str | None = Field(
+        default=None, description="What is stored of its model calls: full, usage, none; null if it has made none"
+    )
+    critical: CriticalPathReply | None = Field(default=None, description="With `critical=1`")
 
 
 class ItemOfPath(BaseModel):
@@ -140,6 +158,97 @@ class JournalEntry(BaseModel):
 
     key: str
     bytes: int
+
+
+class AttemptReply(BaseModel):
+    """An attempt after which its activation became ready again. Times are ISO 8601."""
+
+    activation_id: str
+    attempt: int
+    ready_at: str | None
+    started_at: str | None
+    ended_at: str | None
+    elapsed_ms: int | None
+    worker: str | None
+    end_reason: str | None = Field(description="Null of the current attempt")
+    code: str | None
+    error: str | None
+    next_attempt_at: str | None
+    usage: dict[str, Any] | None
+    crash_count: int
+
+
+class ModelCallReply(BaseModel):
+    """A call to a model without its bodies. Times are ISO 8601."""
+
+    id: str
+    activation_id: str
+    attempt: int
+    round: str | None
+    kind: str
+    model: str
+    account: str
+    status: str
+    error: str | None
+    tries: int
+    waited_ms: int
+    usage: dict[str, Any] | None
+    bodies: str = Field(description="stored, hidden or none")
+    started_at: str | None
+    first_token_at: str | None
+    ended_at: str | None
+    elapsed_ms: int | None
+
+
+class ToolCallReply(BaseModel):
+    """A call of a tool. What rows of earlier releases lack is null."""
+
+    id: str
+    activation_id: str | None
+    node_id: str
+    attempt: int | None
+    round: str | None
+    ordinal: int | None
+    path: Any
+    tool_name: str | None
+    arguments: Any
+    result: Any
+    failed: bool | None
+    replayed: bool | None
+    started_at: str | None
+    elapsed_ms: int | None
+
+
+class AttemptListReply(BaseModel):
+    """A page of earlier attempts, by activation and number."""
+
+    now: str
+    attempts: list[AttemptReply]
+    next: str | None = Field(description="The `after` of the next page; null on the last")
+
+
+class ModelCallListReply(BaseModel):
+    """A page of model calls, oldest first."""
+
+    now: str
+    calls: list[ModelCallReply]
+    next: str | None = Field(description="The `after` of the next page; null on the last")
+
+
+class WholeModelCallReply(ModelCallReply):
+    """A call to a model with its bodies, null where they are not stored."""
+
+    now: str
+    request: Any
+    response: Any
+
+
+class ToolCallListReply(BaseModel):
+    """A page of tool calls, oldest first."""
+
+    now: str
+    tool_calls: list[ToolCallReply]
+    next: str | None = Field(description="The `after` of the next page; null on the last")
 
 
 class ActivationReply(BaseModel):
@@ -185,6 +294,13 @@ class ActivationReply(BaseModel):
     siblings: ActivationSiblings
     journal: list[JournalEntry]
     events: list[int]
+    attempts: list[AttemptReply] = Field(description="The last one is the current attempt, if there is one")
+    model_calls: list[ModelCallReply]
+    tool_calls: list[ToolCallReply]
+    cut: list[str] = Field(
+        description="Names of the lists that have more entries: `journal` and `events` show 200, "
+        "`attempts`, `model_calls` and `tool_calls` 100"
+    )
     inputs: dict[str, Any] | None = Field(default=None, description="Absent with `values=none`")
     outputs: dict[str, Any] | None = None
     variables: dict[str, Any] | None = None
@@ -207,6 +323,11 @@ class ActivationListReply(CompactRows):
     )
     next: str | None = Field(description="The `after` of the next page; null on the last")
     total: int = Field(description="Activations that the filters select, on all pages and since any revision")
+    attempt_columns: list[str] | None = Field(default=None, description="With `with=attempts`")
+    attempts: list[list[Any]] | None = Field(
+        default=None, description="Earlier attempts of the rows, in their order; `row` is the number of the row"
+    )
+    attempts_cut: bool | None = Field(default=None, description="Whether the rows have more earlier attempts")
 
 
 class ItemListReply(CompactRows):

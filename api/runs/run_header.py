@@ -5,13 +5,14 @@ from typing import Any
 
 from api.requests.auth import RequestPrincipal
 from api.requests.dependencies import ApiContext
-from canvas.budget import budget_stop
+from canvas.budget import budget_stop, usage_json
 from canvas.graph.canvas import Canvas
 from canvas.state.run_state import RunStatus
 from scheduler.views.json_values import iso, milliseconds
 from scheduler.views.run_totals import NODE_COUNTS, count_by_status, first_failure, node_list, wait_json
 from store.db.transaction import Transaction
-from store.monitoring import node_counts, run_header
+from store.monitoring import model_usage, node_counts, run_header
+from store.monitoring.model_usage import MAX_MODELS, ModelUsage
 from store.runs.run_queries import RunSummary
 
 
@@ -28,7 +29,15 @@ def header_json(
     assert header is not None  # the transaction has read the run
     counts = node_counts.load_node_counts(tx, principal.tenant_id, run.id)
     nodes = {each.node_id: node_list(canvas, each) for each in counts}
+    models = model_usage.load_usage_of_run(tx, run.id)
+    has_calls = bool(run.usage.get("calls"))
     return {
+        "usage": {
+            **usage_json(run.usage),
+            "by_model": [model_json(each) for each in models[:MAX_MODELS]] if models or not has_calls else None,
+            "by_model_cut": len(models) > MAX_MODELS,
+        },
+        "model_calls": _stored_calls(models, has_calls=has_calls),
         "now": milliseconds(header.now),
         "revision": header.revision,
         "rules_version": header.rules_version,
@@ -47,8 +56,29 @@ def header_json(
         "first_failure": first_failure(tx, canvas, run.id, state.get("failing")),
         "handled_failures": sum(values[NODE_COUNTS.index("handled")] for values in nodes.values()),
         "first_request": _first_request(tx, run, header.first_query),
-        "may": permissions(run.status, state, has_agent=header.agent_title is not None),
+        "may": permissions(
+            run.status, state, has_agent=header.agent_title is not None, has_begun=run.started_at is not None
+        ),
     }
+
+
+def model_json(each: ModelUsage) -> dict[str, Any]:
+    """Return the usage of one model of one account; `calls` counts the calls that are stored."""
+    return {
+        "model": each.model,
+        "account": each.account,
+        **usage_json(each.usage),
+        "calls": each.calls,
+        "failed": each.failed,
+        "waited_ms": each.waited_ms,
+    }
+
+
+def _stored_calls(models: Sequence[ModelUsage], *, has_calls: bool) -> str | None:
+    """Return what is stored of a run's model calls: `full`, `usage` or `none`; None if it has made none."""
+    if not models:
+        return "none" if has_calls else None
+    return "full" if any(each.has_bodies for each in models) else "usage"
 
 
 def _first_request(tx: Transaction, run: RunSummary, first_query: Any) -> dict[str, Any]:
@@ -58,8 +88,10 @@ def _first_request(tx: Transaction, run: RunSummary, first_query: Any) -> dict[s
     return {"query": first_query, "inputs": run_header.load_first_inputs(tx, run.id)}
 
 
-def permissions(status: str, state: Mapping[str, Any], *, has_agent: bool) -> dict[str, bool]:
+def permissions(status: str, state: Mapping[str, Any], *, has_agent: bool, has_begun: bool) -> dict[str, bool]:
     """Return what the caller may do with a run, by its status and open forms; `edit`: change its agent, if it exists.
+
+    `has_begun`: whether the run has left the queue of its session, so that there is something to repeat.
 
     Callers of these routes have API tokens, which may do everything to the runs of their tenant.
     """
@@ -69,5 +101,7 @@ def permissions(status: str, state: Mapping[str, Any], *, has_agent: bool) -> di
         "cancel": not RunStatus(status).is_over,
         "answer": any(stop is None for stop in stops),
         "raise_budget": any(stop is not None for stop in stops),
+        "rerun": has_agent and has_begun,
+        "fork": has_agent and has_begun,
         "edit": has_agent,
     }

@@ -5,6 +5,7 @@ from typing import Any
 
 from api.requests.auth import RequestPrincipal
 from api.requests.dependencies import ApiContext
+from api.runs.critical_path import Cache, critical_json
 from api.runs.run_header import header_json
 from canvas.budget import budget_stop, usage_json
 from canvas.events.stream_sequencer import markers_to_tags
@@ -51,10 +52,15 @@ def run_json(
     run: RunSummary,
     *,
     has_activations: bool = True,
+    critical_paths: Cache | None = None,
 ) -> dict[str, Any]:
-    """Return a run with its request, answer, open forms and totals, and if requested with its activations."""
+    """Return a run with its request, answer, open forms and totals, and if requested with its activations.
+
+    With `critical_paths`, the cache of those, also with its critical path.
+    """
     if run.status == RunStatus.REFUSED:
-        return {**run_row(run), **_REFUSED_FIELDS, "request": _request(run)}
+        no_path = {"critical": None} if critical_paths is not None else {}
+        return {**run_row(run), **_REFUSED_FIELDS, **no_path, "request": _request(run)}
     canvas = context.versions.get_or_empty(tx, run.version_id).canvas
     row = run_rows.read(tx, principal.tenant_id, run.id)
     state: Mapping[str, Any] = row["state"] if row else {}
@@ -70,6 +76,9 @@ def run_json(
         **header,
     }
     total: int = header["activations_total"]
+    if critical_paths is not None:
+        of_run = {"now": header["now"], "revision": header["revision"], "total": total}
+        shown["critical"] = critical_json(tx, critical_paths, run, canvas, **of_run)
     if not has_activations:
         warned = run_header.load_warned(tx, run.id) if run.usage.get(WARNINGS) else []
         return {**shown, "warnings": _warnings(canvas, warned), "activation_count": total}

@@ -34,6 +34,7 @@ from api.runs.turn import (
     id_headers,
     with_idempotency_key,
 )
+from api.viewer.state import ViewerStateDep
 from canvas.budget import parse_limits
 from canvas.errors import InvalidRequest, NotFound
 from canvas.events import explain
@@ -111,9 +112,16 @@ def list_runs(
 
 @router.get("/runs/{run_id}", response_model=RunReply)
 def get_run(
-    context: ApiContextDep, principal: ApiTokenCaller, run_id: str, activations: Literal["tree", "none"] = "tree"
+    context: ApiContextDep,
+    principal: ApiTokenCaller,
+    state: ViewerStateDep,
+    run_id: str,
+    activations: Literal["tree", "none"] = "tree",
+    critical: Literal["0", "1"] = "0",
 ) -> Response:
     """Get a run: its status, answer, open forms, totals, and its activations as a tree with times or without them.
+
+    `critical=1` adds its critical path: the steps that decided when it ended, and where the time went.
 
     Here and in the following routes, `run_id` is the id of the run or its external id.
     """
@@ -122,7 +130,9 @@ def get_run(
         run = run_queries.get_summary(tx, principal.tenant_id, find_run_id(tx, principal.tenant_id, run_id))
         if run is None:
             raise run_not_found(run_id)
-        return json_reply(run_json(tx, context, principal, run, has_activations=activations == "tree"))
+        paths = state.critical_paths if critical == "1" else None
+        has_tree = activations == "tree"
+        return json_reply(run_json(tx, context, principal, run, has_activations=has_tree, critical_paths=paths))
 
 
 @router.get("/runs/{run_id}/explain")

@@ -14,6 +14,7 @@ from api.http.replies import id_or_unused, json_reply
 from api.http.reply_styles import OwnRoute
 from api.requests.auth import ApiTokenCaller
 from api.requests.dependencies import ApiContext, ApiContextDep
+from api.runs.run_header import model_json
 from api.viewer.reply_models import OverviewReply
 from api.viewer.state import ViewerStateDep
 from canvas.budget import display_amount
@@ -23,7 +24,8 @@ from canvas.ids import CanvasId, RunId, TenantId
 from canvas.state.run_state import RunStatus
 from scheduler.views.json_values import iso, milliseconds
 from store.db.db_errors import QUERY_CANCELED, sqlstate
-from store.monitoring import overview, wait_facts
+from store.monitoring import model_usage, overview, wait_facts
+from store.monitoring.model_usage import MAX_MODELS_OF_RANGE, RangeUsage
 from store.monitoring.overview import (
     FEWER_RUNS,
     MAX_AGENTS,
@@ -102,6 +104,7 @@ def _overview_json(context: ApiContext, tenant_id: TenantId, chosen: RunRange) -
         "nodes": [_node_json(each) for each in found.nodes[:MAX_NODES]],
         "nodes_cut": len(found.nodes) > MAX_NODES,
         "nodes_of_runs": found.runs_of_nodes,
+        **_models_json(_load_models(context, tenant_id, chosen)),
         "waiting": _waiting_json(context, tenant_id, found.waiting),
     }
 
@@ -117,6 +120,30 @@ def _load(context: ApiContext, tenant_id: TenantId, chosen: RunRange) -> Overvie
     log.warning("overview_is_slow", tenant_id=tenant_id.hex, days=chosen.span.days)
     with context.database.transaction() as tx:
         return overview.load_overview(tx, tenant_id, chosen, FEWER_RUNS)
+
+
+def _load_models(context: ApiContext, tenant_id: TenantId, chosen: RunRange) -> RangeUsage | None:
+    """Return the model calls of the range; None if that takes too long."""
+    try:
+        with context.database.transaction() as tx:
+            overview.limit_time(tx)
+            return model_usage.load_usage_of_range(tx, tenant_id, chosen)
+    except DBAPIError as error:
+        if sqlstate(error) != QUERY_CANCELED:
+            raise
+    log.warning("model_usage_is_slow", tenant_id=tenant_id.hex, days=chosen.span.days)
+    return None
+
+
+def _models_json(found: RangeUsage | None) -> dict[str, Any]:
+    if found is None:
+        return {"models": None, "models_cut": False, "models_of_runs": None, "runs_without_model_calls": None}
+    return {
+        "models": [model_json(each) for each in found.models[:MAX_MODELS_OF_RANGE]],
+        "models_cut": len(found.models) > MAX_MODELS_OF_RANGE,
+        "models_of_runs": found.runs,
+        "runs_without_model_calls": found.runs_without_rows,
+    }
 
 
 def _figures_json(figures: RunFigures) -> dict[str, Any]:

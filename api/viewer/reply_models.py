@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 
 class Reply(BaseModel):
@@ -112,6 +112,18 @@ class OverviewWaiting(BaseModel):
     sentence: str
 
 
+class OverviewModel(BaseModel):
+    """Calls to one model of one account, and what they used (`total_tokens`, `cost` by currency, …)."""
+
+    model_config = ConfigDict(extra="allow")
+
+    model: str
+    account: str
+    calls: int
+    failed: int = Field(description="Calls that failed, were cancelled or cut")
+    waited_ms: int = Field(description="For rate limits")
+
+
 class OverviewReply(Reply):
     """Figures of a tenant's runs."""
 
@@ -126,6 +138,14 @@ class OverviewReply(Reply):
     nodes: list[OverviewNode] = Field(description="Of the latest 200 runs: the most failures first, then the slowest")
     nodes_cut: bool
     nodes_of_runs: int = Field(description="How many runs `nodes` are of; of each, 2000 steps at most")
+    models: list[OverviewModel] | None = Field(
+        description="Those with the most calls, 20 at most; null if counting them takes too long"
+    )
+    models_cut: bool
+    models_of_runs: int | None = Field(description="How many runs `models` are of; of each, 1000 calls at most")
+    runs_without_model_calls: int | None = Field(
+        description="Runs among those that used models and whose calls are not stored, or were deleted"
+    )
     waiting: list[OverviewWaiting] = Field(description="The oldest 20 runs that wait")
 
 

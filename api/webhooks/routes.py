@@ -37,7 +37,7 @@ from canvas.ids import RunId, VersionId
 from providers.isolation.limited_process import OWNER
 from providers.isolation.untrusted_threads import in_untrusted_thread
 from scheduler.coordinator.run_start import RunRequest
-from scheduler.lifecycle.accept import Start, Started
+from scheduler.lifecycle.accept import WEBHOOK, Start, Started
 from store.agents import versions, webhook_runs
 from store.agents.webhook_runs import WebhookTarget, WebhookTest
 from store.db.transaction import Transaction
@@ -241,6 +241,7 @@ def _start(request: Request, context: ApiContext, hook: ConfiguredWebhook, paylo
         request=run_request,
         run_id=RunId(new_id()),
         conversation_name="webhook",
+        origin=WEBHOOK,
         idempotency=(f"webhook:{mark}:{hook.target.canvas_id.hex}", key, _digest(request, payload)) if key else None,
     )
 

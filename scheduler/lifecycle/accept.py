@@ -32,6 +32,10 @@ from store.tenants.budgets import BudgetLimits
 FIRST_REQUEST = "first_request"
 """Key in a run's baseline: the request that started it, once an answer to a form has replaced its request."""
 
+WEBHOOK = "webhook"
+MCP = "mcp"
+"""Kinds in the `origin` of runs that neither copy a run nor were started by a request for a run."""
+
 ON_BUSY = ("refuse", "enqueue", "interrupt")
 
 
@@ -77,6 +81,7 @@ class Start:
     external: ExternalId | None = None  # the id that the service sending the start uses for the run
     token_id: UUID | None = None  # the share link through which a new conversation is started
     copy: RunCopy | None = None  # of a rerun or fork, which has a new conversation
+    origin: str | None = None  # WEBHOOK or MCP, as the kind in the `origin` of the run
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +173,7 @@ def _create(coordinator: Coordinator, tx: Transaction, start: Start, started: St
             "state": run_to_json(state),
             "request": request,
             "baseline": copy.baseline if copy is not None else {},
-            **({"origin": copy.origin, "source_run": copy.source_run} if copy is not None else {}),
+            **_origin(start),
             **({"external_id": start.external.text} if start.external is not None else {}),
         },
         has_budget=bool(start.budget),
@@ -181,6 +186,13 @@ def _create(coordinator: Coordinator, tx: Transaction, start: Start, started: St
         reused_activations.copy_citations(tx, started.run_id, started.message_id, copy.source_run, copy.source_message)
     budgets.put_limits(tx, start.tenant_id, BudgetLimits("run", started.run_id, start.budget), is_of_request=True)
     return created
+
+
+def _origin(start: Start) -> dict[str, Any]:
+    """Return the columns that say where a run comes from."""
+    if start.copy is not None:
+        return {"origin": start.copy.origin, "source_run": start.copy.source_run}
+    return {"origin": {"kind": start.origin}} if start.origin is not None else {}
 
 
 def _conversation(tx: Transaction, start: Start, conversation_id: SessionId) -> Mapping[str, Any]:

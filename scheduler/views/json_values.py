@@ -1,6 +1,6 @@
 """Ids and times as replies and commands show them."""
 
-from datetime import datetime
+from datetime import UTC, datetime
 from uuid import UUID
 
 from store.primitives.ids import NO_ID
@@ -14,6 +14,11 @@ def hex_of(id_: UUID | None) -> str | None:
 def iso(moment: datetime | None) -> str | None:
     """Return a time in ISO 8601."""
     return moment.isoformat() if moment is not None else None
+
+
+def iso_of(moment: int | None) -> str | None:
+    """Return a time in milliseconds since 1970 in ISO 8601."""
+    return iso(datetime.fromtimestamp(moment / 1000, UTC)) if moment is not None else None
 
 
 def milliseconds(moment: datetime | None) -> int | None:

@@ -206,7 +206,7 @@ def load_overview(tx: Transaction, tenant_id: TenantId, chosen: RunRange, max_ru
 
     Call it in a transaction of its own: it limits the time of each statement to MAX_TIME.
     """
-    tx.send(SET_LIMITS, milliseconds=str(int(MAX_TIME.total_seconds() * 1000)))
+    limit_time(tx)
     of_agent = {"tenant_id": tenant_id, "canvas_id": chosen.canvas_id}
     of_range = {**of_agent, "first": first_id_at(chosen.first), "end": first_id_at(chosen.end)}
     starts = [first_id_at(start) for start in chosen.starts]
@@ -228,6 +228,11 @@ def load_overview(tx: Transaction, tenant_id: TenantId, chosen: RunRange, max_ru
         waiting_total=waiting[0].total if waiting else 0,
         oldest=whole.oldest if has_older else None,
     )
+
+
+def limit_time(tx: Transaction) -> None:
+    """Limit the time of each further statement of a transaction to MAX_TIME."""
+    tx.send(SET_LIMITS, milliseconds=str(int(MAX_TIME.total_seconds() * 1000)))
 
 
 def _figures(row: Any) -> RunFigures:

@@ -97,7 +97,7 @@ class ActivationDetails:
     inputs: StoredValues
     outputs: StoredValues
     variables: StoredValues
-    journal: Sequence[tuple[str, int]]  # key, bytes
+    journal: Sequence[tuple[str, int]]  # key, bytes; like `events` one more than MAX_EVENTS if there are more
     events: Sequence[int]
     siblings: Siblings
 
@@ -128,8 +128,8 @@ def load_details(
         tx.send(CONTAINER_OUTPUTS, run_id=run_id, node_id=node_id, entry=entry) if has_values and entry else None
     )
     variables = tx.send(VARIABLES, **key) if has_values else None
-    journal = tx.send(JOURNAL, **key, most=MAX_EVENTS)
-    events = tx.send(EVENTS, **key, most=MAX_EVENTS)
+    journal = tx.send(JOURNAL, **key, most=MAX_EVENTS + 1)
+    events = tx.send(EVENTS, **key, most=MAX_EVENTS + 1)
     row = found.one_or_none()
     assert row is not None  # the caller has read it in the same snapshot
     (siblings,) = tx.rows(SIBLINGS, **key, node_id=node_id, order_key=row["order_key"])

@@ -2,11 +2,16 @@
 
 import time
 from typing import Any
+from uuid import UUID
 
 import pytest
+from sqlalchemy import text
 
+from api.runs import activation_list
 from tests.integration.api.activation_rows import rows_of
+from tests.integration.api.conftest import Server
 from tests.integration.api.talking import ECHO, MODEL, Client
+from tests.integration.api.test_calls import ADD_ATTEMPT
 
 ITERATION: dict[str, Any] = {
     "components": {
@@ -98,6 +103,43 @@ def test_items_of_an_iteration_are_selected_by_entry_item_and_scope(client: Clie
     container = top[2]
     assert (container["outcome"], container["count"]) == ("ContainerOpened", 3)
     assert container["ended_at"] == max(row["finished_at"] for row in inside)
+
+
+def test_earlier_attempts_of_the_rows_of_a_page_are_listed_with_them(client: Client, server: Server) -> None:
+    run_id = run_to_end(client, MODEL)
+    rows = rows_of(list_activations(client, run_id))
+    ids = {row["node_id"]: row["id"] for row in rows}
+    repeat = "update activations set attempt = 3 where run_id = :run and node_id <> 'begin'"
+    with server.database.transaction() as tx:
+        tx.execute(text(repeat), run=UUID(run_id))
+        for node_id, attempt in (("LLM:0", 1), ("LLM:0", 2), ("Message:0", 1)):
+            tx.execute(ADD_ATTEMPT, run_id=UUID(run_id), activation=UUID(ids[node_id]), attempt=attempt)
+
+    page = list_activations(client, run_id, **{"with": "attempts"})
+    of_one = list_activations(client, run_id, node_id="Message:0", **{"with": "attempts"})
+
+    shown = [(rows_of(page)[row]["node_id"], attempt) for row, attempt, *_ in page["attempts"]]
+    assert sorted(shown) == [("LLM:0", 1), ("LLM:0", 2), ("Message:0", 1)]
+    assert [row for row, *_ in page["attempts"]] == sorted(row for row, *_ in page["attempts"])
+    named = dict(zip(of_one["attempt_columns"], of_one["attempts"][0], strict=True))
+    assert (named["row"], named["attempt"], named["end_reason"]) == (0, 1, "worker_lost")
+    assert named["ended_at"] - named["started_at"] == 2000
+    assert (len(of_one["attempts"]), page["attempts_cut"]) == (1, False)
+    assert "attempts" not in list_activations(client, run_id)
+
+
+def test_list_of_attempts_says_that_it_is_cut(client: Client, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_id = run_to_end(client, ECHO)
+    (row,) = rows_of(list_activations(client, run_id, node_id="begin"))
+    with server.database.transaction() as tx:
+        tx.execute(text("update activations set attempt = 3 where run_id = :run"), run=UUID(run_id))
+        for attempt in (1, 2):
+            tx.execute(ADD_ATTEMPT, run_id=UUID(run_id), activation=UUID(row["id"]), attempt=attempt)
+    monkeypatch.setattr(activation_list, "MAX_ATTEMPTS", 1)
+
+    page = list_activations(client, run_id, **{"with": "attempts"})
+
+    assert (len(page["attempts"]), page["attempts_cut"]) == (1, True)
 
 
 def test_pages_follow_each_other_until_the_last(client: Client) -> None:

@@ -3,12 +3,19 @@
 import shutil
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
+from api.runs import activation_page
+from canvas.ids import ActivationId, RunId
+from store.runs import attempt_records
+from store.runs.attempt_records import CallPosition
 from tests.integration.api.activation_rows import rows_of
+from tests.integration.api.conftest import Server
 from tests.integration.api.talking import ECHO, FORM, MODEL, Client, canvas, message
 from tests.integration.api.test_activation_list import ITERATION, list_activations, run_to_end
+from tests.integration.api.test_calls import ADD_ATTEMPT, CALL
 
 LONG = canvas(
     ("begin", "Begin", {}, ["StringTransform:0"]),
@@ -66,6 +73,52 @@ def test_activation_has_its_row_values_and_events(client: Client) -> None:
     of_node = [each["id"] for each in numbers if each.get("data", {}).get("component_id") == "LLM:0"]
     assert [str(number) for number in model["events"]] == of_node
     assert (model["explain"], model["lease_until"], model["item_path"]) == (None, None, [])
+
+
+def test_activation_has_its_attempts_model_calls_and_tool_calls(client: Client, server: Server) -> None:
+    run_id = run_to_end(client, MODEL, "hello")
+    activation = activation_of(client, run_id, "LLM:0")
+    with server.database.transaction() as tx:
+        tx.execute(ADD_ATTEMPT, run_id=UUID(run_id), activation=UUID(activation), attempt=0)
+        position = CallPosition(ActivationId(UUID(activation)), 1, "round:1", 0, False)
+        call = {**CALL, "result": "long " * 5_000}
+        message_id = UUID(client.run(run_id)["message_id"])
+        attempt_records.add_tool_call(tx, RunId(UUID(run_id)), message_id, "LLM:0", call, position)
+
+    model = get(client, run_id, "LLM:0")
+
+    names = ("attempts", "model_calls", "tool_calls")
+    listed = {name: client.http.get(f"/api/v1/runs/{run_id}/{name}").json() for name in names}
+    earlier, current = model["attempts"]
+    assert [earlier] == listed["attempts"]["attempts"]
+    assert set(current) == set(earlier)
+    assert (current["attempt"], current["end_reason"], current["worker"]) == (1, None, model["worker"])
+    assert current["elapsed_ms"] == model["finished_at"] - model["started_at"]
+    assert current["ready_at"] <= current["started_at"] <= current["ended_at"]
+    assert model["model_calls"] == listed["model_calls"]["calls"]
+    (shown,), (whole,) = model["tool_calls"], listed["tool_calls"]["tool_calls"]
+    assert shown["result"] == {"$preview": call["result"][: 16 * 1024], "bytes": 25_000, "type": "text"}
+    assert {**shown, "result": call["result"]} == whole
+    assert model["cut"] == []
+    begin = get(client, run_id, "begin")
+    assert (begin["model_calls"], begin["tool_calls"], len(begin["attempts"])) == ([], [], 1)
+
+
+def test_lists_of_an_activation_say_that_they_are_cut(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_id = run_to_end(client, MODEL)
+    monkeypatch.setattr(activation_page, "MAX_RECORDS", 0)
+    monkeypatch.setattr(activation_page, "MAX_EVENTS", 1)
+
+    model = get(client, run_id, "LLM:0")
+
+    assert (model["attempts"], model["model_calls"], len(model["events"])) == ([], [], 1)
+    assert model["cut"] == ["events", "attempts", "model_calls"]
+
+
+def test_activation_that_no_worker_has_claimed_has_no_attempt(workerless_client: Client) -> None:
+    run_id = workerless_client.start(workerless_client.agent(ECHO))["run_id"]
+
+    assert get(workerless_client, run_id, "begin")["attempts"] == []
 
 
 def test_activation_names_what_it_read_and_who_wrote_it(client: Client) -> None:

@@ -61,6 +61,10 @@ def test_an_exposed_agent_is_a_tool_and_a_call_runs_it(server: Server, client: C
     assert [item.text for item in result.content] == ["3 days of Rome in C"]
     assert result.structured_content["answer"] == "3 days of Rome in C"
     assert not result.is_error
+    client.start(client.agent(WITH_INPUTS))
+    (run,) = client.http.get("/api/v1/runs", params={"origin": "mcp"}).json()["runs"]
+    assert run["id"] == result.structured_content["run_id"]
+    assert client.run(run["id"])["origin"] == {"kind": "mcp", "run_id": None, "from": None, "edits": None}
     assert progress_texts[0] == "1 the begin started"
 
 

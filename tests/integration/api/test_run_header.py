@@ -3,11 +3,13 @@
 from typing import Any
 from uuid import UUID
 
+import pytest
 from sqlalchemy import text
 
+from api.runs import critical_path
 from scheduler.views.run_totals import NODE_COUNTS
 from tests.integration.api.conftest import Server
-from tests.integration.api.talking import BROKEN, ECHO, FORM, MODEL, Client, canvas, message
+from tests.integration.api.talking import BROKEN, ECHO, FORM, MODEL, Client, canvas, eventually, message
 from tests.integration.api.test_activation_list import ITERATION
 
 HANDLED = canvas(
@@ -24,6 +26,7 @@ HANDLED = canvas(
     ),
     ("Message:0", "Message", message("instead"), []),
 )
+NOTHING = dict.fromkeys(("cancel", "answer", "raise_budget", "edit", "rerun", "fork"), False)
 
 
 def head(client: Client, run_id: str) -> dict[str, Any]:
@@ -118,7 +121,7 @@ def test_open_run_shows_what_it_waits_for_and_may_be_cancelled(workerless_client
     assert (run["waits"]["waits_for"], run["waits"]["node"]) == (explained["waits_for"], "begin")
     assert set(run["waits"]) == set(explained)
     assert counts_of(run, "begin") == {"ready": 1}
-    assert run["may"] == {"cancel": True, "answer": False, "raise_budget": False, "edit": True}
+    assert run["may"] == {**NOTHING, "cancel": True, "edit": True, "rerun": True, "fork": True}
 
 
 def test_waiting_run_may_be_answered_and_keeps_its_first_request(client: Client) -> None:
@@ -133,11 +136,11 @@ def test_waiting_run_may_be_answered_and_keeps_its_first_request(client: Client)
 
     ended = head(client, run_id)
 
-    assert waiting["may"] == {"cancel": True, "answer": True, "raise_budget": False, "edit": True}
+    assert waiting["may"] == {**NOTHING, "cancel": True, "answer": True, "edit": True, "rerun": True, "fork": True}
     assert counts_of(waiting, "UserFillUp:0")["needs_input"] == 1
     assert waiting["counts"]["waiting"] == 1
     assert waiting["expires_at"] is not None
-    assert ended["may"] == {"cancel": False, "answer": False, "raise_budget": False, "edit": True}
+    assert ended["may"] == {**NOTHING, "edit": True, "rerun": True, "fork": True}
     assert ended["request"]["query"] == "later"
     assert (waiting["first_request"]["query"], ended["first_request"]["query"]) == ("the first words",) * 2
 
@@ -194,3 +197,118 @@ def test_tree_of_more_than_two_thousand_activations_says_that_it_is_cut(
 
     assert (len(run["activations"]), run["activations_cut"], run["activations_total"]) == (2_000, True, 2_001)
     assert "activations_cut" not in small
+
+
+def test_run_in_the_queue_of_its_session_cannot_be_repeated(workerless_client: Client) -> None:
+    agent = workerless_client.agent(ECHO)
+    first = workerless_client.start(agent)
+    queued = workerless_client.start(agent, session_id=first["session_id"], on_busy="enqueue")
+
+    run = head(workerless_client, queued["run_id"])
+
+    assert run["status"] == "queued"
+    assert run["may"] == {**NOTHING, "cancel": True, "edit": True}
+
+
+# -- models -----------------------------------------------------------------------------------------------------------
+def test_usage_by_model_is_that_of_the_stored_calls(client: Client, server: Server) -> None:
+    run_id = client.start(client.agent(MODEL), "hello")["run_id"]
+    client.wait_for(run_id, "succeeded")
+
+    run = head(client, run_id)
+
+    (call,) = client.http.get(f"/api/v1/runs/{run_id}/model_calls").json()["calls"]
+    (model,) = run["usage"]["by_model"]
+    assert model == {
+        **call["usage"], "model": "echo", "account": call["account"], "calls": 1, "failed": 0, "waited_ms": 0,
+    }  # fmt: skip
+    assert (run["usage"]["total_tokens"], run["model_calls"]) == (call["usage"]["total_tokens"], "full")
+
+    with server.database.transaction() as tx:
+        tx.execute(
+            text("update model_calls set request = null, status = 'failed' where run_id = :run"), run=UUID(run_id)
+        )
+    run = head(client, run_id)
+    assert (run["model_calls"], run["usage"]["by_model"][0]["failed"]) == ("usage", 1)
+
+    with server.database.transaction() as tx:
+        tx.execute(text("delete from model_calls where run_id = :run"), run=UUID(run_id))
+    run = head(client, run_id)
+    assert (run["model_calls"], run["usage"]["by_model"], run["usage"]["calls"]) == ("none", None, 1)
+
+
+def test_run_without_model_calls_has_used_no_model(client: Client) -> None:
+    run_id = client.start(client.agent(ECHO))["run_id"]
+    client.wait_for(run_id, "succeeded")
+
+    run = head(client, run_id)
+
+    assert (run["model_calls"], run["usage"]) == (None, {"by_model": [], "by_model_cut": False})
+
+
+# -- the critical path ------------------------------------------------------------------------------------------------
+def critical(client: Client, run_id: str) -> Any:
+    reply = client.http.get(f"/api/v1/runs/{run_id}", params={"activations": "none", "critical": "1"})
+    assert reply.status_code == 200, reply.text
+    return reply.json()["critical"]
+
+
+def test_critical_path_of_a_run_leads_from_begin_to_its_end(client: Client) -> None:
+    run_id = client.start(client.agent(ITERATION), "one two three")["run_id"]
+    run = client.wait_for(run_id, "succeeded")
+
+    path = critical(client, run_id)
+
+    rows = client.http.get(f"/api/v1/runs/{run_id}/activations").json()
+    place = rows["columns"].index("node_id")
+    nodes = {row[0]: rows["strings"][row[place]] for row in rows["rows"]}
+    names = [nodes[each] for each in path["steps"]]
+    assert (names[0], names[-1]) == ("begin", "Message:0")
+    assert "IterationItem:0" in names
+    assert path["ms"] == sum(path["parts"].values()) > 0
+    assert path["ms"] <= run["elapsed_ms"] + 1000
+    assert (path["steps_total"], path["unavailable"]) == (len(names), None)
+    assert "critical" not in head(client, run_id)
+
+
+def test_critical_path_of_a_run_that_is_over_is_computed_once(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_id = client.start(client.agent(ECHO))["run_id"]
+    client.wait_for(run_id, "succeeded")
+    first = critical(client, run_id)
+
+    monkeypatch.setattr(critical_path, "_compute", lambda *_: {"ms": -1})
+
+    assert critical(client, run_id) == first
+
+
+def test_time_until_an_answer_is_that_of_a_person(client: Client) -> None:
+    run_id = client.start(client.agent(FORM))["run_id"]
+    client.wait_for(run_id, "waiting")
+    waiting = critical(client, run_id)
+    later = eventually(lambda: critical(client, run_id), lambda path: path["parts"]["person"] > 50)
+    client.http.post(
+        f"/api/v1/runs/{run_id}/resume", json={"inputs": {"name": {"value": "Ada"}}}, headers={"Prefer": "wait=20"}
+    )
+
+    ended = critical(client, run_id)
+
+    assert later["steps"] == waiting["steps"] == ended["steps"][:2]
+    assert ended["parts"]["person"] > 50
+    assert ended["ms"] == sum(ended["parts"].values())
+
+
+def test_critical_path_of_a_huge_run_says_why_it_is_missing(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_id = client.start(client.agent(ECHO))["run_id"]
+    client.wait_for(run_id, "succeeded")
+    monkeypatch.setattr(critical_path, "MAX_STEPS", 1)
+
+    path = critical(client, run_id)
+
+    assert (path["ms"], path["parts"], path["steps"]) == (None, None, None)
+    assert path["unavailable"] == "The run has 2 activations. A critical path is computed of 1 at most."
+
+
+def test_unknown_value_of_critical_is_refused(client: Client) -> None:
+    run_id = client.start(client.agent(ECHO))["run_id"]
+
+    assert client.http.get(f"/api/v1/runs/{run_id}", params={"critical": "yes"}).status_code in (400, 422)

@@ -8,10 +8,11 @@ from sqlalchemy import text, update
 
 from api.viewer import overview as route
 from api.viewer import state
-from store.monitoring import overview
+from store.db.transaction import Transaction
+from store.monitoring import model_usage, overview
 from store.tables.runs import runs
 from tests.integration.api.conftest import Server, start_server
-from tests.integration.api.talking import ECHO, FORM, Client
+from tests.integration.api.talking import ECHO, FORM, MODEL, Client
 
 PATH = "/api/v1/viewer/overview"
 
@@ -155,3 +156,41 @@ def test_parameter_from_is_in_the_list_of_an_error(workerless_client: Client) ->
     reply = workerless_client.http.get(PATH, params={"form": "2026-01-01"})
 
     assert "Its parameters are: from, " in reply.json()["message"]
+
+
+# -- models -----------------------------------------------------------------------------------------------------------
+def test_models_are_those_of_the_stored_calls_of_the_tenant(client: Client, server: Server) -> None:
+    agent = client.agent(MODEL)
+    first, second = (client.start(agent, "hello")["run_id"] for _ in range(2))
+    for run_id in (first, second):
+        client.wait_for(run_id, "succeeded")
+    with server.database.transaction() as tx:
+        tx.execute(text("delete from model_calls where run_id = :run"), run=UUID(second))
+    other = server.client()
+    other_run = other.start(other.agent(MODEL))["run_id"]
+    other.wait_for(other_run, "succeeded")
+
+    shown = figures(client)
+
+    (call,) = client.http.get(f"/api/v1/runs/{first}/model_calls").json()["calls"]
+    (model,) = shown["models"]
+    assert (model["model"], model["account"], model["calls"], model["failed"]) == ("echo", call["account"], 1, 0)
+    assert model["total_tokens"] == call["usage"]["total_tokens"]
+    assert (shown["models_of_runs"], shown["runs_without_model_calls"], shown["models_cut"]) == (2, 1, False)
+    assert figures(client, agent_id=agent, buckets=3)["models"] == shown["models"]
+    assert figures(client, agent_id="nothing")["models"] == []
+
+
+def test_models_are_null_if_counting_them_takes_too_long(
+    workerless_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sleep(tx: Transaction, *_: Any) -> Any:
+        return tx.rows(text("select pg_sleep(10)"))
+
+    workerless_client.start(workerless_client.agent(ECHO))
+    monkeypatch.setattr(model_usage, "load_usage_of_range", sleep)
+
+    shown = figures(workerless_client)
+
+    assert shown["models"] is None
+    assert shown["tiles"]["runs"] == 1

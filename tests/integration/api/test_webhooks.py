@@ -109,6 +109,9 @@ def test_call_runs_the_published_version_and_returns_its_answer(client: Client, 
     }
     assert reply.headers["x-run-id"] == run["id"]
     assert run["request"]["user_id"] == client.tenant_id.hex
+    assert run["origin"] == {"kind": "webhook", "run_id": None, "from": None, "edits": None}
+    listed = client.http.get("/api/v1/runs", params={"origin": "webhook"}).json()["runs"]
+    assert [(each["id"], each["origin"]) for each in listed] == [(run["id"], run["origin"])]
     events = client.http.get(f"/api/v1/runs/{run['id']}/events").text
     assert '"other":"x"' in events
     assert "business" not in events
