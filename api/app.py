@@ -31,6 +31,7 @@ from api.runs import (
     cancel_runs,
     completions,
     container_items,
+    critical_path,
     live,
     node_runs,
     openai_models,
@@ -124,6 +125,7 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
         app.state.readiness = health.make_readiness_checks()
         app.state.webhooks = webhook_routes.WebhookState(TokenBuckets(redis_url), configured.encryption_secret())
         shown = {name: getattr(configured, field) for name, field in viewer_system.SHOWN_SETTINGS.items()}
+        app.state.critical_paths = critical_path.new_cache()
         app.state.viewer = ViewerState(shown, configured.flower_url)
         await context.streams.start()
         updates = start_updates(configured.prices_url, chosen.guard)

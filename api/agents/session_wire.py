@@ -19,6 +19,7 @@ from store.agents import conversations
 from store.agents.conversations import Conversation, ConversationMessage
 from store.db.transaction import Transaction
 from store.runs import attempt_records, run_queries, run_rows
+from store.runs.passwords import load_mask
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,13 +131,15 @@ def _number_chunks(references: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def dsl_of(tx: Transaction, context: ApiContext, session: Conversation) -> dict[str, Any]:
     """Return the session's document with the values, globals and history of its last run."""
-    document = context.versions.get_or_empty(tx, session.version_id).document
+    compiled = context.versions.get_or_empty(tx, session.version_id)
+    document = compiled.document
     composed = copy.deepcopy(dict(defaults.reset_by_type(document).raw))
     composed = context.canvas_secrets(session.tenant_id, session.canvas_id).mask_document(composed)
     row = run_rows.read(tx, session.tenant_id, session.last_run) if session.last_run else None
     if row is None or not row["baseline"]:
         return composed
-    composed["globals"] = run_view.globals_of(tx, row)
+    passwords = load_mask(tx, compiled.canvas, session.tenant_id, row["id"])
+    composed["globals"] = passwords.value(run_view.globals_of(tx, row))
     composed["history"] = run_view.history_of(tx, row)
     _fill(composed, run_view.outputs_of(tx, context.versions, row, registry.default_outputs))
     return composed

@@ -18,6 +18,7 @@ from scheduler.views.event_frames import EventSerializer
 from store.db.database import Database
 from store.runs import event_log, run_queries
 from store.runs.event_log import EventDetails
+from store.runs.passwords import load_mask
 from store.runs.run_queries import EventPage
 
 T = TypeVar("T")
@@ -83,7 +84,8 @@ class EventReader:
             reading = run_queries.read_events(tx, tenant_id, run_id, number)
             if reading is None:
                 raise _not_found(run_id)
-            return reading, EventSerializer(reading.run, self._versions.get_or_empty(tx, reading.run.version_id).canvas)
+            canvas = self._versions.get_or_empty(tx, reading.run.version_id).canvas
+            return reading, EventSerializer(reading.run, canvas, load_mask(tx, canvas, tenant_id, run_id))
 
     def _outline(self, database: Database, tenant_id: TenantId, run_id: RunId, number: int) -> EventOutline:
         with database.statements() as tx:
@@ -94,7 +96,8 @@ class EventReader:
             canvas = self._versions.get_or_empty(tx, page.run.version_id).canvas
             query = str(page.run.request.get("query") or "")[: LONGEST_QUOTE + 1]
             run = replace(page.run, request={"query": query})  # a whole request may have 1 MiB, for each stream
-            return EventOutline(replace(page, run=run), details, EventSerializer(run, canvas))
+            serializer = EventSerializer(run, canvas, load_mask(tx, canvas, tenant_id, run_id))
+            return EventOutline(replace(page, run=run), details, serializer)
 
 
 def _not_found(run_id: RunId) -> NotFound:

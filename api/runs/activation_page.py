@@ -21,6 +21,7 @@ from canvas.document.references import Ref
 from canvas.errors import NotFound, ValueGone
 from canvas.events import explain
 from canvas.graph.canvas import Canvas, Node
+from canvas.graph.passwords import PasswordMask
 from canvas.ids import ActivationId, RunId, TenantId, VersionId
 from canvas.state.run_state import ActivationStatus, ScopeKey, activation_id, scope_key
 from scheduler.views.activation_columns import shorten_error, to_object
@@ -31,9 +32,10 @@ from store.db.transaction import USE_SNAPSHOT, Transaction
 from store.monitoring import wait_facts
 from store.primitives.json_codec import encode
 from store.runs import activation_details, activation_list, attempt_records, attempts, model_calls, values
-from store.runs.activation_details import MAX_EVENTS, ActivationDetails, ValueRef
+from store.runs.activation_details import MAX_EVENTS, ActivationDetails, StoredValues, ValueRef
 from store.runs.activation_list import ActivationFilter, ActivationListRow, entry_prefix
 from store.runs.external_ids import uuid_of
+from store.runs.passwords import load_mask
 from store.runs.values import ReadView
 
 router = APIRouter(tags=["runs"], route_class=OwnRoute)
@@ -80,9 +82,9 @@ def get_activation(
     with context.database.transaction() as tx:
         found = _find(tx, principal.tenant_id, run_id, activation_id)
         canvas = context.versions.get_or_empty(tx, found.version_id).canvas
-        return json_reply(
-            _activation_json(tx, context, principal.tenant_id, found, canvas, has_values=values != "none")
-        )
+        mask = load_mask(tx, canvas, principal.tenant_id, found.run_id)
+        shown = _activation_json(tx, context, principal.tenant_id, found, canvas, mask, has_values=values != "none")
+    return json_reply(shown)
 
 
 @router.get("/runs/{run_id}/activations/{activation_id}/values/{kind}/{name:path}")
@@ -103,12 +105,16 @@ def get_value(
     with context.database.transaction() as tx:
         found = _find(tx, principal.tenant_id, run_id, activation_id)
         stored = _find_value(tx, found, kind, name)
+        canvas = context.versions.get_or_empty(tx, found.version_id).canvas
+        mask = load_mask(tx, canvas, principal.tenant_id, found.run_id)
     if stored is None:
         raise NotFound(f"The activation has no value {name[:64]!r} among its {kind}.")
     try:
         value = _load(context, found, name, stored)
     except ValueGone as error:
         return failure_reply(request, Failure(410, error.code, error.message, SERVER, {"field": name}))
+    if mask:
+        value = mask.node_values(found.row.node_id if kind != "variables" else None, {name: value})[name]
     return _value_reply(value, name, is_download=download == "1")
 
 
@@ -137,7 +143,14 @@ def _find(tx: Transaction, tenant_id: TenantId, run: str, written: str) -> _Foun
 
 
 def _activation_json(
-    tx: Transaction, context: ApiContext, tenant_id: TenantId, found: _Found, canvas: Canvas, *, has_values: bool
+    tx: Transaction,
+    context: ApiContext,
+    tenant_id: TenantId,
+    found: _Found,
+    canvas: Canvas,
+    mask: PasswordMask,
+    *,
+    has_values: bool,
 ) -> dict[str, Any]:
     row = found.row
     details = activation_details.load_details(
@@ -153,8 +166,8 @@ def _activation_json(
         "name": node.name if node is not None else "",
         "item_path": _item_path(tx, found, canvas),
         "lease_until": milliseconds(details.lease_until) if has_lease else None,
-        "answers": details.answers,
-        "outcome_details": _outcome(details.outcome),
+        "answers": mask.answers(details.answers),
+        "outcome_details": mask.value(_outcome(details.outcome)),
         "explain": _explanation(tx, context, tenant_id, found, canvas),
         "reads": _reads(tx, found, details, canvas, node) if node is not None else [],
         "siblings": {
@@ -173,11 +186,15 @@ def _activation_json(
     shown["cut"] = [name for name, entries in lists.items() if len(entries) > most.get(name, MAX_RECORDS)]
     if has_values:
         shown |= {
-            "inputs": values_json(details.inputs),
-            "outputs": values_json(details.outputs),
-            "variables": values_json(details.variables),
+            "inputs": values_json(_mask_values(details.inputs, row.node_id, mask)),
+            "outputs": values_json(_mask_values(details.outputs, row.node_id, mask)),
+            "variables": values_json(_mask_values(details.variables, None, mask)),
         }
     return shown
+
+
+def _mask_values(stored: StoredValues, node_id: str | None, mask: PasswordMask) -> StoredValues:
+    return StoredValues(mask.node_values(node_id, stored.values), stored.files) if mask else stored
 
 
 def _records(tx: Transaction, tenant_id: TenantId, found: _Found) -> dict[str, list[Any]]:
@@ -185,7 +202,7 @@ def _records(tx: Transaction, tenant_id: TenantId, found: _Found) -> dict[str, l
 
     One more than MAX_RECORDS of each if there are more. The current attempt, which no route lists, is the last one.
     """
-    of_activation = {"activation_id": found.id, "limit": MAX_RECORDS + 1}
+    of_activation: dict[str, Any] = {"activation_id": found.id, "limit": MAX_RECORDS + 1}
     earlier = attempts.list_attempts(tx, tenant_id, found.run_id, **of_activation)
     return {
         "attempts": [*map(attempt_json, earlier), *_current_attempt(found.row)],

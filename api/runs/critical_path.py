@@ -1,9 +1,11 @@
 """The critical path of a run as its head shows it, cached for runs that are over."""
 
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID
 
-from api.viewer.recent_replies import RecentReplies
+from fastapi import Depends, Request
+
+from api.http.recent_replies import RecentReplies
 from canvas.graph.canvas import Canvas
 from canvas.ids import ActivationId, RunId
 from canvas.state.run_state import RunStatus
@@ -25,6 +27,15 @@ Cache = RecentReplies[dict[str, Any]]
 def new_cache() -> Cache:
     """Return a cache of the paths of runs that are over, for one process."""
     return Cache(MAX_AGE, MAX_CACHED)
+
+
+async def get_cache(request: Request) -> Cache:
+    """Return the cache of the process. It is async because FastAPI calls other functions in a thread."""
+    cache: Cache = request.app.state.critical_paths
+    return cache
+
+
+CacheDep = Annotated[Cache, Depends(get_cache)]
 
 
 def critical_json(

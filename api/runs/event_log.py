@@ -19,6 +19,7 @@ from scheduler.views.json_values import milliseconds
 from store.runs import event_log
 from store.runs.event_log import MAX_LIMIT, EventDetails, LogFilter, LogPage
 from store.runs.external_ids import uuid_of
+from store.runs.passwords import load_mask
 
 MAX_ENTRIES = 100
 _VALUE_FIELDS = ("inputs", "outputs", "reference", "attachment", "downloads")
@@ -82,9 +83,10 @@ def read_log(
         if page is None:
             return None
         canvas = context.versions.get_or_empty(tx, page.run.version_id).canvas
+        mask = load_mask(tx, canvas, principal.tenant_id, run_id)
     numbers = [event.number for event, _ in page.events]
     return {
-        "events": _events(EventSerializer(page.run, canvas), page, query),
+        "events": _events(EventSerializer(page.run, canvas, mask), page, query),
         "position": str(max(numbers, default=after.event)),
         "status": page.run.status,
         "next": numbers[-1] if page.has_more else None,

@@ -1,6 +1,6 @@
 """The head of a run's page: names, totals by status and node, what it waits for, its failures, what a caller may do."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from api.requests.auth import RequestPrincipal

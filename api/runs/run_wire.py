@@ -10,6 +10,7 @@ from api.runs.run_header import header_json
 from canvas.budget import budget_stop, usage_json
 from canvas.events.stream_sequencer import markers_to_tags
 from canvas.graph.canvas import Canvas
+from canvas.graph.passwords import NO_PASSWORDS, PasswordMask
 from canvas.ids import RunId, TenantId
 from canvas.run_warnings import WARNINGS, has_model_error, warnings_in
 from canvas.state.run_state import RunStatus, scope_key
@@ -19,6 +20,7 @@ from scheduler.views.run_totals import budgets_json
 from store.db.transaction import Transaction
 from store.monitoring import run_header
 from store.runs import run_queries, run_rows
+from store.runs.passwords import load_mask
 from store.runs.reused_activations import REUSED
 from store.runs.run_queries import ActivationRow, RunSummary
 
@@ -60,20 +62,22 @@ def run_json(
     """
     if run.status == RunStatus.REFUSED:
         no_path = {"critical": None} if critical_paths is not None else {}
-        return {**run_row(run), **_REFUSED_FIELDS, **no_path, "request": _request(run)}
+        return {**run_row(run), **_REFUSED_FIELDS, **no_path, "request": request_json(run, NO_PASSWORDS)}
     canvas = context.versions.get_or_empty(tx, run.version_id).canvas
     row = run_rows.read(tx, principal.tenant_id, run.id)
     state: Mapping[str, Any] = row["state"] if row else {}
     header = header_json(tx, context, principal, run, state, canvas)
+    mask = load_mask(tx, canvas, principal.tenant_id, run.id)
     shown = {
         **run_row(run),
-        "request": _request(run),
-        "answer": markers_to_tags(run_view.answer_text(tx, row)) if row else "",
-        "waiting": run_view.open_forms(canvas, state) if run.status == RunStatus.WAITING else None,
+        "request": request_json(run, mask),
+        "answer": markers_to_tags(mask.text(run_view.answer_text(tx, row))) if row else "",
+        "waiting": mask.value(run_view.open_forms(canvas, state)) if run.status == RunStatus.WAITING else None,
         "budget": budgets_json(tx, principal.tenant_id, run.id) if row and row["budgeted"] else None,
         "budget_exceeded": _find_exceeded_budget(state) if run.status == RunStatus.WAITING else None,
         "forks": _copies(tx, principal.tenant_id, run.id),
         **header,
+        "first_request": _mask_request(header["first_request"], mask),
     }
     total: int = header["activations_total"]
     if critical_paths is not None:
@@ -120,8 +124,13 @@ _REFUSED_FIELDS: Mapping[str, Any] = {
 """The fields of a run that a refused start has."""
 
 
-def _request(run: RunSummary) -> dict[str, Any]:
-    return {name: run.request.get(name) for name in ("query", "inputs", "files", "user_id")}
+def request_json(run: RunSummary, mask: PasswordMask) -> dict[str, Any]:
+    """Return what a run was asked for in its current turn, with its passwords masked."""
+    return _mask_request({name: run.request.get(name) for name in ("query", "inputs", "files", "user_id")}, mask)
+
+
+def _mask_request(request: Mapping[str, Any], mask: PasswordMask) -> dict[str, Any]:
+    return {name: mask.answers(each) if name == "inputs" else mask.value(each) for name, each in request.items()}
 
 
 def tree(canvas: Canvas, steps: Sequence[ActivationRow]) -> list[dict[str, Any]]:

@@ -18,6 +18,7 @@ from api.requests.auth import ApiTokenCaller, RequestPrincipal
 from api.requests.dependencies import ApiContext, ApiContextDep, run_in_thread
 from api.requests.idempotency import OnceByBody
 from api.requests.request_bodies import SmallBody, body_openapi, parse_body
+from api.runs.critical_path import CacheDep
 from api.runs.event_log import LogQueryDep, add_details, read_log
 from api.runs.reply_models import EventListReply, RunListReply, RunReply
 from api.runs.run_list import KeysetDep, keyset_json
@@ -34,7 +35,6 @@ from api.runs.turn import (
     id_headers,
     with_idempotency_key,
 )
-from api.viewer.state import ViewerStateDep
 from canvas.budget import parse_limits
 from canvas.errors import InvalidRequest, NotFound
 from canvas.events import explain
@@ -114,7 +114,7 @@ def list_runs(
 def get_run(
     context: ApiContextDep,
     principal: ApiTokenCaller,
-    state: ViewerStateDep,
+    cache: CacheDep,
     run_id: str,
     activations: Literal["tree", "none"] = "tree",
     critical: Literal["0", "1"] = "0",
@@ -130,7 +130,7 @@ def get_run(
         run = run_queries.get_summary(tx, principal.tenant_id, find_run_id(tx, principal.tenant_id, run_id))
         if run is None:
             raise run_not_found(run_id)
-        paths = state.critical_paths if critical == "1" else None
+        paths = cache if critical == "1" else None
         has_tree = activations == "tree"
         return json_reply(run_json(tx, context, principal, run, has_activations=has_tree, critical_paths=paths))
 

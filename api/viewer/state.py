@@ -7,21 +7,19 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
-from api.runs import critical_path
-from api.viewer.recent_replies import RecentReplies
+from api.http.recent_replies import RecentReplies
 
 MAX_AGE = 10.0  # seconds for which figures are shown again
 
 
 @dataclass(frozen=True, slots=True)
 class ViewerState:
-    """Settings of the process that pages show, when it started (by its monotonic clock), and cached figures."""
+    """Settings of the process that pages show, when it started (by its monotonic clock), and recent figures."""
 
     settings: Mapping[str, Any]  # by variable
     flower_url: str | None
     started: float = field(default_factory=time.monotonic)
     overviews: RecentReplies[dict[str, Any]] = field(default_factory=lambda: RecentReplies[dict[str, Any]](MAX_AGE))
-    critical_paths: critical_path.Cache = field(default_factory=critical_path.new_cache)
 
 
 async def get_viewer_state(request: Request) -> ViewerState:

@@ -12,6 +12,7 @@ from typing import Any
 
 from canvas.document import containers, defaults, references
 from canvas.document.document import BEGIN, Document, Entry, branch_targets
+from canvas.document.password_fields import GIVEN_PASSWORDS, password_names
 from canvas.errors import InvalidRequest
 
 INPUT_NODE = "NodeInput"
@@ -90,7 +91,10 @@ def isolate(document: Document, node_id: str, inputs: NodeInputs) -> dict[str, A
     components: dict[str, Any] = {}
     if node_id != BEGIN:
         layout = document.begin_params.get("layout_recognize")
-        components[BEGIN] = _component("Begin", {"layout_recognize": layout} if layout else {}, [node_id])
+        forms = {each: document.entries[each] for each in read if each in document.entries}
+        passwords = {each: names for each, entry in forms.items() if (names := password_names(entry.params))}
+        params = {"layout_recognize": layout, GIVEN_PASSWORDS: passwords}
+        components[BEGIN] = _component("Begin", {name: each for name, each in params.items() if each}, [node_id])
     for each in kept:
         entry = document.entries[each]
         is_node = each == node_id

@@ -12,6 +12,7 @@ from typing import Any
 
 from canvas.document import references
 from canvas.document.document import Document, Entry
+from canvas.document.password_fields import given_passwords, password_names
 from canvas.errors import InvalidCanvas
 from canvas.graph.reachability import Reachability, bits, compute_reachability
 from canvas.graph.uncertain_outcomes import OnUnknown, label, policy
@@ -168,6 +169,14 @@ class Canvas:
         node = self.nodes[number]
         is_named = error.startswith((f'Node "{node.name}" ({node.id}', f"Node {node.id} "))
         return error if is_named else f"{node.title}: {error}"
+
+    @cached_property
+    def password_fields(self) -> Mapping[str, frozenset[str]]:
+        """The fields of forms whose answers are passwords, by node; nodes without such a field are absent."""
+        forms = (node for node in self.nodes if node.kind in (NodeKind.BEGIN, NodeKind.FORM))
+        named = {node.id: frozenset(password_names(node.params)) for node in forms}
+        given = given_passwords(self.nodes[self.begin].params)
+        return {**given, **{node_id: fields for node_id, fields in named.items() if fields}}
 
     @cached_property
     def needs_stream_order(self) -> bool:

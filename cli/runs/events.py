@@ -1,6 +1,7 @@
 """`easel events`: print or follow the events of a run."""
 
 from contextlib import closing
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -9,7 +10,7 @@ from canvas.events import run_events as names
 from canvas.events.stream_sequencer import Frame, Position, TextDelta, markers_to_tags
 from canvas.graph.canvas import Canvas
 from cli.runs.follow import RunFollower, RunSubscription
-from cli.runs.printer import FramePrinter, JsonPrinter
+from cli.runs.printer import FramePrinter, JsonPrinter, read_mask
 from cli.shell import output
 from cli.shell.connection import find_run_id, find_tenant_id, open_connection
 from cli.shell.options import LOCAL_TENANT, AsJson, OfTenant, Run
@@ -40,7 +41,8 @@ def events(
             if printer is None:
                 with connection.database.transaction() as tx:
                     canvas = connection.versions.get_or_empty(tx, following.run.version_id).canvas
-                printer = JsonPrinter(canvas) if as_json else LogPrinter(canvas)
+                mask = partial(read_mask, connection, canvas)
+                printer = JsonPrinter(canvas, mask) if as_json else LogPrinter(canvas)
             printer.show(frame, following.run)
 
 

@@ -5,23 +5,39 @@ If both are one terminal, messages about nodes wait until the current line of th
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from canvas.budget import budget_stop
 from canvas.events import run_events
 from canvas.events.stream_sequencer import THINK_END, THINK_START, Frame, SequencedEvent, TextDelta, without_audio
 from canvas.graph.canvas import Canvas
+from canvas.graph.passwords import NO_PASSWORDS, PasswordMask
 from canvas.graph.uncertain_outcomes import OUTCOME, OUTPUTS
 from canvas.run_warnings import WARNINGS, has_model_error
 from cli.shell import output
+from cli.shell.connection import CommandConnection
 from cli.shell.output import DIM, GREEN, RED, YELLOW
 from scheduler.views.event_frames import EventSerializer
 from store.primitives.ids import created_at_of
+from store.runs import run_rows
 from store.runs.events import EventRow
+from store.runs.passwords import load_mask
 from store.runs.run_queries import RunSummary
 
+ReadMask = Callable[[RunSummary], PasswordMask]
+"""Returns the mask of the passwords that a run has now."""
+
 _MARKERS = re.compile(f"([{THINK_START}{THINK_END}])")
+
+
+def read_mask(connection: CommandConnection, canvas: Canvas, run: RunSummary) -> PasswordMask:
+    """Return the mask of the passwords that a run has now; without a statement if its canvas asks for none."""
+    if not canvas.password_fields:
+        return NO_PASSWORDS
+    with connection.database.transaction() as tx:
+        tenant_id = run_rows.tenant_of(tx, run.id)
+        return load_mask(tx, canvas, tenant_id, run.id) if tenant_id is not None else NO_PASSWORDS
 
 
 class FramePrinter(Protocol):
@@ -39,11 +55,12 @@ class FramePrinter(Protocol):
 class JsonPrinter:
     """Prints the events of the HTTP API as JSON, one per line."""
 
-    def __init__(self, canvas: Canvas) -> None:
+    def __init__(self, canvas: Canvas, read_mask: ReadMask = lambda run: NO_PASSWORDS) -> None:
         self._canvas = canvas
+        self._read_mask = read_mask
 
     def show(self, frame: Frame[EventRow], run: RunSummary) -> None:
-        for position, event in EventSerializer(run, self._canvas).frames(frame):
+        for position, event in EventSerializer(run, self._canvas, self._read_mask(run)).frames(frame):
             output.print_json({"id": str(position), **event})
 
     def end(self) -> None:
@@ -53,8 +70,9 @@ class JsonPrinter:
 class AnswerPrinter:
     """Prints the answer to stdout, and thoughts, nodes, forms and errors to stderr."""
 
-    def __init__(self, canvas: Canvas) -> None:
+    def __init__(self, canvas: Canvas, read_mask: ReadMask = lambda run: NO_PASSWORDS) -> None:
         self._canvas = canvas
+        self._read_mask = read_mask
         self._is_thinking = False
         self._answer_open = False  # the answer's last line is not complete
         self._thought_open = False
@@ -144,9 +162,8 @@ class AnswerPrinter:
             output.print_message("cancelled", YELLOW)
             return
         if not self._has_answered:
-            output.print_json(
-                {name: value for name, value in (stored.outputs or {}).items() if not name.startswith("_")}
-            )
+            shown = {name: value for name, value in (stored.outputs or {}).items() if not name.startswith("_")}
+            output.print_json(self._read_mask(run).node_values(stored.node_id, shown))
         begun = created_at_of(run.message_id)
         tokens = run.usage.get("total_tokens")
         spent = f", {tokens} tokens" if tokens else ""

@@ -1,12 +1,14 @@
 """Runs: `easel runs`, `show`."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
 
 from canvas.budget import UNPRICED, usage_json
 from canvas.errors import NotFound
+from canvas.graph.passwords import PasswordMask
 from canvas.run_warnings import has_model_error
 from canvas.state.run_state import RunStatus
 from cli.agents import agents
@@ -14,8 +16,10 @@ from cli.runs import tree
 from cli.shell import output
 from cli.shell.connection import find_run_id, find_tenant_id, open_connection
 from cli.shell.options import LOCAL_TENANT, AsJson, OfTenant, Run
+from scheduler.coordinator.version_cache import VersionCache
 from scheduler.views.json_values import hex_of
 from store.agents import canvas_list
+from store.db.transaction import Transaction
 from store.runs import run_queries
 from store.runs.run_queries import RunSummary
 
@@ -31,7 +35,8 @@ def runs(
     with open_connection() as connection, connection.database.transaction() as tx:
         tenant_id = find_tenant_id(tx, tenant)
         canvas_id = agents.find(tx, tenant_id, agent).id if agent else None
-        found, total = run_queries.page(tx, tenant_id, canvas_id=canvas_id, status=status or "", limit=limit)
+        page, total = run_queries.page(tx, tenant_id, canvas_id=canvas_id, status=status or "", limit=limit)
+        found = [_mask_inputs(tx, connection.versions, run) for run in page]
         named, _ = canvas_list.page(
             tx, tenant_id, canvas_list.CanvasFilter(ids=sorted({run.canvas_id for run in found})), limit=1000
         )
@@ -56,6 +61,7 @@ def show(run: Run, tenant: OfTenant = LOCAL_TENANT, as_json: AsJson = False) -> 
         if found is None:
             raise NotFound(f"There is no run {run}. `easel runs` lists them.")
         steps = run_queries.list_steps(tx, run_id)
+        found = _mask_inputs(tx, connection.versions, found)
         is_refused = found.status == RunStatus.REFUSED
         canvas = connection.versions.get_or_empty(tx, found.version_id).canvas if not is_refused else None
     if as_json:
@@ -83,6 +89,14 @@ def show(run: Run, tenant: OfTenant = LOCAL_TENANT, as_json: AsJson = False) -> 
         output.print_line(f"usage: {_format_usage(found.usage)}")
     for line in tree.lines(steps, canvas, found.created_at):
         output.print_line(line)
+
+
+def _mask_inputs(tx: Transaction, versions: VersionCache, run: RunSummary) -> RunSummary:
+    """Return a run whose request shows the mask in place of what was entered into password fields."""
+    if not run.request.get("inputs"):
+        return run
+    mask = PasswordMask(versions.get_or_empty(tx, run.version_id).canvas.password_fields)
+    return replace(run, request={**run.request, "inputs": mask.answers(run.request["inputs"])})
 
 
 def _describe_origin(origin: Mapping[str, Any]) -> str:

@@ -19,7 +19,7 @@ from cli.runs import start_options
 from cli.runs.builtin_models import find_builtin_models
 from cli.runs.follow import RunFollower, RunSubscription
 from cli.runs.inputs import TurnRequest
-from cli.runs.printer import AnswerPrinter, FramePrinter, JsonPrinter
+from cli.runs.printer import AnswerPrinter, FramePrinter, JsonPrinter, read_mask
 from cli.shell import connection, output
 from cli.shell.connection import CommandConnection, find_run_id, find_tenant_id
 from cli.shell.exit_codes import OF_STATUS, Exit
@@ -200,7 +200,7 @@ def _make_printer(connected: CommandConnection, version_id: VersionId, as_json: 
     with connected.database.transaction() as tx:
         compiled = connected.versions.get_or_empty(tx, version_id)
     if as_json:
-        return JsonPrinter(compiled.canvas)
+        return JsonPrinter(compiled.canvas, partial(read_mask, connected, compiled.canvas))
     for label in find_builtin_models(compiled.document):
         output.print_message(f"model: {label}", YELLOW)
-    return AnswerPrinter(compiled.canvas)
+    return AnswerPrinter(compiled.canvas, partial(read_mask, connected, compiled.canvas))

@@ -11,6 +11,7 @@ from canvas.budget import UNPRICED, usage_json
 from canvas.events import run_events
 from canvas.events.stream_sequencer import Frame, Position, SequencedEvent, TextDelta, message_data
 from canvas.graph.canvas import Canvas
+from canvas.graph.passwords import NO_PASSWORDS, PasswordMask
 from canvas.ids import ActivationId
 from canvas.run_warnings import has_model_error
 from store.primitives.ids import created_at_of
@@ -22,10 +23,14 @@ USAGE = ("prompt_tokens", "completion_tokens", "total_tokens", "calls")
 
 @dataclass(frozen=True, slots=True)
 class EventSerializer:
-    """Serializes the frames of one run. `run` has the ids of the conversation and message they belong to."""
+    """Serializes the frames of one run. `run` has the ids of the conversation and message they belong to.
+
+    `mask` hides the run's passwords in stored events, not in what the run says to its user.
+    """
 
     run: RunSummary
     canvas: Canvas
+    mask: PasswordMask = NO_PASSWORDS
 
     def frames(self, frame: Frame[EventRow]) -> Iterator[tuple[Position, dict[str, Any]]]:
         """Yield the events of a frame, each with the reader's position after it."""
@@ -46,7 +51,7 @@ class EventSerializer:
 
     def _failure_frame(self, stored: EventRow) -> dict[str, Any]:
         """Return the last frame of a failed run: `message` names the node, `failure` has the same as fields."""
-        error = str(stored.body.get("error", ""))
+        error = self.mask.text(str(stored.body.get("error", "")))
         number = self.canvas.numbers.get(stored.node_id or "")
         if number is None:
             return self.error_frame(error)
@@ -85,32 +90,41 @@ class EventSerializer:
         match stored.name:
             case run_events.NODE_STARTED if node is not None:
                 thoughts = run_events.thoughts_of(node.component, str(self.run.request.get("query") or ""))
-                return run_events.node_started_data(node.id, node.name, node.component, at, thoughts)
+                return run_events.node_started_data(node.id, node.name, node.component, at, self.mask.text(thoughts))
             case run_events.NODE_FINISHED if node is not None:
                 return run_events.node_finished_data(
                     node.id,
                     node.name,
                     node.component,
                     at,
-                    inputs=stored.inputs,
-                    outputs=_public(stored.outputs),
-                    error=stored.body.get("error"),
+                    inputs=self._mask_values(node.id, stored.inputs),
+                    outputs=self._mask_values(node.id, _public(stored.outputs)),
+                    error=self.mask.value(stored.body.get("error")),
                 )
             case run_events.MESSAGE_END:
-                return run_events.message_end_data(stored.body)
+                return run_events.message_end_data(self.mask.value(stored.body))
             case run_events.MESSAGE_RESET:
                 return {"turn": _hex(stored.activation), "epoch": frame.epoch, "keep": frame.retained_length}
             case run_events.WORKFLOW_FINISHED:
                 return self._workflow_finished_data(stored, at)
+            case run_events.WORKFLOW_STARTED:
+                return (
+                    {**stored.body, "inputs": self.mask.answers(stored.body.get("inputs"))}
+                    if self.mask
+                    else stored.body
+                )
             case _:
-                return stored.body
+                return self.mask.value(stored.body)
+
+    def _mask_values(self, node_id: str, values: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        return self.mask.node_values(node_id, values) if values and self.mask else values
 
     def _workflow_finished_data(self, stored: EventRow, at: float) -> dict[str, Any]:
         failed = {"has_model_error": True} if has_model_error(self.run.usage) else {}
         return {
             **failed,
-            "inputs": self.run.request.get("inputs"),
-            "outputs": stored.body.get("outputs", _public(stored.outputs)),
+            "inputs": self.mask.answers(self.run.request.get("inputs")),
+            "outputs": self.mask.value(stored.body.get("outputs", _public(stored.outputs))),
             "elapsed_time": max(0.0, at - created_at_of(self.run.message_id).timestamp()),
             "created_at": at,
             "usage": self.usage,

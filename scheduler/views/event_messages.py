@@ -19,6 +19,7 @@ from store.db.database import Database
 from store.primitives.json_codec import encode
 from store.runs import run_queries, run_rows
 from store.runs.events import EventRow
+from store.runs.passwords import load_mask
 
 log = structlog.get_logger()
 
@@ -48,7 +49,8 @@ class EventMessages:
                 page = run_queries.read_events(tx, tenant_id, run_id, read_up_to)
                 if page is None or not page.events:
                     return
-                serializer = EventSerializer(page.run, self.versions.get_or_empty(tx, page.run.version_id).canvas)
+                canvas = self.versions.get_or_empty(tx, page.run.version_id).canvas
+                serializer = EventSerializer(page.run, canvas, load_mask(tx, canvas, tenant_id, run_id))
                 for frame in StreamSequencer[EventRow](Position(read_up_to)).on_rows(page.events, page.streams):
                     if isinstance(frame, SequencedEvent) and frame.number <= notification.number:
                         yield _encode(serializer, frame)

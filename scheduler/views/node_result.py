@@ -19,6 +19,7 @@ from scheduler.views import run_view
 from scheduler.views.run_view import DeclaredOutputs
 from store.db.transaction import Transaction
 from store.runs import attempt_records, run_queries, run_rows, values
+from store.runs.passwords import load_mask
 
 ERROR = "_ERROR"
 
@@ -85,6 +86,7 @@ def read_node_result(
         raise NotFound(f"There is no run {run_id.hex}.", run_id=run_id.hex)
     status = RunStatus(run.status)
     canvas = versions.get_or_empty(tx, row["version_id"]).canvas
+    mask = load_mask(tx, canvas, tenant_id, run_id)
     outputs = run_view.outputs_of(tx, versions, row, declared).get(node_id, {})
     error = run.error or (CANCELLED_TEXT if status is RunStatus.CANCELLED else "")
     if error and not outputs.get(ERROR):
@@ -96,8 +98,8 @@ def read_node_result(
         status=status,
         error=error,
         outputs=outputs,
-        variables={name: value for name, (value, _) in values.load_final(tx, run_id).variables.items()},
-        waiting=run_view.open_forms(canvas, row["state"]) if status is RunStatus.WAITING else None,
+        variables={name: mask.value(value) for name, (value, _) in values.load_final(tx, run_id).variables.items()},
+        waiting=mask.value(run_view.open_forms(canvas, row["state"])) if status is RunStatus.WAITING else None,
         usage=usage_json(run.usage),
         started_at=run.started_at,
         finished_at=run.finished_at,

@@ -20,6 +20,7 @@ from canvas.document.differences import (
 from canvas.document.document import Document
 from canvas.errors import ExecutorError, InvalidRequest, NotFound
 from canvas.graph.canvas import Canvas
+from canvas.graph.passwords import PasswordMask
 from canvas.ids import ActivationId, CanvasId, RunId, TenantId
 from canvas.state.run_state import RunStatus, activation_id, scope_key
 from scheduler.coordinator.version_cache import MISSING_VERSION, VersionCache
@@ -29,6 +30,7 @@ from store.agents import versions as stored_versions
 from store.db.transaction import Transaction
 from store.monitoring import server_info
 from store.runs import run_comparison, run_queries
+from store.runs.passwords import load_mask
 from store.runs.run_comparison import (
     MAX_ROWS,
     SAME,
@@ -67,13 +69,15 @@ class _Runs:
     a: RunSummary
     b: RunSummary
     canvases: tuple[Canvas, Canvas]
+    mask: PasswordMask  # of the passwords of both
 
     @classmethod
     def load(cls, tx: Transaction, cache: VersionCache, tenant_id: TenantId, a: RunId, b: RunId) -> "_Runs":
         found = [run_queries.get_summary(tx, tenant_id, each) for each in (a, b)]
         run_a, run_b = (_require(run, run_id) for run, run_id in zip(found, (a, b), strict=True))
         canvas_a, canvas_b = (_compile(tx, cache, run).canvas for run in (run_a, run_b))
-        return cls(run_a, run_b, (canvas_a, canvas_b))
+        masks = [load_mask(tx, canvas_a, tenant_id, a), load_mask(tx, canvas_b, tenant_id, b)]
+        return cls(run_a, run_b, (canvas_a, canvas_b), masks[0].join(masks[1]))
 
     def name_of(self, node_id: str) -> str:
         """Return the display name of a node, in A's version if it has the node; else its id."""
@@ -124,8 +128,8 @@ def comparison_json(
     return {
         "now": milliseconds(server_info.read_clock(tx)),
         "same": is_same and (differences is None or differences["same"]),
-        "a": _header(tx, tenant_id, runs.a),
-        "b": _header(tx, tenant_id, runs.b),
+        "a": _header(tx, tenant_id, runs.a, runs.mask),
+        "b": _header(tx, tenant_id, runs.b, runs.mask),
         "same_version": same_version,
         "versions": differences if page.after is None else None,
         "first_divergence": _first_divergence(tx, tenant_id, runs, found.first),
@@ -158,6 +162,10 @@ def step_json(
     )
     values_a, values_b = _load_values(tx, tenant_id, run_a, a), _load_values(tx, tenant_id, run_b, b)
     pair = StepPair(divergence.find_difference(a, b, values_a, values_b), a, b)
+    values_a, values_b = (
+        _mask_values(values_a, chosen.node_id, runs.mask),
+        _mask_values(values_b, chosen.node_id, runs.mask),
+    )
     room = Room()
     return {
         "now": milliseconds(server_info.read_clock(tx)),
@@ -176,8 +184,19 @@ def _load_values(tx: Transaction, tenant_id: TenantId, run_id: RunId, step: Comp
     return run_comparison.load_values(tx, tenant_id, run_id, step) if step is not None else divergence.NOTHING
 
 
-def _header(tx: Transaction, tenant_id: TenantId, run: RunSummary) -> dict[str, Any]:
-    query = run.request.get("query")
+def _mask_values(values: StepValues, node_id: str, mask: PasswordMask) -> StepValues:
+    """Return the values of a step without passwords; two that differ are the same mask."""
+    if not mask:
+        return values
+    return StepValues(
+        mask.node_values(node_id, values.inputs),
+        mask.node_values(node_id, values.outputs),
+        mask.node_values(None, values.variables),
+    )
+
+
+def _header(tx: Transaction, tenant_id: TenantId, run: RunSummary, mask: PasswordMask) -> dict[str, Any]:
+    query = mask.value(run.request.get("query"))
     text = "" if query is None else text_of(query)
     return {
         "id": run.id.hex,
@@ -204,6 +223,8 @@ def _first_divergence(
         return None
     values_a = _load_values(tx, tenant_id, runs.a.id, pair.a)
     values_b = _load_values(tx, tenant_id, runs.b.id, pair.b)
+    node_id = pair.either.node_id
+    values_a, values_b = _mask_values(values_a, node_id, runs.mask), _mask_values(values_b, node_id, runs.mask)
     return {
         **_place(pair, runs),
         "a_id": pair.a.id.hex if pair.a else None,

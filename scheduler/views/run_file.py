@@ -13,6 +13,7 @@ from uuid import UUID
 from canvas.budget import usage_json
 from canvas.document.graph_view import graph_json
 from canvas.errors import ValueGone
+from canvas.graph.passwords import NO_PASSWORDS, PasswordMask
 from canvas.ids import ActivationId, TenantId
 from scheduler.coordinator.version_cache import VersionCache
 from scheduler.views.activation_columns import to_object
@@ -28,6 +29,7 @@ from store.runs import stored_contents as contents
 from store.runs.activation_details import FileRef
 from store.runs.activation_list import ActivationFilter, ActivationPage
 from store.runs.event_log import LogFilter
+from store.runs.passwords import load_mask
 from store.runs.run_queries import RunSummary
 
 FORMAT = "easel-run/1"
@@ -51,12 +53,16 @@ class RunFile:
     def write(self, out: TextIO) -> None:
         """Write the document. The transaction must read one snapshot (`USE_SNAPSHOT`)."""
         stored_version = versions.find(self.tx, self.tenant_id, self.run.canvas_id, self.run.version_id)
-        document = self.versions.get(self.tx, self.run.version_id).document if stored_version is not None else None
+        compiled = self.versions.get(self.tx, self.run.version_id) if stored_version is not None else None
+        document = compiled.document if compiled is not None else None
+        passwords = NO_PASSWORDS
+        if compiled is not None:
+            passwords = load_mask(self.tx, compiled.canvas, self.tenant_id, self.run.id)
         out.write("{")
         for name, value in {
             "format": FORMAT,
             "exported_at": datetime.now(UTC).isoformat(),
-            "run": _run_json(self.run),
+            "run": _run_json(self.run, passwords),
             "version": None
             if stored_version is None or document is None
             else {
@@ -69,14 +75,14 @@ class RunFile:
             out.write(f'{"" if name == "format" else ","}\n"{name}":{encode(value)}')
         for name, rows in {
             "activations": self._activations(),
-            "values": self._values(),
-            "variables": self._variables(),
+            "values": self._values(passwords),
+            "variables": self._variables(passwords),
             "attempts": self._attempts(),
             "model_calls": self._model_calls(),
             "call_parts": self._call_parts(),
             "tool_calls": self._tool_calls(),
-            "events": self._events(),
-            "message_streams": self._streams(),
+            "events": self._events(passwords),
+            "message_streams": map(passwords.value, self._streams()),
         }.items():
             _write_list(out, name, rows)
         out.write("\n}\n")
@@ -86,22 +92,22 @@ class RunFile:
             for row in page.rows:
                 yield to_object(row, page.last_finished.get(row.id))
 
-    def _values(self) -> Iterator[dict[str, Any]]:
+    def _values(self, passwords: PasswordMask) -> Iterator[dict[str, Any]]:
         for page in self._pages():
             for activation, node_id, inputs, outputs, large in contents.list_values(self.tx, self.run.id, _ids(page)):
                 files = large or {}
                 yield {
                     "activation_id": activation.hex,
                     "node_id": node_id,
-                    "inputs": self._shorten(node_id, inputs or {}, files.get("inputs")),
-                    "outputs": self._shorten(node_id, outputs or {}, files.get("outputs")),
+                    "inputs": self._shorten(node_id, inputs or {}, files.get("inputs"), passwords),
+                    "outputs": self._shorten(node_id, outputs or {}, files.get("outputs"), passwords),
                 }
 
-    def _variables(self) -> Iterator[dict[str, Any]]:
+    def _variables(self, passwords: PasswordMask) -> Iterator[dict[str, Any]]:
         for page in self._pages():
             for activation, name, value, large in contents.list_variables(self.tx, self.run.id, _ids(page)):
                 file = large["value"] if large else None
-                shown = self._shorten(name, {name: value}, {name: file} if file is not None else None)
+                shown = self._shorten(name, {name: value}, {name: file} if file is not None else None, passwords)
                 yield {"activation_id": activation.hex, "name": name, "value": shown[name]}
 
     def _attempts(self) -> Iterator[dict[str, Any]]:
@@ -130,7 +136,7 @@ class RunFile:
             yield from map(tool_call_json, page)
             after = page[-1].id
 
-    def _events(self) -> Iterator[dict[str, Any]]:
+    def _events(self, passwords: PasswordMask) -> Iterator[dict[str, Any]]:
         after, has_more = 0, True
         while has_more:
             page = event_log.read_log(
@@ -146,7 +152,7 @@ class RunFile:
                     "item": details.item,
                     "node_id": event.node_id,
                     "at": event.created_at.isoformat(),
-                    "body": event.body,
+                    "body": _mask_body(event.body, passwords),
                 }
             has_more = page.has_more
 
@@ -168,13 +174,16 @@ class RunFile:
             has_more = page.has_more
             after = ActivationId(UUID(hex=page.rows[-1].id)) if page.rows else None
 
-    def _shorten(self, node_id: str, values: Mapping[str, Any], files: Mapping[str, Any] | None) -> dict[str, Any]:
+    def _shorten(
+        self, node_id: str, values: Mapping[str, Any], files: Mapping[str, Any] | None, passwords: PasswordMask
+    ) -> dict[str, Any]:
         """Return values by name: whole, cut, or why one could not be read."""
+        shown = passwords.node_values(node_id, values)
         return {
-            name: self._load(node_id, name, files[name])
+            name: passwords.value(self._load(node_id, name, files[name]))
             if value is None and files and name in files
             else self._cut(value)
-            for name, value in values.items()
+            for name, value in shown.items()
         }
 
     def _load(self, node_id: str, name: str, file: FileRef) -> Any:
@@ -189,8 +198,18 @@ class RunFile:
         return value if self.has_large else preview(value, MAX_VALUE_BYTES)
 
 
-def _run_json(run: RunSummary) -> dict[str, Any]:
+def _mask_body(body: Mapping[str, Any], passwords: PasswordMask) -> Mapping[str, Any]:
+    if not passwords:
+        return body
+    return {
+        name: passwords.answers(member) if name == "inputs" else passwords.value(member)
+        for name, member in body.items()
+    }
+
+
+def _run_json(run: RunSummary, passwords: PasswordMask) -> dict[str, Any]:
     """Return the run itself, without options of its request that only workers need."""
+    request = {name: run.request.get(name) for name in ("query", "inputs", "files", "user_id")}
     return {
         "id": run.id.hex,
         "external_id": run.external_id,
@@ -199,7 +218,7 @@ def _run_json(run: RunSummary) -> dict[str, Any]:
         "session_id": run.conversation_id.hex,
         "status": run.status,
         "error": run.error or None,
-        "request": {name: run.request.get(name) for name in ("query", "inputs", "files", "user_id")},
+        "request": _mask_body(request, passwords),
         "usage": usage_json(run.usage),
         "created_at": run.created_at.isoformat(),
         "started_at": run.started_at.isoformat() if run.started_at is not None else None,

@@ -15,6 +15,7 @@ from scheduler.coordinator.version_cache import VersionCache
 from store.agents import conversations
 from store.db.transaction import Transaction
 from store.runs import message_streams, scopes, values
+from store.runs.passwords import load_mask
 
 DeclaredOutputs = Callable[[Entry], tuple[str, ...]]
 
@@ -24,7 +25,10 @@ SYS_HISTORY = "sys.history"
 def outputs_of(
     tx: Transaction, versions: VersionCache, row: Mapping[str, Any], declared: DeclaredOutputs
 ) -> dict[str, dict[str, Any]]:
-    """Return the outputs of every node of a run's canvas; a declared output that was not set is null."""
+    """Return the outputs of every node of a run's canvas, with passwords masked.
+
+    A declared output that was not set is null.
+    """
     compiled = versions.get_or_empty(tx, row["version_id"])
     stored = values.load_final(tx, row["id"])
     from_draft = row["baseline"].get("values", {})
@@ -41,7 +45,8 @@ def outputs_of(
         shown[entry.id] = slots
     if row["status"] != RunStatus.SUCCEEDED:
         _add_open_containers(tx, compiled.canvas, row, shown)
-    return shown
+    mask = load_mask(tx, compiled.canvas, row["tenant_id"], row["id"])
+    return {node_id: mask.node_values(node_id, slots) for node_id, slots in shown.items()} if mask else shown
 
 
 def _add_open_containers(
@@ -64,7 +69,7 @@ def _add_open_containers(
 
 
 def globals_of(tx: Transaction, row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the present globals of a run; `sys.history` is computed from the conversation."""
+    """Return the present globals of a run, passwords included; `sys.history` is computed from the conversation."""
     found = dict(row["baseline"].get("globals", {}))
     variables = values.load_final(tx, row["id"], with_large=False).variables
     found |= {name: value for name, (value, _) in variables.items() if "@" not in name}

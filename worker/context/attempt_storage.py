@@ -5,7 +5,7 @@ what this one has stored.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID, uuid5
@@ -14,6 +14,7 @@ import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
 from canvas.errors import AttemptStopped, NodeFailure, NotFound
+from canvas.graph.passwords import PasswordMask
 from components.context import ToolCallPosition
 from scheduler.messaging.redis_bus import Bus
 from store.db.database import Database
@@ -40,6 +41,7 @@ class AttemptStorage:
     database: Database
     blobs: Blobs | None
     bus: Bus
+    passwords: Callable[[], PasswordMask] = PasswordMask  # of the run, which no stored tool call contains
     may_cite: bool = True  # whether a node of the canvas may cite; else references are not read
     recorded: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Journal entries of a recorded run, which count as those of an earlier attempt."""
@@ -156,6 +158,7 @@ class AttemptStorage:
 
     def _trace(self, call: Mapping[str, Any], at: ToolCallPosition) -> None:
         claim = self.claim
+        call = self.passwords().value(call)
         position = CallPosition(claim.id, claim.attempt, at.round, at.ordinal, at.has_failed, at.is_replayed)
         with self.database.transaction() as tx:
             attempt_records.add_tool_call(tx, claim.run_id, claim.message_id, claim.node_id, call, position)

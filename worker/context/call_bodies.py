@@ -20,6 +20,7 @@ from typing import Any
 from uuid import UUID
 
 from canvas.errors import NodeFailure
+from canvas.graph.passwords import NO_PASSWORDS, PasswordMask
 from providers.models.recording.model_calls import ModelCall
 from providers.models.wires.openai import with_images
 from store.primitives.json_codec import encode
@@ -49,9 +50,10 @@ class Part:
 
 @dataclass(slots=True)
 class BodyParts:
-    """Cuts the bodies of calls into parts; `parts` has all of them by digest. `secrets` are masked."""
+    """Cuts the bodies of calls into parts; `parts` has all of them by digest. `secrets` and `passwords` are masked."""
 
     secrets: Sequence[str] = ()
+    passwords: PasswordMask = NO_PASSWORDS
     parts: dict[UUID, str] = field(default_factory=dict[UUID, str])
     _spellings: tuple[str, ...] = field(init=False)
 
@@ -100,13 +102,13 @@ class BodyParts:
         return {"texts": self._add_list([self._part(text) for text in call.texts], MAX_CALL_BYTES)}
 
     def _params(self, params: Mapping[str, Any]) -> Any:
-        text = self.mask(_json_text(params))
+        text = self.mask(_json_text(self.passwords.value(params)))
         size = len(text.encode())
         return json.loads(text) if size <= MAX_PARAMS_BYTES else {"$cut": size}
 
     def _part(self, value: Any) -> Part:
         data_urls: list[str] = []
-        plain = self._without_data(value, data_urls)
+        plain = self.passwords.value(self._without_data(value, data_urls))
         text = self.mask(_json_text(plain))
         size = len(text.encode())
         return Part(_cut_text(plain, text, size) if size > MAX_PART_BYTES else text, data_urls)

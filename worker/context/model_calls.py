@@ -12,7 +12,9 @@ from typing import Literal
 from uuid import UUID
 
 import structlog
+from sqlalchemy.exc import SQLAlchemyError
 
+from canvas.graph.passwords import NO_PASSWORDS, PasswordMask
 from providers.errors import redact
 from providers.models.recording.model_calls import ModelCall
 from store.primitives.ids import new_id
@@ -52,11 +54,16 @@ class CallPolicy:
 
 @dataclass(eq=False)
 class CallLog:
-    """Collects the calls of one attempt. For several threads. `secrets` returns what to mask in bodies."""
+    """Collects the calls of one attempt. For several threads.
+
+    `secrets` and `passwords` return what to mask in bodies and errors. If passwords cannot be read, no bodies are
+    stored.
+    """
 
     claim: Claim
     policy: CallPolicy
     secrets: Callable[[], Sequence[str]] = tuple
+    passwords: Callable[[], PasswordMask] = PasswordMask
     _calls: list[tuple[UUID, ModelCall]] = field(default_factory=list[tuple[UUID, ModelCall]])
     _number: int = 0
     _stored: set[UUID] = field(default_factory=set[UUID])  # digests of parts that this attempt has stored
@@ -103,15 +110,17 @@ class CallLog:
     def _batch(self, calls: Sequence[tuple[UUID, ModelCall]]) -> CallBatch | None:
         if not calls:
             return None
-        bodies = BodyParts(self._find_secrets(calls))
+        passwords = self._read_passwords()
+        bodies = BodyParts(self._find_secrets(calls), passwords or NO_PASSWORDS)
         rows: list[CallRow] = []
         size = 0
         for call_id, call in calls:
             request, response = None, None
-            if self.policy.detail == "full" and not self.policy.stores_bodies(self.claim, call):
+            is_hidden = passwords is None or not self.policy.stores_bodies(self.claim, call)
+            if self.policy.detail == "full" and is_hidden:
                 request = {"hidden": True}
             elif self.policy.detail == "full":
-                parts = BodyParts(bodies.secrets)
+                parts = BodyParts(bodies.secrets, bodies.passwords)
                 request, response = parts.request_of(call), parts.response_of(call)
                 new = {digest: text for digest, text in parts.parts.items() if not self._is_known(digest, bodies)}
                 more = sum(map(len, new.values()))
@@ -120,11 +129,21 @@ class CallLog:
                 else:
                     size += more
                     bodies.parts |= new
-            rows.append(_row(self.claim, call_id, call, encode(request) if request is not None else None, response))
+            error = "" if passwords is None else bodies.passwords.text(redact(call.error, *call.spec.secrets))
+            rows.append(
+                _row(self.claim, call_id, call, error, encode(request) if request is not None else None, response)
+            )
         return CallBatch(calls, rows, dict(sorted(bodies.parts.items())))
 
     def _is_known(self, digest: UUID, bodies: BodyParts) -> bool:
         return digest in self._stored or digest in bodies.parts
+
+    def _read_passwords(self) -> PasswordMask | None:
+        try:
+            return self.passwords()
+        except SQLAlchemyError as error:
+            log.warning("model_calls_without_bodies", error=str(error).partition("\n")[0])
+            return None
 
     def _find_secrets(self, calls: Sequence[tuple[UUID, ModelCall]]) -> Sequence[str]:
         if self.policy.detail != "full":
@@ -133,7 +152,9 @@ class CallLog:
         return sorted({*keys, *self.secrets()})
 
 
-def _row(claim: Claim, call_id: UUID, call: ModelCall, request: str | None, response: str | None) -> CallRow:
+def _row(
+    claim: Claim, call_id: UUID, call: ModelCall, error: str, request: str | None, response: str | None
+) -> CallRow:
     progress = call.progress
     return CallRow(
         id=call_id,
@@ -147,7 +168,7 @@ def _row(claim: Claim, call_id: UUID, call: ModelCall, request: str | None, resp
         first_token=call.first_token,
         ended=call.ended or time.monotonic(),
         status=call.status or "cancelled",
-        error=sanitize_text(redact(call.error, *call.spec.secrets))[:MAX_ERROR_CHARS] or None,
+        error=sanitize_text(error)[:MAX_ERROR_CHARS] or None,
         tries=progress.tries,
         waited_ms=round(1000 * progress.waited),
         usage=usage_counts(call.usage),

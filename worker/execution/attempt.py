@@ -20,7 +20,16 @@ from canvas.document.secret_fields import SecretPosition
 from canvas.errors import AttemptStopped, BudgetExceeded, ExecutorError, NodeFailure
 from canvas.graph.canvas import Node
 from canvas.ids import RunId, TenantId
-from canvas.outcome import OVER_BUDGET, POSTPONED, UNKNOWN_OUTCOME, UNKNOWN_TEXT, Failed, Finished, Outcome
+from canvas.outcome import (
+    OVER_BUDGET,
+    POSTPONED,
+    UNKNOWN_OUTCOME,
+    UNKNOWN_TEXT,
+    Failed,
+    Finished,
+    Outcome,
+    WaitingForInput,
+)
 from components import registry, tools
 from components.base import Component, Effect
 from components.nodes.flow import message
@@ -52,6 +61,7 @@ from worker.context.output_limits import OutputLimits
 from worker.context.rate_limit_wait import AttemptRateLimitWait, reschedule_delay
 from worker.context.read_set import ReadSet, compute_read_set
 from worker.context.run_budget import RunBudget
+from worker.context.run_passwords import RunPasswords
 from worker.context.side_effects import SideEffectGuard
 from worker.context.text_stream import MessageStreamWriter
 from worker.context.variables import NodeVariables
@@ -148,6 +158,7 @@ class AttemptRunner:
         self._limit = 0.0
         self._context: WorkerContext | None = None
         self._recording = dependencies.recording_of(claim.run_id)
+        self._passwords: RunPasswords | None = None
         self._assigned: Mapping[str, Any] = {}
         self._rate_limit_wait = AttemptRateLimitWait(
             attempt,
@@ -161,7 +172,7 @@ class AttemptRunner:
         if self._attempt.is_reported:  # it was stopped before it began
             return task_end_of(self._outcome_of_stop())
         try:
-            outcome = self._execute()
+            outcome = self._mask_texts(self._execute())
         except SQLAlchemyError as error:
             log.warning("attempt_lost_its_database", error=str(error).splitlines()[0])
             if not is_outage(error) or self._claim.attempt > MAX_OUTAGES:
@@ -177,6 +188,15 @@ class AttemptRunner:
             is_cancelled = self._attempt.stopped is not None and self._attempt.stopped.reason == "user"
             return task_end_of(Failed(outcomes.CANCELLED, "cancelled") if is_cancelled else None)
         return replace(task_end_of(outcome), advance_seconds=self._reporter.advance_seconds)
+
+    def _mask_texts(self, outcome: Outcome | None) -> Outcome | None:
+        """Return an outcome whose error or question, which lists and Flower show, contains no password of the run."""
+        if not isinstance(outcome, Failed | WaitingForInput) or self._passwords is None:
+            return outcome
+        mask = self._passwords.mask()
+        if isinstance(outcome, WaitingForInput):
+            return replace(outcome, tips=mask.text(outcome.tips))
+        return replace(outcome, error=mask.text(outcome.error), details=mask.value(outcome.details))
 
     def _outcome_of_stop(self) -> Failed | None:
         """Return what was reported on behalf of the attempt, to show it."""
@@ -323,6 +343,7 @@ class AttemptRunner:
 
     def _make_context(self, compiled: CompiledVersion, node: Node, variables: NodeVariables) -> WorkerContext:
         claim, dependencies = self._claim, self._dependencies
+        passwords = self._passwords = RunPasswords(claim, dependencies.coordinator.database, compiled.canvas)
         self._reporter.scope_keys = (
             None if compiled.canvas.needs_stream_order else frozenset(scopes.scope_chain(claim.scope))
         )
@@ -356,6 +377,7 @@ class AttemptRunner:
                 dependencies.coordinator.database,
                 dependencies.blobs,
                 dependencies.coordinator.dispatch.bus,
+                passwords.mask,
                 _may_cite(compiled),
                 recorded.journal if recorded is not None else {},
             ),
@@ -366,15 +388,17 @@ class AttemptRunner:
             history_cache=dependencies.caches.history,
             decrypt_headers=partial(dependencies.caller_headers, claim.tenant_id),
             run_budget=self._make_budget(),
-            calls=self._make_call_log(node),
+            calls=self._make_call_log(node, passwords),
             vendor_limits=VendorLimiter(dependencies.rate_limiter, str(claim.tenant_id), self._rate_limit_wait)
             if dependencies.rate_limiter
             else None,
         )
 
-    def _make_call_log(self, node: Node) -> CallLog | None:
+    def _make_call_log(self, node: Node, passwords: RunPasswords) -> CallLog | None:
         policy, key = self._dependencies.call_policy, self._dependencies.encryption_key
-        return CallLog(self._claim, policy, partial(_find_secrets, key, self._claim, node)) if policy.is_on else None
+        if not policy.is_on:
+            return None
+        return CallLog(self._claim, policy, partial(_find_secrets, key, self._claim, node), passwords.mask)
 
     def _make_budget(self) -> RunBudget:
         coordinator = self._dependencies.coordinator

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import structlog
+from sqlalchemy.exc import SQLAlchemyError
 
 from canvas.errors import ExecutorError
 from canvas.graph.canvas import NodeKind
@@ -30,6 +31,9 @@ log = structlog.get_logger()
 LARGE_REPORT = 4 * 2**20
 """Characters from which a report is large: its transaction gets time by its size, and it is stored in a batch of its
 own."""
+
+TOLD = "told"  # the member of an outcome with an error that was taken as an answer
+UNREADABLE = "Not shown: the passwords of the run, which it may contain, could not be read."
 
 ATTEMPT_OUTPUTS = ("_ERROR", "_created_time", "_elapsed_time", "_spoken")
 """Outputs that describe one attempt. They are not carried over from an earlier execution of the node."""
@@ -82,6 +86,7 @@ class ReportBuilder:
             has_written=context is not None and context.stream.has_written,
             warnings=context.warnings if context is not None else (),
         )
+        column = _mask_texts(column, context)
         counts = _counts_beside_usage(outcome, context, column)
         if new_usage is not None:
             column["used"] = _add_counts(new_usage, counts)
@@ -186,9 +191,20 @@ class ReportBuilder:
         return _add_counts(reported, new), new
 
 
+def _mask_texts(column: dict[str, Any], context: WorkerContext | None) -> dict[str, Any]:
+    """Return the column of an outcome without passwords of the run in what is listed and logged of it."""
+    shown = {name: column[name] for name in (TOLD, WARNINGS) if name in column}
+    if context is None or not shown:
+        return column
+    try:
+        return {**column, **{name: context.storage.passwords().value(each) for name, each in shown.items()}}
+    except SQLAlchemyError:  # the report waits until the database is back, and its texts do not
+        return {name: UNREADABLE if name == TOLD else each for name, each in column.items() if name != WARNINGS}
+
+
 def _counts_beside_usage(outcome: Outcome, context: WorkerContext | None, column: Mapping[str, Any]) -> dict[str, int]:
     """Return what the run counts of an activation beside its usage: warnings, and model errors taken as an answer."""
-    error = column.get("told") if isinstance(outcome, Finished) else None
+    error = column.get(TOLD) if isinstance(outcome, Finished) else None
     is_model_error = error is not None and context is not None and context.node.kind is NodeKind.MODEL
     counts = {WARNINGS: len(warnings_in(column)), MODEL_ERRORS: int(is_model_error)}
     return {name: count for name, count in counts.items() if count}

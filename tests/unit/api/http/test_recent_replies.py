@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from api.viewer.recent_replies import RecentReplies
+from api.http.recent_replies import RecentReplies
 
 
 class Clock:
