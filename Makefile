@@ -4,10 +4,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up check test loaded faults simulate mutants run lock audit licences
+.PHONY: help setup up check test loaded faults simulate mutants run lock audit licences viewer-types
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(BIN)/easel ## a virtual environment in .venv with everything that development needs
 
@@ -43,6 +43,10 @@ mutants: setup ## 200 small changes of the product, N=200 SEED=1, and whether a 
 
 run: setup ## one canvas from a file: make run CANVAS=path.json
 	$(BIN)/easel run $(or $(CANVAS),$(error name the file: make run CANVAS=path.json))
+
+viewer-types: setup ## viewer/openapi.json, and the TypeScript types of its replies; needs Node
+	$(BIN)/python -m tests.openapi_document
+	cd viewer && npm ci --no-audit --no-fund && npm run -s types
 
 lock: ## requirements.lock anew from pyproject.toml; needs uv
 	uv pip compile --no-config --upgrade --universal --python-version 3.11 --generate-hashes --no-header -q \

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
+from pydantic import JsonValue
 
 from api.http.errors import SERVER, Failure, failure_reply
 from api.http.replies import json_reply
@@ -87,7 +88,11 @@ def get_activation(
     return json_reply(shown)
 
 
-@router.get("/runs/{run_id}/activations/{activation_id}/values/{kind}/{name:path}")
+@router.get(
+    "/runs/{run_id}/activations/{activation_id}/values/{kind}/{name:path}",
+    response_model=JsonValue,
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+)
 def get_value(
     request: Request,
     context: ApiContextDep,

@@ -10,12 +10,13 @@ from api.requests.auth import ApiTokenCaller
 from api.requests.dependencies import ApiContextDep
 from api.requests.idempotency import OnceByBody
 from api.requests.request_bodies import SmallBody, body_openapi, parse_body
+from api.runs.reply_models import CancelledRunsReply
 from scheduler.lifecycle import cancellation
 
 router = APIRouter(tags=["runs"], route_class=OwnRoute)
 
 
-@router.post("/runs/cancel", openapi_extra=body_openapi(CancelRunsBody))
+@router.post("/runs/cancel", response_model=CancelledRunsReply, openapi_extra=body_openapi(CancelRunsBody))
 def cancel_runs(context: ApiContextDep, principal: ApiTokenCaller, body: SmallBody, once: OnceByBody) -> Response:
     """Cancel up to 500 runs by their ids or external ids: those that were cancelled, were over, or are unknown.
 

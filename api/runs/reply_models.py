@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from scheduler.views.critical_path import PARTS
 from scheduler.views.run_totals import NODE_COUNTS
@@ -403,3 +403,88 @@ class RunStatesReply(BaseModel):
     now: int
     runs: list[RunStateRow]
     newer: int | None = Field(default=None, description="With `newer_than`: runs that are newer, at most 100")
+
+
+class StartedReply(BaseModel):
+    """A turn that was accepted: its run, session and message."""
+
+    run_id: str
+    session_id: str
+    message_id: str
+
+
+class EndedTurnReply(StartedReply):
+    """With `Prefer: wait`, a turn that has ended: the data of its last event, and what it answered."""
+
+    model_config = ConfigDict(extra="allow")
+
+    status: str | None = Field(default=None, description="succeeded, waiting or cancelled")
+    content: str | None = None
+    reference: dict[str, Any] | None = None
+
+
+class RepeatedNode(BaseModel):
+    """A node that a fork would run again; the figures are those of the source."""
+
+    node_id: str
+    name: str
+    count: int
+    effect: str | None
+    tokens: int
+    cost: dict[str, float] | None
+    unpriced_calls: int
+    ms: int
+
+
+class ForkEstimate(BaseModel):
+    """What the steps that would run again have cost in the source."""
+
+    tokens: int
+    cost: dict[str, float] | None
+    unpriced_calls: int
+    ms: int
+
+
+class ForkPreviewReply(BaseModel):
+    """With `dry_run`: what a fork would do."""
+
+    reused: int
+    runs_again: list[RepeatedNode]
+    may_run: list[str] = Field(description="Nodes behind those that run again which have not run yet")
+    never_ran: list[str]
+    estimate: ForkEstimate
+    confirm: list[str] = Field(description="Nodes that `confirm_unsafe` has to name")
+
+
+class CancelledRunReply(BaseModel):
+    """The run whose cancel was requested."""
+
+    run_id: str
+    status: str
+
+
+class CancelledRunsReply(BaseModel):
+    """The ids of a request to cancel many runs, each once."""
+
+    cancelled: list[str]
+    over: list[str]
+    unknown: list[str]
+
+
+class RunFileReply(BaseModel):
+    """A run as one document; docs/http.md describes its members."""
+
+    format: str
+    exported_at: str
+    run: dict[str, Any]
+    version: dict[str, Any] | None
+    graph: dict[str, Any] | None
+    activations: list[dict[str, Any]]
+    values: list[dict[str, Any]]
+    variables: list[dict[str, Any]]
+    attempts: list[AttemptReply]
+    model_calls: list[dict[str, Any]]
+    call_parts: list[dict[str, Any]]
+    tool_calls: list[ToolCallReply]
+    events: list[dict[str, Any]]
+    message_streams: list[dict[str, Any]]

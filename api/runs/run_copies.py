@@ -17,6 +17,7 @@ from api.requests.auth import ApiTokenCaller, RequestPrincipal
 from api.requests.dependencies import ApiContext, ApiContextDep, run_in_thread
 from api.requests.idempotency import OnceByBody
 from api.requests.request_bodies import SmallBody, body_openapi, parse_body
+from api.runs.reply_models import EndedTurnReply, ForkPreviewReply, StartedReply
 from api.runs.runs import accepted_reply, get_run_id, wait_seconds
 from api.runs.turn import begin
 from canvas.errors import NotFound
@@ -99,7 +100,13 @@ class ForkBody(Body):
         return ForkOptions(copy, self.places, self.edits.outputs, self.edits.variables, self.edits.params)
 
 
-@router.post("/runs/{run_id}/rerun", status_code=202, openapi_extra=body_openapi(RerunBody))
+@router.post(
+    "/runs/{run_id}/rerun",
+    status_code=202,
+    response_model=StartedReply,
+    responses={200: {"model": EndedTurnReply}},
+    openapi_extra=body_openapi(RerunBody),
+)
 async def rerun(
     request: Request, context: ApiContextDep, principal: ApiTokenCaller, run_id: str, body: SmallBody, once: OnceByBody
 ) -> Response:
@@ -124,7 +131,13 @@ async def rerun(
     return await _start(request, context, principal, run_id, options.idempotency, plan)
 
 
-@router.post("/runs/{run_id}/fork", status_code=202, openapi_extra=body_openapi(ForkBody))
+@router.post(
+    "/runs/{run_id}/fork",
+    status_code=202,
+    response_model=StartedReply,
+    responses={200: {"model": ForkPreviewReply | EndedTurnReply}},
+    openapi_extra=body_openapi(ForkBody),
+)
 async def fork(
     request: Request, context: ApiContextDep, principal: ApiTokenCaller, run_id: str, body: SmallBody, once: OnceByBody
 ) -> Response:

@@ -11,6 +11,7 @@ from fastapi.responses import Response, StreamingResponse
 from api.http.reply_styles import OwnRoute
 from api.requests.auth import ApiTokenCaller
 from api.requests.dependencies import ApiContextDep
+from api.runs.reply_models import RunFileReply
 from api.runs.run_lookup import find_run_id, run_not_found
 from scheduler.views.run_file import RunFile
 from store.db.transaction import USE_SNAPSHOT
@@ -22,7 +23,7 @@ router = APIRouter(tags=["runs"], route_class=OwnRoute)
 CHUNK_CHARS = 64 * 1024
 
 
-@router.get("/runs/{run_id}/export")
+@router.get("/runs/{run_id}/export", response_model=RunFileReply)
 def export_run(
     context: ApiContextDep, principal: ApiTokenCaller, run_id: str, large: Literal["0", "1"] = "0"
 ) -> Response:

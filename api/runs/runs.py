@@ -20,7 +20,15 @@ from api.requests.idempotency import OnceByBody
 from api.requests.request_bodies import SmallBody, body_openapi, parse_body
 from api.runs.critical_path import CacheDep
 from api.runs.event_log import LogQueryDep, add_details, read_log
-from api.runs.reply_models import EventListReply, RunListReply, RunReply
+from api.runs.reply_models import (
+    CancelledRunReply,
+    EndedTurnReply,
+    EventListReply,
+    ExplanationReply,
+    RunListReply,
+    RunReply,
+    StartedReply,
+)
 from api.runs.run_list import KeysetDep, keyset_json
 from api.runs.run_lookup import find_run_id, run_not_found
 from api.runs.run_wire import run_json, run_row
@@ -55,7 +63,13 @@ router = APIRouter(tags=["runs"], route_class=OwnRoute)
 MAX_WAIT = 300  # maximum of `Prefer: wait` in seconds
 
 
-@router.post("/agents/{agent_id}/runs", status_code=202, openapi_extra=body_openapi(TurnBody))
+@router.post(
+    "/agents/{agent_id}/runs",
+    status_code=202,
+    response_model=StartedReply,
+    responses={200: {"model": EndedTurnReply}},
+    openapi_extra=body_openapi(TurnBody),
+)
 async def start_run(
     request: Request, context: ApiContextDep, principal: ApiTokenCaller, agent_id: str, body: SmallBody
 ) -> Response:
@@ -135,7 +149,7 @@ def get_run(
         return json_reply(run_json(tx, context, principal, run, has_activations=has_tree, critical_paths=paths))
 
 
-@router.get("/runs/{run_id}/explain")
+@router.get("/runs/{run_id}/explain", response_model=ExplanationReply)
 def explain_run(context: ApiContextDep, principal: ApiTokenCaller, run_id: str) -> Response:
     """Explain what the run waits for, who or what resolves it, and until when. `also` lists further waits."""
     chosen_run = get_run_id(context, principal, run_id)
@@ -188,7 +202,7 @@ async def get_events(
     return json_reply({"events": shown, "position": str(reached), "status": run.status})
 
 
-@router.post("/runs/{run_id}/cancel")
+@router.post("/runs/{run_id}/cancel", response_model=CancelledRunReply)
 def cancel_run(context: ApiContextDep, principal: ApiTokenCaller, run_id: str) -> Response:
     """Cancel a run. A run that is over does not change."""
     chosen_run = get_run_id(context, principal, run_id)
@@ -199,7 +213,13 @@ def cancel_run(context: ApiContextDep, principal: ApiTokenCaller, run_id: str) -
     return json_reply({"run_id": chosen_run.hex, "status": status.value})
 
 
-@router.post("/runs/{run_id}/resume", status_code=202, openapi_extra=body_openapi(ResumeBody))
+@router.post(
+    "/runs/{run_id}/resume",
+    status_code=202,
+    response_model=StartedReply,
+    responses={200: {"model": EndedTurnReply}},
+    openapi_extra=body_openapi(ResumeBody),
+)
 async def resume_run(
     request: Request, context: ApiContextDep, principal: ApiTokenCaller, run_id: str, body: SmallBody, once: OnceByBody
 ) -> Response:
