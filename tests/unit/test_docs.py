@@ -32,7 +32,9 @@ MODELS = (DOCS / "models.md").read_text(encoding="utf-8")
 EVENTS = DOCS / "events.md"
 
 PAGES = sorted(
-    page for page in ROOT.rglob("*.md") if not any(part.startswith(".") for part in page.relative_to(ROOT).parts)
+    page
+    for page in ROOT.rglob("*.md")
+    if not any(part.startswith(".") or part == "node_modules" for part in page.relative_to(ROOT).parts)
 )
 RETIRED_NAMES = {tool.name for tool in RETIRED}
 LISTED: Mapping[str, Component[Any]] = {

@@ -262,3 +262,36 @@ def test_one_node_that_runs_alone_masks_a_password_that_is_given_to_it(server: S
     (run,) = client.http.get("/api/v1/runs", params={"origin": "debug"}).json()["runs"]
     replies = [client.http.get(f"/api/v1/runs/{run['id']}{path}").text for path in ("", "/export", "/events")]
     assert [plain(login) in each for each in replies] == [False] * 3
+
+
+def test_keys_of_nodes_and_tools_are_in_no_reply_about_a_run(server: Server, client: Client) -> None:
+    key, bearer = f"tvly-{uuid4().hex}", f"hook-{uuid4().hex}"
+    tool = {"component_name": "TavilySearch", "name": "search", "params": {"api_key": key}}
+    document = canvas(
+        ("begin", "Begin", {"mode": "task", "inputs": LOGIN}, ["Agent:0"]),
+        ("Agent:0", "Agent", {**asks("Hello"), "prompts": "Hello", "tools": [tool]}, ["Invoke:0"]),
+        (
+            "Invoke:0",
+            "Invoke",
+            {
+                "url": "http://127.0.0.1:1/",
+                "method": "get",
+                "headers": json.dumps({"Authorization": f"Bearer {bearer}"}),
+            },
+            ["Message:0"],
+        ),
+        ("Message:0", "Message", message("{Agent:0@content}"), []),
+    )
+    with vendor(server, client, said("Hi")):
+        agent = client.agent(document)
+        run_id = client.start(agent, "")["run_id"]
+        run = client.wait_for(run_id, "failed", "succeeded")
+
+    replies = replies_about(client, agent, run_id, run_id)
+    version = client.http.get(f"/api/v1/viewer/agents/{agent}/versions/{run['version_id']}").text
+
+    assert {"Agent:0", "Invoke:0"} <= {each["node_id"] for each in run["activations"]}
+    assert MASK in replies[f"/api/v1/runs/{run_id}/export?large=1"]
+    assert MASK in version
+    for secret in (key, bearer):
+        assert [path for path, shown in {**replies, "version": version}.items() if secret in shown] == []
