@@ -175,7 +175,7 @@ class Canvas:
         """The fields of forms whose answers are passwords, by node; nodes without such a field are absent."""
         forms = (node for node in self.nodes if node.kind in (NodeKind.BEGIN, NodeKind.FORM))
         named = {node.id: frozenset(password_names(node.params)) for node in forms}
-        given = given_passwords(self.nodes[self.begin].params)
+        given = given_passwords(self.nodes[self.begin].params) if self.nodes else {}
         return {**given, **{node_id: fields for node_id, fields in named.items() if fields}}
 
     @cached_property

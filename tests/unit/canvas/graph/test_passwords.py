@@ -11,6 +11,7 @@ from canvas.document import parsing
 from canvas.document.single_node import NodeInputs, isolate
 from canvas.graph.canvas import compile_canvas
 from canvas.graph.passwords import MASK, MIN_QUOTED_CHARS, NO_PASSWORDS, PasswordMask
+from scheduler.coordinator.version_cache import MISSING_VERSION
 from tests.builders import canvas_of, document_of
 
 FORM = {"inputs": {"login": {"type": "password"}, "name": {"type": "line"}, "pin": {"type": " Password "}}}
@@ -23,6 +24,10 @@ def test_password_fields_are_those_of_forms_by_type() -> None:
     assert canvas.password_fields == {"begin": {"login", "pin"}}
     assert canvas_of("begin -> say").password_fields == {}
     assert canvas_of("begin -> say", begin={"inputs": {"x": "password", "y": None}}).password_fields == {}
+
+
+def test_canvas_of_a_version_that_is_gone_has_no_password_fields() -> None:
+    assert MISSING_VERSION.canvas.password_fields == {}
 
 
 def test_node_that_runs_alone_knows_the_password_fields_of_the_values_that_it_reads() -> None:
