@@ -6,12 +6,13 @@ outside by other ways than models and tool calls, and steps whose model calls we
 
 import base64
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID, uuid5
 
 from canvas.errors import InvalidRequest, NotFound
+from canvas.graph.passwords import MASK
 from canvas.ids import ActivationId, RunId, TenantId
 from canvas.outcome import LOST, OVER_BUDGET, POSTPONED, UNKNOWN_OUTCOME
 from canvas.state.run_state import ActivationStatus, RunStatus
@@ -49,9 +50,9 @@ from store.runs import attempt_records, attempts, model_calls, run_rows
 from store.runs import stored_contents as contents
 from store.runs.attempt_records import ToolCallRow
 from store.runs.model_calls import StoredCall
+from store.runs.passwords import load_mask
 from store.tenants import uploads
 
-MASK = "••••"
 MIN_SECRET_CHARS = 8  # a shorter one may be an ordinary word
 VOLATILE = ("_created_time", "_elapsed_time")
 """Outputs that differ in every run."""
@@ -115,6 +116,7 @@ class _Recorder:
         self._run_id: RunId = row["id"]
         self._compiled = source.versions.get(source.tx, row["version_id"])
         self._names = IdNames()
+        self._passwords = load_mask(source.tx, self._compiled.canvas, source.tenant_id, self._run_id)
         self._parts: dict[str, str] = {}  # the name of a part by its JSON
         self._rows = _Rows()
         self._steps = list(contents.list_steps(source.tx, self._run_id))
@@ -143,7 +145,7 @@ class _Recorder:
             steps=tuple(steps),
             result=self._result(),
         )
-        return self._without_ids_and_secrets(case, request)
+        return self._without_ids_and_secrets(case)
 
     def _agent_title(self) -> str:
         try:
@@ -236,8 +238,8 @@ class _Recorder:
             status=row.status,
             as_recorded=as_recorded,
             outcome=outcome or None,
-            inputs=dict(own[0]),
-            outputs=_repeatable(own[1]),
+            inputs=self._passwords.node_values(row.node_id, own[0]),
+            outputs=self._passwords.node_values(row.node_id, _repeatable(own[1])),
             container=container,
             variables=self._rows.variables.get(activation, {}),
             text=self._rows.texts.get(activation),
@@ -344,12 +346,14 @@ class _Recorder:
     def _start(self, request: RunRequest) -> CaseStart:
         stored = self._row["baseline"]
         baseline = {name: stored[name] for name in BASELINE if name in stored}
+        if "inputs" in baseline:
+            baseline["inputs"] = self._passwords.answers(baseline["inputs"])
         turns = self._answers()
         if turns and any(turn.files for turn in turns):
             baseline["files"] = list(request.files)
         return CaseStart(
             query=request.query,
-            inputs=dict(request.inputs) if request.inputs is not None else None,
+            inputs=self._passwords.answers(request.inputs),
             files=tuple(map(dict, request.files)),
             user_id=request.user_id,
             webhook_payload=dict(request.webhook_payload) if request.webhook_payload is not None else None,
@@ -368,7 +372,7 @@ class _Recorder:
             if not isinstance(number, int) or not self._is_form(step.node_id):
                 continue
             former = found.get(number, Turn())
-            inputs = {**(former.inputs or {}), **(step.answers or {})}
+            inputs = {**(former.inputs or {}), **self._passwords.answers(step.answers or {})}
             found[number] = Turn(
                 query=variables.get("sys.query", former.query),
                 inputs=inputs or None,
@@ -444,53 +448,29 @@ class _Recorder:
         )
 
     # -- ids and secrets ----------------------------------------------------------------------------------------------
-    def _without_ids_and_secrets(self, case: RunCase, request: RunRequest) -> RunCase:
-        secrets = sorted(self._secrets(request), key=len, reverse=True)
+    def _without_ids_and_secrets(self, case: RunCase) -> RunCase:
+        secrets = self._secrets()
 
         def mask(text: str) -> str:
             for secret in secrets:
                 text = text.replace(secret, MASK)
             return text
 
-        written = case.model_dump(mode="json")
+        written = self._passwords.value(case.model_dump(mode="json"))
         seed = written["recorded"].pop("seed")
-        if secrets:
-            written = change_texts(written, mask)
-        written = self._names.with_names(written)
+        written = self._names.with_names(change_texts(written, mask) if secrets else written)
         written["recorded"]["seed"] = seed
         return RunCase.model_validate(written)
 
-    def _secrets(self, request: RunRequest) -> set[str]:
-        """Return the secrets of the canvas, and what was typed into fields for passwords."""
-        canvas_secrets = self._source.secrets_of(self._row["canvas_id"])
-        found = set(canvas_secrets.find_all(self._compiled.document.raw))
-        typed = [request.inputs or {}, *(step.answers or {} for step in self._steps)]
-        for inputs in typed:
-            for name, given in inputs.items():
-                value = given.get("value") if isinstance(given, Mapping) else given
-                if isinstance(value, str) and (_is_password(given) or name in self._password_fields()):
-                    found.add(value)
-        return {text for text in found if len(text) >= MIN_SECRET_CHARS and MASK not in text}
-
-    def _password_fields(self) -> set[str]:
-        return {
-            name
-            for node in self._compiled.canvas.nodes
-            for name, given in _fields(node.params.get("inputs"))
-            if _is_password(given)
-        }
+    def _secrets(self) -> list[str]:
+        """Return the secrets of the canvas, the longest first."""
+        found = self._source.secrets_of(self._row["canvas_id"]).find_all(self._compiled.document.raw)
+        long = {text for text in found if len(text) >= MIN_SECRET_CHARS and MASK not in text}
+        return sorted(long, key=len, reverse=True)
 
 
 def _repeatable(outputs: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in outputs.items() if name not in VOLATILE}
-
-
-def _fields(inputs: Any) -> Iterable[tuple[str, Any]]:
-    return [(str(name), given) for name, given in inputs.items()] if isinstance(inputs, Mapping) else []
-
-
-def _is_password(given: Any) -> bool:
-    return isinstance(given, Mapping) and "password" in str(given.get("type") or "").lower()
 
 
 def _described_files(value: Any) -> Iterator[tuple[UUID, str]]:
