@@ -1804,6 +1804,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/runs/{run_id}/live": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Follow Run
+         * @description Follow a run live until it is over, with `Accept: text/event-stream`.
+         *
+         *     `after` (or `Last-Event-ID`) is the id of the last frame that the client has, `rev` the revision whose rows it has.
+         */
+        get: operations["follow_run_api_v1_runs__run_id__live_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/runs/{run_id}/model_calls": {
         parameters: {
             query?: never;
@@ -9661,6 +9683,54 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["HTTPValidationError"];
                 };
+            };
+        };
+    };
+    follow_run_api_v1_runs__run_id__live_get: {
+        parameters: {
+            query?: {
+                after?: string;
+                rev?: number;
+            };
+            header?: never;
+            path: {
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Frames `hello`, `state`, `steps`, `event`, `delta`, `reset`, `call`, `bye`: docs/http.md, "Watching a run live" */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": string;
+                };
+            };
+            /** @description The request does not accept text/event-stream */
+            406: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+            /** @description The process has too many live streams (EASEL_LIVE_STREAMS) */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
         };
     };
