@@ -267,7 +267,7 @@ def case_text(case: RunCase, beside: Callable[[str, bytes], None] | None, most: 
 
 
 def write_case(case: RunCase, file: Path, most: int = MAX_VALUE_BYTES) -> None:
-    """Write a case, and its large values beside it. Values of an earlier recording are removed."""
+    """Write a case, and its large values beside it. Makes its folder; removes values of an earlier recording."""
     folder = values_folder(file)
     stored: set[str] = set()
 
@@ -276,6 +276,7 @@ def write_case(case: RunCase, file: Path, most: int = MAX_VALUE_BYTES) -> None:
         (folder / f"{digest}.json").write_bytes(data)
         stored.add(f"{digest}.json")
 
+    file.parent.mkdir(parents=True, exist_ok=True)
     text = case_text(case, store, most)
     temporary = file.with_name(f".{file.name}.new")
     temporary.write_text(text, encoding="utf-8")
