@@ -21,6 +21,7 @@ COPY migrations migrations
 COPY providers providers
 COPY scheduler scheduler
 COPY store store
+COPY viewer/dist viewer/dist
 COPY worker worker
 RUN pip wheel --no-cache-dir --no-deps -w /wheels . \
     && python -m venv /opt/easel \

@@ -195,6 +195,10 @@ class Settings(BaseSettings):
     max_body_bytes: int = Field(default=1024 * 1024, gt=0)
     """Maximum size in bytes of a request without a canvas, such as query, inputs and file descriptors of a run."""
 
+    viewer: bool = True
+    """Whether the API serves the web pages."""
+    base_path: str = Field(default="", pattern=r"^(/[A-Za-z0-9._~-]+)*$", max_length=200)
+    """Path below which a reverse proxy serves API and pages, `/easel`; whether the proxy removes it or not."""
     flower_url: str | None = Field(default=None, pattern=r"^https?://[^\s/?#@]+([/?#]\S*)?$")
     """Address of Flower, which pages link to. It has no user name or password, since readers see it."""
 

@@ -22,6 +22,8 @@ from api.http.http1_protocol import BEFORE_SHUTDOWN
 from api.knowledge import datasets, documents, memories, messages, retrieval
 from api.mcp import routes as mcp_routes
 from api.mcp.server import PATH, McpEndpoint
+from api.pages import page_files
+from api.pages.routes import page_routes
 from api.requests.dependencies import ApiContext, run_in_thread
 from api.runs import (
     activation_list,
@@ -158,6 +160,8 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
         version=telemetry.VERSION,
         description="Runs agent canvases, durably.",
         lifespan=lifespan,
+        root_path=configured.base_path,
+        root_path_in_servers=False,
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
@@ -179,6 +183,9 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
     app.include_router(files.old_router)
     app.include_router(health.router)
     app.router.routes.append(Route(PATH, endpoint=endpoint))
+    pages = page_files.read_page_files(page_files.DIST, configured.base_path) if configured.viewer else None
+    if pages is not None:
+        app.router.routes.extend(page_routes(pages))
     return app
 
 

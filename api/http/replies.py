@@ -26,13 +26,14 @@ def large_json_reply(request: Request, body: Any, headers: Mapping[str, str] | N
     """Return a JSON reply, compressed if it has more than 8 KiB and the client accepts gzip."""
     content = encode(body).encode()
     given = {**(headers or {}), "Vary": "Accept-Encoding"}
-    if len(content) <= MIN_COMPRESSED_BYTES or not _accepts_gzip(request):
+    if len(content) <= MIN_COMPRESSED_BYTES or not accepts_gzip(request):
         return Response(content, 200, given, "application/json")
     packed = gzip.compress(content, COMPRESSION_LEVEL, mtime=0)
     return Response(packed, 200, {**given, "Content-Encoding": "gzip"}, "application/json")
 
 
-def _accepts_gzip(request: Request) -> bool:
+def accepts_gzip(request: Request) -> bool:
+    """Return whether the client accepts a compressed reply."""
     for part in request.headers.get("accept-encoding", "").lower().split(","):
         coding, _, weight = part.partition(";")
         if coding.strip() in ("gzip", "*"):
