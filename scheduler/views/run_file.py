@@ -22,6 +22,7 @@ from scheduler.views.json_values import hex_of
 from scheduler.views.value_previews import file_preview, preview
 from store.agents import versions
 from store.db.transaction import Transaction
+from store.monitoring import run_header
 from store.primitives.ids import NO_ID
 from store.primitives.json_codec import encode
 from store.runs import activation_list, attempt_records, attempts, event_log, message_streams, model_calls
@@ -62,7 +63,7 @@ class RunFile:
         for name, value in {
             "format": FORMAT,
             "exported_at": datetime.now(UTC).isoformat(),
-            "run": _run_json(self.run, passwords),
+            "run": _run_json(self.run, passwords) | self._titles(),
             "version": None
             if stored_version is None or document is None
             else {
@@ -86,6 +87,12 @@ class RunFile:
         }.items():
             _write_list(out, name, rows)
         out.write("\n}\n")
+
+    def _titles(self) -> dict[str, Any]:
+        """Return the titles of the run's agent and version; null where they are gone."""
+        header = run_header.load_header(self.tx, self.tenant_id, self.run.id)
+        assert header is not None  # the snapshot has the run
+        return {"agent_title": header.agent_title, "version_title": header.version_title}
 
     def _activations(self) -> Iterator[dict[str, Any]]:
         for page in self._pages():
