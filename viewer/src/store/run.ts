@@ -1,0 +1,213 @@
+/** The state of one run, and the frames that change it. A file and a live stream of the API both send frames. */
+import type { Graph } from "./graph";
+import { summarizeNodes, type NodeSummary } from "./node-states";
+import { StepTable, type Step } from "./steps";
+
+export interface Usage {
+  promptTokens: number;
+  completionTokens: number;
+  cachedTokens: number;
+  calls: number;
+  unpricedCalls: number;
+  /** Amounts by currency, as decimal texts. */
+  cost: Readonly<Record<string, string>>;
+}
+
+export interface RunHeader {
+  id: string;
+  status: string;
+  error: string | null;
+  agentId: string;
+  agentTitle: string | null;
+  versionId: string;
+  versionTitle: string | null;
+  sessionId: string;
+  query: string | null;
+  usage: Usage;
+  createdAt: number | null;
+  startedAt: number | null;
+  finishedAt: number | null;
+  origin: { kind: string; runId: string | null } | null;
+}
+
+/** A try at a step after which the step became ready again. */
+export interface Attempt {
+  stepId: string;
+  attempt: number;
+  readyAt: number | null;
+  startedAt: number | null;
+  endedAt: number | null;
+  worker: string | null;
+  endReason: string | null;
+  code: string | null;
+  error: string | null;
+  nextAttemptAt: number | null;
+  tokens: number | null;
+}
+
+export interface ModelCall {
+  id: string;
+  stepId: string;
+  attempt: number;
+  round: string | null;
+  kind: string;
+  model: string;
+  account: string | null;
+  status: string;
+  error: string | null;
+  tries: number;
+  waitedMs: number;
+  startedAt: number | null;
+  firstTokenAt: number | null;
+  endedAt: number | null;
+  tokensIn: number | null;
+  tokensCached: number | null;
+  tokensOut: number | null;
+  cost: Readonly<Record<string, string>>;
+  bodies: string;
+}
+
+export interface ToolCall {
+  id: string;
+  stepId: string | null;
+  nodeId: string;
+  attempt: number | null;
+  round: string | null;
+  toolName: string;
+  startedAt: number | null;
+  elapsedMs: number | null;
+  failed: boolean;
+  replayed: boolean;
+}
+
+export interface RunEvent {
+  number: number;
+  name: string;
+  stepId: string | null;
+  nodeId: string | null;
+  item: number | null;
+  at: number | null;
+  /** The beginning of its body, as JSON. */
+  summary: string;
+}
+
+export interface MessageStream {
+  stepId: string;
+  nodeId: string;
+  text: string;
+  openedAt: number;
+  closedAt: number | null;
+}
+
+export interface OpenForm {
+  nodeId: string;
+  tips: string | null;
+  fields: readonly { name: string; type: string }[];
+}
+
+export interface RunState {
+  /** Raised by every frame: what was derived from an earlier version is out of date. */
+  readonly version: number;
+  readonly header: RunHeader | null;
+  readonly graph: Graph | null;
+  /** Nodes whose own policy continues after a failure. */
+  readonly handlingNodes: ReadonlySet<string>;
+  readonly steps: StepTable;
+  readonly nodes: ReadonlyMap<string, NodeSummary>;
+  readonly attempts: ReadonlyMap<string, readonly Attempt[]>;
+  readonly modelCalls: ReadonlyMap<string, readonly ModelCall[]>;
+  readonly toolCalls: ReadonlyMap<string, readonly ToolCall[]>;
+  readonly events: readonly RunEvent[];
+  readonly streams: readonly MessageStream[];
+  readonly forms: readonly OpenForm[];
+  /** The clock of the server when the state was read, in milliseconds since 1970. */
+  readonly now: number;
+}
+
+export type Frame =
+  | { type: "header"; header: RunHeader; now: number }
+  | { type: "graph"; graph: Graph | null; handlingNodes: ReadonlySet<string> }
+  | { type: "steps"; steps: readonly Step[] }
+  | { type: "attempts"; attempts: readonly Attempt[] }
+  | { type: "model_calls"; calls: readonly ModelCall[] }
+  | { type: "tool_calls"; calls: readonly ToolCall[] }
+  | { type: "events"; events: readonly RunEvent[] }
+  | { type: "streams"; streams: readonly MessageStream[] }
+  | { type: "forms"; forms: readonly OpenForm[] };
+
+export function emptyRun(): RunState {
+  return {
+    version: 0,
+    header: null,
+    graph: null,
+    handlingNodes: new Set(),
+    steps: new StepTable(),
+    nodes: new Map(),
+    attempts: new Map(),
+    modelCalls: new Map(),
+    toolCalls: new Map(),
+    events: [],
+    streams: [],
+    forms: [],
+    now: 0,
+  };
+}
+
+/** Return the state after some frames. Rows of steps are changed in place; everything else is copied. */
+export function applyFrames(state: RunState, frames: readonly Frame[]): RunState {
+  if (!frames.length) return state;
+  const next = frames.reduce(applyFrame, state);
+  return { ...next, version: state.version + 1, nodes: summarizeNodes(next) };
+}
+
+function applyFrame(state: RunState, frame: Frame): RunState {
+  switch (frame.type) {
+    case "header":
+      return { ...state, header: frame.header, now: frame.now };
+    case "graph":
+      return { ...state, graph: frame.graph, handlingNodes: frame.handlingNodes };
+    case "steps":
+      for (const step of frame.steps) state.steps.upsert(step);
+      return state;
+    case "attempts":
+      return { ...state, attempts: merged(state.attempts, frame.attempts, stepOf, (each) => String(each.attempt)) };
+    case "model_calls":
+      return { ...state, modelCalls: merged(state.modelCalls, frame.calls, stepOf, idOf) };
+    case "tool_calls":
+      return { ...state, toolCalls: merged(state.toolCalls, frame.calls, (call) => call.stepId ?? call.nodeId, idOf) };
+    case "events":
+      return { ...state, events: withEvents(state.events, frame.events) };
+    case "streams": {
+      const fresh = new Set(frame.streams.map(stepOf));
+      const streams = [...state.streams.filter((each) => !fresh.has(each.stepId)), ...frame.streams];
+      return { ...state, streams: streams.sort((a, b) => a.openedAt - b.openedAt) };
+    }
+    case "forms":
+      return { ...state, forms: frame.forms };
+  }
+}
+
+const stepOf = (row: { stepId: string }): string => row.stepId;
+const idOf = (row: { id: string }): string => row.id;
+
+/** Return rows by group with these added; one with the key of a known row replaces it. */
+function merged<T>(
+  known: ReadonlyMap<string, readonly T[]>,
+  added: readonly T[],
+  groupOf: (row: T) => string,
+  keyOf: (row: T) => string,
+): ReadonlyMap<string, readonly T[]> {
+  const groups = Map.groupBy(added, groupOf);
+  const next = new Map(known);
+  for (const [group, rows] of groups) {
+    const byKey = new Map([...(known.get(group) ?? []), ...rows].map((row) => [keyOf(row), row]));
+    next.set(group, [...byKey.values()]);
+  }
+  return next;
+}
+
+function withEvents(known: readonly RunEvent[], added: readonly RunEvent[]): readonly RunEvent[] {
+  const last = known.at(-1)?.number ?? 0;
+  const fresh = added.filter((event) => event.number > last).sort((a, b) => a.number - b.number);
+  return [...known, ...fresh];
+}

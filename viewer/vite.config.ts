@@ -1,0 +1,22 @@
+/** How the pages are built: `viewer/dist` is committed, so the same sources must always give the same files. */
+import tailwindcss from "@tailwindcss/vite";
+import react from "@vitejs/plugin-react";
+import { defineConfig } from "vitest/config";
+
+import { licenses } from "./build/licenses.ts";
+
+const API = process.env.EASEL_API ?? "http://127.0.0.1:8000"; // for `make viewer-dev`
+
+export default defineConfig({
+  base: "./", // addresses are relative to `<base href>`, so the pages work below any path
+  plugins: [react(), tailwindcss(), licenses()],
+  build: {
+    target: "es2022",
+    sourcemap: false,
+    modulePreload: { polyfill: false }, // the polyfill calls fetch
+    assetsInlineLimit: 0,
+    chunkSizeWarningLimit: 600,
+  },
+  server: { proxy: { "/api": API } },
+  test: { include: ["tests/**/*.test.ts"], environment: "node" },
+});
