@@ -1,0 +1,52 @@
+/** One sentence on what became of the run, with the step that is the cause. */
+import { useMemo, type ReactNode } from "react";
+
+import { explainRun } from "../store/explain";
+import { texts } from "../texts";
+import { CopyButton } from "../ui/parts";
+import { visibleName, visibleText } from "../ui/visible-text";
+import { useNodeNames, useRunContext, useRunState } from "./use-run";
+
+const t = texts.run;
+const ICONS: Readonly<Record<string, string>> = { over: "■", person: "?", budget: "¤", work: "▸", worker: "◔", session: "⋯" };
+
+export function ExplainBar(): ReactNode {
+  const state = useRunState();
+  const { selectStep } = useRunContext();
+  const names = useNodeNames();
+  const explanation = useMemo(() => explainRun(state), [state]);
+  if (!explanation) return null;
+  const { sentence, stepId, tone, handled, waitsFor } = explanation;
+  const cause = state.steps.find(stepId ?? undefined);
+  const error = state.header?.error ?? null;
+  const isLong = error !== null && (error.length > 300 || error.includes("\n"));
+  return (
+    <section
+      aria-label={t.explain}
+      data-testid="explain"
+      data-waits-for={waitsFor}
+      data-tone={tone}
+      className="flex shrink-0 flex-wrap items-center gap-x-3 gap-y-1 border-y border-line bg-tone-soft px-3 py-1.5"
+    >
+      <span aria-hidden="true" className="text-tone">
+        {ICONS[waitsFor] ?? "■"}
+      </span>
+      <p className="min-w-0 flex-1 basis-64 font-medium break-words text-tone">{visibleName(sentence, 600)}</p>
+      {handled ? <span className="text-tone">{t.handled(handled)}</span> : null}
+      {cause ? (
+        <button type="button" onClick={() => selectStep(cause.id)} className="min-h-6 text-tone underline">
+          {t.showStep} <bdi>{visibleName(names.get(cause.nodeId) ?? cause.nodeId, 60)}</bdi>
+        </button>
+      ) : null}
+      {error ? <CopyButton text={() => error} label={t.copyError} /> : null}
+      {isLong ? (
+        <details className="basis-full">
+          <summary className="min-h-6 cursor-pointer text-tone">{t.wholeError}</summary>
+          <pre className="max-h-60 overflow-auto font-mono text-xs whitespace-pre-wrap" tabIndex={0}>
+            {visibleText(error)}
+          </pre>
+        </details>
+      ) : null}
+    </section>
+  );
+}

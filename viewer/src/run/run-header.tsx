@@ -1,0 +1,89 @@
+/** The header of a run: status, agent, times, usage and cost, where it comes from. */
+import type { ReactNode } from "react";
+
+import type { RunHeader as Header } from "../store/run";
+import { isOver, runLook } from "../store/run-status";
+import { texts } from "../texts";
+import { count, duration, moment, money } from "../ui/format";
+import { CopyButton, StateBadge } from "../ui/parts";
+import { visibleName, visibleText } from "../ui/visible-text";
+import { useRun } from "./use-run";
+
+const t = texts.run;
+
+export function RunHeader(): ReactNode {
+  const header = useRun((state) => state.header);
+  const now = useRun((state) => state.now);
+  const steps = useRun((state) => state.steps.count);
+  if (!header) return null;
+  const began = header.startedAt ?? header.createdAt;
+  const end = header.finishedAt ?? now;
+  const took = began === null ? null : Math.max(0, end - began);
+  return (
+    <header data-testid="run-header" data-run-id={header.id} data-status={header.status} className="shrink-0 px-3 py-2">
+      <div className="flex flex-wrap items-center gap-x-3 gap-y-1">
+        <StateBadge look={runLook(header.status)} {...(took === null ? {} : { extra: duration(took) })} />
+        <h1 className="min-w-0 truncate text-base font-semibold">
+          <bdi>{visibleName(header.agentTitle ?? `${t.agent} ${header.agentId}`, 120)}</bdi>
+          {header.versionTitle ? <span className="font-normal text-ink-2"> › {visibleName(header.versionTitle, 80)}</span> : null}
+        </h1>
+        <span className="flex items-center font-mono text-xs text-ink-2">
+          {header.id}
+          <CopyButton text={() => header.id} label={t.copyId} />
+        </span>
+        <Origin header={header} />
+      </div>
+      <dl className="flex flex-wrap gap-x-4 gap-y-0.5 text-ink-2 [&_dd]:inline [&_dt]:mr-1 [&_dt]:inline">
+        {began === null ? null : (
+          <Fact name={t.started}>
+            <time dateTime={new Date(began).toISOString()}>{moment(began)}</time>
+          </Fact>
+        )}
+        {isOver(header.status) ? null : (
+          <Fact name={t.asOf}>
+            <time dateTime={new Date(now).toISOString()}>{moment(now)}</time>
+          </Fact>
+        )}
+        <Fact name="">{t.steps(steps)}</Fact>
+        <UsageFacts header={header} />
+      </dl>
+      {header.query ? (
+        <p className="truncate text-ink-2" title={visibleName(header.query, 2000)}>
+          {t.query}: <bdi className="text-ink">{visibleName(header.query, 300)}</bdi>
+        </p>
+      ) : null}
+    </header>
+  );
+}
+
+function UsageFacts({ header: { usage } }: { header: Header }): ReactNode {
+  if (!usage.calls && !usage.promptTokens) return null;
+  const cached = usage.cachedTokens ? ` (${count(usage.cachedTokens)} cached)` : "";
+  const cost = money(usage.cost);
+  const unpriced = usage.unpricedCalls ? t.unpriced(usage.unpricedCalls) : null;
+  return (
+    <>
+      <Fact name="">{t.calls(usage.calls)}</Fact>
+      <Fact name={t.tokens}>{`${count(usage.promptTokens)}${cached} → ${count(usage.completionTokens)}`}</Fact>
+      {cost || unpriced ? <Fact name={t.cost}>{[cost, unpriced].filter(Boolean).join(" + ")}</Fact> : null}
+    </>
+  );
+}
+
+function Origin({ header: { origin } }: { header: Header }): ReactNode {
+  if (!origin) return null;
+  return (
+    <span className="text-ink-2">
+      {visibleText(t.origin(origin.kind))} <span className="font-mono text-xs">{visibleName(origin.runId ?? "", 40)}</span>
+    </span>
+  );
+}
+
+function Fact({ name, children }: { name: string; children: ReactNode }): ReactNode {
+  return (
+    <div>
+      <dt className={name ? "" : "sr-only"}>{name || "amount"}</dt>
+      <dd className="text-ink">{children}</dd>
+    </div>
+  );
+}

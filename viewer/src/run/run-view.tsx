@@ -1,0 +1,115 @@
+/** A run: its header, what became of it, the main pane with four views, and the inspector of the selected step. */
+import * as Tabs from "@radix-ui/react-tabs";
+import { lazy, Suspense, useCallback, useMemo, type ReactNode } from "react";
+
+import { VIEWS, type RunSearch, type View } from "./run-search";
+import type { RunStore } from "../store/run-store";
+import { runLook } from "../store/run-status";
+import { texts } from "../texts";
+import { ErrorBoundary } from "../ui/error-boundary";
+import { Empty } from "../ui/parts";
+import { useNarrow } from "../ui/use-narrow";
+import { visibleName } from "../ui/visible-text";
+import type { RunContents } from "./contents";
+import { ExplainBar } from "./explain-bar";
+import { Inspector } from "./inspector";
+import { LogPane } from "./log-pane";
+import { RunHeader } from "./run-header";
+import { StepsPane } from "./steps-pane";
+import { RunContext, useRun } from "./use-run";
+
+const GraphPane = lazy(() => import("../graph/graph-pane"));
+const TalkPane = lazy(() => import("./talk-pane"));
+
+interface Props {
+  store: RunStore;
+  contents: RunContents;
+  search: RunSearch;
+  onSearch: (change: Partial<RunSearch>, replace?: boolean) => void;
+}
+
+export function RunView({ store, contents, search, onSearch }: Props): ReactNode {
+  const selectedStep = search.step ?? null;
+  const selectStep = useCallback(
+    (stepId: string | null) => onSearch(stepId === null ? { step: undefined as never, tab: undefined as never } : { step: stepId }),
+    [onSearch],
+  );
+  const context = useMemo(() => ({ store, contents, selectedStep, selectStep }), [store, contents, selectedStep, selectStep]);
+  return (
+    <RunContext value={context}>
+      <Title />
+      <RunHeader />
+      <ExplainBar />
+      <div className="relative flex min-h-0 flex-1">
+        <MainPane search={search} onSearch={onSearch} />
+        {selectedStep === null ? null : <SelectedStep tab={search.tab ?? "overview"} onTab={(tab) => onSearch({ tab })} />}
+      </div>
+    </RunContext>
+  );
+}
+
+function Title(): ReactNode {
+  const header = useRun((state) => state.header);
+  if (!header) return null;
+  const look = runLook(header.status);
+  return <title>{`${look.icon} ${look.word} · ${visibleName(header.agentTitle ?? header.id, 80)} · Easel`}</title>;
+}
+
+function MainPane({ search, onSearch }: Pick<Props, "search" | "onSearch">): ReactNode {
+  const view = search.view ?? "graph";
+  return (
+    <Tabs.Root value={view} onValueChange={(value) => onSearch({ view: value as View })} className="flex min-h-0 min-w-0 flex-1 flex-col">
+      <Tabs.List aria-label="Views of the run" className="flex shrink-0 border-b border-line px-2">
+        {VIEWS.map((each) => (
+          <Tabs.Trigger
+            key={each}
+            value={each}
+            className="min-h-8 border-b-2 border-transparent px-3 text-ink-2 data-[state=active]:border-accent data-[state=active]:font-medium data-[state=active]:text-ink"
+          >
+            {texts.run.views[each]}
+          </Tabs.Trigger>
+        ))}
+      </Tabs.List>
+      {VIEWS.map((each) => (
+        <Tabs.Content key={each} value={each} className="flex min-h-0 flex-1 flex-col" tabIndex={-1}>
+          <ErrorBoundary>
+            <Suspense fallback={<Empty>{texts.inspector.loading}</Empty>}>
+              <Pane view={each} search={search} onSearch={onSearch} />
+            </Suspense>
+          </ErrorBoundary>
+        </Tabs.Content>
+      ))}
+    </Tabs.Root>
+  );
+}
+
+function Pane({ view, search, onSearch }: { view: View } & Pick<Props, "search" | "onSearch">): ReactNode {
+  switch (view) {
+    case "graph":
+      return <GraphPane />;
+    case "time":
+      return <StepsPane filter={search.only ?? "all"} onFilter={(only) => onSearch({ only })} />;
+    case "log":
+      return <LogPane />;
+    case "talk":
+      return <TalkPane />;
+  }
+}
+
+function SelectedStep(props: Parameters<typeof Inspector>[0]): ReactNode {
+  const isNarrow = useNarrow(1000);
+  return (
+    <aside
+      aria-label={texts.inspector.title}
+      className={
+        isNarrow
+          ? "absolute inset-0 z-30 flex flex-col bg-surface"
+          : "flex w-[38%] max-w-[720px] min-w-[360px] shrink-0 flex-col border-l border-line"
+      }
+    >
+      <ErrorBoundary>
+        <Inspector {...props} />
+      </ErrorBoundary>
+    </aside>
+  );
+}

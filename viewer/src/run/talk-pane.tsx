@@ -1,0 +1,85 @@
+/** Talk: what the user asked and what the run wrote, in the order in which its readers received it. */
+import { useState, type ReactNode } from "react";
+
+import type { MessageStream } from "../store/run";
+import { texts } from "../texts";
+import { bytes } from "../ui/format";
+import { Markdown } from "../ui/markdown";
+import { Button, CopyButton, Empty } from "../ui/parts";
+import { LongText } from "../ui/values";
+import { visibleName, visibleText } from "../ui/visible-text";
+import { useNodeNames, useRun, useRunContext } from "./use-run";
+
+const t = texts.talk;
+const MAX_MARKDOWN_CHARS = 100_000;
+const THINKING = /\ufdd0([^\ufdd1]*)(?:\ufdd1|$)/g;
+
+export default function TalkPane(): ReactNode {
+  const streams = useRun((state) => state.streams);
+  const forms = useRun((state) => state.forms);
+  const query = useRun((state) => state.header?.query ?? null);
+  return (
+    <div className="min-h-0 flex-1 overflow-auto" tabIndex={0} role="region" aria-label={texts.run.views.talk}>
+      <div className="mx-auto flex max-w-3xl flex-col gap-3 p-3">
+        {query ? (
+          <section aria-label={t.asked} className="self-end rounded-lg bg-accent-soft px-3 py-2">
+            <LongText text={query} />
+          </section>
+        ) : null}
+        {streams.map((stream) => (
+          <Message key={stream.stepId} stream={stream} />
+        ))}
+        {!streams.length && !forms.length ? <Empty>{t.empty}</Empty> : null}
+        {forms.map((form) => (
+          <section key={form.nodeId} aria-label={t.form} data-tone="violet" data-border="dashed" className="rounded bg-tone-soft p-3">
+            <h2 className="font-semibold text-tone">{t.form}</h2>
+            {form.tips ? <Markdown text={form.tips} /> : null}
+            <ul className="list-disc pl-5">
+              {form.fields.map((field) => (
+                <li key={field.name}>
+                  <bdi>{visibleName(field.name, 120)}</bdi> <span className="text-ink-2">({visibleName(field.type, 30)})</span>
+                </li>
+              ))}
+            </ul>
+          </section>
+        ))}
+      </div>
+    </div>
+  );
+}
+
+/** Return the answer and the reasoning of a text, in which reasoning stands between two markers. */
+function splitReasoning(text: string): { answer: string; reasoning: string } {
+  const reasoning = [...text.matchAll(THINKING)].map((match) => match[1] ?? "").join("\n");
+  return { answer: text.replace(THINKING, ""), reasoning };
+}
+
+function Message({ stream }: { stream: MessageStream }): ReactNode {
+  const names = useNodeNames();
+  const { selectStep } = useRunContext();
+  const { answer, reasoning } = splitReasoning(stream.text);
+  const [isPlain, setPlain] = useState(false);
+  const isLong = answer.length > MAX_MARKDOWN_CHARS;
+  return (
+    <article data-testid="stream" data-stream={stream.stepId} className="rounded-lg border border-line bg-surface px-3 py-2">
+      <div className="mb-1 flex items-center gap-2 text-xs text-ink-2">
+        <button type="button" className="min-h-6 min-w-0 truncate text-accent underline" onClick={() => selectStep(stream.stepId)}>
+          {t.writtenBy(visibleName(names.get(stream.nodeId) ?? stream.nodeId, 80))}
+        </button>
+        <span className="flex-1" />
+        <Button aria-pressed={isPlain} onClick={() => setPlain(!isPlain)}>
+          {t.plain}
+        </Button>
+        <CopyButton text={() => answer} />
+      </div>
+      {reasoning ? (
+        <details className="mb-2 text-ink-2">
+          <summary className="min-h-6 cursor-pointer">{t.reasoning(reasoning.length)}</summary>
+          <pre className="font-sans whitespace-pre-wrap">{visibleText(reasoning.slice(0, MAX_MARKDOWN_CHARS))}</pre>
+        </details>
+      ) : null}
+      {isPlain || isLong ? <LongText text={answer} /> : <Markdown text={answer} />}
+      {isLong && !isPlain ? <p className="text-ink-2">{t.cut(bytes(MAX_MARKDOWN_CHARS), bytes(answer.length))}</p> : null}
+    </article>
+  );
+}

@@ -1,0 +1,58 @@
+/** What surrounds every page: the rail with the pages, the top bar, the skip link. */
+import { Link } from "@tanstack/react-router";
+import type { ReactNode } from "react";
+
+import { texts } from "../texts";
+import { useTheme } from "./theme";
+
+const THEME_ICONS = { system: "◐", light: "☀", dark: "☾" } as const;
+
+export function Shell({ children }: { children: ReactNode }): ReactNode {
+  const [theme, goOn] = useTheme();
+  const item =
+    "flex min-h-11 w-full min-w-14 flex-col items-center justify-center gap-0.5 rounded px-1 text-[11px] text-ink-2 hover:bg-raised hover:text-ink";
+  return (
+    <div className="flex h-full flex-col-reverse sm:flex-row">
+      <a href="#content" className="fixed top-0 left-0 z-50 -translate-y-full bg-surface p-2 text-accent underline focus:translate-y-0" onClick={skip}>
+        {texts.skip}
+      </a>
+      <nav aria-label={texts.pages} className="flex shrink-0 gap-1 border-line bg-panel max-sm:border-t sm:w-16 sm:flex-col sm:border-r sm:p-1">
+        <span className="hidden py-2 text-center font-semibold sm:block" aria-hidden="true">
+          Easel
+        </span>
+        <Link to="/open" className={item} activeProps={{ className: "bg-accent-soft text-ink! font-medium", "aria-current": "page" }} aria-label={texts.openPage} title={texts.openPage}>
+          <span aria-hidden="true" className="text-base">
+            ⇪
+          </span>
+          Open
+        </Link>
+        <span className="flex-1" />
+        <button type="button" className={item} onClick={goOn} aria-label={texts.theme[theme]} title={texts.theme[theme]}>
+          <span aria-hidden="true" className="text-base">
+            {THEME_ICONS[theme]}
+          </span>
+          Theme
+        </button>
+      </nav>
+      <div id="content" tabIndex={-1} className="flex min-h-0 min-w-0 flex-1 flex-col outline-none">
+        {children}
+      </div>
+    </div>
+  );
+}
+
+/** Move the focus without changing the address, whose base is not that of the page. */
+function skip(event: { preventDefault: () => void }): void {
+  event.preventDefault();
+  document.getElementById("content")?.focus();
+}
+
+/** The bar at the top of a page: where the reader is, and the page's actions. */
+export function TopBar({ crumbs, actions }: { crumbs: ReactNode; actions?: ReactNode }): ReactNode {
+  return (
+    <div className="flex min-h-11 shrink-0 items-center gap-3 border-b border-line px-3">
+      <div className="min-w-0 flex-1 truncate">{crumbs}</div>
+      {actions}
+    </div>
+  );
+}
