@@ -1,15 +1,27 @@
 /** How the pages are built: `viewer/dist` is committed, so the same sources must always give the same files. */
 import tailwindcss from "@tailwindcss/vite";
 import react from "@vitejs/plugin-react";
+import type { Plugin } from "vite";
 import { defineConfig } from "vitest/config";
 
 import { licenses } from "./build/licenses.ts";
 
 const API = process.env.EASEL_API ?? "http://127.0.0.1:8000"; // for `make viewer-dev`
 
+/** Serve the files of `public/` below `/ui/` too, as the API does: index.html names them relative to its base. */
+const filesBelowUi: Plugin = {
+  name: "easel-files-below-ui",
+  configureServer(server) {
+    server.middlewares.use((request, _, next) => {
+      request.url = request.url?.replace(/^\/ui\//, "/");
+      next();
+    });
+  },
+};
+
 export default defineConfig({
   base: "./", // addresses are relative to `<base href>`, so the pages work below any path
-  plugins: [react(), tailwindcss(), licenses()],
+  plugins: [react(), tailwindcss(), licenses(), filesBelowUi],
   build: {
     target: "es2022",
     sourcemap: false,

@@ -3,7 +3,7 @@ import {
   Handle, Position, ReactFlow, ReactFlowProvider, useReactFlow, useStore, type Edge, type Node, type NodeHandle,
   type NodeProps,
 } from "@xyflow/react";
-import { createContext, memo, use, useCallback, useMemo, type KeyboardEvent, type ReactNode } from "react";
+import { createContext, memo, use, useCallback, useEffect, useMemo, useRef, type KeyboardEvent, type ReactNode } from "react";
 
 import { useRun, useRunContext, useRunState } from "../run/use-run";
 import { takenEdges } from "../store/edges";
@@ -13,16 +13,19 @@ import { isOver } from "../store/run-status";
 import { texts } from "../texts";
 import { duration } from "../ui/format";
 import { Button } from "../ui/parts";
+import { useWidth } from "../ui/use-width";
 import { visibleName } from "../ui/visible-text";
 import { isContainer, type Box, type Layout } from "./layout";
 import { countsText, stepToShow } from "./node-facts";
 
 const t = texts.graph;
-const SMALL_ZOOM = 0.4; // below it a node is a plain box
+const SMALL_ZOOM = 0.4; // below it a node shows its name alone, in large letters
+const MANY_NODES = 300; // above this many, it is a plain box: a thousand buttons are slow to move
 const FIT = { padding: 0.06, maxZoom: 1 };
 
 interface NodeData extends Record<string, unknown> {
   node: GraphNode;
+  isOneOfMany: boolean;
   handles: readonly NodeHandle[];
 }
 type RunNode = Node<NodeData>;
@@ -43,7 +46,15 @@ function Flow({ graph, layout }: { graph: Graph; layout: Layout }): ReactNode {
   const nodes = useMemo(() => flowNodes(graph, layout), [graph, layout]);
   const edges = useFlowEdges(graph);
   const { fitView, zoomIn, zoomOut, setCenter } = useReactFlow();
+  const { store, selectStep } = useRunContext();
   const isSmall = useStore((state) => state.transform[2] < SMALL_ZOOM);
+  const pane = useRef<HTMLElement>(null);
+  const hasMoved = useRef(false);
+  const width = useWidth(pane);
+
+  useEffect(() => {
+    if (width && !hasMoved.current) void fitView(FIT); // the inspector takes room, and gives it back
+  }, [width, fitView]);
 
   const walk = useCallback<Walk>(
     (from, direction) => {
@@ -60,8 +71,13 @@ function Flow({ graph, layout }: { graph: Graph; layout: Layout }): ReactNode {
     [graph, layout, setCenter],
   );
 
+  const zoomBy = (zoom: () => Promise<boolean>): Promise<boolean> => {
+    hasMoved.current = true;
+    return zoom();
+  };
+
   return (
-    <section aria-label={t.region} className="min-h-0 flex-1">
+    <section ref={pane} aria-label={t.region} className="min-h-0 flex-1">
       <WalkContext value={walk}>
         <ReactFlow
           nodes={nodes}
@@ -76,9 +92,17 @@ function Flow({ graph, layout }: { graph: Graph; layout: Layout }): ReactNode {
           nodesFocusable={false}
           edgesFocusable={false}
           elementsSelectable={false}
-          onlyRenderVisibleElements={!isSmall}
+          onlyRenderVisibleElements={!isSmall && graph.nodes.length > MANY_NODES}
+          onMoveStart={(event) => {
+            if (event) hasMoved.current = true;
+          }}
           zoomOnDoubleClick={false}
           disableKeyboardA11y
+          onNodeClick={(event, node) => {
+            if ((event.target as Element).closest("button")) return; // it selects the step itself
+            const step = stepToShow(store.getState(), node.id);
+            if (step !== null) selectStep(step);
+          }}
           deleteKeyCode={null}
           selectionKeyCode={null}
           multiSelectionKeyCode={null}
@@ -86,13 +110,20 @@ function Flow({ graph, layout }: { graph: Graph; layout: Layout }): ReactNode {
         />
       </WalkContext>
       <div className="absolute right-2 bottom-6 z-10 flex gap-1">
-        <Button aria-label={t.zoomOut} onClick={() => void zoomOut()}>
+        <Button aria-label={t.zoomOut} onClick={() => void zoomBy(zoomOut)}>
           −
         </Button>
-        <Button aria-label={t.zoomIn} onClick={() => void zoomIn()}>
+        <Button aria-label={t.zoomIn} onClick={() => void zoomBy(zoomIn)}>
           +
         </Button>
-        <Button onClick={() => void fitView(FIT)}>{t.fit}</Button>
+        <Button
+          onClick={() => {
+            hasMoved.current = false;
+            void fitView(FIT);
+          }}
+        >
+          {t.fit}
+        </Button>
       </div>
       <EdgeList graph={graph} edges={edges} />
     </section>
@@ -115,7 +146,7 @@ function flowNodes(graph: Graph, layout: Layout): RunNode[] {
       id: node.id,
       type: node.kind === "noteNode" ? "note" : isContainer(node) ? "container" : "step",
       position: { x: box.x, y: box.y },
-      data: { node, handles },
+      data: { node, handles, isOneOfMany: graph.nodes.length > MANY_NODES },
       ...size,
       measured: size,
       handles,
@@ -241,7 +272,6 @@ function useNodeFacts(node: GraphNode) {
     },
     button: {
       "data-focus": node.id,
-      "aria-label": [name, look.word, summary && summary.steps > 1 ? texts.run.steps(summary.steps) : null, items, work].filter(Boolean).join(", "),
       onKeyDown,
       onClick: () => {
         const step = stepToShow(store.getState(), node.id);
@@ -258,7 +288,7 @@ function Handles({ handles }: { handles: readonly NodeHandle[] }): ReactNode {
   ));
 }
 
-function StepNode({ data: { node, handles } }: NodeProps<RunNode>): ReactNode {
+function StepNode({ data: { node, handles, isOneOfMany } }: NodeProps<RunNode>): ReactNode {
   const { look, counts, work, name, isSelected, attributes, button } = useNodeFacts(node);
   const isSmall = useStore((state) => state.transform[2] < SMALL_ZOOM);
   const isTiny = node.parent !== null && node.isStart;
@@ -267,22 +297,35 @@ function StepNode({ data: { node, handles } }: NodeProps<RunNode>): ReactNode {
       {...attributes}
       data-tone={look.tone}
       data-border={look.border}
-      className={`h-full w-full rounded-md bg-surface ${attributes["data-state"] === "skipped" ? "opacity-75" : ""} ${isSelected ? "ring-2 ring-accent ring-offset-1" : ""}`}
+      className={`h-full w-full rounded-md bg-surface ${attributes["data-state"] === "skipped" ? "text-ink-2" : ""} ${isSelected ? "ring-2 ring-accent ring-offset-1" : ""}`}
     >
       <Handles handles={handles} />
-      {isSmall ? (
+      {isSmall && isOneOfMany ? (
         <div className="flex h-full items-center justify-center rounded-md bg-tone-soft text-2xl text-tone" aria-hidden="true">
           {look.icon}
         </div>
+      ) : isSmall ? (
+        <button type="button" {...button} className="nopan pointer-events-auto flex h-full w-full items-center gap-1.5 overflow-hidden rounded-md bg-tone-soft px-1.5 text-left">
+          <span aria-hidden="true" className="text-2xl text-tone">
+            {look.icon}
+          </span>
+          <span className={isTiny ? "sr-only" : "line-clamp-2 text-[20px] leading-[21px] font-medium text-ink"}>
+            <bdi>{name}</bdi>
+            <span className="sr-only">, {look.word}</span>
+          </span>
+        </button>
       ) : (
         <button type="button" {...button} className="nopan pointer-events-auto flex h-full w-full items-center gap-1.5 overflow-hidden rounded-md px-1.5 text-left">
           <span aria-hidden="true" className="flex h-7 min-w-7 shrink-0 items-center justify-center rounded bg-tone-soft px-0.5 text-sm text-tone">
             {look.icon}
           </span>
-          {isTiny ? null : (
+          {isTiny ? (
+            <span className="sr-only">{`${name}, ${look.word}`}</span>
+          ) : (
             <span className="min-w-0 flex-1 leading-tight">
               <span className="block truncate font-medium">
                 <bdi>{name}</bdi>
+                <span className="sr-only">, {look.word},</span>
               </span>
               <span className="block truncate text-[11px] text-ink-2">{counts ?? [visibleName(node.component, 40), work].filter(Boolean).join(" · ")}</span>
             </span>
@@ -309,6 +352,7 @@ function ContainerNode({ data: { node, handles } }: NodeProps<RunNode>): ReactNo
         </span>
         <span className="truncate font-medium">
           <bdi>{name}</bdi>
+          <span className="sr-only">, {look.word},</span>
         </span>
         <span className="shrink-0 text-[11px] text-ink-2">{[counts, items ?? visibleName(node.component, 40), work].filter(Boolean).join(" · ")}</span>
       </button>

@@ -1,5 +1,6 @@
 /** Where the nodes of a graph lie: as their author drew them, or laid out from left to right by dagre. */
 import type { Graph, GraphNode } from "../store/graph";
+import { groupBy } from "../store/groups";
 
 export interface Box {
   /** Relative to the parent, if the node has one. */
@@ -38,7 +39,7 @@ export function isContainer(node: GraphNode): boolean {
 /** Return the layout of a drawing. A container without a size is as large as what lies in it needs. */
 export function drawnLayout(graph: Graph): Layout {
   const layout = new Map<string, Box>();
-  const byParent = Map.groupBy(graph.nodes, (node) => node.parent);
+  const byParent = groupBy(graph.nodes, (node) => node.parent);
   const place = (node: GraphNode): Box => {
     const known = layout.get(node.id);
     if (known) return known;
@@ -63,7 +64,7 @@ export async function computedLayout(graph: Graph): Promise<Layout> {
   const dagre = await import("@dagrejs/dagre");
   const layout = new Map<string, Box>();
   const ids = new Set(graph.nodes.map((node) => node.id));
-  const byParent = Map.groupBy(graph.nodes, (node) => (node.parent !== null && ids.has(node.parent) ? node.parent : null));
+  const byParent = groupBy(graph.nodes, (node) => (node.parent !== null && ids.has(node.parent) ? node.parent : null));
 
   const layOut = (parent: string | null): { w: number; h: number } => {
     const nodes = byParent.get(parent) ?? [];

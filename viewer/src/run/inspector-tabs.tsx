@@ -1,5 +1,5 @@
 /** Tabs of the inspector whose contents are loaded when they are shown. */
-import { useCallback, type ReactNode } from "react";
+import { useCallback, useState, type ReactNode } from "react";
 
 import type { ModelCall, ToolCall } from "../store/run";
 import type { Step } from "../store/steps";
@@ -72,7 +72,8 @@ export function ModelTab({ stepId }: { stepId: string }): ReactNode {
   return calls.map((call, index) => <Call key={call.id} call={call} isOpen={index === calls.length - 1} />);
 }
 
-function Call({ call, isOpen }: { call: ModelCall; isOpen: boolean }): ReactNode {
+function Call({ call, isOpen: isFirstOpen }: { call: ModelCall; isOpen: boolean }): ReactNode {
+  const [isOpen, setOpen] = useState(isFirstOpen);
   const hasFailed = call.status !== "ok";
   const took = call.startedAt === null || call.endedAt === null ? null : call.endedAt - call.startedAt;
   const first = call.startedAt === null || call.firstTokenAt === null ? null : call.firstTokenAt - call.startedAt;
@@ -87,7 +88,7 @@ function Call({ call, isOpen }: { call: ModelCall; isOpen: boolean }): ReactNode
     call.tries > 1 ? `${call.tries} tries` : null,
   ];
   return (
-    <details open={isOpen} data-tone={hasFailed ? "red" : "neutral"} className="mb-2 rounded border border-line">
+    <details open={isOpen} onToggle={(event) => setOpen(event.currentTarget.open)} data-tone={hasFailed ? "red" : "neutral"} className="mb-2 rounded border border-line">
       <summary className="min-h-6 cursor-pointer bg-panel px-2 py-1">
         <span className="font-semibold">{visibleName(call.model, 80)}</span>{" "}
         <span className={hasFailed ? "text-tone" : "text-ink-2"}>{visibleName(call.status, 30)}</span>{" "}
@@ -95,7 +96,7 @@ function Call({ call, isOpen }: { call: ModelCall; isOpen: boolean }): ReactNode
       </summary>
       <div className="p-2">
         {call.error ? <p className="mb-2 break-words text-tone">{visibleText(call.error)}</p> : null}
-        <Bodies call={call} />
+        {isOpen ? <Bodies call={call} /> : null}
       </div>
     </details>
   );
@@ -112,7 +113,7 @@ function Bodies({ call }: { call: ModelCall }): ReactNode {
         ) : (
           <>
             <div className="flex items-center">
-              <h4 className="flex-1 font-semibold">{t.messages}</h4>
+              <h3 className="flex-1 font-semibold">{t.messages}</h3>
               <CopyButton text={() => asJson(bodies)} />
             </div>
             {bodies.messages.map((message, index) => (
@@ -120,7 +121,7 @@ function Bodies({ call }: { call: ModelCall }): ReactNode {
             ))}
             {bodies.response === null ? null : (
               <>
-                <h4 className="mt-2 font-semibold">{t.answer}</h4>
+                <h3 className="mt-2 font-semibold">{t.answer}</h3>
                 <ChatMessage message={bodies.response} />
               </>
             )}

@@ -224,7 +224,7 @@ function time(ms: number | null): ReactNode {
 
 function Id({ id }: { id: string }): ReactNode {
   return (
-    <span className="flex items-center font-mono text-xs">
+    <span className="flex items-center font-mono text-xs break-all">
       {id}
       <CopyButton text={() => id} />
     </span>

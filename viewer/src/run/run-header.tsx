@@ -25,7 +25,6 @@ export function RunHeader(): ReactNode {
         <StateBadge look={runLook(header.status)} {...(took === null ? {} : { extra: duration(took) })} />
         <h1 className="min-w-0 truncate text-base font-semibold">
           <bdi>{visibleName(header.agentTitle ?? `${t.agent} ${header.agentId}`, 120)}</bdi>
-          {header.versionTitle ? <span className="font-normal text-ink-2"> › {visibleName(header.versionTitle, 80)}</span> : null}
         </h1>
         <span className="flex items-center font-mono text-xs text-ink-2">
           {header.id}
@@ -46,6 +45,7 @@ export function RunHeader(): ReactNode {
         )}
         <Fact name="">{t.steps(steps)}</Fact>
         <UsageFacts header={header} />
+        {header.versionTitle ? <Fact name={t.version}>{visibleName(header.versionTitle, 90)}</Fact> : null}
       </dl>
       {header.query ? (
         <p className="truncate text-ink-2" title={visibleName(header.query, 2000)}>

@@ -8,7 +8,7 @@ import { runLook } from "../store/run-status";
 import { texts } from "../texts";
 import { ErrorBoundary } from "../ui/error-boundary";
 import { Empty } from "../ui/parts";
-import { useNarrow } from "../ui/use-narrow";
+import { useNarrow } from "../ui/use-width";
 import { visibleName } from "../ui/visible-text";
 import type { RunContents } from "./contents";
 import { ExplainBar } from "./explain-bar";

@@ -11,7 +11,7 @@ import { filteredRows, keysAbove, summarizeItem, visibleRows, type StepTree, typ
 import { texts } from "../texts";
 import { count, duration } from "../ui/format";
 import { Button, Empty } from "../ui/parts";
-import { useNarrow } from "../ui/use-narrow";
+import { useWidth } from "../ui/use-width";
 import { visibleName } from "../ui/visible-text";
 import { useNodeNames, useRunContext, useRunState, useStepTree } from "./use-run";
 
@@ -27,16 +27,30 @@ interface Domain {
   to: number;
 }
 
+/** The columns by the width of the pane: without the words of states, then without the axis. */
+type Columns = "wide" | "compact" | "narrow";
+
+function columnsFor(width: number): Columns {
+  return width >= 900 ? "wide" : width >= 560 ? "compact" : "narrow";
+}
+
+const GRIDS: Readonly<Record<Columns, string>> = {
+  wide: "grid-cols-[minmax(12rem,22rem)_10rem_5rem_4.5rem_minmax(10rem,1fr)]",
+  compact: "grid-cols-[minmax(9rem,15rem)_1.75rem_4.5rem_4rem_minmax(10rem,1fr)]",
+  narrow: "grid-cols-[minmax(0,1fr)_1.75rem_5rem_4.5rem]",
+};
+
 export function StepsPane({ filter, onFilter }: { filter: Filter; onFilter: (filter: Filter) => void }): ReactNode {
   const state = useRunState();
   const tree = useStepTree();
   const whole = useMemo(() => wholeDomain(state), [state]);
   const [zoomed, setZoomed] = useState<Domain | null>(null);
-  const isNarrow = useNarrow(720);
+  const pane = useRef<HTMLDivElement>(null);
+  const columns = columnsFor(useWidth(pane));
   const domain = zoomed ?? whole;
   if (!state.steps.count) return <Empty>{t.empty}</Empty>;
   return (
-    <>
+    <div ref={pane} className="flex min-h-0 flex-1 flex-col">
       <div className="flex shrink-0 flex-wrap items-center gap-1 border-b border-line px-2 py-1">
         <div role="group" aria-label={t.filter} className="flex gap-1">
           {FILTERS.map((each) => (
@@ -46,11 +60,11 @@ export function StepsPane({ filter, onFilter }: { filter: Filter; onFilter: (fil
           ))}
         </div>
         <span className="flex-1" />
-        {isNarrow ? null : <Zoom domain={domain} whole={whole} onZoom={setZoomed} />}
+        {columns === "narrow" ? null : <Zoom domain={domain} whole={whole} onZoom={setZoomed} />}
       </div>
-      <StepGrid state={state} tree={tree} filter={filter} domain={domain} hasAxis={!isNarrow} onZoom={setZoomed} whole={whole} />
-      {isNarrow ? null : <Legend />}
-    </>
+      <StepGrid state={state} tree={tree} filter={filter} domain={domain} columns={columns} onZoom={setZoomed} whole={whole} />
+      {columns === "narrow" ? null : <Legend />}
+    </div>
   );
 }
 
@@ -77,11 +91,11 @@ interface GridProps {
   filter: Filter;
   domain: Domain;
   whole: Domain;
-  hasAxis: boolean;
+  columns: Columns;
   onZoom: (domain: Domain | null) => void;
 }
 
-function StepGrid({ state, tree, filter, domain, whole, hasAxis, onZoom }: GridProps): ReactNode {
+function StepGrid({ state, tree, filter, domain, whole, columns, onZoom }: GridProps): ReactNode {
   const { selectedStep, selectStep } = useRunContext();
   const [open, setOpen] = useState<ReadonlySet<string>>(() => new Set());
   const [focused, setFocused] = useState<string | null>(null);
@@ -113,7 +127,9 @@ function StepGrid({ state, tree, filter, domain, whole, hasAxis, onZoom }: GridP
 
   useEffect(() => {
     const index = selectedStep === null ? undefined : indexes.get(`s${selectedStep}`);
-    if (index !== undefined) virtual.scrollToIndex(index, { align: "auto" });
+    const top = scroller.current?.scrollTop ?? 0;
+    const isInView = index !== undefined && (index + 1) * ROW_HEIGHT > top + ROW_HEIGHT && (index + 2) * ROW_HEIGHT < top + (scroller.current?.clientHeight ?? 0);
+    if (index !== undefined && !isInView) virtual.scrollToIndex(index, { align: "center" });
     // Only a new selection scrolls: a reader who has scrolled on must not be pulled back.
     // eslint-disable-next-line react-hooks/exhaustive-deps
   }, [selectedStep, revealed]);
@@ -156,7 +172,7 @@ function StepGrid({ state, tree, filter, domain, whole, hasAxis, onZoom }: GridP
     action();
   };
   const onWheel = (event: WheelEvent): void => {
-    if (!event.ctrlKey || !hasAxis) return;
+    if (!event.ctrlKey || columns === "narrow") return;
     onZoom(zoomedBy(domain, whole, event.deltaY > 0 ? 1.25 : 0.8, 0.5));
   };
 
@@ -177,7 +193,7 @@ function StepGrid({ state, tree, filter, domain, whole, hasAxis, onZoom }: GridP
       className="group min-h-0 flex-1 overflow-auto"
     >
       <Hatches />
-      <HeadRow domain={domain} hasAxis={hasAxis} />
+      <HeadRow domain={domain} columns={columns} />
       <div role="rowgroup" style={{ height: virtual.getTotalSize(), position: "relative" }}>
         {virtual.getVirtualItems().map((item) => {
           const row = rows[item.index];
@@ -191,7 +207,7 @@ function StepGrid({ state, tree, filter, domain, whole, hasAxis, onZoom }: GridP
               tree={tree}
               domain={domain}
               start={whole.from}
-              hasAxis={hasAxis}
+              columns={columns}
               isFocused={row.key === focused}
               isSelected={row.kind === "step" && state.steps.id(row.row) === selectedStep}
               onChoose={() => choose(row)}
@@ -208,36 +224,32 @@ function isRendered(items: readonly { index: number }[], index: number | undefin
   return items.some((item) => item.index === index);
 }
 
-const COLUMNS = "grid grid-cols-[minmax(0,1fr)_2rem_5rem_4.5rem] sm:grid-cols-[minmax(12rem,22rem)_9.5rem_5rem_4.5rem] ";
-const WITH_AXIS = "md:grid-cols-[minmax(12rem,22rem)_9.5rem_5rem_4.5rem_minmax(10rem,1fr)]!";
-
-function HeadRow({ domain, hasAxis }: { domain: Domain; hasAxis: boolean }): ReactNode {
+function HeadRow({ domain, columns }: { domain: Domain; columns: Columns }): ReactNode {
   return (
     <div role="rowgroup" className="sticky top-0 z-10">
-      <div role="row" aria-rowindex={1} className={`${COLUMNS} ${hasAxis ? WITH_AXIS : ""} h-7 items-center border-b border-line bg-panel px-2 text-ink-2`}>
+      <div role="row" aria-rowindex={1} className={`grid ${GRIDS[columns]} h-7 items-center border-b border-line bg-panel px-2 text-ink-2`}>
         <span role="columnheader">{t.name}</span>
-        <span role="columnheader" className="truncate">
-          {t.state}
-        </span>
+        <span role="columnheader">{columns === "wide" ? t.state : <span className="sr-only">{t.state}</span>}</span>
         <span role="columnheader" className="text-right">
           {t.duration}
         </span>
         <span role="columnheader" className="pr-2 text-right">
           {t.tokens}
         </span>
-        {hasAxis ? (
-          <span role="columnheader" aria-label={t.axis}>
-            <Axis domain={domain} />
+        {columns === "narrow" ? null : (
+          <span role="columnheader">
+            <span className="sr-only">{t.axis}</span>
+            <Axis domain={domain} isShort={columns === "compact"} />
           </span>
-        ) : null}
+        )}
       </div>
     </div>
   );
 }
 
-function Axis({ domain }: { domain: Domain }): ReactNode {
+function Axis({ domain, isShort }: { domain: Domain; isShort: boolean }): ReactNode {
   const scale = scaleLinear([domain.from, domain.to], [0, 100]);
-  const ticks = scale.ticks(5).filter((tick) => scale(tick) <= 94);
+  const ticks = scale.ticks(isShort ? 2 : 5).filter((tick) => scale(tick) <= (isShort ? 80 : 94));
   return (
     <span aria-hidden="true" className="relative block h-5 text-[11px]">
       {ticks.map((tick) => (
@@ -261,14 +273,14 @@ interface RowProps {
   tree: StepTree;
   domain: Domain;
   start: number;
-  hasAxis: boolean;
+  columns: Columns;
   isFocused: boolean;
   isSelected: boolean;
   onChoose: () => void;
   onToggle: () => void;
 }
 
-function Row({ row, index, top, state, tree, domain, hasAxis, isFocused, isSelected, onChoose, onToggle }: RowProps): ReactNode {
+function Row({ row, index, top, state, tree, domain, columns, isFocused, isSelected, onChoose, onToggle }: RowProps): ReactNode {
   const shown = row.kind === "item" ? itemCells(state, tree, row) : stepCells(state, tree, row);
   const names = useNodeNames();
   const look = NODE_LOOKS[shown.state];
@@ -288,7 +300,7 @@ function Row({ row, index, top, state, tree, domain, hasAxis, isFocused, isSelec
       aria-selected={isSelected}
       {...(row.isOpen === null ? {} : { "aria-expanded": row.isOpen })}
       onClick={onChoose}
-      className={`${COLUMNS} ${hasAxis ? WITH_AXIS : ""} absolute inset-x-0 cursor-pointer items-center border-b border-line px-2 hover:bg-raised aria-selected:bg-accent-soft ${isFocused ? "group-focus-visible:outline-2 group-focus-visible:-outline-offset-2 group-focus-visible:outline-(--focus)" : ""}`}
+      className={`grid ${GRIDS[columns]} absolute inset-x-0 cursor-pointer items-center border-b border-line px-2 hover:bg-raised aria-selected:bg-accent-soft ${isFocused ? "group-focus-visible:outline-2 group-focus-visible:-outline-offset-2 group-focus-visible:outline-(--focus)" : ""}`}
       style={{ height: ROW_HEIGHT, transform: `translateY(${top}px)` }}
     >
       <span role="gridcell" className="flex min-w-0 items-center gap-1" style={{ paddingLeft: (row.level - 1) * 14 }}>
@@ -313,7 +325,7 @@ function Row({ row, index, top, state, tree, domain, hasAxis, isFocused, isSelec
         <span aria-hidden="true" className="w-5 shrink-0 text-center">
           {look.icon}
         </span>
-        <span className="truncate max-sm:sr-only">{look.word}</span>
+        <span className={columns === "wide" ? "truncate" : "sr-only"}>{look.word}</span>
       </span>
       <span role="gridcell" className="text-right tabular-nums">
         {duration(shown.ms)}
@@ -321,11 +333,11 @@ function Row({ row, index, top, state, tree, domain, hasAxis, isFocused, isSelec
       <span role="gridcell" className="pr-2 text-right tabular-nums">
         {shown.tokens ? count(shown.tokens) : ""}
       </span>
-      {hasAxis ? (
+      {columns === "narrow" ? null : (
         <span role="gridcell" className="h-full min-w-0 overflow-hidden">
           <Bars segments={shown.segments} domain={domain} hasFailed={shown.state === "failed"} />
         </span>
-      ) : null}
+      )}
     </div>
   );
 }

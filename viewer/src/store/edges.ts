@@ -1,11 +1,12 @@
 /** How often a run has followed each edge of its graph. */
 import type { GraphEdge } from "./graph";
+import { groupBy } from "./groups";
 import type { RunState } from "./run";
 
 /** Return the counts by the edge's id; edges to tools and sub-agents are never followed. */
 export function takenEdges(run: Pick<RunState, "graph" | "steps">): Map<string, number> {
   const counts = new Map<string, number>();
-  const outgoing = Map.groupBy(run.graph?.edges ?? [], (edge) => edge.from);
+  const outgoing = groupBy(run.graph?.edges ?? [], (edge) => edge.from);
   const { steps } = run;
   for (let row = 0; row < steps.count; row++) {
     const edges = outgoing.get(steps.text(row, "nodeId") ?? "");

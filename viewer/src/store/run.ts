@@ -1,5 +1,6 @@
 /** The state of one run, and the frames that change it. A file and a live stream of the API both send frames. */
 import type { Graph } from "./graph";
+import { groupBy } from "./groups";
 import { summarizeNodes, type NodeSummary } from "./node-states";
 import { StepTable, type Step } from "./steps";
 
@@ -197,7 +198,7 @@ function merged<T>(
   groupOf: (row: T) => string,
   keyOf: (row: T) => string,
 ): ReadonlyMap<string, readonly T[]> {
-  const groups = Map.groupBy(added, groupOf);
+  const groups = groupBy(added, groupOf);
   const next = new Map(known);
   for (const [group, rows] of groups) {
     const byKey = new Map([...(known.get(group) ?? []), ...rows].map((row) => [keyOf(row), row]));

@@ -49,7 +49,7 @@ export function segmentsOf(
   };
   const earlier = attempts.toSorted((a, b) => a.attempt - b.attempt);
   let ready = earlier[0]?.readyAt ?? step.createdAt;
-  if (earlier[0]) add("run_slot", step.createdAt, minimum(ready, step.createdAt === ready ? null : ready));
+  if (ready !== null && (step.createdAt ?? ready) < ready) add("run_slot", step.createdAt, ready);
   for (const attempt of earlier) {
     add("queue", attempt.readyAt ?? ready, attempt.startedAt);
     add(attempt.endReason === "worker_lost" ? "lost" : "work", attempt.startedAt, attempt.endedAt);
@@ -86,8 +86,4 @@ function addCurrent(step: Step, ready: number | null, now: number, add: Add): vo
   if (step.status === "waiting") add("person", step.finishedAt, now);
   if (step.status === "open") add("open", step.startedAt, now);
   else if (step.endedAt !== null) add(step.outcome === "ContainerOpened" ? "open" : "stream_wait", step.finishedAt, step.endedAt);
-}
-
-function minimum(a: number | null, b: number | null): number | null {
-  return a === null ? b : b === null ? a : Math.min(a, b);
 }

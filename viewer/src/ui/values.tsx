@@ -41,9 +41,9 @@ export function NamedValue({ name, value }: { name: string; value: unknown }): R
   return (
     <section aria-labelledby={id} className="border-b border-line py-2 last:border-b-0">
       <div className="flex items-center gap-1">
-        <h4 id={id} className="min-w-0 flex-1 truncate font-mono text-xs font-semibold">
+        <span id={id} className="min-w-0 flex-1 truncate font-mono text-xs font-semibold">
           <bdi>{visibleName(name)}</bdi>
-        </h4>
+        </span>
         <CopyButton text={() => (typeof value === "string" ? value : asJson(value))} label={`${texts.copy}: ${visibleName(name, 40)}`} />
       </div>
       <Value value={value} />

@@ -1,0 +1,47 @@
+import { expect, test } from "vitest";
+
+import { basePath } from "../src/api/base";
+import { runSearch } from "../src/run/run-search";
+import { bytes, duration } from "../src/ui/format";
+import { checkedUrl } from "../src/ui/markdown";
+import { visibleName, visibleText } from "../src/ui/visible-text";
+
+test.each([
+  ["https://example.com/a", true], ["http://example.com", true], ["mailto:a@b.c", true], ["HTTPS://EXAMPLE.COM", true],
+  ["data:image/png;base64,AAAA", true], ["javascript:alert(1)", false], ["JaVaScRiPt:alert(1)", false],
+  ["java\tscript:alert(1)", false], [" javascript:alert(1)", false], ["vbscript:x", false], ["data:text/html,x", false],
+  ["data:image/svg+xml;base64,AAAA", false], ["//example.com/x", false], ["/relative", false], ["", false],
+])("the address %j is allowed: %s", (url, isAllowed) => {
+  expect(checkedUrl(url)).toBe(isAllowed ? url : "");
+});
+
+test.each([
+  ["a\u202eb", "a⟨U+202E⟩b"], ["a\u0000b", "a⟨U+0000⟩b"], ["a\u200bb\ufeff", "a⟨U+200B⟩b⟨U+FEFF⟩"], ["a\tb\nc\r\nd", "a\tb\nc\nd"], ["ü 👋 שלום", "ü 👋 שלום"],
+])("what would deceive a reader in %j is visible", (text, expected) => {
+  expect(visibleText(text)).toBe(expected);
+});
+
+test("a name has one line and an end", () => {
+  expect(visibleName("a\n  b\u202e")).toBe("a b⟨U+202E⟩");
+  expect(visibleName("x".repeat(300))).toBe(`${"x".repeat(200)}…`);
+});
+
+test.each([
+  [{ view: "time", step: "0".repeat(32), tab: "raw", only: "failed" }, { view: "time", step: "0".repeat(32), tab: "raw", only: "failed" }],
+  [{ view: "film", step: "../x", tab: "", only: "all", other: "x" }, {}],
+  [{ step: "A".repeat(32) }, {}],
+])("search parameters %o are read as %o", (search, expected) => {
+  expect(runSearch(search)).toEqual(expected);
+});
+
+test.each([["http://h/ui/", "/"], ["http://h/easel/ui/", "/easel"], ["http://h/a/b/ui/assets/x.js", "/a/b"]])("the base path of %s is %s", (uri, path) => {
+  expect(basePath(uri)).toBe(path);
+});
+
+test.each([[null, "–"], [0, "0 ms"], [0.4, "<1 ms"], [999, "999 ms"], [1234, "1.23 s"], [65_000, "1 min 5 s"], [3_600_000, "1 h 0 min"], [200_000_000, "2 d 7 h"]])("%s milliseconds are %s", (ms, text) => {
+  expect(duration(ms)).toBe(text);
+});
+
+test.each([[12, "12 B"], [1536, "1.5 KiB"], [3 * 1024 * 1024, "3.0 MiB"]])("%i bytes are %s", (count, text) => {
+  expect(bytes(count)).toBe(text);
+});
