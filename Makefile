@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up check test loaded faults simulate mutants run lock audit licences viewer-types
+.PHONY: help setup up check test loaded faults simulate mutants run lock audit licences viewer viewer-check viewer-dev viewer-types pictures
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,6 +24,7 @@ check: setup ## format, lint, types and unit tests
 	$(BIN)/ruff check .
 	$(BIN)/pyright
 	$(BIN)/python -m pytest -q -n 2 tests/unit
+	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory viewer-check; else echo "the web pages are not checked: there is no Node"; fi
 
 test: setup ## every test
 	$(BIN)/python -m pytest -q -n 3
@@ -58,3 +59,19 @@ audit: setup ## the known vulnerabilities of every library in requirements.lock,
 
 licences: setup ## the licence of every installed library; fails on one that we do not accept
 	$(BIN)/python -m tests.licences
+
+viewer/node_modules: viewer/package-lock.json
+	cd viewer && npm ci --no-audit --no-fund
+	@touch $@
+
+viewer: viewer/node_modules ## the web pages, from viewer/src to viewer/dist, which is committed; needs Node
+	cd viewer && npm run build
+
+viewer-check: viewer/node_modules ## types, lint and unit tests of the web pages; needs Node
+	cd viewer && npm run check
+
+viewer-dev: viewer/node_modules ## the web pages from their sources, reloaded at each change, for the API of EASEL_API; needs Node
+	cd viewer && npm run dev
+
+pictures: setup ## the pictures of the web pages in docs/pictures; needs Chromium
+	$(BIN)/python -m tests.pages.pictures

@@ -23,6 +23,7 @@ from api.knowledge import datasets, documents, memories, messages, retrieval
 from api.mcp import routes as mcp_routes
 from api.mcp.server import PATH, McpEndpoint
 from api.pages import page_files
+from api.pages.base_path import BasePath
 from api.pages.routes import page_routes
 from api.requests.dependencies import ApiContext, run_in_thread
 from api.runs import (
@@ -160,8 +161,6 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
         version=telemetry.VERSION,
         description="Runs agent canvases, durably.",
         lifespan=lifespan,
-        root_path=configured.base_path,
-        root_path_in_servers=False,
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
@@ -186,6 +185,8 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
     pages = page_files.read_page_files(page_files.DIST, configured.base_path) if configured.viewer else None
     if pages is not None:
         app.router.routes.extend(page_routes(pages))
+    if configured.base_path:
+        app.add_middleware(BasePath, base_path=configured.base_path)
     return app
 
 

@@ -1,0 +1,536 @@
+"""The page `/open`: an exported run out of a file, in a real browser."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.api.conftest import Server
+from tests.pages.conftest import Deployment, Reader, ReaderOf
+from tests.pages.exported_runs import ITEMS
+
+MAX_ELEMENTS = 3_000
+MAX_TASK_MS = 1_000  # the goal is 200 on an idle machine; other tests run beside this one
+
+
+def load(file: Path) -> dict[str, Any]:
+    return json.loads(file.read_text(encoding="utf-8"))
+
+
+def step_of(document: dict[str, Any], node_id: str, scope: str = "") -> str:
+    """Return the id of a step."""
+    return next(
+        row["id"] for row in document["activations"] if row["node_id"] == node_id and row["scope"].endswith(scope)
+    )
+
+
+def test_root_leads_to_the_opener_with_commands(reader: Reader):
+    reader.visit("/")
+
+    assert reader.page.url == f"{reader.url}/open"
+    assert reader.page.get_by_role("heading", level=1).inner_text() == "Open a run file"
+    assert "easel export-run RUN > run.json" in reader.page.inner_text("main")
+
+
+def test_address_without_a_page_says_so_and_leads_back(reader: Reader):
+    reader.visit("/runs")
+
+    assert reader.page.get_by_test_id("page").get_attribute("data-page") == "missing"
+    reader.page.get_by_role("link", name="Open a run file").last.click()
+    reader.page.wait_for_url("**/open")
+
+
+def test_only_pages_that_exist_are_linked(reader: Reader):
+    reader.visit()
+
+    links = reader.page.eval_on_selector_all("a[href]", "links => links.map((link) => new URL(link.href).pathname)")
+    assert set(links) <= {"/open", "/ui/"}
+
+
+def test_run_that_succeeded_shows_its_header_and_the_way_it_took(reader: Reader, deployment: Deployment):
+    reader.open(deployment.file("support_run"))
+
+    header = reader.page.get_by_test_id("run-header")
+    assert header.get_attribute("data-status") == "succeeded"
+    assert "Support triage" in header.inner_text()
+    assert "17 steps" in header.inner_text()
+    assert "6 model calls" in header.inner_text()
+    assert reader.page.get_by_test_id("explain").inner_text().strip().endswith("The run has succeeded.")
+    reader.node("Message:Invoice").wait_for()
+    assert reader.node("Message:Invoice").get_attribute("data-state") == "done"
+    assert reader.node("Message:Other").get_attribute("data-state") == "skipped"
+    assert json.loads(reader.node("LLM:Check").get_attribute("data-counts")) == {"done": 4}
+    taken = reader.page.eval_on_selector_all(
+        "[data-testid=edge]", "edges => edges.map((edge) => [edge.dataset.edge, edge.dataset.taken])"
+    )
+    assert dict(taken)["Categorize:Triage>StringTransform:Ticket"] == "1"
+    assert dict(taken)["Categorize:Triage>Message:Other"] == "0"
+    assert reader.page.locator(".react-flow__edge").count() == len(taken)
+
+
+def test_nothing_is_requested_but_the_files_of_the_page(reader: Reader, deployment: Deployment):
+    reader.open(deployment.file("support_run"))
+    for view in ("Time", "Log", "Talk", "Graph"):
+        reader.view(view)
+    reader.node("LLM:Reply").get_by_role("button").click()
+    reader.tab("model")
+
+    assert {url.removeprefix(reader.url).split("/")[1] for url in reader.requested} == {"open", "ui"}
+
+
+def test_drawing_has_each_node_where_its_author_put_it(reader: Reader, deployment: Deployment):
+    graph = load(deployment.file("support_run"))["graph"]
+    reader.open(deployment.file("support_run"))
+    reader.node("begin").wait_for()
+
+    boxes = {node["id"]: reader.node(node["id"]).bounding_box() for node in graph["nodes"]}
+
+    at = {node["id"]: (node["x"], node["y"]) for node in graph["nodes"]}
+    zoom = (boxes["LLM:Reply"]["x"] - boxes["begin"]["x"]) / (at["LLM:Reply"][0] - at["begin"][0])
+    for node in graph["nodes"]:
+        if node["parent"] is None:
+            assert boxes[node["id"]]["x"] - boxes["begin"]["x"] == pytest.approx(zoom * node["x"], abs=1)
+            expected = zoom * (node["y"] - at["begin"][1])
+            assert boxes[node["id"]]["y"] - boxes["begin"]["y"] == pytest.approx(expected, abs=1)
+
+
+def test_failed_run_names_its_error_and_leads_to_the_step(reader: Reader, deployment: Deployment):
+    document = load(deployment.file("failed_run"))
+    reader.open(deployment.file("failed_run"))
+
+    explain = reader.page.get_by_test_id("explain")
+    assert document["run"]["error"] in explain.inner_text()
+    explain.get_by_role("button", name="Show the step").click()
+
+    assert f"step={step_of(document, 'VariableAssigner:Count')}" in reader.page.url
+    inspector = reader.page.get_by_role("complementary")
+    assert "assignment_failed" in inspector.inner_text()
+    assert "Can't find variable" in inspector.inner_text()
+    assert reader.node("VariableAssigner:Count").get_attribute("data-state") == "failed"
+    assert reader.node("Message:0").get_attribute("data-state") == "skipped"
+
+
+def test_model_calls_that_failed_are_listed_before_the_one_that_answered(reader: Reader, deployment: Deployment):
+    document = load(deployment.file("failed_run"))
+    reader.open(deployment.file("failed_run"), f"step={step_of(document, 'LLM:Reply')}&tab=model")
+
+    panel = reader.page.locator("aside [role=tabpanel]")
+    panel.get_by_text("Answer", exact=True).wait_for()
+    assert panel.locator("summary").filter(has_text="failed").count() == 2
+    assert "SERVER_ERROR - overloaded" in panel.text_content()
+    assert panel.get_by_text("Hello!", exact=True).is_visible()
+
+
+def test_waiting_run_shows_its_form(reader: Reader, deployment: Deployment):
+    reader.open(deployment.file("waiting_run"), "view=talk")
+
+    assert reader.page.get_by_test_id("explain").get_attribute("data-waits-for") == "person"
+    form = reader.page.get_by_role("region", name="Open form")
+    assert "Who are you?" in form.inner_text()
+    assert "Name (line)" in form.inner_text()
+    reader.view("Graph")
+    reader.node("UserFillUp:Who").wait_for()
+    assert reader.node("UserFillUp:Who").get_attribute("data-state") == "needs_input"
+    assert reader.node("Message:0").get_attribute("data-state") == "pending"
+
+
+def test_answered_form_has_two_attempts_and_the_time_of_the_person(reader: Reader, deployment: Deployment):
+    document = load(deployment.file("answered_run"))
+    step = step_of(document, "UserFillUp:Who")
+    reader.open(deployment.file("answered_run"), f"view=time&step={step}&tab=attempts")
+
+    rows = reader.page.locator("aside tbody tr")
+    assert [row.locator("td").last.inner_text() for row in rows.all()] == ["waited for input", "Finished"]
+    segments = json.loads(reader.page.locator(f'[data-activation="{step}"]').get_attribute("data-segments"))
+    assert [kind for kind, *_ in segments] == ["queue", "work", "person", "queue", "work"]
+    row = next(row for row in document["activations"] if row["id"] == step)
+    assert segments[-1][2] - segments[-1][1] == row["finished_at"] - row["started_at"]
+
+
+def test_agent_shows_messages_tools_and_their_results(reader: Reader, deployment: Deployment):
+    document = load(deployment.file("agent_run"))
+    reader.open(deployment.file("agent_run"), f"step={step_of(document, 'Agent:Analyst')}&tab=model")
+
+    panel = reader.page.locator("aside [role=tabpanel]")
+    panel.get_by_text("Answer", exact=True).wait_for()
+    assert panel.locator("details > summary").filter(has_text="round:").count() == 3
+    assert panel.get_by_text("They rose by **4%** in May.").is_visible()
+    assert panel.get_by_text("What do widgets cost?").is_visible()
+    tools = reader.tab("tools")
+    tools.get_by_text("Up 4% in May.").first.wait_for()
+    assert tools.locator("h3").count() == 2
+    assert "widget prices" in tools.inner_text()
+
+
+def test_inputs_outputs_and_raw_are_those_of_the_file(reader: Reader, deployment: Deployment):
+    document = load(deployment.file("support_run"))
+    step = step_of(document, "StringTransform:Ticket")
+    (stored,) = (row for row in document["values"] if row["activation_id"] == step)
+    reader.open(deployment.file("support_run"), f"step={step}&tab=input")
+
+    panel = reader.page.locator("aside [role=tabpanel]")
+    for name, value in stored["inputs"].items():
+        panel.get_by_text(name, exact=True).wait_for()
+        panel.get_by_text(value, exact=True).wait_for()
+    reader.tab("output").get_by_text(stored["outputs"]["result"], exact=True).wait_for()
+    raw = reader.tab("raw").locator("pre")
+    raw.wait_for()
+    shown = json.loads(raw.inner_text())
+    assert shown["values"] == [stored]
+    assert shown["order_key"] == next(row["order_key"] for row in document["activations"] if row["id"] == step)
+
+
+def test_talk_shows_what_the_run_wrote_as_markdown(reader: Reader, deployment: Deployment):
+    reader.open(deployment.file("agent_run"), "view=talk")
+
+    message = reader.page.get_by_test_id("stream")
+    message.locator("strong").wait_for()
+    assert message.locator("strong").inner_text() == "4%"
+    assert message.get_by_text("Reasoning").is_visible()
+
+
+def test_log_lists_events_and_filters_them(reader: Reader, deployment: Deployment):
+    document = load(deployment.file("support_run"))
+    reader.open(deployment.file("support_run"), "view=log")
+
+    events = len(document["events"])
+    assert reader.page.get_by_role("table").get_attribute("aria-rowcount") == str(events + 1)
+    reader.page.get_by_role("searchbox").fill("message_end")
+    ended = [row for row in document["events"] if row["event"] == "message_end"]
+    reader.page.get_by_text(f"{len(ended)} of {events} events").wait_for()
+    assert reader.page.get_by_test_id("event-row").first.get_attribute("data-seq") == str(ended[0]["number"])
+
+
+# -- addresses ---------------------------------------------------------------------------------------------------------
+def test_address_of_a_step_shows_it_again_after_a_reload(reader: Reader, deployment: Deployment):
+    reader.open(deployment.file("support_run"))
+    reader.view("Time")
+    reader.page.get_by_test_id("step-row").filter(has_text="reply").click()
+    reader.tab("output")
+    address = reader.page.url
+
+    reader.page.goto(address)
+    assert "Open the file of that run" in reader.page.inner_text("main")
+    reader.choose(deployment.file("support_run"))
+
+    reader.page.get_by_role("complementary").get_by_role("heading", name="reply").wait_for()
+    assert reader.page.url == address
+    assert reader.page.get_by_role("tab", name="Time").get_attribute("aria-selected") == "true"
+    assert reader.page.get_by_role("tab", name="Output").get_attribute("aria-selected") == "true"
+
+
+def test_back_visits_steps(reader: Reader, deployment: Deployment):
+    reader.open(deployment.file("support_run"), "view=time")
+    rows = reader.page.get_by_test_id("step-row")
+    rows.filter(has_text="case line").click()
+    rows.filter(has_text="invoice answer").click()
+
+    reader.page.go_back()
+
+    reader.page.get_by_role("complementary").get_by_role("heading", name="case line").wait_for()
+    reader.page.go_back()
+    reader.page.get_by_role("complementary").wait_for(state="detached")
+    assert reader.page.get_by_test_id("run-header").is_visible()
+
+
+def test_step_of_another_run_is_said_to_be_unknown(reader: Reader, deployment: Deployment):
+    reader.open(deployment.file("support_run"), f"step={'0' * 32}")
+
+    assert "no such step" in reader.page.get_by_role("complementary").inner_text()
+
+
+def test_pages_work_below_a_path(reader_of: ReaderOf, server_below_path: Server, deployment: Deployment):
+    reader = reader_of(server_below_path, path="/easel")
+
+    reader.visit("/")
+    assert reader.page.url == f"{server_below_path.url}/easel/open"
+    reader.open(deployment.file("support_run"), "view=talk")
+    reader.view("Graph")
+    reader.node("LLM:Reply").wait_for()
+
+    assert all(url.startswith(reader.url) for url in reader.requested)
+
+
+# -- 10,000 steps ------------------------------------------------------------------------------------------------------
+def test_run_of_10_000_steps_opens_and_scrolls_without_freezing(reader: Reader, deployment: Deployment):
+    reader.open(deployment.large_file, "view=time")
+
+    assert "10,00" in reader.page.get_by_test_id("run-header").inner_text()
+    grid = reader.page.get_by_role("treegrid")
+    container = reader.page.locator('[data-testid=step-row][data-kind="container"]')
+    assert f"{ITEMS:,} items" in container.inner_text()
+    grid.focus()
+    for key in ("ArrowDown", "ArrowDown", "ArrowRight"):
+        grid.press(key)
+    assert container.get_attribute("aria-expanded") == "true"
+    assert int(grid.get_attribute("aria-rowcount")) > ITEMS
+    for key in ("End", "PageUp", "PageUp", "Home", "End", "ArrowUp"):
+        grid.press(key)
+    active = reader.page.locator(f"[id='{grid.get_attribute('aria-activedescendant')}']")
+    assert active.is_visible()
+    grid.press("Enter")
+    assert active.get_attribute("aria-expanded") == "true"
+    assert reader.page.evaluate("document.querySelectorAll('*').length") < MAX_ELEMENTS
+    assert max(reader.page.evaluate("window.__longTasks"), default=0) < MAX_TASK_MS
+
+
+def test_link_to_a_step_of_one_item_opens_exactly_that_step(reader: Reader, deployment: Deployment):
+    step = step_of(load(deployment.large_file), "StringTransform:Second", "#0.1234")
+    reader.open(deployment.large_file, f"view=time&step={step}")
+
+    row = reader.page.locator(f'[data-activation="{step}"]')
+    row.wait_for()
+    assert row.get_attribute("aria-selected") == "true"
+    inspector = reader.page.get_by_role("complementary")
+    assert "item 1235" in inspector.inner_text()
+    assert f"1,235 of {ITEMS:,}" in inspector.inner_text()
+    inspector.get_by_role("button", name="Next step of this node").click()
+    inspector.get_by_text(f"1,236 of {ITEMS:,}").wait_for()
+
+
+def test_graph_without_a_drawing_is_laid_out_with_counts(reader: Reader, deployment: Deployment):
+    reader.open(deployment.large_file)
+
+    reader.node("StringTransform:Second").wait_for()
+    assert json.loads(reader.node("StringTransform:Second").get_attribute("data-counts")) == {"done": ITEMS}
+    assert "laid out by the page" in reader.page.inner_text("main")
+    outer = reader.node("Iteration:Rows").bounding_box()
+    inner = reader.node("StringTransform:Second").bounding_box()
+    assert outer["x"] < inner["x"]
+    assert inner["x"] + inner["width"] < outer["x"] + outer["width"]
+
+
+# -- files that are no run ---------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("", "The file is empty."),
+        ('{"name": "package"}', 'its "format" is not "easel-run/1"'),
+        ("not json", "not a JSON object"),
+        ('{"format": "easel-run/7"}', "a newer release of Easel"),
+        ('{"format": "easel-run/1", "run": {}}', 'no member "activations"'),
+    ],
+)
+def test_file_that_is_no_run_is_refused_with_the_remedy(reader: Reader, tmp_path: Path, content: str, expected: str):
+    file = tmp_path / "odd <b>.json"
+    file.write_text(content)
+    reader.visit()
+    reader.choose(file)
+
+    alert = reader.page.get_by_role("alert")
+    assert expected in alert.inner_text()
+    assert "odd <b>.json" in alert.inner_text()
+    assert re.search(r"easel export-run|This page reads", alert.inner_text())
+
+
+def test_cut_off_file_is_refused_and_the_whole_one_opens_after_it(
+    reader: Reader, deployment: Deployment, tmp_path: Path
+):
+    whole = deployment.file("support_run")
+    cut = tmp_path / "cut.json"
+    cut.write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
+    reader.visit()
+    reader.choose(cut)
+
+    assert "ends too early" in reader.page.get_by_role("alert").inner_text()
+    reader.choose(whole)
+    reader.page.get_by_test_id("run-header").wait_for()
+    assert reader.page.get_by_role("alert").count() == 0
+
+
+def test_dropped_file_is_opened(reader: Reader, deployment: Deployment):
+    reader.visit()
+    transfer = reader.page.evaluate_handle(
+        "text => { const data = new DataTransfer(); data.items.add(new File([text], 'run.json')); return data; }",
+        deployment.file("failed_run").read_text(encoding="utf-8"),
+    )
+    reader.page.dispatch_event("main", "drop", {"dataTransfer": transfer})
+
+    assert reader.page.get_by_test_id("run-header").get_attribute("data-status") == "failed"
+
+
+# -- what others wrote -------------------------------------------------------------------------------------------------
+def test_hostile_texts_are_shown_as_text_everywhere(reader: Reader, deployment: Deployment):
+    document = load(deployment.file("hostile_run"))
+    step = step_of(document, "Agent:Analyst")
+    reader.open(deployment.file("hostile_run"), f"step={step}")
+
+    reader.page.get_by_role("button", name="Node list").click()
+    for view in ("Graph", "Time", "Log", "Talk"):
+        reader.view(view)
+        reader.page.wait_for_timeout(50)
+        assert "⟨U+202E⟩" in reader.page.inner_text("main")
+        assert "\u202e" not in reader.page.inner_text("main")
+    for tab in ("input", "output", "model", "tools", "raw"):
+        panel = reader.tab(tab)
+        panel.get_by_text("Loading…").wait_for(state="detached")
+        assert "\u202e" not in panel.inner_text()
+
+    assert reader.page.locator("main img, main script, main iframe, main b[onclick]").count() == 0
+    assert "⟨U+202E⟩" in reader.page.title()
+    message = reader.page.get_by_test_id("stream")
+    assert "<b onclick='alert(1)'>HTML</b>" in message.inner_text()
+    links = message.locator("a")
+    assert [link.get_attribute("href") for link in links.all()] == [
+        "https://example.com/page",
+        "http://127.0.0.1:9/leak.png",
+    ]
+    assert {link.get_attribute("rel") for link in links.all()} == {"noopener noreferrer nofollow"}
+
+
+def test_huge_and_deep_values_keep_the_page_usable(reader: Reader, deployment: Deployment, tmp_path: Path):
+    document = load(deployment.file("answered_run"))
+    step = step_of(document, "Message:0")
+    (values,) = (row for row in document["values"] if row["activation_id"] == step)
+    deep = "[" * 5_000 + "]" * 5_000
+    values["outputs"] = {"long": "x" * 1_048_576, "many": list(range(50_000)), "deep": "DEEP"}
+    values["outputs"] |= {
+        "cut": {"$preview": "beginning", "bytes": 3_000_000, "type": "text"},
+        "gone": {"$gone": True, "bytes": 5, "error": "The file of the value is lost."},
+    }
+    file = tmp_path / "huge.json"
+    file.write_text(json.dumps(document).replace('"DEEP"', deep))
+    reader.open(file, f"step={step}&tab=output")
+
+    panel = reader.page.locator("aside [role=tabpanel]")
+    panel.get_by_text("Cut in the file: this is the beginning of 2.9 MiB.").wait_for()
+    assert "The file of the value is lost." in panel.inner_text()
+    panel.get_by_role("button", name="Show more (1.0 MiB in all)").click()
+    panel.get_by_role("button", name="Show 1,000 more").click()
+    reader.tab("raw").locator("pre").wait_for()
+    assert reader.page.evaluate("document.querySelectorAll('*').length") < 2 * MAX_ELEMENTS
+    assert max(reader.page.evaluate("window.__longTasks"), default=0) < MAX_TASK_MS
+
+
+def test_policy_refuses_what_a_text_would_need(reader: Reader, deployment: Deployment):
+    reader.open(deployment.file("support_run"))
+
+    page = reader.page
+    refused = page.evaluate("""async () => {
+        const attempts = {
+            html: () => { document.createElement("div").innerHTML = "<i>x</i>"; },
+            script: () => { document.createElement("script").src = "/x.js"; },
+            policy: () => trustedTypes.createPolicy("other", {createHTML: (text) => text}),
+            request: () => fetch("http://127.0.0.1:9/"),
+        };
+        const found = [];
+        for (const [name, attempt] of Object.entries(attempts)) {
+            try { await attempt(); } catch { found.push(name); }
+        }
+        return found;
+    }""")
+
+    page.close()  # it has what the other tests check that it has not
+    assert refused == ["html", "script", "policy", "request"]
+
+
+# -- accessibility and appearance --------------------------------------------------------------------------------------
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_nothing(reader_of: ReaderOf, deployment: Deployment, theme: Any, tmp_path: Path):
+    axe = Path(__file__).resolve().parents[2] / "viewer" / "node_modules" / "axe-core" / "axe.min.js"
+    if not axe.exists():
+        pytest.skip("axe-core is not installed: npm ci in viewer/")
+    reader = reader_of(deployment.server, theme=theme)
+    document = load(deployment.file("failed_run"))
+    step = step_of(document, "LLM:Reply")
+    source = axe.read_text(encoding="utf-8")
+
+    def findings() -> list[str]:
+        reader.page.evaluate(source)
+        options = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}
+        found = reader.page.evaluate("options => axe.run(document, options)", options)
+        return [f"{each['id']}: {node['html'][:200]}" for each in found["violations"] for node in each["nodes"]]
+
+    reader.visit()
+    assert findings() == []
+    broken = tmp_path / "broken.json"
+    broken.write_text("{}")
+    reader.choose(broken)
+    reader.page.get_by_role("alert").wait_for()
+    assert findings() == []
+    reader.choose(deployment.file("failed_run"))
+    for view in ("Graph", "Time", "Log", "Talk"):
+        reader.view(view)
+        reader.page.wait_for_timeout(100)
+        assert findings() == [], view
+    reader.view("Graph")
+    reader.page.get_by_role("button", name="Node list").click()
+    assert findings() == []
+    reader.page.goto(f"{reader.url}/open?step={step}")
+    reader.choose(deployment.file("failed_run"))
+    for tab in ("overview", "input", "output", "model", "tools", "attempts", "events", "raw"):
+        reader.tab(tab).get_by_text("Loading…").wait_for(state="detached")
+        assert findings() == [], tab
+
+
+@pytest.mark.parametrize("width", [400, 320])
+def test_narrow_window_loses_nothing(reader_of: ReaderOf, deployment: Deployment, width: int):
+    reader = reader_of(deployment.server, width=width)
+    reader.open(deployment.file("failed_run"), "view=time")
+
+    assert reader.page.evaluate("document.documentElement.scrollWidth") <= width
+    reader.page.get_by_test_id("step-row").filter(has_text="LLM:Reply").click()
+    inspector = reader.page.get_by_role("complementary")
+    assert inspector.bounding_box()["width"] == width
+    inspector.get_by_role("button", name="Close").click()
+    reader.view("Graph")
+    reader.node("LLM:Reply").wait_for()
+    assert reader.page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_theme_that_the_reader_chose_stays(reader: Reader):
+    reader.visit()
+    theme = "document.documentElement.dataset.theme"
+    assert reader.page.evaluate(theme) == "light"
+    for _ in range(2):
+        reader.page.get_by_role("button", name="Theme").click()
+    assert reader.page.evaluate(theme) == "dark"
+
+    reader.page.reload()
+
+    assert reader.page.evaluate(theme) == "dark"
+    assert reader.page.get_by_role("button", name="Theme: dark").is_visible()
+
+
+def test_graph_is_walked_with_the_keyboard(reader: Reader, deployment: Deployment):
+    reader.open(deployment.file("failed_run"))
+    reader.node("begin").get_by_role("button").focus()
+    for key in ("ArrowRight", "ArrowRight", "ArrowLeft"):
+        reader.page.keyboard.press(key)
+    reader.page.keyboard.press("Enter")
+
+    reader.page.get_by_role("complementary").get_by_role("heading", name="LLM:Reply").wait_for()
+
+
+# -- loading -----------------------------------------------------------------------------------------------------------
+def test_page_whose_files_are_gone_is_loaded_again_ten_times(reader_of: ReaderOf, deployment: Deployment):
+    reader = reader_of(deployment.server)
+    documents: list[Any] = []
+    reader.page.route("**/ui/assets/**", lambda route: route.fulfill(status=404, body="gone"))
+    reader.page.on(
+        "request", lambda request: documents.append(request.url) if request.is_navigation_request() else None
+    )
+    reader.page.clock.install()
+    reader.page.goto(f"{reader.url}/open")
+
+    text = reader.page.locator("#root")
+    for _ in range(20):
+        text.filter(has_text="Easel is being updated").wait_for()
+        if "10 tries" in text.inner_text():
+            break
+        with reader.page.expect_navigation():
+            reader.page.clock.run_for(1_000)
+
+    assert "reload the page in a moment" in text.inner_text()
+    assert len(documents) == 11
+    reader.page.close()  # its console has the errors of the missing files
+
+
+def test_page_without_javascript_says_so(reader_of: ReaderOf, deployment: Deployment):
+    reader = reader_of(deployment.server, java_script_enabled=False)
+    reader.page.goto(f"{reader.url}/open")
+
+    assert "These pages need JavaScript." in reader.page.content()
+    reader.page.context.close()
