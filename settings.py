@@ -197,8 +197,8 @@ class Settings(BaseSettings):
 
     viewer: bool = True
     """Whether the API serves the web pages."""
-    base_path: str = Field(default="", pattern=r"^(/[A-Za-z0-9._~-]+)*$", max_length=200)
-    """Path below which a reverse proxy serves API and pages, `/easel`; whether the proxy removes it or not."""
+    base_path: str | None = Field(default=None, pattern=r"^(/[A-Za-z0-9._~-]+)+$", max_length=200)
+    """Path below which a reverse proxy serves API and pages, `/easel`, whether the proxy removes it or not. None: /."""
     flower_url: str | None = Field(default=None, pattern=r"^https?://[^\s/?#@]+([/?#]\S*)?$")
     """Address of Flower, which pages link to. It has no user name or password, since readers see it."""
 

@@ -29,6 +29,14 @@ def test_the_wheel_has_every_package_and_module_of_ours():
     assert all((ROOT / name).exists() for name in PACKED)
 
 
+def test_the_wheel_has_the_built_pages_and_nothing_else_of_them():
+    ignored = (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
+
+    assert {name for name in PACKED if name.startswith("viewer")} == {"viewer/dist"}
+    assert (ROOT / "viewer" / "dist" / "index.html").is_file()
+    assert ignored.index("!/viewer/dist/") > ignored.index("dist/")  # else the wheel leaves it out
+
+
 def test_image_copies_everything_that_the_wheel_contains():
     copied = re.findall(r"^COPY (?!--from)(.+) \S+$", (ROOT / "Dockerfile").read_text(encoding="utf-8"), re.MULTILINE)
 

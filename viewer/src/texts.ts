@@ -40,7 +40,6 @@ export const texts = {
     version: "version",
     started: "started",
     duration: "took",
-    notOver: "not over",
     tokens: "tokens",
     cost: "cost",
     calls: (count: number) => `${count} model call${count === 1 ? "" : "s"}`,
@@ -59,7 +58,6 @@ export const texts = {
   graph: {
     none: "The file has no graph: the version of the canvas was deleted before the export. The steps are in Time.",
     list: "Node list",
-    drawing: "Drawing",
     laidOut: "laid out by the page: the canvas has no drawing",
     layingOut: "Laying out the graph…",
     fit: "Fit",
@@ -68,7 +66,6 @@ export const texts = {
     edges: "Edges",
     nodes: "Nodes",
     edge: (from: string, to: string, count: number) => `${from} to ${to}, followed ${count} time${count === 1 ? "" : "s"}`,
-    notRun: "has not run",
     region: "Graph of the canvas",
   },
   time: {
@@ -112,7 +109,6 @@ export const texts = {
     empty: "The run has written nothing.",
     form: "Open form",
     plain: "Plain text",
-    markdown: "Markdown",
     cut: (shown: string, whole: string) => `The first ${shown} of ${whole} are shown.`,
   },
   inspector: {
@@ -145,7 +141,6 @@ export const texts = {
     current: "current",
     steps: "Segments",
     routed: "routed to",
-    itemPath: "Item",
     worker: "worker",
     effect: "effect",
     error: "Error",
@@ -159,6 +154,5 @@ export const texts = {
     gone: "The value is lost.",
     empty: "empty text",
     deep: "too deeply nested to be written as text",
-    image: "image",
   },
 } as const;

@@ -16,7 +16,7 @@ import { Inspector } from "./inspector";
 import { LogPane } from "./log-pane";
 import { RunHeader } from "./run-header";
 import { StepsPane } from "./steps-pane";
-import { RunContext, useRun } from "./use-run";
+import { RunContext, useRun, useRunContext } from "./use-run";
 
 const GraphPane = lazy(() => import("../graph/graph-pane"));
 const TalkPane = lazy(() => import("./talk-pane"));
@@ -98,9 +98,13 @@ function Pane({ view, search, onSearch }: { view: View } & Pick<Props, "search" 
 
 function SelectedStep(props: Parameters<typeof Inspector>[0]): ReactNode {
   const isNarrow = useNarrow(1000);
+  const { selectStep } = useRunContext();
   return (
     <aside
       aria-label={texts.inspector.title}
+      onKeyDown={(event) => {
+        if (event.key === "Escape") selectStep(null);
+      }}
       className={
         isNarrow
           ? "absolute inset-0 z-30 flex flex-col bg-surface"

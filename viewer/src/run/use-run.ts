@@ -38,10 +38,6 @@ export function useStepTree(): StepTree {
   return useMemo(() => buildTree(state), [state]);
 }
 
-export function nodeName(state: RunState, nodeId: string): string {
-  return state.graph?.nodes.find((node) => node.id === nodeId)?.name ?? nodeId;
-}
-
 /** Return the names of all nodes by id. */
 export function useNodeNames(): ReadonlyMap<string, string> {
   const graph = useRun((state) => state.graph);
