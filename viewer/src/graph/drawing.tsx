@@ -301,7 +301,7 @@ function StepNode({ data: { node, handles, isOneOfMany } }: NodeProps<RunNode>):
     >
       <Handles handles={handles} />
       {isSmall && isOneOfMany ? (
-        <div className="flex h-full items-center justify-center rounded-md bg-tone-soft text-2xl text-tone" aria-hidden="true">
+        <div className="flex h-full items-center justify-center rounded-sm bg-tone text-3xl text-surface" aria-hidden="true">
           {look.icon}
         </div>
       ) : isSmall ? (
