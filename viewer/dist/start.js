@@ -1,0 +1,40 @@
+// Loaded before everything else, under a fixed name: sets the theme before anything is drawn, and loads the page again
+// if a file of it is missing because Easel is being updated.
+(function () {
+  "use strict";
+  var KEY = "easel.reloads", TRIES = 10, isWaiting = false;
+
+  function read(storage, key) {
+    try { return storage.getItem(key); } catch { return null; }
+  }
+
+  var theme = read(localStorage, "easel.theme");
+  var isDark = theme === "dark" || (theme !== "light" && matchMedia("(prefers-color-scheme: dark)").matches);
+  document.documentElement.dataset.theme = isDark ? "dark" : "light";
+
+  function show(text) {
+    var root = document.getElementById("root");
+    if (root) root.textContent = text;
+  }
+
+  addEventListener("error", function (event) {
+    var failed = event.target;
+    if (isWaiting || !(failed instanceof HTMLScriptElement || failed instanceof HTMLLinkElement)) return;
+    if (failed.rel === "icon") return;
+    isWaiting = true;
+    var tries = Number(read(sessionStorage, KEY)) || 0;
+    var text = "Easel is being updated";
+    if (tries >= TRIES) {
+      text += ". Its files could not be loaded in " + TRIES + " tries: reload the page in a moment.";
+    } else {
+      try { sessionStorage.setItem(KEY, String(tries + 1)); } catch { tries = TRIES; }
+      if (tries < TRIES) setTimeout(function () { location.reload(); }, 1000);
+    }
+    if (document.getElementById("root")) show(text);
+    else addEventListener("DOMContentLoaded", function () { show(text); });
+  }, true);
+
+  addEventListener("easel:started", function () {
+    try { sessionStorage.removeItem(KEY); } catch { /* without storage there is no counter */ }
+  });
+})();
