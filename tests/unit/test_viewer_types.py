@@ -45,7 +45,9 @@ def successes_of_pages() -> list[tuple[str, dict[str, Any]]]:
     ("name", "reply"), successes_of_pages(), ids=lambda each: each if isinstance(each, str) else ""
 )
 def test_every_reply_to_the_pages_has_a_model(name: str, reply: dict[str, Any]) -> None:
-    declared = [reply["content"][kind] for kind in ("application/json", "text/event-stream") if kind in reply["content"]]
+    declared = [
+        reply["content"][kind] for kind in ("application/json", "text/event-stream") if kind in reply["content"]
+    ]
 
     assert declared
     assert declared[0]["schema"], f"{name} declares no `response_model`"
