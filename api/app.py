@@ -23,8 +23,8 @@ from api.knowledge import datasets, documents, memories, messages, retrieval
 from api.mcp import routes as mcp_routes
 from api.mcp.server import PATH, McpEndpoint
 from api.pages import page_files
-from api.pages.base_path import BasePath
 from api.pages.routes import page_routes
+from api.requests.cookies import SignInPolicy
 from api.requests.dependencies import ApiContext, run_in_thread
 from api.runs import (
     activation_list,
@@ -42,12 +42,13 @@ from api.runs import (
     run_export,
     run_graph,
     run_list,
+    run_shares,
     runs,
     share_links,
     tasks,
 )
 from api.viewer import comparison as viewer_comparison
-from api.viewer import light_lists
+from api.viewer import light_lists, sign_ins
 from api.viewer import overview as viewer_overview
 from api.viewer import system as viewer_system
 from api.viewer import versions as viewer_versions
@@ -129,7 +130,9 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
         app.state.webhooks = webhook_routes.WebhookState(TokenBuckets(redis_url), configured.encryption_secret())
         shown = {name: getattr(configured, field) for name, field in viewer_system.SHOWN_SETTINGS.items()}
         app.state.critical_paths = critical_path.new_cache()
-        app.state.viewer = ViewerState(shown, configured.flower_url)
+        app.state.viewer = ViewerState(
+            shown, configured.flower_url, configured.model_calls, count_sign_in=telemetry.count_sign_in
+        )
         await context.streams.start()
         updates = start_updates(configured.prices_url, chosen.guard)
         watchdog = LockWatchdog(chosen.lock_timeout) if chosen.lock_timeout is not None else None
@@ -164,6 +167,7 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
+        root_path=configured.base_path,
     )
     add_handlers(app)
     api = APIRouter(prefix=PREFIX)
@@ -174,7 +178,7 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
         tool_logs, webhook_routes, mcp_routes, calls, tags, openai_models, database_check, drafts, agents, datasets,
         documents, retrieval, memories, messages, plugin_tools, activation_list, activation_page, container_items,
         live, run_graph, run_export, agent_graph, light_lists, node_runs, viewer_versions, viewer_overview,
-        viewer_system, viewer_comparison,
+        viewer_system, viewer_comparison, sign_ins, run_shares,
     )  # fmt: skip
     for subject in every:
         api.include_router(subject.router)
@@ -182,11 +186,9 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
     app.include_router(files.old_router)
     app.include_router(health.router)
     app.router.routes.append(Route(PATH, endpoint=endpoint))
-    pages = page_files.read_page_files(page_files.DIST, configured.base_path or "") if configured.viewer else None
+    pages = page_files.read_page_files(page_files.DIST, configured.base_path) if configured.viewer else None
     if pages is not None:
         app.router.routes.extend(page_routes(pages))
-    if configured.base_path:
-        app.add_middleware(BasePath, base_path=configured.base_path)
     return app
 
 
@@ -262,4 +264,5 @@ def _build_context(config: ApiConfig) -> ApiContext:
         max_body_bytes=settings.max_body_bytes,
         encryption_key=encryption_key,
         has_search_server=settings.ragflow_url is not None,
+        sign_ins=SignInPolicy(settings.viewer, settings.shares, settings.base_path),
     )

@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from api.http.replies import large_json_reply, parse_canvas_id, parse_id
 from api.http.reply_styles import OwnRoute
-from api.requests.auth import ApiTokenCaller
+from api.requests.auth import Viewer
 from api.requests.dependencies import ApiContextDep
 from canvas.document import parsing
 from canvas.document.document import Document
@@ -60,7 +60,7 @@ class GraphReply(BaseModel):
 
 @router.get("/viewer/agents/{agent_id}/graph", response_model=GraphReply)
 def get_agent_graph(
-    request: Request, context: ApiContextDep, principal: ApiTokenCaller, agent_id: str, version: str = DRAFT
+    request: Request, context: ApiContextDep, principal: Viewer, agent_id: str, version: str = DRAFT
 ) -> Response:
     """Get the graph of an agent's draft, or of the version with this id, as its author drew it."""
     canvas_id = parse_canvas_id(agent_id)

@@ -13,7 +13,14 @@ from fastapi.responses import Response
 from api.agents.agents import get_caller_canvas
 from api.http.errors import no_access, not_found
 from api.http.replies import parse_canvas_id, parse_id, success
-from api.requests.auth import AnyTokenCaller, ApiTokenCaller, RequestPrincipal
+from api.requests.auth import (
+    AnyTokenCaller,
+    ApiTokenCaller,
+    FileUploader,
+    FileViewer,
+    RequestPrincipal,
+    Viewer,
+)
 from api.requests.dependencies import ApiContext, ApiContextDep, run_in_thread
 from api.requests.idempotency import IdempotentRequest, make_file_request
 from api.requests.uploads import (
@@ -65,7 +72,7 @@ def get_http(request: Request) -> Http:
 async def upload(
     request: Request,
     context: ApiContextDep,
-    principal: AnyTokenCaller,
+    principal: FileUploader,
     http: Annotated[Http, Depends(get_http)],
     agent_id: str,
     url: str = "",
@@ -106,9 +113,10 @@ def _store_rows(
 ) -> Response:
     """Store the rows of all files of a request, in one transaction."""
     with once.transaction(context.database) as tx:
-        token_id = principal.link.token_id if principal.link is not None else None
         rows = [
-            uploads.register(tx, principal.tenant_id, file, created_by=principal.user_id, token_id=token_id)
+            uploads.register(
+                tx, principal.tenant_id, file, created_by=principal.user_id, token_id=principal.uploader_id
+            )
             for file in stored_files
         ]
         stored = [file_json(row) for row in rows]
@@ -131,9 +139,23 @@ def download(
 
 
 @router.get("/agents/attachments/{attachment_id}/download")
+def download_attachment(
+    context: ApiContextDep,
+    principal: FileViewer,
+    attachment_id: str,
+    ext: str = "",
+    mime_type: str = "",
+    filename: str = "",
+    disposition: str = "",
+    created_by: str = "",
+) -> Response:
+    """Download a file that a run has produced. `disposition=inline` shows it in the browser, unless it is a page."""
+    return _download(context, principal, attachment_id, ext, mime_type, filename, disposition, created_by)
+
+
 @router.get("/document/download/{attachment_id}", deprecated=True)
 @old_router.get("/v1/document/download/{attachment_id}", deprecated=True)
-def download_attachment(
+def download_document(
     context: ApiContextDep,
     principal: AnyTokenCaller,
     attachment_id: str,
@@ -143,7 +165,20 @@ def download_attachment(
     disposition: str = "",
     created_by: str = "",
 ) -> Response:
-    """Download a file that a run has produced. `disposition=inline` shows it in the browser, unless it is a page."""
+    """Download a file that a run has produced, at the path of older clients."""
+    return _download(context, principal, attachment_id, ext, mime_type, filename, disposition, created_by)
+
+
+def _download(
+    context: ApiContext,
+    principal: RequestPrincipal,
+    attachment_id: str,
+    ext: str,
+    mime_type: str,
+    filename: str,
+    disposition: str,
+    created_by: str,
+) -> Response:
     file, data = _read(context, principal, attachment_id, created_by)
     kind = _reply_type(mime_type, ext)
     return file_reply(data, kind, filename or file.name, is_inline=disposition == "inline" and not _is_page(kind, ext))
@@ -152,7 +187,7 @@ def download_attachment(
 @router.get("/agents/attachments/{attachment_id}/preview")
 def preview_attachment(
     context: ApiContextDep,
-    principal: ApiTokenCaller,
+    principal: Viewer,
     attachment_id: str,
     ext: str = "",
     mime_type: str = "",
@@ -166,7 +201,7 @@ def preview_attachment(
 
 
 @router.get("/documents/artifact/{name}")
-def show_artifact(context: ApiContextDep, principal: AnyTokenCaller, name: str, session_id: str = "") -> Response:
+def show_artifact(context: ApiContextDep, principal: FileViewer, name: str, session_id: str = "") -> Response:
     """Get a file that a program of CodeExec has produced. Its links have the form `{id}.{extension}`.
 
     Pictures are shown in the browser, other files are attachments. `session_id`, if given, is the run that made it.
@@ -189,9 +224,8 @@ def _read(
     file_id = parse_id(written)
     if file_id is None:
         raise not_found(UNKNOWN)
-    token_id = principal.link.token_id if principal.link is not None else None
     with context.database.transaction() as tx:
-        file = uploads.get(tx, principal.tenant_id, file_id, token_id=token_id)
+        file = uploads.get(tx, principal.tenant_id, file_id, token_id=principal.uploader_id)
     if created_by not in ("", file.created_by) and parse_id(created_by) != principal.tenant_id:
         raise not_found(UNKNOWN)
     try:

@@ -4,14 +4,14 @@ A stream subscribes before it reads, and reads when its sequencer misses somethi
 streams of the process checks the rows, so that a lost notification, or no Redis at all, only costs time. Text that
 arrives while a client is slow is joined into one message.
 
-A stream ends when its token does: every two seconds, another query finds revoked and expired tokens.
+A stream ends when its token, sign-in or share does: every two seconds, another query finds those that are over.
 
 Audio is stored as a file, and its event has the file's id. The bytes are read when the envelope is written, one at a
 time, and only for clients that request audio.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from enum import Enum, auto
@@ -37,7 +37,8 @@ from store.primitives.json_codec import encode
 from store.runs import run_queries
 from store.runs.events import EventRow
 from store.runs.run_queries import EventPage, RunSummary
-from store.tenants import tenants, uploads
+from store.tenants import uploads, viewer_sessions
+from store.tenants.viewer_sessions import Credential, EndReason
 
 log = structlog.get_logger()
 
@@ -108,8 +109,8 @@ class EventStreams:
         self._keepalive_interval = keepalive_interval
         self._blobs = blobs
         self._polling: asyncio.Task[None] | None = None
-        self._tokens: dict[Subscription, UUID] = {}  # tokens of the streams that end with their token
-        self._ended = set[Subscription]()  # streams whose token was found revoked or expired
+        self._credentials: dict[Subscription, Credential] = {}  # of the streams that end with their token or sign-in
+        self._ended: dict[Subscription, TokenEnded] = {}  # streams whose token, sign-in or share is over
 
     async def start(self) -> None:
         """Start to listen for notifications and to poll."""
@@ -145,23 +146,24 @@ class EventStreams:
         after: Position,
         until: StreamEnd,
         *,
-        token_id: UUID | None,
+        credential: Credential | None,
         with_audio: bool = True,
     ) -> AsyncGenerator[Envelope | None]:
         """Yield every envelope after a position in order, once; None when a keep-alive comment is due. Raises NotFound.
 
-        Raises TokenEnded soon after the token is revoked or expires. A stream without a token continues to its end.
+        Raises TokenEnded soon after the token, sign-in or share of the credential is over. Without a credential, the
+        stream continues to its end.
         Envelopes with audio are left out unless they are requested.
         """
-        if token_id is not None:
-            self._tokens[subscription] = token_id
+        if credential is not None:
+            self._credentials[subscription] = credential
         envelopes = self._envelopes(tenant_id, subscription, after, until, with_audio=with_audio)
         try:
             async for wired in envelopes:
                 yield wired
         finally:
-            self._tokens.pop(subscription, None)
-            self._ended.discard(subscription)
+            self._credentials.pop(subscription, None)
+            self._ended.pop(subscription, None)
             await envelopes.aclose()
 
     async def _envelopes(
@@ -173,8 +175,8 @@ class EventStreams:
         read_at = 0.0  # not before
         wire: EventSerializer | None = None
         while True:
-            if subscription in self._ended:
-                raise TokenEnded
+            if (ended := self._ended.get(subscription)) is not None:
+                raise ended
             found: list[Envelope] = []
             ends = False
             if transcript.needs_rows and clock() >= read_at:
@@ -239,18 +241,20 @@ class EventStreams:
             if not listeners:
                 continue
             run_ids = list({listener.run_id for listener in listeners})
-            tokens = dict(self._tokens)
-            token_ids = set(tokens.values())
+            credentials = dict(self._credentials)
+            checked = set(credentials.values())
             try:
-                progress, valid = await self._reader.in_thread(
-                    lambda database, ids=run_ids, of=token_ids: _poll_rows(database, ids, of)
+                progress, ended = await self._reader.in_thread(
+                    lambda database, ids=run_ids, of=checked: _poll_rows(database, ids, of)
                 )
             except SQLAlchemyError as error:
                 log.warning("streams_not_polled", error=str(error).splitlines()[0])
                 continue
-            for listener in [each for each, token in tokens.items() if token not in valid and each in self._tokens]:
-                self._ended.add(listener)
-                listener.deliver({})  # wake it
+            for listener, credential in credentials.items():
+                if credential in ended and listener in self._credentials:
+                    is_token = credential.session_id is None
+                    self._ended[listener] = TokenEnded(None if is_token else ended[credential])
+                    listener.deliver({})  # wake it
             found = {moved.run_id: moved for moved in progress}
             for listener in listeners:
                 moved = found.get(listener.run_id)
@@ -262,11 +266,11 @@ class EventStreams:
 
 
 def _poll_rows(
-    database: Database, run_ids: list[RunId], tokens: set[UUID]
-) -> tuple[list[run_queries.RunProgress], set[UUID]]:
-    """Return the last event of each run, and the tokens that are still valid."""
+    database: Database, run_ids: list[RunId], credentials: set[Credential]
+) -> tuple[list[run_queries.RunProgress], Mapping[Credential, EndReason]]:
+    """Return the last event of each run, and the credentials that are no longer valid."""
     with database.statements() as tx:
-        return run_queries.progress_of(tx, run_ids), tenants.filter_valid(tx, tokens) if tokens else set()
+        return run_queries.progress_of(tx, run_ids), viewer_sessions.find_ended(tx, credentials)
 
 
 def apply_notification(transcript: StreamSequencer[EventRow], notification: Notification) -> list[Frame[EventRow]]:

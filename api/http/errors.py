@@ -76,6 +76,34 @@ class UnsupportedParameter(InvalidRequest):
     code = "unsupported_parameter"
 
 
+class RefusedAccess(NotAllowed):
+    """A refusal that is a 403 in every reply style."""
+
+
+class ReadOnly(RefusedAccess):
+    """The caller may read and change nothing."""
+
+    code = "read_only"
+
+
+class CrossSiteRequest(RefusedAccess):
+    """A request with a cookie does not come from the pages of this API."""
+
+    code = "cross_site"
+
+
+class TooManyTries(InvalidRequest):
+    """An address tries too often. `details` has `retry_after` in seconds."""
+
+    code = "too_many_tries"
+
+
+class UnknownSecret(InvalidRequest):
+    """A secret with which a browser signs in is unknown, or over."""
+
+    code = "unknown"
+
+
 class RepeatedRequest(Exception):
     """An earlier request with the same idempotency key got this reply (api/requests/idempotency.py)."""
 
@@ -95,16 +123,28 @@ class Unauthorized(Exception):
         self.message = message
 
 
-class TokenEnded(Unauthorized):
-    """The token of a stream was revoked or has expired while the stream was open."""
+_ENDS = {
+    None: "The token of this stream was revoked or has expired.",
+    "signed_out": "The sign-in of this stream has ended.",
+    "share_revoked": "The share of this stream was revoked or has expired.",
+}
 
-    def __init__(self) -> None:
-        super().__init__("The token of this stream was revoked or has expired.")
+
+class TokenEnded(Unauthorized):
+    """The token, sign-in or share of a stream has ended while the stream was open.
+
+    `reason`: `signed_out` or `share_revoked`; None for a token.
+    """
+
+    def __init__(self, reason: str | None = None) -> None:
+        super().__init__(_ENDS[reason])
+        self.reason = reason
 
     @property
     def body(self) -> dict[str, Any]:
         """Return the last frame of the stream."""
-        return {"code": UNAUTHORIZED, "message": self.message, "data": False}
+        reason = {"reason": self.reason} if self.reason is not None else {}
+        return {"code": UNAUTHORIZED, "message": self.message, "data": False, **reason}
 
 
 def no_access() -> RequestRefused:
@@ -243,6 +283,13 @@ def _failure_of(error: InvalidRequest) -> Failure:
             return Failure(409, error.code, error.message, FORBIDDEN, details, data=details, wire_status=409)
         case Conflict():
             return Failure(409, error.code, error.message, CONFLICT, details, wire_status=409)
+        case RefusedAccess():
+            return Failure(403, error.code, error.message, FORBIDDEN, details, data=False, wire_status=403)
+        case UnknownSecret():
+            return Failure(401, error.code, error.message, UNAUTHORIZED, details, wire_status=401)
+        case TooManyTries():
+            headers = {"Retry-After": str(details.get("retry_after", 1))}
+            return Failure(429, error.code, error.message, ARGUMENT, details, wire_status=429, headers=headers)
         case NotAllowed():
             return Failure(403, error.code, error.message, FORBIDDEN, details, data=False)
         case _:

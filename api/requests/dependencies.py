@@ -13,6 +13,7 @@ from api.events.event_stream import EventStreams
 from api.events.live_stream import LiveStreams
 from api.findings import CheckedVersions
 from api.http.background import BackgroundTasks
+from api.requests.cookies import SignInPolicy
 from canvas.ids import CanvasId, TenantId
 from components import registry
 from knowledge.bases.search import KnowledgeBaseSearch
@@ -51,6 +52,7 @@ class ApiContext:
     shared_accounts: Sequence[VendorAccount] = ()  # model accounts of every tenant
     time_limit: Callable[[str], float] = lambda component: inf  # seconds that one attempt of a component may take
     has_search_server: bool = False  # workers ask a search server for knowledge bases that the tenant does not have
+    sign_ins: SignInPolicy = field(default_factory=SignInPolicy)
     background: BackgroundTasks = field(default_factory=BackgroundTasks)  # work that outlives its request
 
     @property

@@ -23,7 +23,7 @@ from fastapi.responses import Response
 
 from api.http.errors import RepeatedRequest
 from api.http.replies import json_reply
-from api.requests.auth import AnyTokenCaller, RequestPrincipal
+from api.requests.auth import AnyTokenCaller, Identified, RequestPrincipal
 from api.requests.request_bodies import CanvasBody, SmallBody
 from canvas.errors import InvalidRequest
 from canvas.ids import TenantId
@@ -110,8 +110,16 @@ def _of_body(
     return _make_request(request, principal, body, is_ordered=False)
 
 
+def _of_viewer(
+    request: Request, principal: Identified, body: SmallBody, idempotency_key: _KeyHeader = None
+) -> IdempotentRequest:
+    return _make_request(request, principal, body, is_ordered=False)
+
+
 OnceByCanvas = Annotated[IdempotentRequest, Depends(_of_canvas)]
 OnceByBody = Annotated[IdempotentRequest, Depends(_of_body)]
+OnceByViewer = Annotated[IdempotentRequest, Depends(_of_viewer)]
+"""The same for routes that pages use."""
 
 
 def make_file_request(
@@ -137,6 +145,8 @@ def _make_request(request: Request, principal: RequestPrincipal, body: Any, *, i
 def _route(request: Request, principal: RequestPrincipal) -> str:
     """Return the declared route with placeholders for ids: a key belongs to a route, and ids belong to the request."""
     route = f"{request.method} {request.scope['route'].path}"
+    if principal.share is not None:
+        return f"{route} share {principal.share.id.hex}"
     return principal.link.key_route(route) if principal.link is not None else route
 
 

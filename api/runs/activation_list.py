@@ -9,8 +9,9 @@ from fastapi.responses import Response
 from api.http.query_values import parse_list
 from api.http.replies import large_json_reply
 from api.http.reply_styles import OwnRoute
-from api.requests.auth import ApiTokenCaller
+from api.requests.auth import RunViewer
 from api.requests.dependencies import ApiContextDep
+from api.runs.redaction import Redaction
 from api.runs.reply_models import ActivationListReply
 from api.runs.run_lookup import find_run_id, run_not_found
 from canvas.errors import InvalidRequest
@@ -36,7 +37,7 @@ ATTEMPT_COLUMNS = ("row", "attempt", "ready_at", "started_at", "ended_at", "end_
 def list_activations(
     request: Request,
     context: ApiContextDep,
-    principal: ApiTokenCaller,
+    principal: RunViewer,
     run_id: str,
     scope: str = ALL_SCOPES,
     within: str | None = None,
@@ -77,13 +78,13 @@ def list_activations(
         raise InvalidRequest(message, field="after") from None
     if page is None:
         raise run_not_found(run_id)
-    return large_json_reply(request, {**page_json(page), **earlier})
+    return large_json_reply(request, {**page_json(page, Redaction.of(principal)), **earlier})
 
 
-def page_json(page: ActivationPage) -> dict[str, Any]:
-    """Return a page of activations as the reply shows it."""
+def page_json(page: ActivationPage, redaction: Redaction) -> dict[str, Any]:
+    """Return a page of activations as the reply shows it to a caller."""
     strings = StringTable()
-    rows = to_columns(page.rows, page.last_finished, strings)
+    rows = to_columns(redaction.rows(page.rows), page.last_finished, strings)
     return {
         "now": milliseconds(page.now),
         "revision": page.revision,

@@ -12,8 +12,9 @@ from pydantic import JsonValue
 from api.http.errors import SERVER, Failure, failure_reply
 from api.http.replies import json_reply
 from api.http.reply_styles import OwnRoute
-from api.requests.auth import ApiTokenCaller
+from api.requests.auth import RunViewer
 from api.requests.dependencies import ApiContext, ApiContextDep
+from api.runs.redaction import ERROR_OUTPUTS, NODE_INPUTS, VARIABLES, Redaction, load_redaction
 from api.runs.reply_models import ActivationReply
 from api.runs.run_lookup import find_run_id, run_not_found
 from canvas.budget import usage_json
@@ -74,7 +75,7 @@ class _Found:
 @router.get("/runs/{run_id}/activations/{activation_id}", response_model=ActivationReply)
 def get_activation(
     context: ApiContextDep,
-    principal: ApiTokenCaller,
+    principal: RunViewer,
     run_id: str,
     activation_id: str,
     values: Literal["preview", "none"] = "preview",
@@ -85,7 +86,7 @@ def get_activation(
         canvas = context.versions.get_or_empty(tx, found.version_id).canvas
         mask = load_mask(tx, canvas, principal.tenant_id, found.run_id)
         shown = _activation_json(tx, context, principal.tenant_id, found, canvas, mask, has_values=values != "none")
-    return json_reply(shown)
+        return json_reply(load_redaction(tx, principal).activation(shown))
 
 
 @router.get(
@@ -96,7 +97,7 @@ def get_activation(
 def get_value(
     request: Request,
     context: ApiContextDep,
-    principal: ApiTokenCaller,
+    principal: RunViewer,
     run_id: str,
     activation_id: str,
     kind: ValueKind,
@@ -112,6 +113,8 @@ def get_value(
         stored = _find_value(tx, found, kind, name)
         canvas = context.versions.get_or_empty(tx, found.version_id).canvas
         mask = load_mask(tx, canvas, principal.tenant_id, found.run_id)
+        if stored is not None and _is_hidden(tx, load_redaction(tx, principal), found, kind):
+            stored = None
     if stored is None:
         raise NotFound(f"The activation has no value {name[:64]!r} among its {kind}.")
     try:
@@ -346,6 +349,16 @@ def _find_value(tx: Transaction, found: _Found, kind: ValueKind, name: str) -> V
         if collected is not None:
             return collected
     return activation_details.find_value(tx, found.run_id, found.id, found.row.node_id, kind, name)
+
+
+def _is_hidden(tx: Transaction, redaction: Redaction, found: _Found, kind: ValueKind) -> bool:
+    """Return whether a share hides the values of an activation."""
+    if not redaction.is_visitor:
+        return False
+    if kind != "outputs":
+        return redaction.hides(NODE_INPUTS if kind == "inputs" else VARIABLES)
+    errors = {name: _find_value(tx, found, kind, name) is not None for name in ERROR_OUTPUTS}
+    return redaction.hides_outputs(found.row.component, errors)
 
 
 def _load(context: ApiContext, found: _Found, name: str, stored: ValueRef) -> Any:

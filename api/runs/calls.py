@@ -1,6 +1,6 @@
 """Easel's own routes of what a run did inside its activations: model calls, tool calls, earlier attempts."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 from uuid import UUID
@@ -11,8 +11,9 @@ from fastapi.responses import Response
 from api.http.query_values import parse_number, parse_position
 from api.http.replies import json_reply, parse_id
 from api.http.reply_styles import OwnRoute
-from api.requests.auth import ApiTokenCaller
+from api.requests.auth import RunViewer
 from api.requests.dependencies import ApiContextDep
+from api.runs.redaction import Redaction, load_redaction
 from api.runs.reply_models import AttemptListReply, ModelCallListReply, ToolCallListReply, WholeModelCallReply
 from api.runs.run_lookup import find_run_id
 from canvas.errors import InvalidRequest, NotFound
@@ -33,7 +34,7 @@ DEFAULT_LIMIT = "100"
 @router.get("/runs/{run_id}/model_calls", response_model=ModelCallListReply)
 def list_model_calls(
     context: ApiContextDep,
-    principal: ApiTokenCaller,
+    principal: RunViewer,
     run_id: str,
     activation_id: str = "",
     after: str = "",
@@ -54,11 +55,14 @@ def list_model_calls(
             after=parse_position("after", after) or NO_ID,
             limit=most + 1,
         )
-    return json_reply(_page(now, "calls", calls, most, call_json, lambda call: call.id.hex))
+        redaction = load_redaction(tx, principal)
+    return json_reply(
+        _page(now, "calls", calls, most, lambda call: redaction.model_call(call_json(call)), lambda call: call.id.hex)
+    )
 
 
 @router.get("/runs/{run_id}/model_calls/{call_id}", response_model=WholeModelCallReply)
-def get_model_call(context: ApiContextDep, principal: ApiTokenCaller, run_id: str, call_id: str) -> Response:
+def get_model_call(context: ApiContextDep, principal: RunViewer, run_id: str, call_id: str) -> Response:
     """Get a model call with its request and response, as far as they are stored."""
     chosen_call = parse_id(call_id)
     with context.database.transaction() as tx:
@@ -68,13 +72,14 @@ def get_model_call(context: ApiContextDep, principal: ApiTokenCaller, run_id: st
         if call is None:
             raise NotFound(f"The run has no model call {call_id[:64]}, or it was deleted after its retention.")
         bodies = model_calls.load_bodies(tx, chosen_run, call)
-    return json_reply({"now": iso(now), **call_with_bodies_json(call, bodies)})
+        redaction = load_redaction(tx, principal)
+    return json_reply(redaction.model_call({"now": iso(now), **call_with_bodies_json(call, bodies)}))
 
 
 @router.get("/runs/{run_id}/attempts", response_model=AttemptListReply)
 def list_attempts(
     context: ApiContextDep,
-    principal: ApiTokenCaller,
+    principal: RunViewer,
     run_id: str,
     activation_id: str = "",
     after: str = "",
@@ -95,15 +100,23 @@ def list_attempts(
             after=_parse_attempt(after),
             limit=most + 1,
         )
+    redaction = Redaction.of(principal)
     return json_reply(
-        _page(now, "attempts", found, most, attempt_json, lambda one: f"{one.activation_id.hex}.{one.attempt}")
+        _page(
+            now,
+            "attempts",
+            found,
+            most,
+            lambda one: redaction.attempt(attempt_json(one)),
+            lambda one: f"{one.activation_id.hex}.{one.attempt}",
+        )
     )
 
 
 @router.get("/runs/{run_id}/tool_calls", response_model=ToolCallListReply)
 def list_tool_calls(
     context: ApiContextDep,
-    principal: ApiTokenCaller,
+    principal: RunViewer,
     run_id: str,
     activation_id: str = "",
     after: str = "",
@@ -121,7 +134,17 @@ def list_tool_calls(
             after=parse_position("after", after) or NO_ID,
             limit=most + 1,
         )
-    return json_reply(_page(now, "tool_calls", calls, most, tool_call_json, lambda call: call.id.hex))
+        redaction = load_redaction(tx, principal)
+    return json_reply(
+        _page(
+            now,
+            "tool_calls",
+            calls,
+            most,
+            lambda call: redaction.tool_call(tool_call_json(call)),
+            lambda call: call.id.hex,
+        )
+    )
 
 
 def _page(
@@ -129,7 +152,7 @@ def _page(
     name: str,
     found: Sequence[T],
     most: int,
-    as_json: Callable[[T], dict[str, Any]],
+    as_json: Callable[[T], Mapping[str, Any]],
     position: Callable[[T], str],
 ) -> dict[str, Any]:
     """Return a page of entries; there is a next page if one entry more than `most` was found."""

@@ -6,9 +6,9 @@ from fastapi.responses import Response
 from api.http.replies import json_reply
 from api.http.reply_styles import OwnRoute
 from api.http.schemas import CancelRunsBody
-from api.requests.auth import ApiTokenCaller
+from api.requests.auth import Viewer
 from api.requests.dependencies import ApiContextDep
-from api.requests.idempotency import OnceByBody
+from api.requests.idempotency import OnceByViewer
 from api.requests.request_bodies import SmallBody, body_openapi, parse_body
 from api.runs.reply_models import CancelledRunsReply
 from scheduler.lifecycle import cancellation
@@ -17,7 +17,7 @@ router = APIRouter(tags=["runs"], route_class=OwnRoute)
 
 
 @router.post("/runs/cancel", response_model=CancelledRunsReply, openapi_extra=body_openapi(CancelRunsBody))
-def cancel_runs(context: ApiContextDep, principal: ApiTokenCaller, body: SmallBody, once: OnceByBody) -> Response:
+def cancel_runs(context: ApiContextDep, principal: Viewer, body: SmallBody, once: OnceByViewer) -> Response:
     """Cancel up to 500 runs by their ids or external ids: those that were cancelled, were over, or are unknown.
 
     The lists have the ids of the request, each once.

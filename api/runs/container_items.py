@@ -7,8 +7,9 @@ from fastapi.responses import Response
 
 from api.http.replies import large_json_reply
 from api.http.reply_styles import OwnRoute
-from api.requests.auth import ApiTokenCaller
+from api.requests.auth import RunViewer
 from api.requests.dependencies import ApiContextDep
+from api.runs.redaction import Redaction
 from api.runs.reply_models import ItemListReply
 from api.runs.run_lookup import find_run_id
 from canvas.budget import usage_json
@@ -32,7 +33,7 @@ COLUMNS = (
 def list_items(
     request: Request,
     context: ApiContextDep,
-    principal: ApiTokenCaller,
+    principal: RunViewer,
     run_id: str,
     of: str,
     first: Annotated[int, Query(alias="from", ge=0, lt=2**31)] = 0,
@@ -58,18 +59,19 @@ def list_items(
         raise InvalidRequest(message, field="of") from None
     if page is None:
         raise NotFound(f"The run has no activation {of[:64]}.")
-    return large_json_reply(request, page_json(page, first + limit))
+    return large_json_reply(request, page_json(page, first + limit, Redaction.of(principal)))
 
 
-def page_json(page: ItemPage, following: int) -> dict[str, Any]:
-    """Return a page of items as the reply shows it. `following`: the number of the row after the page."""
+def page_json(page: ItemPage, following: int, redaction: Redaction) -> dict[str, Any]:
+    """Return a page of items as the reply shows it to a caller. `following`: the number of the row after the page."""
+    rows = redaction.items(page.rows)
     return {
         "now": milliseconds(page.now),
         "count": page.count,
         "done": page.ended,
         "columns": COLUMNS,
-        "rows": [_compact(row) for row in page.rows],
-        "error_of": {str(row.item): shorten_error(row.error, MAX_ERROR_LENGTH) for row in page.rows if row.error},
+        "rows": [_compact(row) for row in rows],
+        "error_of": {str(row.item): shorten_error(row.error, MAX_ERROR_LENGTH) for row in rows if row.error},
         "next": following if page.has_more else None,
     }
 

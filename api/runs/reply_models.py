@@ -44,6 +44,7 @@ class RunPermissions(BaseModel):
     raise_budget: bool
     rerun: bool
     fork: bool
+    share: bool
     edit: bool
 
 
@@ -124,6 +125,8 @@ class RunReply(RunListRow):
         default=None, description="What is stored of its model calls: full, usage, none; null if it has made none"
     )
     critical: CriticalPathReply | None = Field(default=None, description="With `critical=1`")
+    shares: int | None = Field(default=None, description="Shares of the run that are not over")
+    hidden: list[str] | None = Field(default=None, description="For visitors of a share: what it hides")
 
 
 class ItemOfPath(BaseModel):
@@ -488,3 +491,35 @@ class RunFileReply(BaseModel):
     tool_calls: list[ToolCallReply]
     events: list[dict[str, Any]]
     message_streams: list[dict[str, Any]]
+
+
+class ShareRow(BaseModel):
+    """A share of a run."""
+
+    id: str
+    run_id: str
+    created_by: str = Field(description="The token that made it")
+    created_at: str
+    expires_at: str
+    hide: list[str]
+    may_answer: bool
+    note: str
+    revoked_at: str | None
+    last_used_at: str | None = Field(description="To the minute")
+    uses: int = Field(description="How often a browser signed in with it")
+    is_over: bool
+
+
+class NewShareReply(ShareRow):
+    """A new share, with its secret, which is shown once."""
+
+    url: str = Field(description="The link, from the root of the host")
+    secret: str
+
+
+class ShareListReply(BaseModel):
+    """The shares of a run, the oldest first."""
+
+    now: str
+    shares: list[ShareRow]
+    next: str | None = Field(description="The `after` of the next page; null on the last")

@@ -13,9 +13,9 @@ from pydantic import Field
 from api.http.replies import json_reply, parse_canvas_id
 from api.http.reply_styles import OwnRoute
 from api.http.schemas import Body
-from api.requests.auth import ApiTokenCaller, RequestPrincipal
+from api.requests.auth import RequestPrincipal, Viewer
 from api.requests.dependencies import ApiContext, ApiContextDep, run_in_thread
-from api.requests.idempotency import OnceByBody
+from api.requests.idempotency import OnceByViewer
 from api.requests.request_bodies import SmallBody, body_openapi, parse_body
 from api.runs.reply_models import EndedTurnReply, ForkPreviewReply, StartedReply
 from api.runs.runs import accepted_reply, get_run_id, wait_seconds
@@ -108,7 +108,7 @@ class ForkBody(Body):
     openapi_extra=body_openapi(RerunBody),
 )
 async def rerun(
-    request: Request, context: ApiContextDep, principal: ApiTokenCaller, run_id: str, body: SmallBody, once: OnceByBody
+    request: Request, context: ApiContextDep, principal: Viewer, run_id: str, body: SmallBody, once: OnceByViewer
 ) -> Response:
     """Do all of a run again, with the same request or an edited one: 202. `Prefer: wait=n` works as for a start."""
     fields = parse_body(RerunBody, body)
@@ -139,7 +139,7 @@ async def rerun(
     openapi_extra=body_openapi(ForkBody),
 )
 async def fork(
-    request: Request, context: ApiContextDep, principal: ApiTokenCaller, run_id: str, body: SmallBody, once: OnceByBody
+    request: Request, context: ApiContextDep, principal: Viewer, run_id: str, body: SmallBody, once: OnceByViewer
 ) -> Response:
     """Go on from any step of a run: what lies before is taken over, what follows runs again. 202 as for a start.
 

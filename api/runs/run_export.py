@@ -9,7 +9,7 @@ from fastapi import APIRouter
 from fastapi.responses import Response, StreamingResponse
 
 from api.http.reply_styles import OwnRoute
-from api.requests.auth import ApiTokenCaller
+from api.requests.auth import Viewer
 from api.requests.dependencies import ApiContextDep
 from api.runs.reply_models import RunFileReply
 from api.runs.run_lookup import find_run_id, run_not_found
@@ -24,9 +24,7 @@ CHUNK_CHARS = 64 * 1024
 
 
 @router.get("/runs/{run_id}/export", response_model=RunFileReply)
-def export_run(
-    context: ApiContextDep, principal: ApiTokenCaller, run_id: str, large: Literal["0", "1"] = "0"
-) -> Response:
+def export_run(context: ApiContextDep, principal: Viewer, run_id: str, large: Literal["0", "1"] = "0") -> Response:
     """Get all that is stored about a run as one JSON document, `easel-run/1`.
 
     Values above 1 MiB are cut, unless `large=1`. The document is of one moment, and is complete before it is sent.

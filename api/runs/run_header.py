@@ -31,6 +31,7 @@ def header_json(
     nodes = {each.node_id: node_list(canvas, each) for each in counts}
     models = model_usage.load_usage_of_run(tx, run.id)
     has_calls = bool(run.usage.get("calls"))
+    may_share = principal.may_share and context.sign_ins.may_share
     return {
         "usage": {
             **usage_json(run.usage),
@@ -56,9 +57,8 @@ def header_json(
         "first_failure": first_failure(tx, canvas, run.id, state.get("failing")),
         "handled_failures": sum(values[NODE_COUNTS.index("handled")] for values in nodes.values()),
         "first_request": _first_request(tx, run, header.first_query),
-        "may": permissions(
-            run.status, state, has_agent=header.agent_title is not None, has_begun=run.started_at is not None
-        ),
+        "may": permissions(principal, run.status, state, has_agent=header.agent_title is not None, may_share=may_share),
+        "shares": header.shares,
     }
 
 
@@ -88,20 +88,26 @@ def _first_request(tx: Transaction, run: RunSummary, first_query: Any) -> dict[s
     return {"query": first_query, "inputs": run_header.load_first_inputs(tx, run.id)}
 
 
-def permissions(status: str, state: Mapping[str, Any], *, has_agent: bool, has_begun: bool) -> dict[str, bool]:
-    """Return what the caller may do with a run, by its status and open forms; `edit`: change its agent, if it exists.
+def permissions(
+    principal: RequestPrincipal, status: str, state: Mapping[str, Any], *, has_agent: bool, may_share: bool
+) -> dict[str, bool]:
+    """Return what the caller may do with a run that was not refused, by kind, status and open forms.
 
-    `has_begun`: whether the run has left the queue of its session, so that there is something to repeat.
-
-    Callers of these routes have API tokens, which may do everything to the runs of their tenant.
+    A run that is queued has nothing to repeat yet. `edit`: change its agent, if it exists. `may_share`: whether the
+    caller may share runs of the tenant.
     """
     is_waiting = status == RunStatus.WAITING
-    stops = [budget_stop(form[3]) for form in state.get("forms", {}).values()] if is_waiting else []
+    forms = state.get("forms", {}).values() if is_waiting else ()
+    stops = [budget_stop(form[3]) for form in forms]
+    may_change = principal.may_change
+    may_answer = may_change or (principal.share is not None and principal.share.may_answer)
+    has_begun = status not in (RunStatus.QUEUED, RunStatus.REFUSED)
     return {
-        "cancel": not RunStatus(status).is_over,
-        "answer": any(stop is None for stop in stops),
-        "raise_budget": any(stop is not None for stop in stops),
-        "rerun": has_agent and has_begun,
-        "fork": has_agent and has_begun,
-        "edit": has_agent,
+        "cancel": may_change and not RunStatus(status).is_over,
+        "answer": may_answer and any(stop is None for stop in stops),
+        "raise_budget": may_change and any(stop is not None for stop in stops),
+        "rerun": may_change and has_begun and has_agent,
+        "fork": may_change and has_begun and has_agent,
+        "share": may_share,
+        "edit": may_change and has_agent,
     }

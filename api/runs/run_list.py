@@ -11,7 +11,7 @@ from fastapi.responses import Response
 from api.http.query_values import parse_position, parse_time, split_list
 from api.http.replies import id_or_unused, json_reply, parse_id
 from api.http.reply_styles import OwnRoute
-from api.requests.auth import ApiTokenCaller
+from api.requests.auth import Viewer
 from api.requests.dependencies import ApiContextDep
 from api.runs.reply_models import RunStatesReply
 from api.runs.run_wire import origin_json
@@ -112,7 +112,7 @@ KeysetDep = Annotated[KeysetQuery, Depends(parse_keyset)]
 
 @router.get("/runs/states", response_model=RunStatesReply)
 def list_states(
-    context: ApiContextDep, principal: ApiTokenCaller, chosen: RunFilterDep, ids: str = "", newer_than: str = ""
+    context: ApiContextDep, principal: Viewer, chosen: RunFilterDep, ids: str = "", newer_than: str = ""
 ) -> Response:
     """Get the states of up to 100 runs, and how many runs that a filter selects are newer than one of them."""
     run_ids = [RunId(_id("ids", each)) for each in split_list("ids", ids, MAX_IDS)]

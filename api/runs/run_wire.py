@@ -6,6 +6,7 @@ from typing import Any
 from api.requests.auth import RequestPrincipal
 from api.requests.dependencies import ApiContext
 from api.runs.critical_path import Cache, critical_json
+from api.runs.redaction import Redaction
 from api.runs.run_header import header_json
 from canvas.budget import budget_stop, usage_json
 from canvas.events.stream_sequencer import markers_to_tags
@@ -55,11 +56,26 @@ def run_json(
     *,
     has_activations: bool = True,
     critical_paths: Cache | None = None,
-) -> dict[str, Any]:
+) -> Mapping[str, Any]:
     """Return a run with its request, answer, open forms and totals, and if requested with its activations.
 
-    With `critical_paths`, the cache of those, also with its critical path.
+    With `critical_paths`, the cache of those, also with its critical path. For visitors of a share without what it
+    hides.
     """
+    redaction = Redaction.of(principal, run.usage)
+    whole = _whole_run(tx, context, principal, run, has_activations=has_activations, critical_paths=critical_paths)
+    return redaction.run(whole)
+
+
+def _whole_run(
+    tx: Transaction,
+    context: ApiContext,
+    principal: RequestPrincipal,
+    run: RunSummary,
+    *,
+    has_activations: bool,
+    critical_paths: Cache | None,
+) -> dict[str, Any]:
     if run.status == RunStatus.REFUSED:
         no_path = {"critical": None} if critical_paths is not None else {}
         return {**run_row(run), **_REFUSED_FIELDS, **no_path, "request": request_json(run, NO_PASSWORDS)}

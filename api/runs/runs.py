@@ -2,8 +2,9 @@
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator
-from typing import Literal
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response, StreamingResponse
@@ -14,12 +15,13 @@ from api.http.paging import ListPageDep
 from api.http.replies import json_reply
 from api.http.reply_styles import OwnRoute
 from api.http.schemas import ResumeBody, TurnBody
-from api.requests.auth import ApiTokenCaller, RequestPrincipal
+from api.requests.auth import RequestPrincipal, RunViewer, Viewer
 from api.requests.dependencies import ApiContext, ApiContextDep, run_in_thread
-from api.requests.idempotency import OnceByBody
+from api.requests.idempotency import OnceByViewer
 from api.requests.request_bodies import SmallBody, body_openapi, parse_body
 from api.runs.critical_path import CacheDep
 from api.runs.event_log import LogQueryDep, add_details, read_log
+from api.runs.redaction import Redaction
 from api.runs.reply_models import (
     CancelledRunReply,
     EndedTurnReply,
@@ -43,6 +45,7 @@ from api.runs.turn import (
     id_headers,
     with_idempotency_key,
 )
+from api.runs.visitor_answers import check_answers
 from canvas.budget import parse_limits
 from canvas.errors import InvalidRequest, NotFound
 from canvas.events import explain
@@ -71,7 +74,7 @@ MAX_WAIT = 300  # maximum of `Prefer: wait` in seconds
     openapi_extra=body_openapi(TurnBody),
 )
 async def start_run(
-    request: Request, context: ApiContextDep, principal: ApiTokenCaller, agent_id: str, body: SmallBody
+    request: Request, context: ApiContextDep, principal: Viewer, agent_id: str, body: SmallBody
 ) -> Response:
     """Start a run: 202 with its location. With `Prefer: wait=n`, its result if it ends in time.
 
@@ -90,7 +93,7 @@ async def start_run(
 @router.get("/runs", response_model=RunListReply)
 def list_runs(
     context: ApiContextDep,
-    principal: ApiTokenCaller,
+    principal: Viewer,
     page: ListPageDep,
     keyset: KeysetDep,
     external_id: str = "",
@@ -127,7 +130,7 @@ def list_runs(
 @router.get("/runs/{run_id}", response_model=RunReply)
 def get_run(
     context: ApiContextDep,
-    principal: ApiTokenCaller,
+    principal: RunViewer,
     cache: CacheDep,
     run_id: str,
     activations: Literal["tree", "none"] = "tree",
@@ -150,25 +153,27 @@ def get_run(
 
 
 @router.get("/runs/{run_id}/explain", response_model=ExplanationReply)
-def explain_run(context: ApiContextDep, principal: ApiTokenCaller, run_id: str) -> Response:
+def explain_run(context: ApiContextDep, principal: RunViewer, run_id: str) -> Response:
     """Explain what the run waits for, who or what resolves it, and until when. `also` lists further waits."""
     chosen_run = get_run_id(context, principal, run_id)
+    redaction = Redaction.of(principal)
     with context.database.transaction() as tx:
         found = wait_facts.load_facts(tx, principal.tenant_id, chosen_run)
         if found is None:
             raise run_not_found(run_id)
         facts, version_id = found
         if facts.status is RunStatus.REFUSED:
-            return json_reply(explain.explanation_json(explain.explain_refusal(facts), None))
+            return json_reply(redaction.explanation(explain.explanation_json(explain.explain_refusal(facts), None)))
         canvas = context.versions.get_or_empty(tx, version_id).canvas
-    return json_reply(explain.explanation_json(explain.explain(facts, canvas, context.time_limit), canvas))
+    explanation = explain.explain(facts, canvas, context.time_limit)
+    return json_reply(redaction.explanation(explain.explanation_json(explanation, canvas)))
 
 
 @router.get("/runs/{run_id}/events", response_model=EventListReply)
 async def get_events(
     request: Request,
     context: ApiContextDep,
-    principal: ApiTokenCaller,
+    principal: RunViewer,
     run_id: str,
     log_query: LogQueryDep,
     after: str = "",
@@ -181,29 +186,32 @@ async def get_events(
     position = Position.parse(request.headers.get("last-event-id") or after or "0")
     found = await run_in_thread(lambda: _get_run(context, principal, run_id))
     chosen_run = found.id
+    redaction = Redaction.of(principal, found.usage)
     is_stream = "text/event-stream" in request.headers.get("accept", "")
     if is_stream and (log_query.is_log or log_query.is_detailed):
         message = "A stream has all events as they come. Ask for JSON to use other parameters than `after`."
         raise InvalidRequest(message, field="Accept")
     if found.status == RunStatus.REFUSED:
-        return _refused_events(found, position, is_stream=is_stream)
+        return _refused_events(found, position, redaction, is_stream=is_stream)
     if is_stream:
-        lines = _lines(context, principal, chosen_run, position)
+        lines = _lines(context, principal, found, position)
         return StreamingResponse(lines, headers=HEADERS, media_type=MEDIA_TYPE)
     if log_query.is_log:
         log = await run_in_thread(lambda: read_log(context, principal, chosen_run, position, log_query))
         if log is None:
             raise run_not_found(run_id)
-        return json_reply(log)
+        return json_reply({**log, "events": [redaction.event(event) for event in log["events"]]})
     run, wired, reached = await context.streams.read(principal.tenant_id, chosen_run, position)
-    shown = [{"id": str(one.position), **one.body} for one in wired]
+    redaction = Redaction.of(principal, run.usage)
+    shown: Sequence[Mapping[str, Any]] = [{"id": str(one.position), **redaction.event(one.body)} for one in wired]
     if log_query.is_detailed:
-        shown = await run_in_thread(lambda: add_details(context, chosen_run, shown))
+        events = shown
+        shown = await run_in_thread(lambda: add_details(context, chosen_run, events))
     return json_reply({"events": shown, "position": str(reached), "status": run.status})
 
 
 @router.post("/runs/{run_id}/cancel", response_model=CancelledRunReply)
-def cancel_run(context: ApiContextDep, principal: ApiTokenCaller, run_id: str) -> Response:
+def cancel_run(context: ApiContextDep, principal: Viewer, run_id: str) -> Response:
     """Cancel a run. A run that is over does not change."""
     chosen_run = get_run_id(context, principal, run_id)
     try:
@@ -221,13 +229,17 @@ def cancel_run(context: ApiContextDep, principal: ApiTokenCaller, run_id: str) -
     openapi_extra=body_openapi(ResumeBody),
 )
 async def resume_run(
-    request: Request, context: ApiContextDep, principal: ApiTokenCaller, run_id: str, body: SmallBody, once: OnceByBody
+    request: Request, context: ApiContextDep, principal: RunViewer, run_id: str, body: SmallBody, once: OnceByViewer
 ) -> Response:
     """Answer the forms of a run that waits: 202, or 409 if it does not wait. `Prefer: wait=n` works as for a start.
 
     A run that waits for a higher budget continues with the budget in the body, or after its budget has been raised.
+    Visitors of a share that allows it answer the forms of the canvas, with `inputs` only.
     """
     fields = parse_body(ResumeBody, body)
+    share = principal.share
+    if share is not None:
+        await run_in_thread(lambda: check_answers(context, principal.tenant_id, share, fields))
     run_request = RunRequest(
         query=fields.query if fields.query is not None else "",
         inputs=fields.all_inputs(),
@@ -236,7 +248,7 @@ async def resume_run(
         options=encrypt_headers(context, principal, fields.custom_header),
     )
     limits = parse_limits(fields.budget) if fields.budget is not None else None
-    seconds = wait_seconds(request)
+    seconds = wait_seconds(request) if share is None else 0.0
     chosen_run = await run_in_thread(lambda: get_run_id(context, principal, run_id))
     talk = await follow(
         context,
@@ -245,6 +257,9 @@ async def resume_run(
         lambda: context.lifecycle.resume_run(principal.tenant_id, chosen_run, run_request, once.run_key, limits),
         token_id=principal.token_id,
     )
+    if share is not None:  # without ids of the session, and without what the turn answers
+        await talk.close()
+        return json_reply({"run_id": chosen_run.hex}, 202)
     return await accepted_reply(request, talk, seconds)
 
 
@@ -285,25 +300,32 @@ def _ended_reply(request: Request, turn_result: TurnResult, ids: dict[str, str],
     return json_reply({**turn_result.body(return_trace=False)["data"], **ids, "status": status}, 200, headers)
 
 
-def _refused_events(found: RunSummary, position: Position, *, is_stream: bool) -> Response:
+def _refused_events(found: RunSummary, position: Position, redaction: Redaction, *, is_stream: bool) -> Response:
     """Return the events of a refused start: none, or a stream that ends with the reason, like that of a failed run."""
     if not is_stream:
         return json_reply({"events": [], "position": str(position), "status": found.status})
     frame = {"code": 500, "message": found.error, "data": False, "run_id": found.id.hex}
-    return Response(f"data:{encode(frame)}\n\n", headers=HEADERS, media_type=MEDIA_TYPE)
+    return Response(f"data:{encode(redaction.event(frame))}\n\n", headers=HEADERS, media_type=MEDIA_TYPE)
 
 
 async def _lines(
-    context: ApiContext, principal: RequestPrincipal, run_id: RunId, after: Position
+    context: ApiContext, principal: RequestPrincipal, run: RunSummary, after: Position
 ) -> AsyncGenerator[bytes]:
-    async with context.streams.subscribe(run_id) as subscription:
-        token_id = principal.token_id
-        frames = context.streams.follow(principal.tenant_id, subscription, after, StreamEnd.REST, token_id=token_id)
+    redaction = Redaction.of(principal, run.usage)
+    async with context.streams.subscribe(run.id) as subscription:
+        frames = context.streams.follow(
+            principal.tenant_id, subscription, after, StreamEnd.REST, credential=principal.credential
+        )
         try:
             async for wired in frames:
-                yield KEEPALIVE if wired is None else event_line(wired)
+                if wired is None:
+                    yield KEEPALIVE
+                    continue
+                redaction = redaction.after(wired.body)
+                shown = redaction.event(wired.body)
+                yield event_line(wired if shown is wired.body else replace(wired, body=dict(shown)))
         except TokenEnded as error:
-            yield ended_line(error, run_id)
+            yield ended_line(error, run.id)
         finally:
             await frames.aclose()
 

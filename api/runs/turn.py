@@ -36,6 +36,7 @@ from store.db.transaction import Transaction
 from store.primitives.ids import new_id
 from store.primitives.json_codec import encode
 from store.tenants import sealed_headers
+from store.tenants.viewer_sessions import Credential
 
 log = structlog.get_logger()
 
@@ -63,8 +64,9 @@ class ActiveTurn:
     async def envelopes(self, *, with_audio: bool = False) -> AsyncGenerator[Envelope | None]:
         """Yield the turn's envelopes; None when a keep-alive comment is due. Raises TokenEnded."""
         after = Position(self.started.after)
+        credential = Credential(self.token_id) if self.token_id is not None else None
         frames = self.context.streams.follow(
-            self.tenant_id, self.subscription, after, StreamEnd.TURN, token_id=self.token_id, with_audio=with_audio
+            self.tenant_id, self.subscription, after, StreamEnd.TURN, credential=credential, with_audio=with_audio
         )
         try:
             async for wired in frames:

@@ -9,7 +9,7 @@ from fastapi.responses import Response
 from api.http.query_values import parse_number, parse_position
 from api.http.replies import json_reply, large_json_reply, parse_id
 from api.http.reply_styles import OwnRoute
-from api.requests.auth import ApiTokenCaller, RequestPrincipal
+from api.requests.auth import RequestPrincipal, Viewer
 from api.requests.dependencies import ApiContext, ApiContextDep
 from api.runs.runs import get_run_id
 from api.viewer.reply_models import ComparedStepReply, ComparisonReply
@@ -26,7 +26,7 @@ router = APIRouter(prefix="/runs/{run_id}/compare/{other_run_id}", tags=["runs"]
 def compare_runs(
     request: Request,
     context: ApiContextDep,
-    principal: ApiTokenCaller,
+    principal: Viewer,
     run_id: str,
     other_run_id: str,
     only: str = "",
@@ -59,7 +59,7 @@ def compare_runs(
 
 @router.get("/steps/{activation_id}", response_model=ComparedStepReply)
 def compare_step(
-    context: ApiContextDep, principal: ApiTokenCaller, run_id: str, other_run_id: str, activation_id: str
+    context: ApiContextDep, principal: Viewer, run_id: str, other_run_id: str, activation_id: str
 ) -> Response:
     """Compare what a step of either run has read and written with that of the same step in the other run."""
     a, b = _run_ids(context, principal, run_id, other_run_id)

@@ -11,7 +11,7 @@ from api.findings import findings_json
 from api.http.query_values import parse_position
 from api.http.replies import id_or_unused, json_reply, parse_canvas_id, parse_session_id
 from api.http.reply_styles import OwnRoute
-from api.requests.auth import ApiTokenCaller
+from api.requests.auth import Viewer
 from api.requests.dependencies import ApiContextDep
 from canvas.document import parsing
 from canvas.errors import InvalidRequest, NotFound
@@ -117,7 +117,7 @@ class ConversationMessagesReply(BaseModel):
 
 @router.get("/viewer/agents", response_model=AgentListReply)
 def list_agents(
-    context: ApiContextDep, principal: ApiTokenCaller, q: str = "", tag: str = "", after: str = "", limit: Limit = 30
+    context: ApiContextDep, principal: Viewer, q: str = "", tag: str = "", after: str = "", limit: Limit = 30
 ) -> Response:
     """List agents, the last changed first; `q` is a part of title or description."""
     with context.database.transaction() as tx:
@@ -128,7 +128,7 @@ def list_agents(
 
 
 @router.get("/viewer/agents/{agent_id}", response_model=AgentHeadReply)
-def get_agent_head(context: ApiContextDep, principal: ApiTokenCaller, agent_id: str) -> Response:
+def get_agent_head(context: ApiContextDep, principal: Viewer, agent_id: str) -> Response:
     """Get an agent without its document: the form of its Begin, and what validation finds in its draft."""
     canvas_id = parse_canvas_id(agent_id)
     if canvas_id is None:
@@ -163,7 +163,7 @@ def get_agent_head(context: ApiContextDep, principal: ApiTokenCaller, agent_id: 
 @router.get("/viewer/conversations", response_model=ConversationListReply)
 def list_conversations(
     context: ApiContextDep,
-    principal: ApiTokenCaller,
+    principal: Viewer,
     agent_id: str = "",
     q: str = "",
     before: str = "",
@@ -186,7 +186,7 @@ def list_conversations(
 @router.get("/viewer/conversations/{session_id}", response_model=ConversationMessagesReply)
 def get_messages(
     context: ApiContextDep,
-    principal: ApiTokenCaller,
+    principal: Viewer,
     session_id: str,
     before: Annotated[int, Query(ge=1, le=_LAST)] = _LAST,
     limit: Limit = 50,

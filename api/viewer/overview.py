@@ -12,7 +12,7 @@ from sqlalchemy.exc import DBAPIError
 from api.http.query_values import parse_number, parse_time
 from api.http.replies import id_or_unused, json_reply
 from api.http.reply_styles import OwnRoute
-from api.requests.auth import ApiTokenCaller
+from api.requests.auth import Viewer
 from api.requests.dependencies import ApiContext, ApiContextDep
 from api.runs.run_header import model_json
 from api.viewer.reply_models import OverviewReply
@@ -52,7 +52,7 @@ MAX_BUCKETS = 120
 @router.get("/viewer/overview", response_model=OverviewReply)
 def get_overview(
     context: ApiContextDep,
-    principal: ApiTokenCaller,
+    principal: Viewer,
     state: ViewerStateDep,
     begin: Annotated[str, Query(alias="from")] = "",
     to: str = "",

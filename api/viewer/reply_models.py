@@ -304,3 +304,55 @@ class ComparedStepReply(Reply):
     inputs: ComparedValues
     outputs: ComparedValues
     variables: ComparedValues
+
+
+class SharedRunReply(BaseModel):
+    """What a visitor of a share sees."""
+
+    run_id: str
+    hide: list[str]
+    may_answer: bool
+    expires_at: str
+
+
+class AboutReply(BaseModel):
+    """The release, and for a caller with a token or a cookie who it is. A visitor of a share has no tenant."""
+
+    build: str | None = Field(description="The build of the pages; null if none are served")
+    release: str
+    base: str = Field(description="The path below which the API is served; empty: the root")
+    signed_in: bool
+    flower_url: str | None = None
+    tenant: dict[str, Any] | None = Field(default=None, description="`{id, name}`")
+    user_id: str | None = None
+    kind: str | None = Field(default=None, description="api, admin, viewer or share")
+    may: list[str] | None = Field(default=None, description="Of read, change, share, administer; a visitor: answer")
+    model_calls: str | None = Field(default=None, description="What is stored of model calls: full, usage or off")
+    limits: dict[str, int] | None = Field(default=None, description="Bytes of bodies, canvases, uploads; days")
+    share: SharedRunReply | None = None
+
+
+class SignInRow(BaseModel):
+    """A browser that is signed in."""
+
+    id: str
+    kind: str
+    created_at: str
+    last_seen_at: str = Field(description="To the minute")
+    expires_at: str
+    agent: str = Field(description="The browser, as it calls itself")
+    is_current: bool
+
+
+class SignInListReply(Reply):
+    """The browsers that are signed in with the caller's token, the newest first."""
+
+    sessions: list[SignInRow]
+    next: str | None = Field(description="The `before` of the next page; null on the last")
+
+
+class CodeReply(BaseModel):
+    """A code with which a browser signs in once."""
+
+    code: str
+    expires_at: str

@@ -1,7 +1,7 @@
 """The state of an API process for these routes."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -18,6 +18,8 @@ class ViewerState:
 
     settings: Mapping[str, Any]  # by variable
     flower_url: str | None
+    model_calls: str = "full"
+    count_sign_in: Callable[[str], None] = lambda kind: None
     started: float = field(default_factory=time.monotonic)
     overviews: RecentReplies[dict[str, Any]] = field(default_factory=lambda: RecentReplies[dict[str, Any]](MAX_AGE))
 

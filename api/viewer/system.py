@@ -13,7 +13,7 @@ from kombu.exceptions import KombuError, OperationalError
 from api.health import CHECK_TIMEOUT, ReadinessChecks
 from api.http.replies import json_reply
 from api.http.reply_styles import OwnRoute
-from api.requests.auth import ApiTokenCaller
+from api.requests.auth import Viewer
 from api.requests.dependencies import ApiContext, ApiContextDep
 from api.viewer.reply_models import SystemReply
 from api.viewer.state import ViewerStateDep
@@ -42,7 +42,7 @@ _UNITS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
 
 @router.get("/viewer/system", response_model=SystemReply)
-def get_system(request: Request, context: ApiContextDep, principal: ApiTokenCaller, state: ViewerStateDep) -> Response:
+def get_system(request: Request, context: ApiContextDep, principal: Viewer, state: ViewerStateDep) -> Response:
     """Show whether the deployment works, with a token of kind `admin`. The counts are of all tenants.
 
     The settings are those of this API process. What cannot be read is null, and `checks` says why.

@@ -9,7 +9,7 @@ from fastapi.responses import Response
 from api.http.query_values import parse_number
 from api.http.replies import json_reply, parse_canvas_id, parse_id
 from api.http.reply_styles import OwnRoute
-from api.requests.auth import ApiTokenCaller, RequestPrincipal
+from api.requests.auth import RequestPrincipal, Viewer
 from api.requests.dependencies import ApiContext, ApiContextDep
 from api.viewer.reply_models import VersionListReply, VersionReply
 from canvas.errors import InvalidRequest, NotFound
@@ -30,7 +30,7 @@ RECENT = timedelta(days=30)
 @router.get("", response_model=VersionListReply)
 def list_versions(
     context: ApiContextDep,
-    principal: ApiTokenCaller,
+    principal: Viewer,
     agent_id: str,
     before: str = "",
     limit: str = "50",
@@ -51,7 +51,7 @@ def list_versions(
 
 
 @router.get("/{version_id}", response_model=VersionReply)
-def get_version(context: ApiContextDep, principal: ApiTokenCaller, agent_id: str, version_id: str) -> Response:
+def get_version(context: ApiContextDep, principal: Viewer, agent_id: str, version_id: str) -> Response:
     """Get a version with its document, or with `draft` the agent's draft. Secrets are masked."""
     with context.database.transaction() as tx:
         now = server_info.read_clock(tx)

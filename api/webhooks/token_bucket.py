@@ -42,8 +42,12 @@ class TokenBuckets:
 
     def take(self, agent_id: CanvasId, capacity: int, seconds: int) -> bool:
         """Take a token of an agent's webhook; return False if there is none left. Raises BucketsUnavailable."""
+        return self.take_named(agent_id.hex, capacity, seconds)
+
+    def take_named(self, name: str, capacity: int, seconds: int) -> bool:
+        """Take a token of the bucket with this name, like `take`."""
         try:
-            return self._take(keys=[f"rl:tb:{agent_id.hex}"], args=[capacity, seconds]) == 1
+            return self._take(keys=[f"rl:tb:{name}"], args=[capacity, seconds]) == 1
         except redis.RedisError as error:
             raise BucketsUnavailable from error
 

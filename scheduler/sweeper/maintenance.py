@@ -24,7 +24,7 @@ from store.primitives.ids import first_id_at
 from store.primitives.weeks import Week
 from store.runs import external_ids
 from store.tables.runs import PARTITIONED, WITH_OWN_RETENTION
-from store.tenants import budgets, idempotency
+from store.tenants import budgets, idempotency, run_shares, viewer_sessions
 
 log = structlog.get_logger()
 T = TypeVar("T")
@@ -75,6 +75,7 @@ def run_maintenance(
     forgotten = _run_logged(
         lambda: _in_batches(database, idempotency.delete_expired, idempotency.BATCH, MAX_BATCHES), 0
     )
+    signed_out = _delete_over(database)
     if policy is not None:
         before, blobs = now - policy.period, policy.blobs
         _run_logged(
@@ -83,8 +84,20 @@ def run_maintenance(
         _run_logged(lambda: apply_retention(database, before, blobs, now), None)
     if call_period is not None:
         _run_logged(lambda: delete_old_calls(database, now - call_period), None)
-    if made or forgotten:
-        log.info("maintenance_done", partitions=made, idempotency_keys=forgotten)
+    if made or forgotten or signed_out:
+        log.info("maintenance_done", partitions=made, idempotency_keys=forgotten, sign_ins=signed_out)
+
+
+def _delete_over(database: Database) -> int:
+    """Delete sign-ins, one-time codes and shares of runs that are over; return the number of sign-ins."""
+    for work, size in (
+        (viewer_sessions.delete_old_codes, viewer_sessions.BATCH),
+        (run_shares.delete_over, run_shares.BATCH),
+    ):
+        _run_logged(lambda work=work, size=size: _in_batches(database, work, size, MAX_BATCHES), 0)
+    return _run_logged(
+        lambda: _in_batches(database, viewer_sessions.delete_over, viewer_sessions.BATCH, MAX_BATCHES), 0
+    )
 
 
 def _run_logged(work: Callable[[], T], otherwise: T) -> T:

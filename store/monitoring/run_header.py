@@ -22,6 +22,10 @@ HEADER = text("""
             select count(*) from versions n where n.tenant_id = v.tenant_id and n.canvas_id = v.canvas_id
                 and (n.created_at, n.id) <= (v.created_at, v.id)
         ) as version_number,
+        (
+            select count(*) from run_shares h where h.tenant_id = r.tenant_id and h.run_id = r.id
+                and h.revoked_at is null and h.expires_at > now()
+        ) as shares,
         k.name as conversation_name, r.baseline -> 'globals' -> 'sys.query' as first_query
     from runs r
     left join canvases c on c.id = r.canvas_id and c.tenant_id = r.tenant_id
@@ -54,6 +58,7 @@ class RunHeader:
     version_digest: str | None  # hex
     version_number: int  # among the versions of the agent that exist, from 1 on; 0 if it is gone
     conversation_name: str | None
+    shares: int  # that are not over
     first_query: Any  # of the first turn of the session in this run
 
 

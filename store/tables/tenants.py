@@ -37,7 +37,8 @@ tokens = Table(
     Column("tenant_id", Uuid, ForeignKey("tenants.id", ondelete="CASCADE"), nullable=False, index=True),
     Column("name", Text, nullable=False),
     Column("hash", LargeBinary, nullable=False, unique=True),  # SHA-256 of the token, which is not stored itself
-    Column("kind", Text, nullable=False, server_default="api"),  # api | admin | beta
+    Column("kind", Text, nullable=False, server_default="api"),  # api | admin | viewer | beta
+    Column("may_share", Boolean, nullable=False, server_default=text("false")),  # of an api token: may share runs
     Column("canvas_id", Uuid),  # of a share link: the only agent that it gives access to
     created_timestamp("created_at"),
     timestamp("last_used_at"),

@@ -21,7 +21,8 @@ PREFIX = "easel_"
 _TOKEN_BYTES = 32
 
 
-KINDS = ("api", "admin", "beta")  # of tokens: for programs, for setting a tenant's budgets, for share links
+KINDS = ("api", "admin", "viewer", "beta")  # of tokens: for programs, administrators, readers, and share links
+READ_ONLY = "viewer"
 SHARE_LINK = "beta"
 
 
@@ -36,9 +37,10 @@ class Tenant:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token without its text. `kind` is `api`, `admin` or `beta` (share links).
+    """A token without its text. `kind` is `api`, `admin`, `viewer` (reads only) or `beta` (share links).
 
     `canvas_id` is the agent that a share link gives access to; without it the link gives access to nothing.
+    `may_share`: an `api` token may share runs, as `admin` tokens always may.
     """
 
     id: UUID
@@ -49,6 +51,7 @@ class Token:
     revoked_at: datetime | None
     expires_at: datetime | None = None
     canvas_id: CanvasId | None = None
+    may_share: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +62,14 @@ class Principal:
     token_id: UUID
     kind: str
     canvas_id: CanvasId | None = None
+    may_share: bool = False
 
 
 INSERT_TENANT = (
     insert(tenants).values(id=bindparam("id"), name=bindparam("name")).on_conflict_do_nothing().returning(tenants.c.id)
 )
 TENANT_BY_NAME = select(tenants.c.id, tenants.c.name, tenants.c.created_at).where(tenants.c.name == bindparam("name"))
+NAME = select(tenants.c.name).where(tenants.c.id == bindparam("of_tenant"))
 TENANT_BY_ID = select(tenants.c.id).where(tenants.c.id == bindparam("of_tenant"))
 ALL_TENANTS = select(tenants.c.id, tenants.c.name, tenants.c.created_at).order_by(tenants.c.name)
 
@@ -75,6 +80,7 @@ INSERT_TOKEN = insert(tokens).values(
     hash=bindparam("hash"),
     kind=bindparam("kind"),
     canvas_id=bindparam("canvas_id"),
+    may_share=bindparam("may_share"),
     expires_at=func.now() + bindparam("expires_in", type_=Interval),
 )
 TOKENS_OF = (
@@ -85,19 +91,20 @@ TOKENS_OF = (
 _is_use_unrecorded = or_(
     tokens.c.last_used_at.is_(None), tokens.c.last_used_at < func.now() - text("interval '1 minute'")
 )
-_is_valid = and_(tokens.c.revoked_at.is_(None), or_(tokens.c.expires_at.is_(None), tokens.c.expires_at > func.now()))
+is_valid = and_(tokens.c.revoked_at.is_(None), or_(tokens.c.expires_at.is_(None), tokens.c.expires_at > func.now()))
 PRINCIPAL = select(
     tokens.c.tenant_id,
     tokens.c.id.label("token_id"),
     tokens.c.kind,
     tokens.c.canvas_id,
+    tokens.c.may_share,
     _is_use_unrecorded.label("is_unseen"),
-).where(tokens.c.hash == bindparam("hash"), _is_valid)
-VALID = select(tokens.c.id).where(tokens.c.id == any_(bindparam("token_ids", type_=ARRAY(Uuid))), _is_valid)
+).where(tokens.c.hash == bindparam("hash"), is_valid)
+VALID = select(tokens.c.id).where(tokens.c.id == any_(bindparam("token_ids", type_=ARRAY(Uuid))), is_valid)
 HAS_CANVAS = select(canvases.c.id).where(
     canvases.c.tenant_id == bindparam("tenant_id"), canvases.c.id == bindparam("canvas_id")
 )
-UNBOUND_LINKS = select(func.count()).where(tokens.c.kind == SHARE_LINK, tokens.c.canvas_id.is_(None), _is_valid)
+UNBOUND_LINKS = select(func.count()).where(tokens.c.kind == SHARE_LINK, tokens.c.canvas_id.is_(None), is_valid)
 BIND = (
     update(tokens)
     .where(
@@ -150,6 +157,11 @@ def find_tenant(tx: Transaction, name: str) -> Tenant | None:
     return Tenant(**row) if row else None
 
 
+def find_name(tx: Transaction, tenant_id: TenantId) -> str | None:
+    """Return the name of a tenant; None if there is none."""
+    return tx.scalar(NAME, of_tenant=tenant_id)
+
+
 def list_tenants(tx: Transaction) -> list[Tenant]:
     """Return all tenants by name."""
     return [Tenant(*row) for row in tx.rows(ALL_TENANTS)]
@@ -163,12 +175,15 @@ def create_token(
     *,
     canvas_id: CanvasId | None = None,
     expires_in: timedelta | None = None,
+    may_share: bool = False,
 ) -> tuple[UUID, str]:
     """Create a token; return its id and its text, which is not stored.
 
-    A share link names the agent that it gives access to, other kinds name none. Raises InvalidRequest otherwise, and
-    NotFound for an agent that the tenant does not have.
+    A share link names the agent that it gives access to, other kinds name none. Only `api` tokens are given the right
+    to share. Raises InvalidRequest otherwise, and NotFound for an agent that the tenant does not have.
     """
+    if may_share and kind != "api":
+        raise InvalidRequest(f'A token of kind "{kind}" is not given the right to share; "admin" tokens have it.')
     if kind == SHARE_LINK and canvas_id is None:
         raise InvalidRequest("A share link opens one agent. Name the agent.")
     if kind != SHARE_LINK and canvas_id is not None:
@@ -187,6 +202,7 @@ def create_token(
         hash=_hash(plain),
         kind=kind,
         canvas_id=canvas_id,
+        may_share=may_share,
         expires_in=expires_in,
     )
     return token_id, plain
@@ -209,8 +225,13 @@ def find_principal(tx: Transaction, plain: str) -> Principal | None:
     if row is None:
         return None
     if row["is_unseen"]:
-        tx.execute(RECORD_USE, token_id=row["token_id"])
-    return Principal(row["tenant_id"], row["token_id"], row["kind"], row["canvas_id"])
+        record_use(tx, row["token_id"])
+    return Principal(row["tenant_id"], row["token_id"], row["kind"], row["canvas_id"], row["may_share"])
+
+
+def record_use(tx: Transaction, token_id: UUID) -> None:
+    """Store the time at which a token is used, once a minute."""
+    tx.execute(RECORD_USE, token_id=token_id)
 
 
 def filter_valid(tx: Transaction, token_ids: Collection[UUID]) -> set[UUID]:

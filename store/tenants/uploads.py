@@ -4,13 +4,13 @@ Bytes are written before the row, so that no row names missing bytes; equal cont
 not used inside a transaction, because a slow bucket could take longer than a transaction may be idle.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Text, bindparam, cast, exists, func, insert, or_, select
+from sqlalchemy import ARRAY, ColumnElement, Text, Uuid, any_, bindparam, cast, exists, func, insert, or_, select
 from sqlalchemy.dialects import postgresql
 
 from canvas.errors import NotFound
@@ -26,7 +26,7 @@ from store.tables.tenants import conversation_messages, conversations, files, ve
 class StoredFile:
     """The row of a file. `size` is in bytes; `created_by` is the caller's name for a user, if any.
 
-    `token_id` is the share link that uploaded it.
+    `token_id` is the share link, or the share of a run, that uploaded it.
     """
 
     id: UUID
@@ -113,6 +113,13 @@ _is_of_no_link = exists().where(
 )
 FILE_FOR_RUN = FILE.where(or_(_is_of_no_link, _is_of_link(_link_of_reader), _is_named_by_author))
 """A file as far as a run may read it. A share link's run may read the link's files and those its version names."""
+OTHER_FILES = select(
+    exists().where(
+        files.c.tenant_id == bindparam("tenant_id"),
+        files.c.id == any_(bindparam("file_ids", type_=ARRAY(Uuid))),
+        files.c.token_id.is_distinct_from(bindparam("uploader")),
+    )
+)
 
 
 def register(
@@ -172,6 +179,11 @@ def get_for_run(tx: Transaction, tenant_id: TenantId, file_id: UUID, run_id: Run
     A run of a share link may read the files of that link, and those that its version's document names.
     """
     return _require_file(tx.one_or_none(FILE_FOR_RUN, tenant_id=tenant_id, file_id=file_id, reader=run_id))
+
+
+def has_other_files(tx: Transaction, tenant_id: TenantId, file_ids: Sequence[UUID], uploader: UUID) -> bool:
+    """Return whether one of these ids is a file of the tenant that was not uploaded with this share."""
+    return bool(tx.scalar(OTHER_FILES, tenant_id=tenant_id, file_ids=list(file_ids), uploader=uploader))
 
 
 def store_content(blobs: Blobs, name: str, mime_type: str, data: bytes) -> StoredRef:

@@ -17,7 +17,8 @@ import store.tables.budgets
 import store.tables.knowledge
 import store.tables.mcp
 import store.tables.memory
-import store.tables.tenants  # noqa: F401 (their tables belong to the metadata)
+import store.tables.tenants
+import store.tables.viewer  # noqa: F401 (their tables belong to the metadata)
 from embedded import EmbeddedServers
 from store.db.database import Database
 from store.db.guards import RowGuard, expect_rows
@@ -26,7 +27,7 @@ from store.maintenance.partitions import is_partition
 from store.tables.runs import FORMER_COLUMNS, metadata
 from tests import services as test_services
 
-REVISIONS = [f"{number:04}" for number in range(1, 25)]
+REVISIONS = [f"{number:04}" for number in range(1, 26)]
 
 
 @pytest.fixture
