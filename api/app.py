@@ -26,6 +26,7 @@ from api.pages import page_files
 from api.pages.routes import page_routes
 from api.requests.cookies import SignInPolicy
 from api.requests.dependencies import ApiContext, run_in_thread
+from api.requests.token_bucket import TokenBuckets
 from api.runs import (
     activation_list,
     activation_page,
@@ -54,7 +55,6 @@ from api.viewer import system as viewer_system
 from api.viewer import versions as viewer_versions
 from api.viewer.state import ViewerState
 from api.webhooks import routes as webhook_routes
-from api.webhooks.token_bucket import TokenBuckets
 from components import plugins
 from knowledge.bases.search import KnowledgeBaseSearch
 from knowledge.memory.memories import MemoryStore
@@ -127,11 +127,16 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
         own = database_location(database_url)
         app.state.databases = database_servers(chosen.guard, own, trino_use_tls=configured.trino_use_tls)
         app.state.readiness = health.make_readiness_checks()
-        app.state.webhooks = webhook_routes.WebhookState(TokenBuckets(redis_url), configured.encryption_secret())
+        buckets = TokenBuckets(redis_url)
+        app.state.webhooks = webhook_routes.WebhookState(buckets, configured.encryption_secret())
         shown = {name: getattr(configured, field) for name, field in viewer_system.SHOWN_SETTINGS.items()}
         app.state.critical_paths = critical_path.new_cache()
         app.state.viewer = ViewerState(
-            shown, configured.flower_url, configured.model_calls, count_sign_in=telemetry.count_sign_in
+            shown,
+            configured.flower_url,
+            buckets,
+            configured.model_calls,
+            count_sign_in=telemetry.count_sign_in,
         )
         await context.streams.start()
         updates = start_updates(configured.prices_url, chosen.guard)
@@ -154,7 +159,7 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
             await http.aclose()
             await close_connections()
             await context.rate_limiter.close()
-            app.state.webhooks.buckets.close()
+            buckets.close()
             context.lifecycle.coordinator.dispatch.bus.close()
             context.broker.close()
             context.database.close()

@@ -50,6 +50,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "tokens": "cli.admin.tenants:tokens",
         "secrets": "cli.admin.secrets:secrets",
         "up": "cli.server.up:up",
+        "view": "cli.server.view:view",
         "doctor": "cli.server.doctor:doctor",
         "migrate": "cli.admin.database:migrate",
         "api": "cli.server.processes:api",

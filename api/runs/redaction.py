@@ -395,12 +395,12 @@ class Redaction:
             return envelope
         made = self._pick(envelope, ENVELOPE)
         if "event" not in envelope:  # the frame of a failed run
-            return self._failed(made)
+            return self._run_failed(made)
         data = envelope["data"] if isinstance(envelope["data"], Mapping) else {}
         made["data"] = self._event_data(envelope["event"], data)
         return made
 
-    def _failed(self, made: dict[str, Any]) -> Mapping[str, Any]:
+    def _run_failed(self, made: dict[str, Any]) -> Mapping[str, Any]:
         failure = made.get("failure")
         code = failure["code"] if failure is not None else ""
         if self.hides(ERRORS) or (self.hides(COST) and code == EXCEEDED):

@@ -36,11 +36,11 @@ from api.requests.cookies import (
 )
 from api.requests.dependencies import ApiContext, ApiContextDep, run_in_thread
 from api.requests.request_bodies import SmallBody, body_openapi, parse_body
+from api.requests.token_bucket import BucketsUnavailable, TokenBuckets
 from api.requests.uploads import MAX_UPLOAD_BYTES
 from api.viewer.pages import find_build
 from api.viewer.reply_models import AboutReply, CodeReply, SignInListReply
 from api.viewer.state import ViewerState, ViewerStateDep
-from api.webhooks.token_bucket import BucketsUnavailable, TokenBuckets
 from canvas.errors import InvalidRequest, NotFound
 from scheduler.views.json_values import iso, milliseconds
 from store.db.transaction import Transaction
@@ -74,7 +74,7 @@ class SignInBody(Body):
     code: str | None = Field(default=None, max_length=1000, description="A one-time code")
     share: str | None = Field(default=None, max_length=1000, description="The secret of a share of one run")
 
-    def chosen(self) -> tuple[str, str]:
+    def secret(self) -> tuple[str, str]:
         """Return the name of the field that is sent, and its value. Raises InvalidRequest."""
         fields = ("token", "code", "share")
         sent = [(name, value) for name in fields if (value := getattr(self, name)) is not None]
@@ -118,9 +118,8 @@ async def sign_in(request: Request, context: ApiContextDep, state: ViewerStateDe
         refuse_cross_site_sign_in(request)
     else:
         refuse_cross_site(request)
-    buckets: TokenBuckets = request.app.state.webhooks.buckets
-    await run_in_thread(lambda: _count_try(buckets, request))
-    kind, secret = parse_body(SignInBody, body).chosen()
+    await run_in_thread(lambda: _count_try(state.buckets, request))
+    kind, secret = parse_body(SignInBody, body).secret()
     agent = "".join(filter(str.isprintable, request.headers.get("user-agent", "")))
     cookie = await run_in_thread(lambda: _exchange(context, kind, secret.strip(), agent, earlier))
     state.count_sign_in(kind)

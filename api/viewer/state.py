@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from fastapi import Depends, Request
 
 from api.http.recent_replies import RecentReplies
+from api.requests.token_bucket import TokenBuckets
 
 MAX_AGE = 10.0  # seconds for which figures are shown again
 
@@ -18,6 +19,7 @@ class ViewerState:
 
     settings: Mapping[str, Any]  # by variable
     flower_url: str | None
+    buckets: TokenBuckets
     model_calls: str = "full"
     count_sign_in: Callable[[str], None] = lambda kind: None
     started: float = field(default_factory=time.monotonic)

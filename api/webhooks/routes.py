@@ -22,12 +22,12 @@ from api.requests.auth import ApiTokenCaller, RequestPrincipal
 from api.requests.dependencies import ApiContext, ApiContextDep, run_in_thread
 from api.requests.idempotency import find_key
 from api.requests.request_bodies import read_body
+from api.requests.token_bucket import TokenBuckets
 from api.runs.turn import begin, gather
 from api.webhooks import trace
 from api.webhooks.payload import WebhookRequest, build_payload, check_content_type, parse_body
 from api.webhooks.reply import parse_template, turn_reply
 from api.webhooks.security import WebhookCall, admit, credential_headers, texts, too_large
-from api.webhooks.token_bucket import TokenBuckets
 from api.webhooks.trace import Trace, build_trace, trace_page
 from canvas.document.document import BEGIN
 from canvas.document.secret_fields import SecretPosition

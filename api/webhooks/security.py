@@ -17,7 +17,7 @@ import structlog
 from cryptography.exceptions import UnsupportedAlgorithm
 
 from api.requests.request_bodies import declared_size
-from api.webhooks.token_bucket import BucketsUnavailable
+from api.requests.token_bucket import BucketsUnavailable
 from canvas.errors import InvalidRequest
 from canvas.ids import CanvasId
 

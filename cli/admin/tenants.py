@@ -24,9 +24,14 @@ Expires = Annotated[str | None, typer.Option(help="Refuse the token after this t
 def create(
     tenant: OfTenant = LOCAL_TENANT,
     name: Annotated[str, typer.Option(help="Purpose of the token.", metavar="TEXT")] = "command line",
-    kind: Annotated[str, typer.Option(help="`api`, `admin`, or `beta` for share links.", metavar="KIND")] = "api",
+    kind: Annotated[
+        str, typer.Option(help="`api`, `admin`, `viewer` to read only, or `beta` for share links.", metavar="KIND")
+    ] = "api",
     agent: OfAgent = None,
     expires: Expires = None,
+    may_share: Annotated[
+        bool, typer.Option("--may-share", help="An `api` token may share single runs; `admin` tokens may anyway.")
+    ] = False,
     add_tenant: Annotated[bool, typer.Option("--add-tenant", help="Add the tenant if it does not exist.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -38,12 +43,18 @@ def create(
         raise typer.BadParameter(
             "A share link (--kind beta) opens one agent; other kinds open all.", param_hint="--agent"
         )
+    if may_share and kind != "api":
+        raise typer.BadParameter(
+            "The right to share is for tokens of kind `api`; `admin` tokens have it.", param_hint="--may-share"
+        )
     expires_in = parse_duration(expires, "--expires") if expires is not None else None
     with open_connection() as connection, connection.database.transaction() as tx:
         tenant_id = tenants.ensure_tenant(tx, tenant) if add_tenant else find_tenant_id(tx, tenant)
         opens = agents.find(tx, tenant_id, agent) if agent is not None else None
         canvas_id = opens.id if opens is not None else None
-        token_id, plain = tenants.create_token(tx, tenant_id, name, kind, canvas_id=canvas_id, expires_in=expires_in)
+        token_id, plain = tenants.create_token(
+            tx, tenant_id, name, kind, canvas_id=canvas_id, expires_in=expires_in, may_share=may_share
+        )
     if as_json:
         made = {"id": token_id.hex, "tenant_id": tenant_id.hex, "name": name, "kind": kind, "token": plain}
         output.print_json({**made, "agent_id": canvas_id.hex} if canvas_id is not None else made)
@@ -68,6 +79,7 @@ def list_tokens(tenant: OfTenant = LOCAL_TENANT, as_json: AsJson = False) -> Non
             "name": token.name,
             "kind": token.kind,
             "agent": token.canvas_id.hex if token.canvas_id is not None else None,
+            "may_share": token.may_share or token.kind == "admin",
             "created": token.created_at,
             "last_used": token.last_used_at,
             "expires": token.expires_at,
@@ -75,7 +87,7 @@ def list_tokens(tenant: OfTenant = LOCAL_TENANT, as_json: AsJson = False) -> Non
         }
         for token in found
     ]
-    columns = ("id", "name", "kind", "agent", "created", "last_used", "expires", "revoked")
+    columns = ("id", "name", "kind", "agent", "may_share", "created", "last_used", "expires", "revoked")
     output.print_table(rows, columns, as_json=as_json, empty="There are no tokens. `easel tokens create` adds one.")
 
 

@@ -27,6 +27,7 @@ import embedded
 from canvas.errors import Conflict, ExecutorError, InvalidRequest
 from cli.server.processes import api_program, scheduler_program, server_variables, sweeper_program, worker_program
 from cli.server.supervisor import ChildProcess, stop_all
+from cli.server.viewer_address import find_page_server
 from cli.shell import home, output
 from cli.shell.connection import configure_logging, find_tenant_id
 from cli.shell.output import DIM, YELLOW
@@ -69,6 +70,7 @@ def up(
                 url = f"http://{f'[{host}]' if ':' in host else host}:{chosen}"
                 announcement.write(home.Up(url, os.getpid(), token, database_url, redis_url))
                 output.print_line(f"ready {url} token={token}")
+                _print_viewer_address(url, token)
                 output.print_message(f"logs in {settings.home / home.LOG_FOLDER}; Ctrl-C stops everything", DIM)
                 pages = ", ".join(f"{name} {at}" for name, at in metrics_ports(found).items())
                 if pages:
@@ -173,6 +175,16 @@ def metrics_ports(settings: Settings) -> dict[str, int]:
 
 def _metrics(port: int | None) -> dict[str, str]:
     return {} if port is None else {"EASEL_METRICS_PORT": str(port)}
+
+
+def _print_viewer_address(url: str, token: str) -> None:
+    """Print to stderr where the pages are, with a code that signs in once; nothing if none are served."""
+    try:
+        server = find_page_server(url, token)
+        if server is not None and server.has_pages:
+            output.print_message(f"viewer: {server.address()}")
+    except ExecutorError as error:  # the API works without its pages
+        output.print_message(f"viewer: {error.message}", YELLOW)
 
 
 def _restart_ended(servers: embedded.EmbeddedServers, children: Sequence[ChildProcess]) -> None:

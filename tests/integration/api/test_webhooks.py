@@ -13,7 +13,7 @@ import pytest
 import redis
 from structlog.testing import capture_logs
 
-from api.webhooks.token_bucket import BucketsUnavailable, TokenBuckets
+from api.requests.token_bucket import BucketsUnavailable, TokenBuckets
 from store.agents.canvas_secrets import CanvasSecrets
 from store.primitives.encryption import CannotUnseal
 from store.primitives.ids import new_id

@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from api.requests.token_bucket import BucketsUnavailable
 from api.webhooks.security import MAX_BODY_BYTES, REQUIRED, WebhookCall, admit, credential_headers
-from api.webhooks.token_bucket import BucketsUnavailable
 from canvas.errors import InvalidRequest
 
 AGENT = UUID(int=7)
