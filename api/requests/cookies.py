@@ -1,8 +1,8 @@
 """The cookie of a sign-in, and the rules against requests that other sites send with it.
 
-The cookie is `__Host-easel` where the request came by https, directly or by the X-Forwarded-Proto of a proxy that the server
-trusts, else `easel`. Below a base path it is `__Secure-easel`, since browsers refuse `__Host-` with
-another path than `/`.
+The cookie is `__Host-easel` where the request came by https, directly or by the X-Forwarded-Proto of a proxy that the
+server trusts, else `easel`. Below a base path it is `__Secure-easel`, since browsers refuse `__Host-` with another path
+than `/`.
 """
 
 from dataclasses import dataclass

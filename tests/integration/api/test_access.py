@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -10,7 +11,7 @@ import httpx2
 import pytest
 
 from api.app import create_app
-from canvas.ids import RunId
+from canvas.ids import CanvasId, RunId
 from store.files.blobs import LocalBlobs
 from store.knowledge import bases, documents, memories, memory_messages
 from store.knowledge.memory_messages import ANY_SCOPE, NewMessage
@@ -20,11 +21,17 @@ from store.primitives.encryption import EncryptionKey
 from store.primitives.ids import new_id
 from store.runs import model_calls
 from store.runs.model_calls import CallBatch, CallRow
-from store.tenants import tenants, uploads
+from store.tenants import run_shares, tenants, uploads, viewer_sessions
 from tests.integration.api.conftest import NO_TLS, SECRET, Server, config_of
 from tests.integration.api.talking import ECHO, Client
 
-PUBLIC_PATHS = {"/healthz", "/readyz", "/api/v1/agents/{agent_id}/webhook"}  # a webhook has its own authentication
+PUBLIC_PATHS = {
+    "/healthz",
+    "/readyz",
+    "/api/v1/agents/{agent_id}/webhook",  # a webhook has its own authentication
+    "/api/v1/viewer",  # says who the caller is, and whether there is one
+    "/api/v1/viewer/session",  # signs in and out
+}
 SHARE_LINK_ROUTES = {
     "GET /api/v1/agentbots/{agent_id}/inputs",
     "GET /api/v1/agentbots/{agent_id}/logs/{message_id}",
@@ -58,6 +65,7 @@ BODIES = {  # the least body with which the route checks the ids
     "/api/v1/mcp/servers/list_tools": {"mcp_ids": ["{server_id}"]},
     "/api/v1/mcp/servers/test_tool": {"mcp_id": "{server_id}", "tool_name": "x"},
     "/api/v1/budgets": {"scope": "run", "id": "{run_id}", "tokens": 5},
+    "/api/v1/runs/{run_id}/shares": {"hide": []},
     "/api/v1/runs/cancel": {"ids": ["{run_id}"]},
     "/api/v1/messages": {"memory_id": ["{memory_id}"], "user_input": "x"},
     "/api/v1/messages/{message_key}": {"status": False},
@@ -104,7 +112,7 @@ def unauthorized_code(path: str) -> int | str:
 def test_ids_of_another_tenant_get_the_same_reply_as_unknown_ids(
     workerless_server: Server, tmp_path: Path, method: str, path: str
 ) -> None:
-    owner, stranger = workerless_server.client(), workerless_server.client()
+    owner, stranger = workerless_server.client(), workerless_server.client(kind="admin")
     agent = owner.agent(ECHO)
     run = owner.start(agent)
     (version,) = owner.http.get(f"/api/v1/agents/{agent}/versions").json()["data"]
@@ -122,6 +130,15 @@ def test_ids_of_another_tenant_get_the_same_reply_as_unknown_ids(
         memory_messages.save_message(tx, memory, NewMessage(1, "x", b""), ANY_SCOPE)
         call = a_model_call()
         model_calls.write(tx, RunId(UUID(run["run_id"])), [CallBatch((), [call], {})])
+        share, _ = run_shares.create(
+            tx, owner.tenant_id, RunId(UUID(run["run_id"])), CanvasId(UUID(agent)), created_by=new_id(),
+            expires_in=timedelta(days=1), hide=(), may_answer=False, note="",
+        )  # fmt: skip
+        principal = tenants.find_principal(tx, owner.token)
+        assert principal is not None
+        cookie = viewer_sessions.sign_in_with_token(tx, principal, "a browser")
+        sign_in = viewer_sessions.find(tx, cookie)
+        assert sign_in is not None
     theirs = {
         "activation_id": owner.run(run["run_id"])["activations"][0]["id"],
         "agent_id": agent,
@@ -140,6 +157,8 @@ def test_ids_of_another_tenant_get_the_same_reply_as_unknown_ids(
         "run_id": run["run_id"],
         "server_id": server.hex,
         "session_id": run["session_id"],
+        "share_id": share.id.hex,
+        "sign_in_id": sign_in.id.hex,
         "task_id": run["run_id"],
         "version_id": version["id"],
     }
@@ -159,6 +178,8 @@ def test_ids_of_another_tenant_get_the_same_reply_as_unknown_ids(
     (message,) = owner.http.get("/api/v1/messages", params=params).json()["data"]
     assert (message["status"], message["forget_at"]) == (True, None)
     assert owner.run(run["run_id"])["status"] == "running"
+    assert owner.run(run["run_id"])["shares"] == 1
+    assert len(owner.http.get("/api/v1/viewer/sessions_of_mine").json()["sessions"]) == 1
     assert owner.http.get(f"/api/v1/agents/{agent}/sessions/{run['session_id']}").json()["code"] == 0
 
 

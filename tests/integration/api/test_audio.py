@@ -46,7 +46,7 @@ class Answer:
         envelopes: list[Envelope] = []
         async with self.streams.subscribe(self.run_id) as subscription:
             frames = self.streams.follow(
-                self.client.tenant_id, subscription, Position(), StreamEnd.TURN, token_id=None, with_audio=with_audio
+                self.client.tenant_id, subscription, Position(), StreamEnd.TURN, credential=None, with_audio=with_audio
             )
             async for envelope in frames:
                 assert envelope is not None

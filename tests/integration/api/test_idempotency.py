@@ -408,6 +408,10 @@ FILE_UPLOADS = {  # the key covers the bytes of the files, or the files are reco
     "POST /api/v1/agents/{agent_id}/upload",
     "POST /api/v1/datasets/{dataset_id}/documents",
 }
+SIGN_INS = {  # a secret is given once, and a code is used once
+    "POST /api/v1/viewer/session",
+    "POST /api/v1/viewer/codes",
+}
 
 
 def test_every_route_that_creates_something_takes_a_key(workerless_server: Server) -> None:
@@ -421,7 +425,7 @@ def test_every_route_that_creates_something_takes_a_key(workerless_server: Serve
         and "idempotency-key" not in [parameter["name"] for parameter in operation.get("parameters", [])]
     }
 
-    assert without == NATURALLY_IDEMPOTENT | MANUAL_TOOL_TESTS | RUN_STARTS | FILE_UPLOADS
+    assert without == NATURALLY_IDEMPOTENT | MANUAL_TOOL_TESTS | RUN_STARTS | FILE_UPLOADS | SIGN_INS
 
 
 # -- helpers ---------------------------------------------------------------------------------------------------------

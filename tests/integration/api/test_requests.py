@@ -10,7 +10,8 @@ from fastapi.routing import APIRoute, iter_route_contexts
 from api.app import create_app
 from api.http.query_parameters import CACHE_BUSTERS, AnyQueryRoute
 from api.http.reply_styles import OwnRoute
-from api.requests.auth import authenticate
+from api.requests.auth import authenticate, identify
+from api.viewer.sign_ins import require_sign_ins
 from tests.integration.api.conftest import config_of
 from tests.integration.api.talking import ECHO, FORM, Client
 
@@ -82,7 +83,8 @@ def test_every_route_checks_its_query_except_webhooks_and_those_without_a_token(
     unchecked = {
         path
         for path, route in list_routes()
-        if not isinstance(route, AnyQueryRoute) and not depends_on(route.dependant, authenticate)
+        if not isinstance(route, AnyQueryRoute)
+        and not any(depends_on(route.dependant, check) for check in (authenticate, identify, require_sign_ins))
     }
 
     # the last two authenticate their caller, and so check their query, unless a setting opens them

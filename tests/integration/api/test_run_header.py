@@ -26,7 +26,17 @@ HANDLED = canvas(
     ),
     ("Message:0", "Message", message("instead"), []),
 )
-NOTHING = dict.fromkeys(("cancel", "answer", "raise_budget", "edit", "rerun", "fork"), False)
+NOTHING = dict.fromkeys(("cancel", "answer", "raise_budget", "rerun", "fork", "share", "edit"), False)
+
+MAY = {  # of a token of kind `api`, for a run that is over
+    "cancel": False,
+    "answer": False,
+    "raise_budget": False,
+    "rerun": True,
+    "fork": True,
+    "share": False,
+    "edit": True,
+}
 
 
 def head(client: Client, run_id: str) -> dict[str, Any]:
@@ -121,7 +131,7 @@ def test_open_run_shows_what_it_waits_for_and_may_be_cancelled(workerless_client
     assert (run["waits"]["waits_for"], run["waits"]["node"]) == (explained["waits_for"], "begin")
     assert set(run["waits"]) == set(explained)
     assert counts_of(run, "begin") == {"ready": 1}
-    assert run["may"] == {**NOTHING, "cancel": True, "edit": True, "rerun": True, "fork": True}
+    assert run["may"] == {**MAY, "cancel": True}
 
 
 def test_waiting_run_may_be_answered_and_keeps_its_first_request(client: Client) -> None:
@@ -136,11 +146,11 @@ def test_waiting_run_may_be_answered_and_keeps_its_first_request(client: Client)
 
     ended = head(client, run_id)
 
-    assert waiting["may"] == {**NOTHING, "cancel": True, "answer": True, "edit": True, "rerun": True, "fork": True}
+    assert waiting["may"] == {**MAY, "cancel": True, "answer": True}
     assert counts_of(waiting, "UserFillUp:0")["needs_input"] == 1
     assert waiting["counts"]["waiting"] == 1
     assert waiting["expires_at"] is not None
-    assert ended["may"] == {**NOTHING, "edit": True, "rerun": True, "fork": True}
+    assert ended["may"] == MAY
     assert ended["request"]["query"] == "later"
     assert (waiting["first_request"]["query"], ended["first_request"]["query"]) == ("the first words",) * 2
 
