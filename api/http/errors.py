@@ -92,6 +92,10 @@ class CrossSiteRequest(RefusedAccess):
     code = "cross_site"
 
 
+class NotShared(NotFound):
+    """A visitor of a share asks for something else than the run that it opens: a 404 in every reply style."""
+
+
 class TooManyTries(InvalidRequest):
     """An address tries too often. `details` has `retry_after` in seconds."""
 
@@ -277,6 +281,8 @@ def _handle_executor_error(request: Request, error: Exception) -> Response:
 def _failure_of(error: InvalidRequest) -> Failure:
     details = dict(error.details)
     match error:
+        case NotShared():
+            return Failure(404, error.code, error.message, DATA, details, wire_status=404)
         case NotFound():
             return Failure(404, error.code, error.message, DATA, details)
         case Conflict() if "session_id" in details:

@@ -17,12 +17,11 @@ from uuid import UUID
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from api.http.errors import ReadOnly, Unauthorized
+from api.http.errors import NotShared, ReadOnly, RefusedAccess, Unauthorized
 from api.http.query_parameters import refuse_unknown_parameters
 from api.http.replies import parse_id
 from api.requests.cookies import READING_METHODS, read_cookie, refuse_cross_site
 from api.requests.dependencies import ApiContext, ApiContextDep, run_in_thread
-from canvas.errors import NotAllowed, NotFound
 from canvas.ids import CanvasId, TenantId
 from store.tenants import tenants, viewer_sessions
 from store.tenants.run_shares import SharedRun
@@ -213,10 +212,10 @@ def _find_sign_in(context: ApiContext, cookie: str) -> SignIn | None:
 async def authenticate_viewer(request: Request, principal: Identified) -> RequestPrincipal:
     """Return a caller who may read all of the tenant. Raises ReadOnly for one who may change nothing, and does.
 
-    Raises Unauthorized for share links, and NotFound for visitors of a share.
+    Raises Unauthorized for share links, and NotShared for visitors of a share.
     """
     if principal.share is not None:
-        raise NotFound("A share opens one run only. Sign in with a token to see more.")
+        raise NotShared("A share opens one run only. Sign in with a token to see more.")
     if principal.link is not None:
         raise Unauthorized
     return _refuse_change(request, principal)
@@ -225,13 +224,13 @@ async def authenticate_viewer(request: Request, principal: Identified) -> Reques
 async def authenticate_run_viewer(request: Request, principal: Identified) -> RequestPrincipal:
     """Return a caller who may read the run of the path: one who may read all of the tenant, or a visitor of its share.
 
-    Raises NotFound for another run than that of the share, and NotAllowed for an answer that the share does not allow.
+    Raises NotShared for another run than that of the share, and RefusedAccess for an answer that the share does not allow.
     """
     if principal.share is None:
         return await authenticate_viewer(request, principal)
     written = str(request.path_params["run_id"])
     if parse_id(written) != principal.share.run_id:
-        raise NotFound(f"There is no run {written[:64]}.")
+        raise NotShared(f"There is no run {written[:64]}.")
     _refuse_answer(request, principal.share)
     return principal
 
@@ -245,7 +244,7 @@ async def authenticate_uploader(request: Request, principal: Identified) -> Requ
 
 
 async def authenticate_file_viewer(request: Request, principal: Identified) -> RequestPrincipal:
-    """Return a caller who may read files, share links included. Raises NotFound for visitors of a share."""
+    """Return a caller who may read files, share links included. Raises NotShared for visitors of a share."""
     return principal if principal.link is not None else await authenticate_viewer(request, principal)
 
 
@@ -257,7 +256,7 @@ def _refuse_change(request: Request, principal: RequestPrincipal) -> RequestPrin
 
 def _refuse_answer(request: Request, share: SharedRun) -> None:
     if request.method not in READING_METHODS and not share.may_answer:
-        raise NotAllowed("This share does not allow to answer forms. Ask its owner for one that does.")
+        raise RefusedAccess("This share does not allow to answer forms. Ask its owner for one that does.")
 
 
 Viewer = Annotated[RequestPrincipal, Depends(authenticate_viewer)]
