@@ -224,7 +224,7 @@ async def authenticate_viewer(request: Request, principal: Identified) -> Reques
 async def authenticate_run_viewer(request: Request, principal: Identified) -> RequestPrincipal:
     """Return a caller who may read the run of the path: one who may read all of the tenant, or a visitor of its share.
 
-    Raises NotShared for another run than that of the share, and RefusedAccess for an answer that the share does not allow.
+    Raises NotShared for another run than that of the share; RefusedAccess for an answer that the share does not allow.
     """
     if principal.share is None:
         return await authenticate_viewer(request, principal)

@@ -38,7 +38,7 @@ from api.requests.dependencies import ApiContext, ApiContextDep, run_in_thread
 from api.requests.request_bodies import SmallBody, body_openapi, parse_body
 from api.requests.token_bucket import BucketsUnavailable, TokenBuckets
 from api.requests.uploads import MAX_UPLOAD_BYTES
-from api.viewer.pages import find_build
+from api.viewer import pages
 from api.viewer.reply_models import AboutReply, CodeReply, SignInListReply
 from api.viewer.state import ViewerState, ViewerStateDep
 from canvas.errors import InvalidRequest, NotFound
@@ -93,7 +93,7 @@ class ShareOver(UnknownSecret):
 async def about(request: Request, context: ApiContextDep, state: ViewerStateDep) -> Response:
     """Get the release, and for a caller with a token or a cookie who it is and what it may do."""
     shown: dict[str, Any] = {
-        "build": find_build(),
+        "build": pages.find_build() if pages.pages_are_served(is_on=context.sign_ins.is_on) else None,
         "release": request.app.version,
         "base": context.sign_ins.base_path,
     }

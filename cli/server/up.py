@@ -70,7 +70,7 @@ def up(
                 url = f"http://{f'[{host}]' if ':' in host else host}:{chosen}"
                 announcement.write(home.Up(url, os.getpid(), token, database_url, redis_url))
                 output.print_line(f"ready {url} token={token}")
-                _print_viewer_address(url, token)
+                print_viewer_address(url, token)
                 output.print_message(f"logs in {settings.home / home.LOG_FOLDER}; Ctrl-C stops everything", DIM)
                 pages = ", ".join(f"{name} {at}" for name, at in metrics_ports(found).items())
                 if pages:
@@ -177,7 +177,7 @@ def _metrics(port: int | None) -> dict[str, str]:
     return {} if port is None else {"EASEL_METRICS_PORT": str(port)}
 
 
-def _print_viewer_address(url: str, token: str) -> None:
+def print_viewer_address(url: str, token: str) -> None:
     """Print to stderr where the pages are, with a code that signs in once; nothing if none are served."""
     try:
         server = find_page_server(url, token)

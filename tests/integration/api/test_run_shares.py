@@ -15,6 +15,7 @@ from sqlalchemy import text
 
 from api.requests import auth
 from api.requests.cookies import READING_METHODS
+from api.runs import redaction
 from canvas.ids import RunId
 from store.primitives.ids import new_id
 from store.primitives.json_codec import encode
@@ -302,6 +303,27 @@ def test_what_a_share_hides_is_in_no_reply(server: Server, marked: SharedRun, hi
     assert leaks == set()
     assert run["hidden"] == sorted(hide)
     assert (run["status"], len(run["activations"])) == ("failed", len(marked.run["activations"]))
+
+
+def test_every_field_of_the_replies_has_a_rule(marked: SharedRun) -> None:
+    get, root = marked.client.http.get, f"/api/v1/runs/{marked.id}"
+    (call, *_) = get(f"{root}/model_calls").json()["calls"]
+    step = marked.run["activations"][0]
+    envelopes = get(f"{root}/events", params={"detail": "1"}).json()["events"]
+
+    replies = [
+        (marked.run, redaction.RUN),
+        (step, redaction.STEP),
+        (get(f"{root}/activations/{step['id']}").json(), redaction.ACTIVATION),
+        (get(f"{root}/model_calls/{call['id']}").json(), redaction.MODEL_CALL),
+        *((each, redaction.TOOL_CALL) for each in get(f"{root}/tool_calls").json()["tool_calls"]),
+        *((each, redaction.ATTEMPT) for each in get(f"{root}/attempts").json()["attempts"]),
+        *((each, redaction.ENVELOPE) for each in envelopes),
+        *((each["data"], redaction.EVENT_DATA[each["event"]]) for each in envelopes if "event" in each),
+    ]
+
+    unruled = {name for reply, rules in replies for name in reply if name not in rules}
+    assert unruled == set()
 
 
 def test_walk_reads_every_route_that_a_share_opens(marked: SharedRun) -> None:
