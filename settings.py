@@ -199,7 +199,7 @@ class Settings(BaseSettings):
     """Whether browsers may sign in, and pages are served. Off: these addresses are a 404; the rest of the API stays."""
     shares: bool = True
     """Whether runs may be shared with people without an account. Off: existing shares open nothing either."""
-    base_path: str = Field(default="", pattern=r"^(/[A-Za-z0-9._~-]+)*$", max_length=200)
+    base_path: str | None = Field(default=None, pattern=r"^(/[A-Za-z0-9._~-]+)+$", max_length=200)
     """Path below which a reverse proxy serves API and pages, such as `/easel`, whether the proxy removes it or not."""
     flower_url: str | None = Field(default=None, pattern=r"^https?://[^\s/?#@]+([/?#]\S*)?$")
     """Address of Flower, which pages link to. It has no user name or password, since readers see it."""

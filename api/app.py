@@ -172,7 +172,7 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
-        root_path=configured.base_path,
+        root_path=configured.base_path or "",
     )
     add_handlers(app)
     api = APIRouter(prefix=PREFIX)
@@ -269,5 +269,5 @@ def _build_context(config: ApiConfig) -> ApiContext:
         max_body_bytes=settings.max_body_bytes,
         encryption_key=encryption_key,
         has_search_server=settings.ragflow_url is not None,
-        sign_ins=SignInPolicy(settings.viewer, settings.shares, settings.base_path),
+        sign_ins=SignInPolicy(settings.viewer, settings.shares, settings.base_path or ""),
     )
