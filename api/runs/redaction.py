@@ -9,12 +9,13 @@ until somebody has decided about it. Names of workers and accounts, and ids of o
 shown: a share opens one run.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from api.requests.auth import RequestPrincipal
-from canvas.budget import EXCEEDED, budget_stop
+from canvas.budget import budget_stop
 from canvas.events import run_events
 from canvas.events.explain import WaitsFor
 from canvas.run_warnings import has_model_error
@@ -204,6 +205,8 @@ _ENDS: Mapping[str, str] = {
 }
 _BY_MODEL = "by_model"
 """Members of a run's usage that name accounts."""
+_ABOUT_BUDGETS = re.compile(r"budget|used up|limit tokens", re.IGNORECASE)
+"""Words of the errors of canvas/budget.py, which have amounts."""
 _NODE_COST = 2  # tokens and cost, at the end of the list of a node (api/runs/run_header.py)
 
 
@@ -292,8 +295,13 @@ class Redaction:
         return {name: None if name == "user_id" or self.hides(REQUEST) else value for name, value in shown.items()}
 
     def _failure(self, shown: Mapping[str, Any]) -> Mapping[str, Any]:
-        is_hidden = self.hides(ERRORS) or (self.hides(COST) and shown["code"] == EXCEEDED)
-        return {**shown, "error": ""} if is_hidden else shown
+        return {**shown, "error": self._error(shown["error"]) or ""}
+
+    def _error(self, error: str | None) -> str | None:
+        """Return the text of an error; None if it is hidden. Errors of budgets have amounts."""
+        if error is None or self.hides(ERRORS):
+            return None
+        return None if self.hides(COST) and _ABOUT_BUDGETS.search(error) else error
 
     def _step(self, step: Mapping[str, Any]) -> Mapping[str, Any]:
         made = self._pick(step, STEP)
@@ -322,7 +330,7 @@ class Redaction:
         return [
             row._replace(
                 worker=None,
-                error=None if self.hides(ERRORS) else row.error,
+                error=self._error(row.error),
                 usage=None if self.hides(COST) else row.usage,
             )
             for row in rows
@@ -334,7 +342,7 @@ class Redaction:
             return rows
         return [
             row._replace(
-                error=None if self.hides(ERRORS) else row.error,
+                error=self._error(row.error),
                 usage=None if self.hides(COST) else row.usage,
             )
             for row in rows
@@ -402,8 +410,7 @@ class Redaction:
 
     def _run_failed(self, made: dict[str, Any]) -> Mapping[str, Any]:
         failure = made.get("failure")
-        code = failure["code"] if failure is not None else ""
-        if self.hides(ERRORS) or (self.hides(COST) and code == EXCEEDED):
+        if self._error(made["message"]) is None:
             made["message"] = "The run has failed."
             if failure is not None:
                 made["failure"] = {**failure, "error": ""}
@@ -428,9 +435,12 @@ class Redaction:
     # -- helpers ------------------------------------------------------------------------------------------------------
     def _pick(self, shown: Mapping[str, Any], rules: Mapping[str, Rule]) -> dict[str, Any]:
         """Return the fields with rules; what is hidden becomes null, or an empty object or list."""
-        return {
+        made = {
             name: _empty(value) if self.hides(rules[name]) else value for name, value in shown.items() if name in rules
         }
+        if isinstance(made.get("error"), str):
+            made["error"] = self._error(made["error"])
+        return made
 
     def _without_cost(self, counts: Sequence[Any], columns: int) -> list[Any]:
         return [*counts[:-columns], *[None] * columns] if self.hides(COST) else list(counts)

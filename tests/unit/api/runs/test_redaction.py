@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from api.requests.auth import RequestPrincipal
 from api.runs import redaction
 from api.runs.redaction import ALL, Redaction
+from canvas.budget import Account, Denied, denial_message, time_budget_error
 from canvas.ids import CanvasId, RunId, TenantId
 from store.tenants.run_shares import Hide, SharedRun, to_hide
 
@@ -105,3 +106,21 @@ def test_form_of_a_budget_is_not_shown(is_stopped_by_budget: bool) -> None:
     )
 
     assert (MARK in str(shown)) == (not is_stopped_by_budget)
+
+
+def test_errors_of_budgets_are_hidden_with_costs() -> None:
+    account = Account("run", "tokens", 10, 4, 0)
+    errors = [
+        denial_message(Denied(account, 7), "m"),
+        denial_message(Denied(account, None), "m"),
+        time_budget_error(5000),
+    ]
+    hiding, other = Redaction.of(visitor(Hide.COST)), Redaction.of(visitor())
+
+    for error in errors:
+        frame = {"code": 500, "message": error, "data": False, "failure": {"code": "x", "error": error}}
+        assert error not in str(hiding.event(frame))
+        assert other.event(frame)["message"] == error
+        assert hiding.attempt({"error": error})["error"] is None
+        assert other.attempt({"error": error})["error"] == error
+    assert hiding.attempt({"error": "HTTP 500"})["error"] == "HTTP 500"
