@@ -240,6 +240,21 @@ def test_api_token_is_accepted_until_it_is_revoked(up: Path, easel: Easel):
     assert status(created["token"]) == 401
 
 
+def test_printed_address_of_the_pages_signs_in_once(up: Path, easel: Easel):
+    url = json.loads((up / "up.json").read_text())["url"]
+
+    def sign_in(code: str) -> int:
+        with closing(http.client.HTTPConnection(urlsplit(url).netloc, timeout=TIMEOUT)) as api:
+            api.request("POST", "/api/v1/viewer/session", json.dumps({"code": code}))
+            return api.getresponse().status
+
+    printed = easel("view", "--print")
+
+    address, _, code = printed.stdout.strip().partition("#c=")
+    assert (printed.returncode, address) == (0, f"{url}/")
+    assert [sign_in(code), sign_in(code)] == [204, 401]
+
+
 def test_doctor_reports_no_failure_while_easel_up_runs(easel: Easel):
     def doctor_findings() -> Sequence[Mapping[str, str]] | None:
         ended = easel("doctor", "--json")

@@ -1,12 +1,14 @@
 """Sign-ins of browsers: their cookie, where it counts, requests of other sites, and tokens that only read."""
 
+import asyncio
 import logging
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from http.cookies import SimpleCookie
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import httpx2
 import pytest
@@ -14,7 +16,9 @@ import structlog
 from sqlalchemy import text
 
 from api.requests import auth
-from api.requests.cookies import READING_METHODS
+from api.requests.auth import RequestPrincipal
+from api.requests.cookies import READING_METHODS, SignInPolicy
+from api.requests.dependencies import ApiContext
 from store.db.database import Database
 from store.tenants import tenants, viewer_sessions
 from store.tenants.viewer_sessions import Credential
@@ -425,6 +429,31 @@ def test_ended_credentials_are_found_with_their_reasons(workerless_server: Serve
 
     assert ended == {sessions[1]: "signed_out", sessions[3]: "share_revoked"}
     assert later == {**ended, token: "signed_out", sessions[0]: "signed_out"}
+
+
+def test_caller_with_an_open_stream_is_sent_away_with_a_reason(workerless_server: Server) -> None:
+    client = workerless_server.client(kind="admin")
+    run = client.start(client.agent(ECHO))["run_id"]
+    made = share(client, run)
+    cookie = cookie_of(workerless_server.url, share=made["secret"])
+    with workerless_server.database.statements() as tx:
+        found, token = viewer_sessions.find(tx, cookie), tenants.find_principal(tx, client.token)
+    assert found is not None
+    assert token is not None
+    visitor = RequestPrincipal(client.tenant_id, "", "share", None, share=found.share, session_id=found.id)
+    owner = RequestPrincipal(client.tenant_id, "", "admin", token.token_id)
+
+    def ends(policy: SignInPolicy) -> list[str | None]:
+        context = cast("ApiContext", SimpleNamespace(database=workerless_server.database, sign_ins=policy))
+        return [asyncio.run(auth.find_end(context, each)) for each in (visitor, owner)]
+
+    before, off = ends(SignInPolicy()), ends(SignInPolicy(has_shares=False))
+    client.http.delete(f"/api/v1/runs/{run}/shares/{made['id']}")
+    revoked = ends(SignInPolicy())
+    revoke_tokens(workerless_server, client)
+
+    assert (before, off, revoked) == ([None, None], ["share_revoked", None], ["share_revoked", None])
+    assert ends(SignInPolicy()) == ["share_revoked", "signed_out"]
 
 
 # -- where the cookie counts ------------------------------------------------------------------------------------------
