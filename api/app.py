@@ -191,7 +191,7 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
     app.include_router(files.old_router)
     app.include_router(health.router)
     app.router.routes.append(Route(PATH, endpoint=endpoint))
-    pages = page_files.read_page_files(page_files.DIST, configured.base_path) if configured.viewer else None
+    pages = page_files.read_page_files(page_files.DIST, configured.base_path or "") if configured.viewer else None
     if pages is not None:
         app.router.routes.extend(page_routes(pages))
     return app

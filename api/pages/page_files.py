@@ -4,6 +4,7 @@ import gzip
 import mimetypes
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
@@ -34,11 +35,27 @@ class PageFile:
 
 @dataclass(frozen=True, slots=True)
 class PageFiles:
-    """All files by their path below `/ui/`, the document that every page address gives, and the name of the build."""
+    """All files by their path below `/ui/`, and the document that every page address gives."""
 
     files: Mapping[str, PageFile]
     index: bytes
-    build: str
+
+
+@cache
+def find_build(folder: Path = DIST) -> str | None:
+    """Return the id of the build: 12 hex digits of the SHA-256 of its files and their names. None: there is none."""
+    if not (folder / INDEX).is_file():
+        return None
+    digest = sha256()
+    for file in sorted(each for each in folder.rglob("*") if each.is_file()):
+        digest.update(f"{file.relative_to(folder).as_posix()}\0{file.stat().st_size}\0".encode())
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:BUILD_DIGITS]
+
+
+def pages_are_served(*, is_on: bool) -> bool:
+    """Return whether this process serves pages: they are built, and EASEL_VIEWER is on."""
+    return is_on and find_build() is not None
 
 
 def read_page_files(folder: Path, base_path: str) -> PageFiles | None:
@@ -48,12 +65,9 @@ def read_page_files(folder: Path, base_path: str) -> PageFiles | None:
     contents = {
         path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()
     }
-    digest = sha256()
-    for name, content in contents.items():
-        digest.update(f"{name}\0{len(content)}\0".encode() + content)
     index = contents.pop(INDEX).replace(BASE.encode(), f'<base href="{base_path}/ui/" />'.encode())
     files = {name: _page_file(name, content) for name, content in contents.items()}
-    return PageFiles(files, index, digest.hexdigest()[:BUILD_DIGITS])
+    return PageFiles(files, index)
 
 
 def _page_file(name: str, content: bytes) -> PageFile:

@@ -12,18 +12,19 @@ from api.events.live_frames import ByeReason
 from api.events.live_stream import CallerCheck, LiveRequest
 from api.http.errors import CONNECTION, DATA, Failure, failure_reply
 from api.http.reply_styles import OwnRoute
-from api.requests.auth import ApiTokenCaller, RequestPrincipal
+from api.pages import page_files
+from api.requests.auth import RequestPrincipal, RunViewer, find_end
 from api.requests.dependencies import ApiContext, ApiContextDep, run_in_thread
+from api.runs.live_redaction import redact_frames
+from api.runs.redaction import Redaction
 from api.runs.run_lookup import find_run_id, run_not_found
 from api.runs.run_wire import run_json
 from canvas.events.stream_sequencer import Position
 from canvas.ids import RunId
 from scheduler.views.json_values import milliseconds
-from store.db.database import Database
 from store.db.transaction import USE_SNAPSHOT
 from store.monitoring import server_info
 from store.runs import run_queries
-from store.tenants import tenants
 
 router = APIRouter(tags=["runs"], route_class=OwnRoute)
 
@@ -44,7 +45,7 @@ _OPENAPI: dict[int | str, dict[str, Any]] = {
 async def follow_run(
     request: Request,
     context: ApiContextDep,
-    principal: ApiTokenCaller,
+    principal: RunViewer,
     run_id: str,
     after: str = "",
     rev: Annotated[int, Query(ge=0, lt=2**31)] = 0,
@@ -65,15 +66,16 @@ async def follow_run(
         return failure_reply(request, Failure(503, "too_many_streams", message, CONNECTION, headers=headers))
     hello = {
         "now": shown["now"],
-        "build": None,  # of the pages, which are not served yet
+        "build": page_files.find_build() if page_files.pages_are_served(is_on=context.sign_ins.is_on) else None,
         "heartbeat": live.keepalive_interval,
         "run": shown,
         "position": str(position),
         "revision": shown.get("revision", 0),
     }
-    check = token_check(context, principal)
+    check = caller_check(context, principal)
     frames = live.follow(LiveRequest(principal.tenant_id, found_id, status, position, rev, hello, check))
-    return LiveResponse(frames, live.release)
+    redaction = Redaction.of(principal)
+    return LiveResponse(redact_frames(frames, redaction) if redaction.is_visitor else frames, live.release)
 
 
 class LiveResponse(StreamingResponse):
@@ -91,15 +93,12 @@ class LiveResponse(StreamingResponse):
             await self._frames.aclose()
 
 
-def token_check(context: ApiContext, principal: RequestPrincipal) -> CallerCheck:
-    """Return the check of a caller with a token, who may watch until the token is revoked or expires."""
-
-    def is_valid(database: Database) -> bool:
-        with database.statements() as tx:
-            return bool(tenants.filter_valid(tx, {principal.token_id}))
+def caller_check(context: ApiContext, principal: RequestPrincipal) -> CallerCheck:
+    """Return the check of a caller, who may watch until the token or the sign-in has ended, or the share is revoked."""
 
     async def check() -> ByeReason | None:
-        return None if await context.live.in_thread(is_valid) else ByeReason.SIGNED_OUT
+        reason = await find_end(context, principal)
+        return ByeReason(reason) if reason is not None else None
 
     return check
 

@@ -269,7 +269,8 @@ class Redaction:
             made["activations"] = [self._step(step) for step in made["activations"]]
         if "answer" in made:
             made["answer"] = made["answer"] or ""
-        made["usage"] = {name: made["usage"][name] for name in made["usage"] if not name.startswith(_BY_MODEL)}
+        if made.get("usage"):
+            made["usage"] = {name: count for name, count in made["usage"].items() if not name.startswith(_BY_MODEL)}
         return {**made, "hidden": sorted(each.value for each in self.hidden)}
 
     def explanation(self, shown: Mapping[str, Any]) -> Mapping[str, Any]:

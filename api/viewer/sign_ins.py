@@ -20,6 +20,7 @@ from api.http.query_values import parse_number, parse_position
 from api.http.replies import json_reply, parse_id
 from api.http.reply_styles import OwnRoute
 from api.http.schemas import Body
+from api.pages import page_files
 from api.requests.auth import (
     ApiTokenCaller,
     RequestPrincipal,
@@ -38,7 +39,6 @@ from api.requests.dependencies import ApiContext, ApiContextDep, run_in_thread
 from api.requests.request_bodies import SmallBody, body_openapi, parse_body
 from api.requests.token_bucket import BucketsUnavailable, TokenBuckets
 from api.requests.uploads import MAX_UPLOAD_BYTES
-from api.viewer import pages
 from api.viewer.reply_models import AboutReply, CodeReply, SignInListReply
 from api.viewer.state import ViewerState, ViewerStateDep
 from canvas.errors import InvalidRequest, NotFound
@@ -93,7 +93,7 @@ class ShareOver(UnknownSecret):
 async def about(request: Request, context: ApiContextDep, state: ViewerStateDep) -> Response:
     """Get the release, and for a caller with a token or a cookie who it is and what it may do."""
     shown: dict[str, Any] = {
-        "build": pages.find_build() if pages.pages_are_served(is_on=context.sign_ins.is_on) else None,
+        "build": page_files.find_build() if page_files.pages_are_served(is_on=context.sign_ins.is_on) else None,
         "release": request.app.version,
         "base": context.sign_ins.base_path,
     }

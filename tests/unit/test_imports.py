@@ -96,11 +96,11 @@ LAYERS = {
     ),
     "api": (
         "findings http",
-        "events",
+        "events pages",
         "requests",
         "agents health",
         "knowledge runs",
-        "mcp pages viewer webhooks",
+        "mcp viewer webhooks",
         "app",
     ),
     "cli": ("shell", "models", "agents", "runs server", "cases", "admin conformance", "__main__"),

@@ -20,13 +20,15 @@ QUERIES = {
     "/api/v1/runs/states": {"ids": "{run_id}", "newer_than": "{run_id}"},
 }
 ADMIN = "/api/v1/viewer/system"
+JSON = "application/json"
 
 
 def routes_of_pages() -> dict[str, type[BaseModel]]:
     """Return the models of the GET routes of pages, by path."""
     models = {model.__name__: model for model in models_under(BaseModel) if model.__module__.startswith("api.")}
     routes = {name.split()[1]: reply for name, reply in successes_of_pages() if name.startswith("GET")}
-    named = {path: reply["content"]["application/json"]["schema"].get("$ref", "") for path, reply in routes.items()}
+    declared = {path: reply["content"].get(JSON) for path, reply in routes.items()}  # None: a stream of events
+    named = {path: each["schema"].get("$ref", "") for path, each in declared.items() if each is not None}
     return {path: models[name.split("/")[-1]] for path, name in named.items() if not name.endswith("/JsonValue")}
 
 

@@ -47,6 +47,7 @@ SHARE_ROUTES = {
     "GET /api/v1/runs/{run_id}/explain",
     "GET /api/v1/runs/{run_id}/graph",
     "GET /api/v1/runs/{run_id}/items",
+    "GET /api/v1/runs/{run_id}/live",
     "GET /api/v1/runs/{run_id}/model_calls",
     "GET /api/v1/runs/{run_id}/model_calls/{call_id}",
     "GET /api/v1/runs/{run_id}/tool_calls",
@@ -152,6 +153,7 @@ class SharedRun:
             ]
         yield from ((f"{root}{path}", json_only) for path in paths)
         yield f"{root}/events", {"Accept": "text/event-stream"}
+        yield f"{root}/live", {"Accept": "text/event-stream"}
 
     def read(self, page: httpx2.Client) -> dict[str, str]:
         """Return the text of every reply by its address."""

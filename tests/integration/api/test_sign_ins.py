@@ -15,6 +15,7 @@ import pytest
 import structlog
 from sqlalchemy import text
 
+from api.pages.page_files import find_build
 from api.requests import auth
 from api.requests.auth import RequestPrincipal
 from api.requests.cookies import READING_METHODS, SignInPolicy
@@ -119,7 +120,7 @@ def test_caller_without_a_sign_in_learns_the_release_only(workerless_server: Ser
 
         assert about.status_code == 200
         assert about.json() == {
-            "build": None, "release": about.json()["release"], "base": "", "signed_in": False,
+            "build": find_build(), "release": about.json()["release"], "base": "", "signed_in": False,
         }  # fmt: skip
 
 

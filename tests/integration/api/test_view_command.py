@@ -111,7 +111,7 @@ def test_easel_up_prints_the_address_on_stderr_only_where_pages_are_served(
     workerless_server: Server, admin: Client, is_built: bool, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    monkeypatch.setattr("api.viewer.pages.find_build", lambda: "0123456789ab" if is_built else None)
+    monkeypatch.setattr("api.pages.page_files.find_build", lambda: "0123456789ab" if is_built else None)
 
     up_command.print_viewer_address(workerless_server.url, admin.token)
 

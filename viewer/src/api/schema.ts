@@ -903,11 +903,11 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Download Attachment
+         * Download Document
          * @deprecated
-         * @description Download a file that a run has produced. `disposition=inline` shows it in the browser, unless it is a page.
+         * @description Download a file that a run has produced, at the path of older clients.
          */
-        get: operations["download_attachment_api_v1_document_download__attachment_id__get"];
+        get: operations["download_document_api_v1_document_download__attachment_id__get"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1902,9 +1902,56 @@ export interface paths {
          * @description Answer the forms of a run that waits: 202, or 409 if it does not wait. `Prefer: wait=n` works as for a start.
          *
          *     A run that waits for a higher budget continues with the budget in the body, or after its budget has been raised.
+         *     Visitors of a share that allows it answer the forms of the canvas, with `inputs` only.
          */
         post: operations["resume_run_api_v1_runs__run_id__resume_post"];
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/runs/{run_id}/shares": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Shares
+         * @description List the shares of a run, the oldest first, without their secrets; those that are over for 30 days more.
+         */
+        get: operations["list_shares_api_v1_runs__run_id__shares_get"];
+        put?: never;
+        /**
+         * Create Share
+         * @description Share a run: 201 with the link and its secret, which are shown once.
+         *
+         *     It needs the right to share: a token of kind `admin`, or one made with `easel tokens create --may-share`.
+         */
+        post: operations["create_share_api_v1_runs__run_id__shares_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/runs/{run_id}/shares/{share_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Revoke Share
+         * @description Revoke a share: it opens nothing from the next request on, and open streams end within seconds.
+         */
+        delete: operations["revoke_share_api_v1_runs__run_id__shares__share_id__delete"];
         options?: never;
         head?: never;
         patch?: never;
@@ -1964,6 +2011,26 @@ export interface paths {
          * @description Cancel a run, or all open runs of a session.
          */
         post: operations["cancel_task_api_v1_tasks__task_id__cancel_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/viewer": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * About
+         * @description Get the release, and for a caller with a token or a cookie who it is and what it may do.
+         */
+        get: operations["about_api_v1_viewer_get"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -2072,6 +2139,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/viewer/codes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Create Code
+         * @description Create a code with which a browser signs in once, within ten minutes, as with the token of this request.
+         */
+        post: operations["create_code_api_v1_viewer_codes_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/viewer/conversations": {
         parameters: {
             query?: never;
@@ -2129,6 +2216,73 @@ export interface paths {
         put?: never;
         post?: never;
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/viewer/session": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Sign In
+         * @description Sign in a browser with a token, a code or a share: 204 with its cookie.
+         *
+         *     401 `unknown` for what is unknown or over, `share_over` for a share that is; 429 after ten tries a minute and
+         *     address.
+         */
+        post: operations["sign_in_api_v1_viewer_session_post"];
+        /**
+         * Sign Out
+         * @description End the sign-in of the cookie, and remove the cookie. A sign-in that is over is no error.
+         */
+        delete: operations["sign_out_api_v1_viewer_session_delete"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/viewer/sessions_of_mine": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Sign Ins
+         * @description List the browsers that are signed in with the caller's token, the newest first.
+         */
+        get: operations["list_sign_ins_api_v1_viewer_sessions_of_mine_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/viewer/sessions_of_mine/{sign_in_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * End Sign In
+         * @description Sign out a browser that is signed in with the caller's token.
+         */
+        delete: operations["end_sign_in_api_v1_viewer_sessions_of_mine__sign_in_id__delete"];
         options?: never;
         head?: never;
         patch?: never;
@@ -2224,11 +2378,11 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Download Attachment
+         * Download Document
          * @deprecated
-         * @description Download a file that a run has produced. `disposition=inline` shows it in the browser, unless it is a page.
+         * @description Download a file that a run has produced, at the path of older clients.
          */
-        get: operations["download_attachment_v1_document_download__attachment_id__get"];
+        get: operations["download_document_v1_document_download__attachment_id__get"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2241,6 +2395,60 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
+        /**
+         * AboutReply
+         * @description The release, and for a caller with a token or a cookie who it is. A visitor of a share has no tenant.
+         */
+        AboutReply: {
+            /**
+             * Base
+             * @description The path below which the API is served; empty: the root
+             */
+            base: string;
+            /**
+             * Build
+             * @description The build of the pages; null if none are served
+             */
+            build: string | null;
+            /** Flower Url */
+            flower_url?: string | null;
+            /**
+             * Kind
+             * @description api, admin, viewer or share
+             */
+            kind?: string | null;
+            /**
+             * Limits
+             * @description Bytes of bodies, canvases, uploads; days
+             */
+            limits?: {
+                [key: string]: number;
+            } | null;
+            /**
+             * May
+             * @description Of read, change, share, administer; a visitor: answer
+             */
+            may?: string[] | null;
+            /**
+             * Model Calls
+             * @description What is stored of model calls: full, usage or off
+             */
+            model_calls?: string | null;
+            /** Release */
+            release: string;
+            share?: components["schemas"]["SharedRunReply"] | null;
+            /** Signed In */
+            signed_in: boolean;
+            /**
+             * Tenant
+             * @description `{id, name}`
+             */
+            tenant?: {
+                [key: string]: unknown;
+            } | null;
+            /** User Id */
+            user_id?: string | null;
+        };
         /**
          * ActivationListReply
          * @description Activations in columns.
@@ -2590,6 +2798,16 @@ export interface components {
             name: string;
             /** Node Id */
             node_id: string;
+        };
+        /**
+         * CodeReply
+         * @description A code with which a browser signs in once.
+         */
+        CodeReply: {
+            /** Code */
+            code: string;
+            /** Expires At */
+            expires_at: string;
         };
         /**
          * ComparedRun
@@ -3290,6 +3508,52 @@ export interface components {
             waited_ms: number;
         };
         /**
+         * NewShareReply
+         * @description A new share, with its secret, which is shown once.
+         */
+        NewShareReply: {
+            /** Created At */
+            created_at: string;
+            /**
+             * Created By
+             * @description The token that made it
+             */
+            created_by: string;
+            /** Expires At */
+            expires_at: string;
+            /** Hide */
+            hide: string[];
+            /** Id */
+            id: string;
+            /** Is Over */
+            is_over: boolean;
+            /**
+             * Last Used At
+             * @description To the minute
+             */
+            last_used_at: string | null;
+            /** May Answer */
+            may_answer: boolean;
+            /** Note */
+            note: string;
+            /** Revoked At */
+            revoked_at: string | null;
+            /** Run Id */
+            run_id: string;
+            /** Secret */
+            secret: string;
+            /**
+             * Url
+             * @description The link, from the root of the host
+             */
+            url: string;
+            /**
+             * Uses
+             * @description How often a browser signed in with it
+             */
+            uses: number;
+        };
+        /**
          * OverviewAgent
          * @description Figures of an agent.
          */
@@ -3676,6 +3940,8 @@ export interface components {
             raise_budget: boolean;
             /** Rerun */
             rerun: boolean;
+            /** Share */
+            share: boolean;
         };
         /**
          * RunProgressReply
@@ -3761,6 +4027,11 @@ export interface components {
             handled_failures?: number | null;
             /** Has Model Error */
             has_model_error: boolean;
+            /**
+             * Hidden
+             * @description For visitors of a share: what it hides
+             */
+            hidden?: string[] | null;
             /** Id */
             id: string;
             /** Last Event */
@@ -3798,6 +4069,11 @@ export interface components {
             rules_version?: number | null;
             /** Session Id */
             session_id: string | null;
+            /**
+             * Shares
+             * @description Shares of the run that are not over
+             */
+            shares?: number | null;
             /** Started At */
             started_at: string | null;
             /** Status */
@@ -3861,6 +4137,118 @@ export interface components {
             now: number;
             /** Runs */
             runs: components["schemas"]["RunStateRow"][];
+        };
+        /**
+         * ShareListReply
+         * @description The shares of a run, the oldest first.
+         */
+        ShareListReply: {
+            /**
+             * Next
+             * @description The `after` of the next page; null on the last
+             */
+            next: string | null;
+            /** Now */
+            now: string;
+            /** Shares */
+            shares: components["schemas"]["ShareRow"][];
+        };
+        /**
+         * ShareRow
+         * @description A share of a run.
+         */
+        ShareRow: {
+            /** Created At */
+            created_at: string;
+            /**
+             * Created By
+             * @description The token that made it
+             */
+            created_by: string;
+            /** Expires At */
+            expires_at: string;
+            /** Hide */
+            hide: string[];
+            /** Id */
+            id: string;
+            /** Is Over */
+            is_over: boolean;
+            /**
+             * Last Used At
+             * @description To the minute
+             */
+            last_used_at: string | null;
+            /** May Answer */
+            may_answer: boolean;
+            /** Note */
+            note: string;
+            /** Revoked At */
+            revoked_at: string | null;
+            /** Run Id */
+            run_id: string;
+            /**
+             * Uses
+             * @description How often a browser signed in with it
+             */
+            uses: number;
+        };
+        /**
+         * SharedRunReply
+         * @description What a visitor of a share sees.
+         */
+        SharedRunReply: {
+            /** Expires At */
+            expires_at: string;
+            /** Hide */
+            hide: string[];
+            /** May Answer */
+            may_answer: boolean;
+            /** Run Id */
+            run_id: string;
+        };
+        /**
+         * SignInListReply
+         * @description The browsers that are signed in with the caller's token, the newest first.
+         */
+        SignInListReply: {
+            /**
+             * Next
+             * @description The `before` of the next page; null on the last
+             */
+            next: string | null;
+            /**
+             * Now
+             * @description Time of the database, in milliseconds since 1970
+             */
+            now: number;
+            /** Sessions */
+            sessions: components["schemas"]["SignInRow"][];
+        };
+        /**
+         * SignInRow
+         * @description A browser that is signed in.
+         */
+        SignInRow: {
+            /**
+             * Agent
+             * @description The browser, as it calls itself
+             */
+            agent: string;
+            /** Created At */
+            created_at: string;
+            /** Expires At */
+            expires_at: string;
+            /** Id */
+            id: string;
+            /** Is Current */
+            is_current: boolean;
+            /** Kind */
+            kind: string;
+            /**
+             * Last Seen At
+             * @description To the minute
+             */
+            last_seen_at: string;
         };
         /**
          * StartedReply
@@ -7328,7 +7716,7 @@ export interface operations {
             };
         };
     };
-    download_attachment_api_v1_document_download__attachment_id__get: {
+    download_document_api_v1_document_download__attachment_id__get: {
         parameters: {
             query?: {
                 ext?: string;
@@ -9981,6 +10369,132 @@ export interface operations {
             };
         };
     };
+    list_shares_api_v1_runs__run_id__shares_get: {
+        parameters: {
+            query?: {
+                after?: string;
+                limit?: string;
+            };
+            header?: never;
+            path: {
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ShareListReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    create_share_api_v1_runs__run_id__shares_post: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description A repeat with the same key within a day gets the first reply */
+                "idempotency-key"?: string | null;
+            };
+            path: {
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /**
+                     * Expires In
+                     * @description Seconds; 7 days by default, 90 days at most
+                     * @default 604800
+                     */
+                    expires_in?: number;
+                    /**
+                     * Hide
+                     * @description What visitors do not see
+                     */
+                    hide?: ("inputs" | "outputs" | "prompts" | "cost" | "errors" | "talk")[];
+                    /**
+                     * May Answer
+                     * @description Whether visitors may answer the open forms of the run
+                     * @default false
+                     */
+                    may_answer?: boolean;
+                    /**
+                     * Note
+                     * @description For whom the share is; owners see it
+                     * @default
+                     */
+                    note?: string;
+                };
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NewShareReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    revoke_share_api_v1_runs__run_id__shares__share_id__delete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                run_id: string;
+                share_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
     list_tool_calls_api_v1_runs__run_id__tool_calls_get: {
         parameters: {
             query?: {
@@ -10081,6 +10595,26 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    about_api_v1_viewer_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AboutReply"];
                 };
             };
         };
@@ -10249,6 +10783,26 @@ export interface operations {
             };
         };
     };
+    create_code_api_v1_viewer_codes_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CodeReply"];
+                };
+            };
+        };
+    };
     list_conversations_api_v1_viewer_conversations_get: {
         parameters: {
             query?: {
@@ -10351,6 +10905,123 @@ export interface operations {
             };
         };
     };
+    sign_in_api_v1_viewer_session_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /**
+                     * Code
+                     * @description A one-time code
+                     */
+                    code?: string | null;
+                    /**
+                     * Share
+                     * @description The secret of a share of one run
+                     */
+                    share?: string | null;
+                    /**
+                     * Token
+                     * @description An API token, of any kind but `beta`
+                     */
+                    token?: string | null;
+                };
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    sign_out_api_v1_viewer_session_delete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    list_sign_ins_api_v1_viewer_sessions_of_mine_get: {
+        parameters: {
+            query?: {
+                before?: string;
+                limit?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SignInListReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    end_sign_in_api_v1_viewer_sessions_of_mine__sign_in_id__delete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                sign_in_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
     get_system_api_v1_viewer_system_get: {
         parameters: {
             query?: never;
@@ -10431,7 +11102,7 @@ export interface operations {
             };
         };
     };
-    download_attachment_v1_document_download__attachment_id__get: {
+    download_document_v1_document_download__attachment_id__get: {
         parameters: {
             query?: {
                 ext?: string;

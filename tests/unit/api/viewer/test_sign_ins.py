@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from api.viewer import pages
-from api.viewer.pages import find_build, pages_are_served
+from api.pages import page_files
+from api.pages.page_files import find_build, pages_are_served
 from api.viewer.sign_ins import site_of
 
 
@@ -38,6 +38,6 @@ def test_build_is_named_after_its_files(tmp_path: Path) -> None:
 
 def test_pages_are_served_if_they_are_built_and_switched_on(monkeypatch: pytest.MonkeyPatch) -> None:
     for build, is_on, expected in (("0123456789ab", True, True), ("0123456789ab", False, False), (None, True, False)):
-        monkeypatch.setattr(pages, "find_build", lambda build=build: build)
+        monkeypatch.setattr(page_files, "find_build", lambda build=build: build)
 
         assert pages_are_served(is_on=is_on) is expected
