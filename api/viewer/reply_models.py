@@ -304,6 +304,7 @@ class ComparedStepReply(Reply):
     inputs: ComparedValues
     outputs: ComparedValues
     variables: ComparedValues
+    prompts: ComparedValues = Field(description="What its models were asked, by call and message")
 
 
 class SharedRunReply(BaseModel):

@@ -28,6 +28,7 @@ _NOUNS: Mapping[StepDifference, str] = {
     StepDifference.ERROR: "error",
     StepDifference.OUTPUTS: "outputs",
     StepDifference.INPUTS: "inputs",
+    StepDifference.PROMPTS: "prompts",
     StepDifference.STATUS: "status",
     StepDifference.ATTEMPTS: "attempts",
 }
@@ -48,6 +49,8 @@ def find_difference(
         StepDifference.ERROR: a.error != b.error,
         StepDifference.ATTEMPTS: a.attempt != b.attempt and not (a.is_reused or b.is_reused),
         StepDifference.STATUS: a.status != b.status,
+        StepDifference.PROMPTS: bool(values_a.prompts and values_b.prompts)
+        and not is_same(values_a.prompts, values_b.prompts),
     }
     return StepDifference(sum(bit for bit, is_different in checks.items() if is_different))
 
@@ -97,6 +100,7 @@ def explain_divergence(
         StepDifference.ERROR: lambda: _errors(a.error, b.error),
         StepDifference.OUTPUTS: lambda: _values("another output", values_a, values_b, ("outputs", "variables")),
         StepDifference.INPUTS: lambda: _values("another input", values_a, values_b, ("inputs",)),
+        StepDifference.PROMPTS: lambda: _values("another prompt", values_a, values_b, ("prompts",)),
         StepDifference.STATUS: lambda: f"is {a.status} in A and {b.status} in B",
         StepDifference.ATTEMPTS: lambda: f"took {_attempts(a.attempt)} in A and {_attempts(b.attempt)} in B",
     }

@@ -175,7 +175,7 @@ def step_json(
         "b": _step(b),
         **{
             column: _value_changes(getattr(values_a, column), getattr(values_b, column), room)
-            for column in ("inputs", "outputs", "variables")
+            for column in ("inputs", "outputs", "variables", "prompts")
         },
     }
 
@@ -192,6 +192,7 @@ def _mask_values(values: StepValues, node_id: str, mask: PasswordMask) -> StepVa
         mask.node_values(node_id, values.inputs),
         mask.node_values(node_id, values.outputs),
         mask.node_values(None, values.variables),
+        values.prompts,  # which are stored without passwords
     )
 
 

@@ -3,13 +3,14 @@
 Activations correspond by (node, scope, ordinal), also across versions. Values are compared in the database, by a digest
 for each activation, so the values themselves stay there: outputs and inputs as JSON texts, without names that begin
 with `_` (times and notes of the attempt), and the variables that the activation has written, as outputs. Of a value
-that is in a file, the hash of its content and its size are compared.
+that is in a file, the hash of its content and its size are compared. Of model calls, what was asked is compared: the
+set of requests, so that a repeated one counts once, and only if both runs have stored theirs.
 
 Rows are in canonical order of A; what only B has is sorted in by its own order key.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import IntFlag
 from typing import Any
@@ -18,9 +19,12 @@ from sqlalchemy import text
 
 from canvas.ids import ActivationId, RunId, TenantId
 from store.db.transaction import Transaction
+from store.primitives.json_codec import encode
+from store.runs import model_calls
 from store.runs.reused_activations import REUSED
 
 MAX_ROWS = 500  # of a page
+MAX_PROMPTS = 20  # calls of a step whose requests are compared in words
 OUTCOME_MEMBERS = ("is", "to", "count", "inputs", "tips")  # members of a stored outcome that are compared
 
 
@@ -35,6 +39,7 @@ class StepDifference(IntFlag):
     ONLY_A = 32
     ONLY_B = 64
     STATUS = 128
+    PROMPTS = 256
 
 
 SAME, DIFFERS, IN_ONE = "same", "differs", StepDifference.ONLY_A | StepDifference.ONLY_B
@@ -71,7 +76,7 @@ def _side(number: int) -> str:
     run_id = f"(cast(:run_ids as uuid[]))[{number}]"
     return f"""
         select a.id, a.node_id, a.scope, a.ordinal, a.order_key, a.status, a.attempt, a.outcome,
-            v.inputs, v.outputs, x.written
+            v.inputs, v.outputs, x.written, c.asked
         from runs r join activations a on a.run_id = r.id
         left join (
             select activation_id, string_agg(node_id || inputs, ' ' order by node_id) as inputs,
@@ -89,6 +94,11 @@ def _side(number: int) -> str:
                 else cast(x.value as text) end, ',' order by x.name)) as written
             from variables x where x.run_id = {run_id} group by x.activation_id
         ) x on x.activation_id = a.id
+        left join (
+            select c.activation_id, md5(string_agg(distinct cast(c.request as text), ' '
+                order by cast(c.request as text))) as asked
+            from model_calls c where c.run_id = {run_id} and c.request is not null group by c.activation_id
+        ) c on c.activation_id = a.id
         where r.id = {run_id} and r.tenant_id = :tenant_id and a.run_id = {run_id}
     """  # noqa: S608 (constants only)
 
@@ -117,6 +127,7 @@ _JOINED = f"""
                         or b.outcome ->> '{REUSED}' is not null)
                     then {StepDifference.ATTEMPTS:d} else 0 end
                 + case when a.status <> b.status then {StepDifference.STATUS:d} else 0 end
+                + case when a.asked <> b.asked then {StepDifference.PROMPTS:d} else 0 end
             end as what
         from a full join b on a.node_id = b.node_id and a.scope = b.scope and a.ordinal = b.ordinal
     )
@@ -242,12 +253,13 @@ class StepValues:
     """What an activation has read and written, by name, without names that begin with `_`.
 
     A value that another node shows (a container, from its last item) is named `result@Iteration:0`. A value in the file
-    storage is a ValueFile.
+    storage is a ValueFile. `prompts` is what its models were asked, by call and message; {} if it was not stored.
     """
 
     inputs: Mapping[str, Any]
     outputs: Mapping[str, Any]
     variables: Mapping[str, Any]
+    prompts: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,7 +344,21 @@ def load_values(tx: Transaction, tenant_id: TenantId, run_id: RunId, step: Compa
                 if not name.startswith("_"):
                     found[f"{name}{suffix}"] = _value_or_file(value, files.get(name))
     written = {row.name: _value_or_file(row.value, (row.large or {}).get("value")) for row in variables.rows()}
-    return StepValues(inputs, outputs, written)
+    return StepValues(inputs, outputs, written, _load_prompts(tx, tenant_id, run_id, step.id))
+
+
+def _load_prompts(tx: Transaction, tenant_id: TenantId, run_id: RunId, activation_id: ActivationId) -> dict[str, Any]:
+    """Return what the first MAX_PROMPTS different calls of an activation have asked."""
+    calls = model_calls.list_calls(tx, tenant_id, run_id, activation_id=activation_id)
+    different = {encode(call.request): call for call in calls if call.request is not None}
+    found: dict[str, Any] = {}
+    for number, call in enumerate(list(different.values())[:MAX_PROMPTS], 1):
+        request = model_calls.load_bodies(tx, run_id, call).request or {}
+        for at, message in enumerate(request.get("messages") or request.get("texts") or (), 1):
+            role = f" ({message['role']})" if isinstance(message, Mapping) and "role" in message else ""
+            found[f"call {number}, message {at}{role}"] = message
+        found |= {f"call {number}, {name}": request[name] for name in ("tools", "params") if request.get(name)}
+    return found
 
 
 def _value_or_file(value: Any, file: Sequence[Any] | None) -> Any:

@@ -373,3 +373,26 @@ def test_unknown_step_is_not_found(client: Client, step: str):
     reply = client.http.get(f"/api/v1/runs/{run}/compare/{run}/steps/{step}")
 
     assert (reply.status_code, reply.json()["code"]) == (404, "not_found")
+
+
+def test_fork_with_another_parameter_differs_in_what_its_model_was_asked(client: Client) -> None:
+    asking = {"llm_id": "echo", "prompts": [{"role": "user", "content": "{sys.query}"}], "temperature": 0.1}
+    dsl = canvas(
+        ("begin", "Begin", {}, ["LLM:0"]),
+        ("LLM:0", "LLM", {**asking, "temperatureEnabled": True}, ["Message:0"]),
+        ("Message:0", "Message", message("{LLM:0@content}"), []),
+    )
+    source = finished_run(client, dsl, "hello")
+    edits = {"params": {"LLM:0": {"temperature": 0.5}}}
+    fork = post(client, f"/runs/{source}/fork", {"from": ["LLM:0"], "edits": edits}).headers["x-run-id"]
+
+    shown = compare(client, source, fork)
+    first = shown["first_divergence"]
+    step = client.http.get(f"/api/v1/runs/{source}/compare/{fork}/steps/{first['a_id']}").json()
+
+    assert (first["node_id"], first["what"]) == ("LLM:0", StepDifference.PROMPTS)
+    assert first["sentence"] == (
+        'LLM:0 has another prompt: call 1, params is {"temperature": 0.1} in A and {"temperature": 0.5} in B.'
+    )
+    (changed,) = [each for each in step["prompts"]["values"] if each["kind"] != "same"]
+    assert changed["name"] == "call 1, params"

@@ -103,3 +103,20 @@ def test_bits_are_listed_in_words():
     assert describe_bits(StepDifference.OUTPUTS | StepDifference.INPUTS) == "outputs, inputs"
     assert describe_bits(StepDifference.ONLY_B) == "only in B"
     assert describe_bits(StepDifference(0)) == "same"
+
+
+def test_another_prompt_is_quoted_with_its_call_and_message():
+    asked = StepValues({}, {}, {}, {"call 1, message 1 (user)": {"role": "user", "content": "Hi"}})
+    changed = StepValues({}, {}, {}, {"call 1, message 1 (user)": {"role": "user", "content": "Ho"}})
+
+    assert find_difference(step(), step(), asked, changed) is StepDifference.PROMPTS
+    assert explain(step(), step(), asked, changed) == (
+        'LLM:Reply has another prompt: call 1, message 1 (user) is {"role": "user", "content": "Hi"} in A and '
+        '{"role": "user", "content": "Ho"} in B.'
+    )
+
+
+def test_prompts_that_one_run_has_not_stored_do_not_differ():
+    asked = StepValues({}, {}, {}, {"call 1, message 1 (user)": {"role": "user", "content": "Hi"}})
+
+    assert find_difference(step(), step(), asked, NOTHING) == 0
