@@ -18,6 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from canvas.errors import AttemptStopped, ExecutorError, StateError
 from canvas.graph.canvas import Canvas, NodeKind
+from canvas.graph.passwords import NO_PASSWORDS
 from canvas.outcome import POSTPONED, Failed, Finished, Outcome
 from canvas.run_warnings import Notice
 from canvas.state.run_state import activation_id
@@ -361,6 +362,7 @@ class Context:
         self.inputs: dict[str, Any] = {}
         self.opening = ""
         self.variables = NoPreviousOutputs()
+        self.storage = SimpleNamespace(passwords=lambda: NO_PASSWORDS)
 
 
 class NoPreviousOutputs:

@@ -9,6 +9,7 @@ from sqlalchemy import text
 
 from api.app import create_app
 from tests.integration.api.conftest import Server, config_of, start_server
+from tests.integration.api.live_frames import follow
 from tests.integration.api.talking import ECHO, FORM, Client
 
 
@@ -102,6 +103,10 @@ def read_all(client: Client, ids: dict[str, str], *, of_agent: bool = True) -> d
         if path in NEED_MORE:
             continue
         if set(re.findall(r"{(\w+)}", path)) <= set(ids) and (of_agent or "{agent_id}" not in path):
+            if path.endswith("/live"):
+                frames = follow(client.http, ids["run_id"])
+                replies[path] = 200, {"frames": sorted({frame.name for frame in frames})}
+                continue
             reply = client.http.get(path.format(**ids))
             body = reply.json()
             body.pop("now", None)
