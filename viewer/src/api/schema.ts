@@ -2878,6 +2878,8 @@ export interface components {
             /** Ordinal */
             ordinal: number;
             outputs: components["schemas"]["ComparedValues"];
+            /** @description What its models were asked, by call and message */
+            prompts: components["schemas"]["ComparedValues"];
             /** Scope */
             scope: string;
             /** Sentence */
