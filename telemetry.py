@@ -59,6 +59,7 @@ SIGN_INS = Counter("easel_viewer_sessions", "Sign-ins of browsers, by token, cod
 CALLS_WAITED = Counter("easel_model_calls_waited", "Model calls that waited for the rate limit of their account")
 CALLS_POSTPONED = Counter("easel_model_calls_postponed", "Attempts rescheduled because of a rate limit")
 CALLS_REFUSED = Counter("easel_model_calls_refused", "Model calls refused by a vendor (429), of accounts with limits")
+PAGE_REQUESTS = Counter("easel_viewer_requests", "Documents of web pages that were sent, by page address", ["page"])
 LIVE_STREAMS = Gauge("easel_live_streams", "Open live streams of runs")
 LIVE_SNAPSHOTS = Counter("easel_live_snapshots", "Snapshots of runs that were taken for live streams")
 LIVE_SNAPSHOT_SECONDS = Histogram(
@@ -186,6 +187,11 @@ def count_probe(seconds: float) -> None:
 def count_refusal(scope: str, measure: str) -> None:
     """Count a model call that a budget refused."""
     REFUSALS.labels(scope, measure).inc()
+
+
+def count_page(page: str) -> None:
+    """Count a document of a page address, such as `/runs/{run_id}`."""
+    PAGE_REQUESTS.labels(page).inc()
 
 
 def count_sign_in(by: str) -> None:

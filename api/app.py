@@ -193,7 +193,7 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
     app.router.routes.append(Route(PATH, endpoint=endpoint))
     pages = page_files.read_page_files(page_files.DIST, configured.base_path or "") if configured.viewer else None
     if pages is not None:
-        app.router.routes.extend(page_routes(pages))
+        app.router.routes.extend(page_routes(pages, telemetry.count_page))
     return app
 
 

@@ -3,7 +3,7 @@
 A page address answers only a GET or HEAD that accepts HTML; every other request to it stays the 404 of the API.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -65,18 +65,22 @@ class PageRoute(Route):
         return super().matches(scope)
 
 
-def page_routes(pages: PageFiles) -> Sequence[BaseRoute]:
-    """Return the routes of the pages and of their files."""
+def page_routes(pages: PageFiles, count: Callable[[str], None] = lambda page: None) -> Sequence[BaseRoute]:
+    """Return the routes of the pages and of their files. `count` counts the documents of a page address."""
 
-    async def document(_: Request) -> Response:
-        return Response(pages.index, 200, DOCUMENT_HEADERS, "text/html")
+    def document_of(page: str) -> Callable[[Request], Awaitable[Response]]:
+        async def document(_: Request) -> Response:
+            count(page)
+            return Response(pages.index, 200, DOCUMENT_HEADERS, "text/html")
+
+        return document
 
     async def file(request: Request) -> Response:
         found = pages.files.get(request.path_params["path"])
         return _no_such_file() if found is None else _file_reply(request, found)
 
     return [
-        *(PageRoute(path, document, methods=list(METHODS), include_in_schema=False) for path in PAGES),
+        *(PageRoute(path, document_of(path), methods=list(METHODS), include_in_schema=False) for path in PAGES),
         Route("/ui/{path:path}", file, methods=list(METHODS), include_in_schema=False),
     ]
 

@@ -24,6 +24,7 @@ from cli.shell.options import (
     Tokens,
 )
 from cli.shell.output import YELLOW
+from cli.shell.page_server import find_run_address
 from settings import load
 from store.primitives.ids import new_id
 
@@ -54,6 +55,7 @@ def start(
             chosen = start_options.build_start(tx, turn, RunId(new_id()))
         started = connection.lifecycle.start_run(chosen)
         is_alone = connection.servers.is_embedded and connection.servers.up is None
+        address = find_run_address(connection.servers.up, started.run_id)
     if as_json:
         output.print_json(
             {"id": started.run_id.hex, "run_id": started.run_id.hex, "session_id": started.conversation_id.hex}
@@ -61,5 +63,7 @@ def start(
     else:
         output.print_line(started.run_id.hex)
         output.print_message(f"session {started.conversation_id.hex}")
+        if address is not None:
+            output.print_message(f"page: {address}")
     if is_alone:
         output.print_message("No worker runs here now. The next `easel up` or `easel run` executes the run.", YELLOW)

@@ -24,6 +24,7 @@ from cli.shell import connection, output
 from cli.shell.connection import CommandConnection, find_run_id, find_tenant_id
 from cli.shell.exit_codes import OF_STATUS, Exit
 from cli.shell.output import DIM, YELLOW
+from cli.shell.page_server import find_run_address
 from cli.shell.servers import CommandServers
 from scheduler.coordinator.run_start import RunRequest
 from scheduler.coordinator.version_cache import VersionCache
@@ -171,6 +172,9 @@ def _follow(
             subscription.subscribe(started.run_id)
         following = RunFollower(connected.database, tenant_id, started.run_id, subscription, Position(started.after))
         output.print_message(f"run {started.run_id.hex}  session {started.conversation_id.hex}", DIM)
+        address = find_run_address(connected.servers.up, started.run_id)
+        if address is not None:
+            output.print_message(f"page: {address}", DIM)
         try:
             return _print_run(connected, following, interrupts, as_json)
         except KeyboardInterrupt:

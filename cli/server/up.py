@@ -27,10 +27,10 @@ import embedded
 from canvas.errors import Conflict, ExecutorError, InvalidRequest
 from cli.server.processes import api_program, scheduler_program, server_variables, sweeper_program, worker_program
 from cli.server.supervisor import ChildProcess, stop_all
-from cli.server.viewer_address import find_page_server
 from cli.shell import home, output
 from cli.shell.connection import configure_logging, find_tenant_id
 from cli.shell.output import DIM, YELLOW
+from cli.shell.page_server import find_page_server
 from settings import Settings, load
 from store.db.database import Database
 from store.db.db_errors import is_outage

@@ -6,10 +6,10 @@ from typing import Annotated
 import typer
 
 from canvas.errors import InvalidRequest
-from cli.server.viewer_address import find_page_server
 from cli.shell import home, output
 from cli.shell.connection import configure_logging
 from cli.shell.output import YELLOW
+from cli.shell.page_server import find_page_server
 from settings import load
 
 

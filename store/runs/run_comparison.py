@@ -354,7 +354,8 @@ def _load_prompts(tx: Transaction, tenant_id: TenantId, run_id: RunId, activatio
     found: dict[str, Any] = {}
     for number, call in enumerate(list(different.values())[:MAX_PROMPTS], 1):
         request = model_calls.load_bodies(tx, run_id, call).request or {}
-        for at, message in enumerate(request.get("messages") or request.get("texts") or (), 1):
+        asked: Sequence[Any] = request.get("messages") or request.get("texts") or ()
+        for at, message in enumerate(asked, 1):
             role = f" ({message['role']})" if isinstance(message, Mapping) and "role" in message else ""
             found[f"call {number}, message {at}{role}"] = message
         found |= {f"call {number}, {name}": request[name] for name in ("tools", "params") if request.get(name)}

@@ -40,7 +40,7 @@ WAYS_OUT: Mapping[str, WayOut] = {
     "providers/address_policy.py": _way_out(
         "socket getaddrinfo()", "looks names up for all others, connects to checked addresses"
     ),
-    "cli/server/viewer_address.py": _way_out("http", "asks the API of the running `easel up` of this home"),
+    "cli/shell/page_server.py": _way_out("http", "asks the API of the running `easel up` of this home"),
     "providers/http/client.py": _way_out("httpcore2 httpx2 ssl importlib", CHECKED),
     "providers/http/guarded_transport.py": _way_out("httpcore2 httpx2", CHECKED),
     "providers/http/browser_proxy.py": _way_out("open_connection() start_server()", CHECKED),

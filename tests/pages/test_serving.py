@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 import httpx2
 import pytest
+from prometheus_client import REGISTRY
 
 from tests.integration.api.conftest import NO_TLS, Server, start_server, with_settings
 from tests.pages.conftest import Deployment
@@ -164,3 +165,15 @@ def test_without_viewer_there_are_no_pages(deployment: Deployment):
 
         assert [client.get(path, headers=HTML).status_code for path in ("/", "/open", "/ui/start.js")] == [404] * 3
         assert client.get("/healthz").status_code == 200
+
+
+def test_documents_are_counted_by_page_address(http_client: httpx2.Client):
+    def counted() -> float:
+        return REGISTRY.get_sample_value("easel_viewer_requests_total", {"page": "/runs/{run_id}"}) or 0.0
+
+    before = counted()
+
+    http_client.get("/runs/0123", headers=HTML)
+    http_client.get("/runs/0123", headers={"Accept": "application/json"})
+
+    assert counted() - before == 1

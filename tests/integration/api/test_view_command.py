@@ -9,11 +9,13 @@ import pytest
 from typer.testing import CliRunner
 
 import settings
+from canvas.ids import RunId
 from cli.__main__ import app
 from cli.server import up as up_command
-from cli.server.viewer_address import find_page_server
 from cli.shell import home
 from cli.shell.home import Up
+from cli.shell.page_server import find_page_server, find_run_address
+from store.primitives.ids import new_id
 from tests.integration.api.browsers import cookie_of, try_to_sign_in
 from tests.integration.api.conftest import Server, start_server, with_settings
 from tests.integration.api.talking import ECHO, Client
@@ -126,3 +128,20 @@ def test_easel_up_without_an_answer_prints_why(capsys: pytest.CaptureFixture[str
     up_command.print_viewer_address("http://127.0.0.1:1", "token")
 
     assert "does not answer" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("is_built", [True, False])
+def test_started_run_has_an_address_only_where_pages_are_served(
+    workerless_server: Server, admin: Client, is_built: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("api.pages.page_files.find_build", lambda: "0123456789ab" if is_built else None)
+    up, run_id = Up(workerless_server.url, 1, admin.token, "", ""), RunId(new_id())
+
+    address = find_run_address(up, run_id)
+
+    assert address == (f"{workerless_server.url}/runs/{run_id.hex}" if is_built else None)
+
+
+def test_started_run_has_no_address_without_an_answer_or_a_running_easel_up() -> None:
+    assert find_run_address(None, RunId(new_id())) is None
+    assert find_run_address(Up("http://127.0.0.1:1", 1, "token", "", ""), RunId(new_id())) is None

@@ -1,4 +1,4 @@
-"""Addresses of pages with a one-time code, asked for from a running API."""
+"""Addresses of pages, asked for from a running API: with a one-time code, or of a run without one."""
 
 import http.client
 import json
@@ -7,8 +7,11 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from canvas.errors import ExecutorError, NotFound
+from canvas.ids import RunId
+from cli.shell.home import Up
 
 TIMEOUT = 10.0  # seconds
+SHORT_TIMEOUT = 1.0  # seconds for an address that is only nice to have
 ABOUT = "/api/v1/viewer"
 CODES = "/api/v1/viewer/codes"
 
@@ -37,13 +40,27 @@ class PageServer:
         return f"{self.url}{self.base}{path}#c={_require(status, made, 201)['code']}"
 
 
-def find_page_server(url: str, token: str) -> PageServer | None:
+def find_page_server(url: str, token: str, timeout: float = TIMEOUT) -> PageServer | None:
     """Return the API at a URL; None if EASEL_VIEWER is off there. Raises ExecutorError if it does not answer."""
-    status, about = _request(url, token, "GET", ABOUT)
+    status, about = _request(url, token, "GET", ABOUT, timeout)
     if status == 404:
         return None
     found = _require(status, about, 200)
     return PageServer(url, token, found["base"], found["build"] is not None)
+
+
+def find_run_address(up: Up | None, run_id: RunId) -> str | None:
+    """Return the address of a run's page at the running `easel up`; None if there is none, or it serves no pages.
+
+    It signs nobody in, so that it can be kept and passed on.
+    """
+    if up is None:
+        return None
+    try:
+        server = find_page_server(up.url, up.token, SHORT_TIMEOUT)
+    except ExecutorError:  # the run is stored all the same
+        return None
+    return f"{up.url}{server.base}/runs/{run_id.hex}" if server is not None and server.has_pages else None
 
 
 def _require(status: int, body: dict[str, Any], expected: int) -> dict[str, Any]:
@@ -52,9 +69,9 @@ def _require(status: int, body: dict[str, Any], expected: int) -> dict[str, Any]
     return body
 
 
-def _request(url: str, token: str, method: str, path: str) -> tuple[int, dict[str, Any]]:
+def _request(url: str, token: str, method: str, path: str, timeout: float = TIMEOUT) -> tuple[int, dict[str, Any]]:
     parts = urlsplit(url)
-    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=TIMEOUT)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=timeout)
     try:
         connection.request(method, path, headers={"Authorization": f"Bearer {token}"})
         reply = connection.getresponse()
