@@ -103,6 +103,7 @@ class _Rows:
     tools: dict[ActivationId, list[ToolCallRow]] = field(default_factory=dict[ActivationId, list[ToolCallRow]])
     unrepeated: set[tuple[ActivationId, int]] = field(default_factory=set[tuple[ActivationId, int]])
     documents: dict[ActivationId, list[Any]] = field(default_factory=dict[ActivationId, list[Any]])
+    cited_in: dict[ActivationId, UUID] = field(default_factory=dict[ActivationId, UUID])  # the message of the turn
     texts: dict[ActivationId, str] = field(default_factory=dict[ActivationId, str])
 
 
@@ -164,8 +165,9 @@ class _Recorder:
             rows.variables.setdefault(activation, {})[variable] = tx.large.variable(variable, value, large)
         for activation, key, value in contents.list_journal(tx, run_id):
             rows.journal.setdefault(activation, {})[key] = value
-        for _, activation, document_name, document in contents.list_cited_documents(tx, run_id):
+        for message_id, activation, document_name, document in contents.list_cited_documents(tx, run_id):
             rows.documents.setdefault(activation, []).append({"doc_name": document_name, **document})
+            rows.cited_in[activation] = message_id
         for activation, _, text, _ in contents.list_streams(tx, run_id):
             rows.texts[activation] = text
         after = NO_ID
@@ -247,12 +249,10 @@ class _Recorder:
             model_calls=tuple(self._call(call) for call in calls),
             tool_calls=tuple(self._tool_calls(activation)),
             journal=journal,
-            cites=Citations(turn=self._turn_of(activation), documents=tuple(documents)) if documents else None,
+            cites=Citations(turn=self._turns.get(self._rows.cited_in[activation], 1), documents=tuple(documents))
+            if documents
+            else None,
         )
-
-    def _turn_of(self, activation: ActivationId) -> int:
-        of = {act: message for message, act, *_ in contents.list_cited_documents(self._tx, self._run_id)}
-        return self._turns.get(of[activation], 1)
 
     def _is_as_recorded(self, row: Any, calls: Sequence[StoredCall]) -> bool:
         """Whether a replay must report what was recorded, instead of running the step's code."""
