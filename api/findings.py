@@ -5,14 +5,14 @@ from collections.abc import Mapping, Sequence
 from threading import Lock
 from typing import Any
 
-from canvas.document import parsing
+from canvas.document import drawing, parsing
 from canvas.document.document import Document
 from canvas.errors import InvalidCanvas
 from canvas.ids import TenantId, VersionId
 from canvas.validation.findings import Finding, errors_of
 from components.checks import missing_models as model_checks
 from components.checks import missing_sources as source_checks
-from components.checks.check import errors_in
+from components.checks.check import errors_in, findings_of
 from knowledge import names
 from providers.models.vendors.accounts import AccountModel, VendorAccount
 from scheduler.coordinator.version_cache import VersionCache
@@ -42,6 +42,22 @@ def refuse_errors(findings: Sequence[Finding]) -> None:
     if errors:
         first = errors[0]
         raise InvalidCanvas(first.message, node=first.node, field=first.field, findings=findings_json(findings))
+
+
+def draft_findings(draft: Mapping[str, Any], max_bytes: int) -> tuple[Document | None, list[Finding]]:
+    """Return a draft parsed, and what validation finds in it; None for a draft that is not a canvas at all.
+
+    Missing models and sources depend on the tenant and are not among the findings.
+    """
+    unfinished = [
+        Finding("error", each.node, each.field, each.message, "bad_drawing")
+        for each in drawing.derive(draft.get("graph")).errors.values()
+    ]
+    try:
+        document = parse_document(draft, max_bytes)
+    except InvalidCanvas as error:
+        return None, [Finding("error", error.node, error.field, error.message, "unreadable"), *unfinished]
+    return document, [*unfinished, *findings_of(document)]
 
 
 def missing_models(
@@ -88,7 +104,12 @@ class CheckedVersions:
         with self._lock:
             if version_id in self._known:
                 return
-        refuse_errors(errors_in(versions.get(tx, version_id).document))
+        try:
+            document = versions.get(tx, version_id).document
+        except InvalidCanvas as error:
+            refuse_errors([Finding("error", error.node, error.field, error.message, "unreadable")])
+            raise
+        refuse_errors(errors_in(document))
         with self._lock:
             self._known[version_id] = None
             while len(self._known) > MAX_CHECKED_VERSIONS:

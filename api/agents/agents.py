@@ -15,6 +15,7 @@ from api.http.schemas import CanvasFields, PublishBody
 from api.requests.auth import ApiTokenCaller, RequestPrincipal
 from api.requests.dependencies import ApiContext, ApiContextDep
 from api.requests.idempotency import OnceByCanvas
+from api.requests.preconditions import IfMatch, check_if_match, etag_of
 from api.requests.request_bodies import CanvasBody, body_openapi, ignored_field_warnings, parse_body
 from canvas.document import component_names
 from canvas.document.document import Document
@@ -107,37 +108,50 @@ def create_agent(context: ApiContextDep, principal: ApiTokenCaller, body: Canvas
                 permission=fields.permission or "me",
                 release=fields.release,
                 canvas_id=canvas_id,
+                token_id=principal.token_id,
             )
         except Conflict as conflict:
             raise RequestRefused(DATA, conflict.message) from None
         stored = canvases.get(tx, principal.tenant_id, canvas_id)
-        findings += _find_missing(tx, context, principal, document)
+        findings += find_missing(tx, context, principal, document)
         reply = {**_row(context, stored), "warnings": findings_json(findings)}
         return once.store_reply(tx, success(reply, **ignored_field_warnings(CanvasFields, body)))
 
 
 @router.get("/agents/{agent_id}")
 def get_agent(context: ApiContextDep, principal: ApiTokenCaller, agent_id: str) -> Response:
-    """Get an agent with its draft. Secrets are masked; an update with a mask keeps the stored secret."""
+    """Get an agent with its draft, and its ETag. Secrets are masked; an update with a mask keeps the stored secret."""
     canvas_id = parse_canvas_id(agent_id)
     if canvas_id is None:
         raise not_found(DOES_NOT_EXIST)
     with context.database.transaction() as tx:
-        return success(_row(context, canvases.get(tx, principal.tenant_id, canvas_id)))
+        stored = canvases.get(tx, principal.tenant_id, canvas_id)
+    return with_etag(success(_row(context, stored)), stored.draft_revision)
 
 
 @router.put("/agents/{agent_id}", openapi_extra=body_openapi(CanvasFields))
 @router.patch("/agents/{agent_id}", openapi_extra=body_openapi(CanvasFields))
 def update_agent(
-    context: ApiContextDep, principal: ApiTokenCaller, agent_id: str, body: CanvasBody, once: OnceByCanvas
+    context: ApiContextDep,
+    principal: ApiTokenCaller,
+    agent_id: str,
+    body: CanvasBody,
+    once: OnceByCanvas,
+    if_match: IfMatch = None,
 ) -> Response:
-    """Change the fields in the body. A document becomes a version; `release` publishes it. `warnings` are about it."""
+    """Change the fields in the body. A document becomes a version; `release` publishes it. `warnings` are about it.
+
+    With `If-Match` only if the draft is the one that it names.
+    """
     once.check_repeat(context.database)
     fields = parse_body(CanvasFields, body)
     if fields.title is not None and not fields.title.strip():
         raise RequestRefused(ARGUMENT, "No title in request.")
     stored, document, warnings = _check_document(context, principal, agent_id, fields.dsl, is_release=fields.release)
     with once.transaction(context.database) as tx:
+        if if_match is not None:
+            stored = get_caller_canvas(tx, principal, agent_id, locked=True)
+            check_if_match(if_match, stored)
         try:
             canvases.update(
                 tx,
@@ -151,12 +165,14 @@ def update_agent(
                 canvas_category=fields.canvas_category,
                 permission=fields.permission,
                 release=fields.release,
+                token_id=principal.token_id,
             )
         except Conflict as conflict:
             raise RequestRefused(DATA, conflict.message) from None
         changed = canvases.get(tx, principal.tenant_id, stored.id)
         reply = {"update_time": milliseconds(changed.updated_at), "warnings": findings_json(warnings)}
-        return once.store_reply(tx, success(reply, **ignored_field_warnings(CanvasFields, body)))
+        answer = once.store_reply(tx, success(reply, **ignored_field_warnings(CanvasFields, body)))
+        return with_etag(answer, changed.draft_revision)
 
 
 @router.delete("/agents/{agent_id}")
@@ -227,8 +243,15 @@ def publish(
             dsl=_encrypt_secrets(tx, context, stored, document),
             title=fields.title,
             description=fields.description,
+            token_id=principal.token_id,
         )
         return once.store_reply(tx, success({**version_row(version), "warnings": findings_json(warnings)}))
+
+
+def with_etag(reply: Response, revision: int) -> Response:
+    """Return a reply with the ETag of a draft."""
+    reply.headers["ETag"] = etag_of(revision)
+    return reply
 
 
 def get_caller_canvas(
@@ -268,7 +291,7 @@ def _check_document(
     findings = findings_of(document)
     refuse_errors(findings)
     with context.database.transaction() as tx:
-        findings += _find_missing(tx, context, principal, document)
+        findings += find_missing(tx, context, principal, document)
     return stored, document if dsl is not None else None, findings
 
 
@@ -282,7 +305,7 @@ def _encrypt_secrets(
     return canvas_secrets.seal_saved(tx, secrets, document.raw, stored.draft)
 
 
-def _find_missing(
+def find_missing(
     tx: Transaction, context: ApiContext, principal: RequestPrincipal, document: Document
 ) -> list[Finding]:
     """Return a warning for everything that a document names and that its tenant does not have."""

@@ -22,7 +22,7 @@ def reset_draft(context: ApiContextDep, principal: ApiTokenCaller, agent_id: str
     with context.database.transaction() as tx:
         stored = get_caller_canvas(tx, principal, agent_id, locked=True)
         document = defaults.reset_by_type(parse_document(stored.draft, context.max_canvas_bytes))
-        canvases.put_draft(tx, principal.tenant_id, stored.id, document.raw)
+        canvases.put_draft(tx, principal.tenant_id, stored.id, document.raw, token_id=principal.token_id)
     return success(context.canvas_secrets(principal.tenant_id, stored.id).mask_document(document.raw))
 
 

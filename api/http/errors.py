@@ -92,6 +92,24 @@ class CrossSiteRequest(RefusedAccess):
     code = "cross_site"
 
 
+class DraftChanged(Conflict):
+    """The draft is not the one that `If-Match` names. `details` says which it is, and when and by whom it was saved."""
+
+    code = "draft_changed"
+
+
+class PreconditionRequired(InvalidRequest):
+    """A request that changes a draft does not say which draft its caller has seen."""
+
+    code = "precondition_required"
+
+
+class HasErrors(Conflict):
+    """A draft cannot be published. `details` lists the findings."""
+
+    code = "has_errors"
+
+
 class NotShared(NotFound):
     """A visitor of a share asks for something else than the run that it opens: a 404 in every reply style."""
 
@@ -285,6 +303,10 @@ def _failure_of(error: InvalidRequest) -> Failure:
             return Failure(404, error.code, error.message, DATA, details, wire_status=404)
         case NotFound():
             return Failure(404, error.code, error.message, DATA, details)
+        case DraftChanged():
+            return Failure(412, error.code, error.message, CONFLICT, details, data=details, wire_status=412)
+        case PreconditionRequired():
+            return Failure(428, error.code, error.message, ARGUMENT, details, wire_status=428)
         case Conflict() if "session_id" in details:
             return Failure(409, error.code, error.message, FORBIDDEN, details, data=details, wire_status=409)
         case Conflict():

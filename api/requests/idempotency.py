@@ -116,10 +116,17 @@ def _of_viewer(
     return _make_request(request, principal, body, is_ordered=False)
 
 
+def _of_viewer_canvas(
+    request: Request, principal: Identified, body: CanvasBody, idempotency_key: _KeyHeader = None
+) -> IdempotentRequest:
+    return _make_request(request, principal, body, is_ordered=True)
+
+
 OnceByCanvas = Annotated[IdempotentRequest, Depends(_of_canvas)]
 OnceByBody = Annotated[IdempotentRequest, Depends(_of_body)]
 OnceByViewer = Annotated[IdempotentRequest, Depends(_of_viewer)]
 """The same for routes that pages use."""
+OnceByViewerCanvas = Annotated[IdempotentRequest, Depends(_of_viewer_canvas)]
 
 
 def make_file_request(

@@ -47,6 +47,16 @@ async def chat_body(request: Request, context: ApiContextDep) -> dict[str, Any]:
     return await _parse_object(data)
 
 
+async def patch_body(request: Request, context: ApiContextDep) -> list[Any]:
+    """Return a body that is a JSON Patch: a list of operations. They are checked when they are applied."""
+    body = await _bytes(request, context.max_canvas_bytes, "EASEL_MAX_CANVAS_BYTES")
+    value = _load(body) if len(body) <= PARSE_IN_THREAD_ABOVE else await run_in_thread(lambda: _load(body))
+    if not isinstance(value, list):
+        raise InvalidRequest("The request body must be a JSON Patch: a list of operations.")
+    return value
+
+
+PatchBody = Annotated[list[Any], Depends(patch_body)]
 CanvasBody = Annotated[dict[str, Any], Depends(canvas_body)]
 SmallBody = Annotated[dict[str, Any], Depends(small_body)]
 ChatBody = Annotated[dict[str, Any], Depends(chat_body)]
@@ -173,12 +183,7 @@ async def _parse_object(body: bytes) -> dict[str, Any]:
 
 
 def _load_object(body: bytes) -> dict[str, Any]:
-    if not body.strip():
-        return {}
-    try:
-        value = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise InvalidRequest(f"The request body is not JSON: {_reason(error)}.") from None
+    value = _load(body)
     if not isinstance(value, dict):
         raise InvalidRequest("The request body must be a JSON object.")
     try:
@@ -186,6 +191,16 @@ def _load_object(body: bytes) -> dict[str, Any]:
     except json_checks.Unstorable as error:
         message = f"The request body cannot be stored. {error.where}: {error.reason}."
         raise InvalidRequest(message, field=error.field) from None
+
+
+def _load(body: bytes) -> Any:
+    if not body.strip():
+        return {}
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError) as error:
+        where = {"line": error.lineno, "column": error.colno} if isinstance(error, json.JSONDecodeError) else {}
+        raise InvalidRequest(f"The request body is not JSON: {_reason(error)}.", **where) from None
 
 
 def _reason(error: Exception) -> str:

@@ -52,7 +52,7 @@ class DebugBody(Body):
 
 
 @dataclass(frozen=True, slots=True)
-class _Planned:
+class PlannedNodeRun:
     """A run of one node that is to start, or that an earlier request with the same key has started."""
 
     turn: Start | Started
@@ -75,7 +75,10 @@ async def debug_node(
     The node acts for real. With `Prefer: wait=n`, what there is after that time.
     """
     fields = parse_body(DebugBody, body)
-    planned = await run_in_thread(lambda: _plan(context, principal, agent_id, component_id, fields, once))
+    values = fields.values()
+    planned = await run_in_thread(
+        lambda: plan_node(context, principal, agent_id, component_id, values, once, budget=fields.budget)
+    )
     talk = await begin(context, principal.tenant_id, planned.turn, token_id=principal.token_id)
     run_id = talk.started.run_id
 
@@ -106,15 +109,21 @@ async def debug_node(
     return reply
 
 
-def _plan(
+def plan_node(
     context: ApiContext,
     principal: RequestPrincipal,
     agent_id: str,
     component_id: str,
-    fields: DebugBody,
+    values: Mapping[str, Any],
     once: IdempotentRequest,
-) -> _Planned:
-    values, key = fields.values(), once.run_key
+    *,
+    budget: Mapping[str, Any] | None = None,
+) -> PlannedNodeRun:
+    """Return the run of one node of the draft with these values, or that of an earlier request with the same key.
+
+    Raises RequestRefused for an unknown agent or node, InvalidRequest for values that the node does not read.
+    """
+    key = once.run_key
     with context.database.transaction() as tx:
         stored = get_caller_canvas(tx, principal, agent_id)
         document = parse_document(stored.draft, context.max_canvas_bytes)
@@ -125,7 +134,7 @@ def _plan(
         first = idempotency.find(tx, principal.tenant_id, *key) if key is not None else None
         started = Started.from_first(first) if first is not None else None
         if started is not None:
-            return _Planned(started, inputs, nodes)
+            return PlannedNodeRun(started, inputs, nodes)
         start = node_runs.plan_node_run(
             tx,
             principal.tenant_id,
@@ -136,11 +145,11 @@ def _plan(
             RunId(new_id()),
             title=stored.title,
             user_id=principal.user_id,
-            budget=fields.budget,
+            budget=budget,
             idempotency=key,
         )
         context.checked_versions.check(tx, context.versions, start.version_id)
-    return _Planned(start, inputs, nodes)
+    return PlannedNodeRun(start, inputs, nodes)
 
 
 def _answer(context: ApiContext, principal: RequestPrincipal, started: Started, answers: Mapping[str, Any]) -> Started:

@@ -7,16 +7,14 @@ from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
 from api.agents.session_wire import prologue_of
-from api.findings import findings_json
+from api.findings import draft_findings, findings_json
 from api.http.query_values import parse_position
 from api.http.replies import id_or_unused, json_reply, parse_canvas_id, parse_session_id
 from api.http.reply_styles import OwnRoute
 from api.requests.auth import Viewer
 from api.requests.dependencies import ApiContextDep
-from canvas.document import parsing
 from canvas.errors import InvalidRequest, NotFound
 from canvas.ids import CanvasId
-from components.checks.check import findings_of
 from components.nodes.flow import form_fields
 from components.nodes.flow.begin import MODES
 from scheduler.views.json_values import hex_of, iso, milliseconds
@@ -138,8 +136,8 @@ def get_agent_head(context: ApiContextDep, principal: Viewer, agent_id: str) -> 
             stored = canvases.get(tx, principal.tenant_id, canvas_id)
         except NotFound:
             raise _agent_not_found(agent_id) from None
-    document = parsing.parse(stored.draft)
-    params = document.begin_params
+    document, findings = draft_findings(stored.draft, context.max_canvas_bytes)
+    params = document.begin_params if document is not None else {}
     return json_reply(
         {
             "id": stored.id.hex,
@@ -152,10 +150,10 @@ def get_agent_head(context: ApiContextDep, principal: Viewer, agent_id: str) -> 
             "draft_digest": versions.digest_of(stored.draft).hex(),
             "begin": {
                 "inputs": form_fields.fields_of(params.get("inputs")),
-                "prologue": prologue_of(document),
+                "prologue": prologue_of(document) if document is not None else "",
                 "mode": params.get("mode") or MODES[0],
             },
-            "findings": findings_json(findings_of(document)),
+            "findings": findings_json(findings),
         }
     )
 

@@ -357,3 +357,37 @@ class CodeReply(BaseModel):
 
     code: str
     expires_at: str
+
+
+class PublishedVersion(BaseModel):
+    """The version that was published last."""
+
+    version_id: str
+    digest: str
+
+
+class FindingRow(BaseModel):
+    """A defect of a canvas. `code` is stable; `node` is null for the canvas as a whole."""
+
+    severity: str
+    node: str | None
+    field: str | None
+    message: str
+    code: str
+
+
+class SavedDraftReply(BaseModel):
+    """A draft that was saved. `etag` is the `If-Match` of the next change."""
+
+    etag: str
+    digest: str
+    findings: list[FindingRow]
+
+
+class DraftReply(SavedDraftReply):
+    """A draft with its document. `updated_by`: the id of the token that saved it last, if it is known."""
+
+    document: dict[str, Any] = Field(description="With masks in place of secrets")
+    updated_at: str
+    updated_by: str | None
+    published: PublishedVersion | None

@@ -42,10 +42,10 @@ def list_versions(
     size = parse_number("limit", limit, MAX_VERSIONS)
     with context.database.transaction() as tx:
         now = server_info.read_clock(tx)
-        canvas = _get_canvas(tx, principal, agent_id)
+        canvas = get_canvas(tx, principal, agent_id)
         first = _parse_before(tx, canvas, before) if before else None
         found = version_list.page(tx, principal.tenant_id, canvas.id, since=now - RECENT, before=first, limit=size + 1)
-    shown = [_version_json(version) for version in found[:size]]
+    shown = [version_json(version) for version in found[:size]]
     following = shown[-1]["id"] if len(found) > size else None
     return json_reply({"now": milliseconds(now), "versions": shown, "next": following})
 
@@ -55,7 +55,7 @@ def get_version(context: ApiContextDep, principal: Viewer, agent_id: str, versio
     """Get a version with its document, or with `draft` the agent's draft. Secrets are masked."""
     with context.database.transaction() as tx:
         now = server_info.read_clock(tx)
-        canvas = _get_canvas(tx, principal, agent_id)
+        canvas = get_canvas(tx, principal, agent_id)
         if version_id == DRAFT:
             return json_reply({"now": milliseconds(now), **_draft_json(context, canvas)})
         parsed = parse_id(version_id)
@@ -66,14 +66,15 @@ def get_version(context: ApiContextDep, principal: Viewer, agent_id: str, versio
             raise NotFound(f"The agent has no version {version_id[:64]}.")
         stored = versions.lock_by_id(tx, principal.tenant_id, canvas.id, found.id)
     document = context.canvas_secrets(principal.tenant_id, canvas.id).mask_document(stored.dsl)
-    return json_reply({"now": milliseconds(now), **_version_json(found), "document": document})
+    return json_reply({"now": milliseconds(now), **version_json(found), "document": document})
 
 
-def _get_canvas(tx: Transaction, principal: RequestPrincipal, agent_id: str) -> StoredCanvas:
+def get_canvas(tx: Transaction, principal: RequestPrincipal, agent_id: str, *, locked: bool = False) -> StoredCanvas:
+    """Return an agent of the caller's tenant, locked if it is to be changed. Raises NotFound."""
     canvas_id = parse_canvas_id(agent_id)
     try:
         if canvas_id is not None:
-            return canvases.get(tx, principal.tenant_id, canvas_id)
+            return (canvases.lock if locked else canvases.get)(tx, principal.tenant_id, canvas_id)
     except NotFound:
         pass
     raise NotFound(f"There is no agent {agent_id[:64]}.")
@@ -90,7 +91,8 @@ def _parse_before(tx: Transaction, canvas: StoredCanvas, text: str) -> VersionId
     return VersionId(parsed)
 
 
-def _version_json(version: ListedVersion) -> dict[str, Any]:
+def version_json(version: ListedVersion) -> dict[str, Any]:
+    """Return a version as lists show it."""
     return {
         "id": version.id.hex,
         "number": version.number,

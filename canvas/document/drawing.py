@@ -1,7 +1,8 @@
 """The drawing of a canvas (`graph`), which an editor shows. Some documents have a drawing and no `components`.
 
-`components_of` derives the entries of a document that has only a drawing. `with_drawing` draws a document that has only
-entries, and normalizes plain edge handles. Apart from display names and parents, a drawing never affects a run.
+`components_of` derives the entries of a document that has only a drawing, `derive` those of an unfinished one.
+`with_drawing` draws a document that has only entries, and normalizes plain edge handles. Apart from display names and
+parents, a drawing never affects a run.
 """
 
 from collections import defaultdict
@@ -117,6 +118,29 @@ def components_of(graph: Any) -> dict[str, Any]:
     for place, defect in drawing.defects:
         raise InvalidCanvas(f"{place}: {defect}.", field=place)
     return {node.id: _component(drawing, node) for node in drawing.nodes.values() if _is_component(drawing, node)}
+
+
+@dataclass(frozen=True, slots=True)
+class Derivation:
+    """The `components` of a drawing that may be unfinished: ids of its nodes, entries, and why others have none."""
+
+    drawn: tuple[str, ...]
+    entries: Mapping[str, Any]
+    errors: Mapping[str, InvalidCanvas]
+
+
+def derive(graph: Any) -> Derivation:
+    """Return the entries of a drawing as far as it can be read."""
+    drawing = parse_drawing(graph)
+    entries: Fields = {}
+    errors: dict[str, InvalidCanvas] = {}
+    for node in drawing.nodes.values():
+        if _is_component(drawing, node):
+            try:
+                entries[node.id] = _component(drawing, node)
+            except InvalidCanvas as error:
+                errors[node.id] = error
+    return Derivation(tuple(drawing.nodes), entries, errors)
 
 
 def with_drawing(dsl: Mapping[str, Any]) -> Fields:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 import sqlalchemy as sa
 from sqlalchemy import JSON, bindparam, func, select
@@ -37,6 +38,8 @@ class StoredCanvas:
     created_at: datetime
     updated_at: datetime
     published_at: datetime | None
+    draft_revision: int  # rises with each change of the draft
+    draft_token_id: UUID | None  # the token that saved the draft last, if it is known
     draft: Mapping[str, Any] = field(repr=False, default_factory=dict[str, Any])  # empty in lists
 
 
@@ -60,16 +63,19 @@ SHOWN = select(
     canvases.c.created_at,
     canvases.c.updated_at,
     _published_at.label("published_at"),
+    canvases.c.draft_revision,
+    canvases.c.draft_token_id,
 ).join(tenants, tenants.c.id == canvases.c.tenant_id)
 """All columns of a canvas except its draft."""
 
 _this_canvas = (canvases.c.tenant_id == bindparam("of_tenant"), canvases.c.id == bindparam("canvas_id"))
 CANVAS = SHOWN.add_columns(canvases.c.draft).where(*_this_canvas)
 LOCKED_CANVAS = CANVAS.with_for_update(of=canvases)
+_with_defaults = ("tags", "draft_revision", "created_at", "updated_at")
 LOCK = select(canvases.c.id).where(*_this_canvas).with_for_update()
 INSERT = (
     insert(canvases)
-    .values({c.name: bindparam(c.name) for c in canvases.c if c.name not in ("tags", "created_at", "updated_at")})
+    .values({c.name: bindparam(c.name) for c in canvases.c if c.name not in _with_defaults})
     .on_conflict_do_nothing()
     .returning(canvases.c.id)
 )
@@ -81,9 +87,21 @@ UPDATE = (
         {c: func.coalesce(bindparam(f"new_{c}", type_=canvases.c[c].type), canvases.c[c]) for c in _changeable}
         | {"draft": func.coalesce(bindparam("new_draft", type_=JSON(none_as_null=True)), canvases.c.draft)}
     )
-    .values(release=bindparam("new_release"), updated_at=func.now())
+    .values(
+        release=bindparam("new_release"),
+        draft_token_id=sa.case(
+            (bindparam("saves_draft", type_=sa.Boolean), bindparam("token_id", type_=sa.Uuid)),
+            else_=canvases.c.draft_token_id,
+        ),
+        updated_at=func.now(),
+    )
 )
-PUT_DRAFT = sa.update(canvases).where(*_this_canvas).values(draft=bindparam("new_draft"), updated_at=func.now())
+PUT_DRAFT = (
+    sa.update(canvases)
+    .where(*_this_canvas)
+    .values(draft=bindparam("new_draft"), draft_token_id=bindparam("token_id", type_=sa.Uuid), updated_at=func.now())
+    .returning(canvases.c.draft_revision)
+)
 DELETE = sa.delete(canvases).where(*_this_canvas)
 DELETE_CONVERSATIONS = sa.delete(conversations).where(
     conversations.c.tenant_id == bindparam("of_tenant"), conversations.c.canvas_id == bindparam("canvas_id")
@@ -103,6 +121,7 @@ def create(
     permission: str = "me",
     release: bool = False,
     canvas_id: CanvasId | None = None,
+    token_id: UUID | None = None,
 ) -> CanvasId:
     """Add a canvas and the first version of its draft; return its id (a new one unless the caller gives one).
 
@@ -120,6 +139,7 @@ def create(
         permission=permission,
         release=release,
         draft=dict(dsl),
+        draft_token_id=token_id,
     )
     if created is None:
         raise _title_conflict(title)
@@ -153,11 +173,12 @@ def update(
     canvas_category: str | None = None,
     permission: str | None = None,
     release: bool = False,
+    token_id: UUID | None = None,
 ) -> None:
     """Change the fields that are given; store a given document as a version, which `release` makes a release.
 
-    An update that does not release clears the canvas's release flag; released versions stay released. Raises NotFound
-    for an unknown canvas, Conflict if the title is taken.
+    An update that does not release clears the canvas's release flag; released versions stay released. `token_id`: who
+    saves a document. Raises NotFound for an unknown canvas, Conflict if the title is taken.
     """
     values = {
         "new_title": title.strip() if title is not None else None,
@@ -168,6 +189,8 @@ def update(
         "new_permission": permission,
         "new_draft": dict(dsl) if dsl is not None else None,
         "new_release": release,
+        "saves_draft": dsl is not None,
+        "token_id": token_id,
     }
     try:
         with tx.savepoint():
@@ -180,10 +203,22 @@ def update(
         versions.save(tx, tenant_id, canvas_id, release=release)
 
 
-def put_draft(tx: Transaction, tenant_id: TenantId, canvas_id: CanvasId, dsl: Mapping[str, Any]) -> None:
-    """Change only the draft: no version is stored, and what is published stays. Raises NotFound."""
-    if not tx.execute(PUT_DRAFT, of_tenant=tenant_id, canvas_id=canvas_id, new_draft=dict(dsl)):
+def put_draft(
+    tx: Transaction,
+    tenant_id: TenantId,
+    canvas_id: CanvasId,
+    dsl: Mapping[str, Any],
+    *,
+    token_id: UUID | None = None,
+) -> int:
+    """Change only the draft: no version is stored, and what is published stays. Return the revision of the draft.
+
+    The revision is the same as before if the document is. Raises NotFound.
+    """
+    saved = tx.one_or_none(PUT_DRAFT, of_tenant=tenant_id, canvas_id=canvas_id, new_draft=dict(dsl), token_id=token_id)
+    if saved is None:
         raise NotFound("canvas not found.")
+    return int(saved["draft_revision"])
 
 
 def publish(
@@ -194,12 +229,13 @@ def publish(
     dsl: Mapping[str, Any] | None = None,
     title: str | None = None,
     description: str | None = None,
+    token_id: UUID | None = None,
 ) -> versions.Version:
     """Release the draft, or the given document, which becomes the draft; return the version.
 
     `title` and `description` are the version's. Raises NotFound for an unknown canvas.
     """
-    update(tx, tenant_id, canvas_id, dsl=dsl, release=True)
+    update(tx, tenant_id, canvas_id, dsl=dsl, release=True, token_id=token_id)
     return versions.save(tx, tenant_id, canvas_id, release=True, title=title, description=description)
 
 

@@ -60,6 +60,8 @@ canvases = Table(
     Column("tags", Text, nullable=False, server_default=""),
     Column("release", Boolean, nullable=False, server_default=text("false")),
     Column("draft", JSON, nullable=False),  # the document as last saved
+    Column("draft_revision", BigInteger, nullable=False, server_default=text("1")),  # counted by a trigger
+    Column("draft_token_id", Uuid),  # the token that saved the draft last, as far as it is known
     created_timestamp("created_at"),
     created_timestamp("updated_at"),
     Index(None, "tenant_id", "updated_at"),
