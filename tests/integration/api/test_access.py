@@ -103,7 +103,7 @@ def test_every_route_refuses_a_missing_or_unknown_token(
 
 def unauthorized_code(path: str) -> int | str:
     """Return the code of a 401: RAGFlow's, or Easel's on Easel's own routes."""
-    return "unauthorized" if re.match(r"/api/v1/(runs|viewer|budgets|agents/{agent_id}/runs)", path) else 401
+    return "unauthorized" if re.match(r"/api/v1/(runs|viewer|components|budgets|agents/{agent_id}/runs)", path) else 401
 
 
 @pytest.mark.parametrize(
@@ -153,6 +153,7 @@ def test_ids_of_another_tenant_get_the_same_reply_as_unknown_ids(
         "message_id": run["message_id"],
         "model": agent,
         "name": f"{file.id.hex}.txt",
+        "node_id": "begin",
         "other_run_id": run["run_id"],
         "run_id": run["run_id"],
         "server_id": server.hex,

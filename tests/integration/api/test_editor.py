@@ -376,6 +376,28 @@ def test_viewer_reads_a_draft_and_neither_changes_nor_exports_it(
     assert draft_of(workerless_client, agent) == draft
 
 
+def test_another_tenant_gets_404_on_each_route(workerless_server: Server, workerless_client: Client, agent: str) -> None:
+    stranger = workerless_server.client(kind="admin")
+    draft = draft_of(workerless_client, agent)
+
+    replies = [
+        send(stranger, method, agent, rest, body, etag)
+        for method, rest, body in (
+            ("GET", "draft", None),
+            ("PATCH", "draft", [replace(TEXT, "Lost")]),
+            ("PUT", "draft", FORM),
+            ("POST", "publish", {}),
+            ("POST", "restore", {"version_id": "x"}),
+            ("POST", "nodes/Message:0/run", {}),
+            ("GET", "export", None),
+        )
+        for etag in (draft["etag"], None)
+    ]
+
+    assert [(reply.status_code, reply.json()["code"]) for reply in replies] == [(404, "not_found")] * 14
+    assert draft_of(workerless_client, agent) == draft
+
+
 def test_page_with_a_cookie_edits_a_draft(workerless_server: Server, workerless_client: Client, agent: str) -> None:
     with signed_in(workerless_server, workerless_client) as page:
         etag = page.get(path_of(agent)).json()["etag"]
