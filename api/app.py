@@ -49,7 +49,7 @@ from api.runs import (
     tasks,
 )
 from api.viewer import comparison as viewer_comparison
-from api.viewer import editor, light_lists, sign_ins
+from api.viewer import component_catalogue, editor, light_lists, sign_ins
 from api.viewer import overview as viewer_overview
 from api.viewer import system as viewer_system
 from api.viewer import versions as viewer_versions
@@ -183,7 +183,7 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
         tool_logs, webhook_routes, mcp_routes, calls, tags, openai_models, database_check, drafts, agents, datasets,
         documents, retrieval, memories, messages, plugin_tools, activation_list, activation_page, container_items,
         live, run_graph, run_export, agent_graph, light_lists, node_runs, viewer_versions, viewer_overview,
-        viewer_system, viewer_comparison, sign_ins, run_shares, editor,
+        viewer_system, viewer_comparison, sign_ins, run_shares, editor, component_catalogue,
     )  # fmt: skip
     for subject in every:
         api.include_router(subject.router)

@@ -64,7 +64,12 @@ def missing_models(
     tx: Transaction, tenant_id: TenantId, document: Document, shared: Sequence[VendorAccount] = ()
 ) -> list[Finding]:
     """Return a warning for every model that a document names and its tenant lacks; `shared`: everyone's accounts."""
-    own = [
+    return list(model_checks.find_missing(document, [*own_accounts(tx, tenant_id), *shared]))
+
+
+def own_accounts(tx: Transaction, tenant_id: TenantId) -> list[VendorAccount]:
+    """Return a tenant's model accounts, without their keys."""
+    return [
         VendorAccount(
             row.factory,
             row.instance,
@@ -75,7 +80,6 @@ def missing_models(
         )
         for row in model_accounts.list_accounts(tx, tenant_id)
     ]
-    return list(model_checks.find_missing(document, [*own, *shared]))
 
 
 def missing_sources(tx: Transaction, tenant_id: TenantId, document: Document, *, elsewhere: bool) -> list[Finding]:

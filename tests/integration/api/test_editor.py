@@ -376,7 +376,9 @@ def test_viewer_reads_a_draft_and_neither_changes_nor_exports_it(
     assert draft_of(workerless_client, agent) == draft
 
 
-def test_another_tenant_gets_404_on_each_route(workerless_server: Server, workerless_client: Client, agent: str) -> None:
+def test_another_tenant_gets_404_on_each_route(
+    workerless_server: Server, workerless_client: Client, agent: str
+) -> None:
     stranger = workerless_server.client(kind="admin")
     draft = draft_of(workerless_client, agent)
 

@@ -41,7 +41,7 @@ from tests.integration.api.talking import ECHO, FORM, Client, frames
 WITH_COOKIE = re.compile(
     r"/api/v1/(runs(/.*)?|agents/\{agent_id\}/runs|viewer/.*)|"
     r"/api/v1/(agents/\{agent_id\}/upload|agents/attachments/\{attachment_id\}/(download|preview)|"
-    r"documents/artifact/\{name\})"
+    r"documents/artifact/\{name\}|components|agents/templates)"
 )
 """The routes on which a cookie counts."""
 WITHOUT_COOKIE = {"POST /api/v1/viewer/session", "POST /api/v1/viewer/codes"}
