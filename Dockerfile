@@ -16,6 +16,7 @@ COPY canvas canvas
 COPY cli cli
 COPY components components
 COPY embedded embedded
+COPY examples/templates examples/templates
 COPY knowledge knowledge
 COPY migrations migrations
 COPY providers providers

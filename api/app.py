@@ -12,7 +12,18 @@ from starlette.routing import Route
 
 import telemetry
 from api import health
-from api.agents import agent_graph, agents, conversations, database_check, drafts, files, plugin_tools, tags, tool_logs
+from api.agents import (
+    agent_graph,
+    agents,
+    conversations,
+    database_check,
+    drafts,
+    files,
+    plugin_tools,
+    tags,
+    templates,
+    tool_logs,
+)
 from api.events.event_reader import THREADS, EventReader
 from api.events.event_stream import KEEPALIVE_INTERVAL, POLL_INTERVAL, EventStreams
 from api.events.live_stream import LiveMetrics, LiveStreams
@@ -49,7 +60,7 @@ from api.runs import (
     tasks,
 )
 from api.viewer import comparison as viewer_comparison
-from api.viewer import component_catalogue, editor, light_lists, sign_ins
+from api.viewer import component_catalogue, editor, light_lists, new_agents, sign_ins
 from api.viewer import overview as viewer_overview
 from api.viewer import system as viewer_system
 from api.viewer import versions as viewer_versions
@@ -180,10 +191,10 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
     # before `/agents/{agent_id}`. test_no_path_of_words_is_hidden_behind_one_with_an_id checks the order.
     every = (
         completions, share_links, run_list, run_copies, runs, cancel_runs, budgets, tasks, conversations, files,
-        tool_logs, webhook_routes, mcp_routes, calls, tags, openai_models, database_check, drafts, agents, datasets,
-        documents, retrieval, memories, messages, plugin_tools, activation_list, activation_page, container_items,
+        tool_logs, webhook_routes, mcp_routes, calls, tags, templates, openai_models, database_check, drafts, agents,
+        datasets, documents, retrieval, memories, messages, plugin_tools, activation_list, activation_page, container_items,
         live, run_graph, run_export, agent_graph, light_lists, node_runs, viewer_versions, viewer_overview,
-        viewer_system, viewer_comparison, sign_ins, run_shares, editor, component_catalogue,
+        viewer_system, viewer_comparison, sign_ins, run_shares, editor, component_catalogue, new_agents,
     )  # fmt: skip
     for subject in every:
         api.include_router(subject.router)

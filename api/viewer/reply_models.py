@@ -391,3 +391,12 @@ class DraftReply(SavedDraftReply):
     updated_at: str
     updated_by: str | None
     published: PublishedVersion | None
+
+
+class NewAgentReply(BaseModel):
+    """An agent that was made. `etag` is the `If-Match` of its first change."""
+
+    id: str
+    title: str
+    etag: str
+    findings: list[FindingRow]
