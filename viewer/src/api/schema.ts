@@ -188,6 +188,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/agents/templates": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Templates
+         * @description List templates of agents with their documents.
+         */
+        get: operations["list_templates_api_v1_agents_templates_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/agents/test_db_connection": {
         parameters: {
             query?: never;
@@ -217,12 +237,14 @@ export interface paths {
         };
         /**
          * Get Agent
-         * @description Get an agent with its draft. Secrets are masked; an update with a mask keeps the stored secret.
+         * @description Get an agent with its draft, and its ETag. Secrets are masked; an update with a mask keeps the stored secret.
          */
         get: operations["get_agent_api_v1_agents__agent_id__get"];
         /**
          * Update Agent
          * @description Change the fields in the body. A document becomes a version; `release` publishes it. `warnings` are about it.
+         *
+         *     With `If-Match` only if the draft is the one that it names.
          */
         put: operations["update_agent_api_v1_agents__agent_id__put"];
         post?: never;
@@ -236,6 +258,8 @@ export interface paths {
         /**
          * Update Agent
          * @description Change the fields in the body. A document becomes a version; `release` publishes it. `warnings` are about it.
+         *
+         *     With `If-Match` only if the draft is the one that it names.
          */
         patch: operations["update_agent_api_v1_agents__agent_id__patch"];
         trace?: never;
@@ -738,6 +762,26 @@ export interface paths {
          * @description Remove all limits of a budget. The amounts spent remain if it is set again.
          */
         delete: operations["clear_budget_api_v1_budgets_delete"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/components": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Components
+         * @description List the components and tools of this server, each with the JSON Schema of its form as the editor writes it.
+         */
+        get: operations["list_components_api_v1_components_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -2050,7 +2094,13 @@ export interface paths {
          */
         get: operations["list_agents_api_v1_viewer_agents_get"];
         put?: never;
-        post?: never;
+        /**
+         * Create Agent
+         * @description Make an agent from a template, as a copy of another agent, from the document in the body, or blank.
+         *
+         *     A title that exists gets a number. What is wrong with the document comes back as findings.
+         */
+        post: operations["create_agent_api_v1_viewer_agents_post"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2077,6 +2127,56 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/viewer/agents/{agent_id}/draft": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Draft
+         * @description Get the draft as it is stored, with masks in place of secrets, its `etag`, and what validation finds in it.
+         */
+        get: operations["get_draft_api_v1_viewer_agents__agent_id__draft_get"];
+        /**
+         * Put Draft
+         * @description Replace the draft by a document, bare or under `dsl`.
+         */
+        put: operations["put_draft_api_v1_viewer_agents__agent_id__draft_put"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        /**
+         * Patch Draft
+         * @description Change the draft by a JSON Patch (RFC 6902) on the document that `GET` shows.
+         *
+         *     Entries of `components` follow from the drawing where a form or an edge has changed.
+         */
+        patch: operations["patch_draft_api_v1_viewer_agents__agent_id__draft_patch"];
+        trace?: never;
+    };
+    "/api/v1/viewer/agents/{agent_id}/export": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Export Draft
+         * @description Get the document of the draft, or of a version, as it is stored, secrets included, as a file.
+         */
+        get: operations["export_draft_api_v1_viewer_agents__agent_id__export_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/viewer/agents/{agent_id}/graph": {
         parameters: {
             query?: never;
@@ -2091,6 +2191,66 @@ export interface paths {
         get: operations["get_agent_graph_api_v1_viewer_agents__agent_id__graph_get"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/viewer/agents/{agent_id}/nodes/{node_id}/run": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Run Node
+         * @description Start a run of one node of the draft alone, with given values. The node acts for real.
+         */
+        post: operations["run_node_api_v1_viewer_agents__agent_id__nodes__node_id__run_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/viewer/agents/{agent_id}/publish": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Publish Draft
+         * @description Publish the draft; return the version. 409 `has_errors` with the findings of a draft that cannot run.
+         */
+        post: operations["publish_draft_api_v1_viewer_agents__agent_id__publish_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/viewer/agents/{agent_id}/restore": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Restore Version
+         * @description Make a version the draft.
+         */
+        post: operations["restore_version_api_v1_viewer_agents__agent_id__restore_post"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2131,6 +2291,26 @@ export interface paths {
          * @description Get a version with its document, or with `draft` the agent's draft. Secrets are masked.
          */
         get: operations["get_version_api_v1_viewer_agents__agent_id__versions__version_id__get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/viewer/choices": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Choices
+         * @description List what the tenant may choose for a field: models, knowledge bases, memories, MCP servers or tools.
+         */
+        get: operations["list_choices_api_v1_viewer_choices_get"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2800,6 +2980,30 @@ export interface components {
             node_id: string;
         };
         /**
+         * Choice
+         * @description A value that a field may have, and how to show it.
+         */
+        Choice: {
+            /** Details */
+            details: {
+                [key: string]: unknown;
+            };
+            /** Label */
+            label: string;
+            /** Value */
+            value: string;
+        };
+        /**
+         * ChoicesReply
+         * @description The values that a tenant has. `more`: not all are listed, so search with `q`.
+         */
+        ChoicesReply: {
+            /** Choices */
+            choices: components["schemas"]["Choice"][];
+            /** More */
+            more: boolean;
+        };
+        /**
          * CodeReply
          * @description A code with which a browser signs in once.
          */
@@ -2956,6 +3160,26 @@ export interface components {
             versions: components["schemas"]["VersionDifferences"] | null;
         };
         /**
+         * ComponentsReply
+         * @description Components and tools with JSON Schemas of their forms; the same for all tenants.
+         */
+        ComponentsReply: {
+            /** Build */
+            build: string;
+            /** Components */
+            components: {
+                [key: string]: unknown;
+            }[];
+            /** Groups */
+            groups: {
+                [key: string]: unknown;
+            }[];
+            /** Tools */
+            tools: {
+                [key: string]: unknown;
+            }[];
+        };
+        /**
          * ConversationListReply
          * @description A page of conversations, the last changed first.
          */
@@ -3050,6 +3274,30 @@ export interface components {
             unavailable: string | null;
         };
         /**
+         * DraftReply
+         * @description A draft with its document. `updated_by`: the id of the token that saved it last, if it is known.
+         */
+        DraftReply: {
+            /** Digest */
+            digest: string;
+            /**
+             * Document
+             * @description With masks in place of secrets
+             */
+            document: {
+                [key: string]: unknown;
+            };
+            /** Etag */
+            etag: string;
+            /** Findings */
+            findings: components["schemas"]["FindingRow"][];
+            published: components["schemas"]["PublishedVersion"] | null;
+            /** Updated At */
+            updated_at: string;
+            /** Updated By */
+            updated_by: string | null;
+        };
+        /**
          * EndedTurnReply
          * @description With `Prefer: wait`, a turn that has ended: the data of its last event, and what it answered.
          */
@@ -3131,6 +3379,22 @@ export interface components {
             until: string | null;
             /** Waits For */
             waits_for: string;
+        };
+        /**
+         * FindingRow
+         * @description A defect of a canvas. `code` is stable; `node` is null for the canvas as a whole.
+         */
+        FindingRow: {
+            /** Code */
+            code: string;
+            /** Field */
+            field: string | null;
+            /** Message */
+            message: string;
+            /** Node */
+            node: string | null;
+            /** Severity */
+            severity: string;
         };
         /**
          * FirstDivergence
@@ -3510,6 +3774,20 @@ export interface components {
             waited_ms: number;
         };
         /**
+         * NewAgentReply
+         * @description An agent that was made. `etag` is the `If-Match` of its first change.
+         */
+        NewAgentReply: {
+            /** Etag */
+            etag: string;
+            /** Findings */
+            findings: components["schemas"]["FindingRow"][];
+            /** Id */
+            id: string;
+            /** Title */
+            title: string;
+        };
+        /**
          * NewShareReply
          * @description A new share, with its secret, which is shown once.
          */
@@ -3822,6 +4100,16 @@ export interface components {
              * @description As in `GET /runs/{id}/explain`
              */
             waits_for: string;
+        };
+        /**
+         * PublishedVersion
+         * @description The version that was published last.
+         */
+        PublishedVersion: {
+            /** Digest */
+            digest: string;
+            /** Version Id */
+            version_id: string;
         };
         /**
          * RepeatedNode
@@ -4139,6 +4427,18 @@ export interface components {
             now: number;
             /** Runs */
             runs: components["schemas"]["RunStateRow"][];
+        };
+        /**
+         * SavedDraftReply
+         * @description A draft that was saved. `etag` is the `If-Match` of the next change.
+         */
+        SavedDraftReply: {
+            /** Digest */
+            digest: string;
+            /** Etag */
+            etag: string;
+            /** Findings */
+            findings: components["schemas"]["FindingRow"][];
         };
         /**
          * ShareListReply
@@ -5195,6 +5495,26 @@ export interface operations {
             };
         };
     };
+    list_templates_api_v1_agents_templates_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+        };
+    };
     try_database_api_v1_agents_test_db_connection_post: {
         parameters: {
             query?: never;
@@ -5267,6 +5587,8 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
+                /** @description The ETag of the draft that is changed; another one is a 412 */
+                "if-match"?: string | null;
                 /** @description A repeat with the same key within a day gets the first reply */
                 "idempotency-key"?: string | null;
             };
@@ -5361,6 +5683,8 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
+                /** @description The ETag of the draft that is changed; another one is a 412 */
+                "if-match"?: string | null;
                 /** @description A repeat with the same key within a day gets the first reply */
                 "idempotency-key"?: string | null;
             };
@@ -7142,6 +7466,26 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    list_components_api_v1_components_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ComponentsReply"];
                 };
             };
         };
@@ -10655,6 +10999,46 @@ export interface operations {
             };
         };
     };
+    create_agent_api_v1_viewer_agents_post: {
+        parameters: {
+            query?: {
+                title?: string;
+                template?: string;
+                copy_of?: string;
+            };
+            header?: {
+                /** @description A repeat with the same key within a day gets the first reply */
+                "idempotency-key"?: string | null;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": Record<string, never>;
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NewAgentReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
     get_agent_head_api_v1_viewer_agents__agent_id__get: {
         parameters: {
             query?: never;
@@ -10673,6 +11057,149 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["AgentHeadReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    get_draft_api_v1_viewer_agents__agent_id__draft_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                agent_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DraftReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    put_draft_api_v1_viewer_agents__agent_id__draft_put: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The ETag of the draft that is changed; another one is a 412 */
+                "if-match"?: string | null;
+            };
+            path: {
+                agent_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": Record<string, never>;
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SavedDraftReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    patch_draft_api_v1_viewer_agents__agent_id__draft_patch: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The ETag of the draft that is changed; another one is a 412 */
+                "if-match"?: string | null;
+            };
+            path: {
+                agent_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": Record<string, never>[];
+                "application/json-patch+json": Record<string, never>[];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SavedDraftReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    export_draft_api_v1_viewer_agents__agent_id__export_get: {
+        parameters: {
+            query?: {
+                version?: string;
+            };
+            header?: never;
+            path: {
+                agent_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        [key: string]: unknown;
+                    };
                 };
             };
             /** @description Validation Error */
@@ -10706,6 +11233,138 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["GraphReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    run_node_api_v1_viewer_agents__agent_id__nodes__node_id__run_post: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description A repeat with the same key within a day gets the first reply */
+                "idempotency-key"?: string | null;
+            };
+            path: {
+                agent_id: string;
+                node_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** Values */
+                    values?: {
+                        [key: string]: unknown;
+                    };
+                };
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["StartedReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    publish_draft_api_v1_viewer_agents__agent_id__publish_post: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The ETag of the draft that is changed; another one is a 412 */
+                "if-match"?: string | null;
+                /** @description A repeat with the same key within a day gets the first reply */
+                "idempotency-key"?: string | null;
+            };
+            path: {
+                agent_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** Description */
+                    description?: string | null;
+                    /** Title */
+                    title?: string | null;
+                };
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["VersionRow"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    restore_version_api_v1_viewer_agents__agent_id__restore_post: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The ETag of the draft that is changed; another one is a 412 */
+                "if-match"?: string | null;
+                /** @description A repeat with the same key within a day gets the first reply */
+                "idempotency-key"?: string | null;
+            };
+            path: {
+                agent_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** Version Id */
+                    version_id: string;
+                };
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SavedDraftReply"];
                 };
             };
             /** @description Validation Error */
@@ -10772,6 +11431,38 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["VersionReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    list_choices_api_v1_viewer_choices_get: {
+        parameters: {
+            query: {
+                kind: "model" | "knowledge_base" | "memory" | "mcp" | "tool";
+                q?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ChoicesReply"];
                 };
             };
             /** @description Validation Error */
