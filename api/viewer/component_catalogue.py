@@ -8,7 +8,6 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
-import telemetry
 from api.findings import own_accounts
 from api.http.replies import json_reply, large_json_reply
 from api.http.reply_styles import OwnRoute
@@ -59,7 +58,9 @@ class ChoicesReply(BaseModel):
 @router.get("/components", response_model=ComponentsReply)
 def list_components(request: Request, principal: Viewer) -> Response:
     """List the components and tools of this server, each with the JSON Schema of its form as the editor writes it."""
-    body, tag = _catalogue(len(registry.COMPONENTS))  # plugins are registered before the first request
+    body, tag = _catalogue(
+        len(registry.COMPONENTS), request.app.version
+    )  # plugins are registered before the first request
     headers = {"ETag": tag, "Cache-Control": "private, no-cache"}
     known = [each.strip().removeprefix("W/") for each in request.headers.get("if-none-match", "").split(",")]
     if tag in known:
@@ -68,8 +69,8 @@ def list_components(request: Request, principal: Viewer) -> Response:
 
 
 @lru_cache(maxsize=2)
-def _catalogue(_number: int) -> tuple[dict[str, Any], str]:
-    body = {"build": telemetry.VERSION, **catalogue()}
+def _catalogue(_number: int, build: str) -> tuple[dict[str, Any], str]:
+    body = {"build": build, **catalogue()}
     return body, f'"{hashlib.sha256(encode(body).encode()).hexdigest()[:32]}"'
 
 
@@ -102,10 +103,10 @@ def _find_choices(
         case "knowledge_base":
             found, total = bases.page(tx, tenant_id, most=MAX_SEARCHED)
             details = [{"documents": each.documents, "language": each.language} for each in found]
-            return _named(found, details), total > len(found)
+            return _choices_of(found, details), total > len(found)
         case "memory":
             found, total = memories.page(tx, tenant_id, keywords=q, types=_ALL_TYPES, most=MAX_CHOICES)
-            return _named(found, [{"description": each.description} for each in found]), total > len(found)
+            return _choices_of(found, [{"description": each.description} for each in found]), total > len(found)
         case "mcp":
             rows = servers.list_servers(tx, tenant_id, context.encryption_key, q)
             listed = [
@@ -118,7 +119,7 @@ def _find_choices(
             ]
             return listed, False
         case _:
-            tools = _catalogue(len(registry.COMPONENTS))[0]["tools"]
+            tools = _catalogue(len(registry.COMPONENTS), "")[0]["tools"]
             return [
                 Choice(value=each["name"], label=each["title"], details={"description": each["description"]})
                 for each in tools
@@ -144,5 +145,5 @@ def _models(accounts: list[VendorAccount]) -> list[Choice]:
     return list(found.values())
 
 
-def _named(found: Any, details: list[dict[str, Any]]) -> list[Choice]:
+def _choices_of(found: Any, details: list[dict[str, Any]]) -> list[Choice]:
     return [Choice(value=each.id.hex, label=each.name, details=more) for each, more in zip(found, details, strict=True)]

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter
 from fastapi.responses import Response
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from api.agents.agents import find_missing, with_etag
 from api.findings import draft_findings, findings_json
@@ -201,7 +201,7 @@ async def run_node(
     return json_reply(ids, 202, {"Location": f"/api/v1/runs/{ids['run_id']}", **id_headers(talk)})
 
 
-@router.get("/export", response_model=dict[str, Any])
+@router.get("/export", response_model=JsonValue)
 def export_draft(context: ApiContextDep, principal: Viewer, agent_id: str, version: str = "draft") -> Response:
     """Get the document of the draft, or of a version, as it is stored, secrets included, as a file."""
     if not principal.may_change:

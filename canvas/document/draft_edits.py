@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import jsonpatch
-import jsonpointer
 
 from canvas.document import drawing, json_checks
 from canvas.errors import InvalidRequest
@@ -49,7 +48,7 @@ def apply_patch(document: Mapping[str, Any], operations: Sequence[Any], max_byte
             if copied > max_bytes:
                 raise BadPatch(f"The patch copies more than {max_bytes} bytes.", operation=position)
             changed = jsonpatch.JsonPatch([operation]).apply(changed, in_place=True)
-        except (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException) as error:
+        except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException) as error:
             raise BadPatch(f"Operation {position} of the patch: {str(error)[:500]}.", operation=position) from None
         except (RecursionError, TypeError, KeyError, IndexError) as error:
             reason = "it is nested too deeply" if isinstance(error, RecursionError) else "it has a wrong shape"
@@ -92,7 +91,7 @@ def _size_of_copy(document: Fields, operation: Any) -> int:
     if not isinstance(operation, Mapping) or operation.get("op") != "copy":
         return 0
     source = operation.get("from")
-    return len(json.dumps(jsonpointer.resolve_pointer(document, source, None))) if isinstance(source, str) else 0
+    return len(json.dumps(jsonpatch.JsonPointer(source).resolve(document, None))) if isinstance(source, str) else 0
 
 
 def _merge_entry(entry: Any, was: Mapping[str, Any], derived: Mapping[str, Any]) -> Any:

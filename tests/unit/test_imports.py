@@ -71,7 +71,7 @@ LAYERS = {
         "tools",
         "nodes",
         "registry",
-        "checks node_inputs plugins",
+        "checks forms node_inputs plugins",
     ),
     "scheduler": (
         "metrics",

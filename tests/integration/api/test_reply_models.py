@@ -17,6 +17,7 @@ QUERIES = {
     "/api/v1/runs/{run_id}": {"critical": "1"},
     "/api/v1/runs/{run_id}/activations": {"with": "attempts"},
     "/api/v1/runs/{run_id}/items": {"of": "{container}"},
+    "/api/v1/viewer/choices": {"kind": "model"},
     "/api/v1/runs/states": {"ids": "{run_id}", "newer_than": "{run_id}"},
 }
 ADMIN = "/api/v1/viewer/system"

@@ -113,7 +113,10 @@ def test_cache_buster_is_refused_on_easels_own_routes_and_run(
 
     reply = workerless_client.http.request(method, url, params={"_": "1795860215851"})
 
-    assert (reply.status_code, reply.json()["code"]) == (400, 101 if path.endswith("/run") else "unknown_parameter")
+    assert (reply.status_code, reply.json()["code"]) == (
+        400,
+        101 if path == "/api/v1/agents/{agent_id}/run" else "unknown_parameter",
+    )
     assert "`_` is not a parameter of this route." in reply.json()["message"]
 
 
