@@ -82,7 +82,7 @@ describe("an exported run", () => {
 
     const { state } = await read(runDocument({ events }, { status: "waiting", finished_at: null }));
 
-    expect(state.forms).toEqual([{ nodeId: "Form:0", tips: "Who?", fields: [{ name: "Name", type: "line" }] }]);
+    expect(state.forms).toEqual([{ nodeId: "Form:0", tips: "Who?", fields: [{ key: "name", name: "Name", type: "line", isOptional: false, options: [], value: null }] }]);
   });
 
   test("with many steps reports progress and lets the page draw", async () => {

@@ -1,6 +1,6 @@
 /** Rows of an exported run, as the store has them. What a row must have is checked; unknown members are ignored. */
 import type { Graph, GraphEdge, GraphNode } from "../store/graph";
-import type { Attempt, MessageStream, ModelCall, OpenForm, RunEvent, RunHeader, ToolCall, Usage } from "../store/run";
+import type { Attempt, FormField, MessageStream, ModelCall, OpenForm, RunEvent, RunHeader, ToolCall, Usage } from "../store/run";
 import type { Step } from "../store/steps";
 import { invalidRow } from "./file-errors";
 
@@ -220,12 +220,21 @@ export function formsOf(body: unknown): OpenForm[] {
   const forms = isObject(body) && isObject(body.forms) ? body.forms : {};
   return Object.entries(forms).map(([nodeId, form]) => {
     const inputs = isObject(form) && isObject(form.inputs) ? form.inputs : {};
-    const fields = Object.entries(inputs).map(([name, field]) => ({
-      name: isObject(field) ? textOr(field.name, name) : name,
-      type: isObject(field) ? textOr(field.type, "line") : "line",
-    }));
+    const fields = Object.entries(inputs).map(([key, field]) => formFieldOf(key, isObject(field) ? field : {}));
     return { nodeId, tips: isObject(form) && typeof form.tips === "string" ? form.tips : null, fields };
   });
+}
+
+function formFieldOf(key: string, field: Readonly<Record<string, unknown>>): FormField {
+  const options = Array.isArray(field.options) ? field.options : [];
+  return {
+    key,
+    name: textOr(field.name, key) || key,
+    type: textOr(field.type, "line"),
+    isOptional: field.optional === true,
+    options: options.map((each) => (isObject(each) ? textOr(each.value, textOr(each.label, "")) : String(each))),
+    value: field.value ?? null,
+  };
 }
 
 export function graphOf(value: unknown): Graph | null {

@@ -30,9 +30,19 @@ export function explainRun(run: RunState): Explanation | null {
       return { ...base, tone: "muted", sentence: firstLine(header.error) ?? "The run was cancelled." };
     case "refused":
       return { ...base, tone: "red", sentence: firstLine(header.error) ?? "The run was refused: no node has run." };
-    default:
+    default: {
+      const waits = run.server?.waits;
+      if (waits) return { ...base, tone: toneOf(waits.waitsFor), sentence: waits.sentence, stepId: waits.stepId, waitsFor: waits.waitsFor };
       return { ...base, ...whatItWaitsFor(run) };
+    }
   }
+}
+
+function toneOf(waitsFor: string): Tone {
+  if (waitsFor === "person" || waitsFor === "budget") return "violet";
+  if (waitsFor === "nobody") return "red";
+  if (waitsFor === "silent_lease" || waitsFor === "letting_go") return "amber";
+  return waitsFor === "work" ? "accent" : "neutral";
 }
 
 /** Return the step whose failure ended the run: the first that failed without being handled. */

@@ -73,7 +73,7 @@ function failureState(run: Pick<RunState, "header" | "handlingNodes">, nodeId: s
 }
 
 /** Return the summary of each node that has steps. */
-export function summarizeNodes(run: Pick<RunState, "steps" | "header" | "handlingNodes" | "now">): Map<string, NodeSummary> {
+export function summarizeNodes(run: Pick<RunState, "steps" | "header" | "handlingNodes" | "now" | "server">): Map<string, NodeSummary> {
   const nodes = new Map<string, { counts: Partial<Record<StepState, number>> } & Omit<NodeSummary, "state" | "counts">>();
   const { steps } = run;
   for (let row = 0; row < steps.count; row++) {
@@ -95,7 +95,24 @@ export function summarizeNodes(run: Pick<RunState, "steps" | "header" | "handlin
     node.firstStarted = least(node.firstStarted, started);
     node.lastFinished = greatest(node.lastFinished, finished);
   }
-  return new Map([...nodes].map(([id, node]) => [id, { ...node, state: stateOf(node.counts) }]));
+  return new Map(
+    [...nodes].map(([id, node]) => {
+      const counts = withUnresponsive(node.counts, run.server?.nodes[id]?.[UNRESPONSIVE] ?? 0);
+      return [id, { ...node, counts, state: stateOf(counts) }];
+    }),
+  );
+}
+
+const UNRESPONSIVE = 4; // its place in the counts of a server
+
+/** Return counts in which some running steps are unresponsive: only the server sees leases. */
+function withUnresponsive(counts: Partial<Record<StepState, number>>, unresponsive: number): Partial<Record<StepState, number>> {
+  const running = counts.running ?? 0;
+  const lost = Math.min(unresponsive, running);
+  if (!lost) return counts;
+  const changed = { ...counts, unresponsive: lost, running: running - lost };
+  if (!changed.running) delete (changed as Partial<typeof changed>).running;
+  return changed;
 }
 
 /** Return the milliseconds that the current attempt of a step has worked; of a container, until its last item ended. */

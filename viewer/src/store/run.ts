@@ -100,10 +100,58 @@ export interface MessageStream {
   closedAt: number | null;
 }
 
+export interface FormField {
+  key: string;
+  /** What is shown as its name. */
+  name: string;
+  type: string;
+  isOptional: boolean;
+  options: readonly string[];
+  value: unknown;
+}
+
 export interface OpenForm {
   nodeId: string;
   tips: string | null;
-  fields: readonly { name: string; type: string }[];
+  fields: readonly FormField[];
+}
+
+/** What a run waits for, in the words of `GET /runs/{id}/explain`. */
+export interface RunWaits {
+  sentence: string;
+  waitsFor: string;
+  owner: string | null;
+  until: number | null;
+  stepId: string | null;
+  also: readonly string[];
+}
+
+export interface BudgetExceeded {
+  scope: string;
+  measure: string;
+  currency: string | null;
+  limit: string;
+  spent: string;
+  asked: string;
+  model: string | null;
+}
+
+/** What only a server knows about a run; a file has none of it. */
+export interface ServerFacts {
+  /** What the reader may do now. */
+  may: Readonly<Record<"cancel" | "answer" | "raise_budget", boolean>>;
+  waits: RunWaits | null;
+  budgetExceeded: BudgetExceeded | null;
+  /** Numbers of steps by state, by node (`NODE_COUNTS`). */
+  nodes: Readonly<Record<string, readonly number[]>>;
+}
+
+/** A text that continues a message stream. `offset` counts code points, as all positions of texts do. */
+export interface TextDelta {
+  stepId: string;
+  nodeId: string;
+  offset: number;
+  text: string;
 }
 
 export interface RunState {
@@ -121,6 +169,7 @@ export interface RunState {
   readonly events: readonly RunEvent[];
   readonly streams: readonly MessageStream[];
   readonly forms: readonly OpenForm[];
+  readonly server: ServerFacts | null;
   /** The clock of the server when the state was read, in milliseconds since 1970. */
   readonly now: number;
 }
@@ -134,7 +183,15 @@ export type Frame =
   | { type: "tool_calls"; calls: readonly ToolCall[] }
   | { type: "events"; events: readonly RunEvent[] }
   | { type: "streams"; streams: readonly MessageStream[] }
-  | { type: "forms"; forms: readonly OpenForm[] };
+  | { type: "forms"; forms: readonly OpenForm[] }
+  | { type: "server"; facts: Partial<ServerFacts> }
+  | { type: "status"; status: string; usage?: Usage; error?: string | null; finishedAt?: number | null }
+  | { type: "clock"; now: number }
+  | { type: "delta"; delta: TextDelta }
+  | { type: "reset"; stepId: string; retainedLength: number }
+  | { type: "stream_end"; stepId: string; number: number };
+
+const NO_FACTS: ServerFacts = { may: { cancel: false, answer: false, raise_budget: false }, waits: null, budgetExceeded: null, nodes: {} };
 
 export function emptyRun(): RunState {
   return {
@@ -150,6 +207,7 @@ export function emptyRun(): RunState {
     events: [],
     streams: [],
     forms: [],
+    server: null,
     now: 0,
   };
 }
@@ -158,13 +216,17 @@ export function emptyRun(): RunState {
 export function applyFrames(state: RunState, frames: readonly Frame[]): RunState {
   if (!frames.length) return state;
   const next = frames.reduce(applyFrame, state);
-  return { ...next, version: state.version + 1, nodes: summarizeNodes(next) };
+  const hasSteps = frames.some((frame) => !TEXT_FRAMES.has(frame.type));
+  return { ...next, version: state.version + 1, nodes: hasSteps ? summarizeNodes(next) : next.nodes };
 }
+
+/** Frames that change no step, so the states of nodes stay as they are. */
+const TEXT_FRAMES: ReadonlySet<Frame["type"]> = new Set(["delta", "reset", "stream_end", "events"]);
 
 function applyFrame(state: RunState, frame: Frame): RunState {
   switch (frame.type) {
     case "header":
-      return { ...state, header: frame.header, now: frame.now };
+      return { ...state, header: frame.header, now: Math.max(state.now, frame.now) };
     case "graph":
       return { ...state, graph: frame.graph, handlingNodes: frame.handlingNodes };
     case "steps":
@@ -185,7 +247,76 @@ function applyFrame(state: RunState, frame: Frame): RunState {
     }
     case "forms":
       return { ...state, forms: frame.forms };
+    case "server":
+      return withFacts(state, frame.facts);
+    case "status":
+      return { ...state, header: state.header && { ...state.header, ...withoutType(frame) } };
+    case "clock":
+      return { ...state, now: Math.max(state.now, frame.now) };
+    case "delta":
+      return { ...state, streams: withDelta(state, frame.delta) };
+    case "reset":
+      return {
+        ...state,
+        streams: state.streams.map((each) => (each.stepId === frame.stepId ? { ...each, text: firstPoints(each.text, frame.retainedLength) } : each)),
+      };
+    case "stream_end":
+      return { ...state, streams: state.streams.map((each) => (each.stepId === frame.stepId ? { ...each, closedAt: frame.number } : each)) };
   }
+}
+
+function withoutType({ type, ...fields }: Extract<Frame, { type: "status" }>): Partial<RunHeader> {
+  void type;
+  return fields;
+}
+
+const HANDLED = 12; // its place in the counts of a node
+
+function withFacts(state: RunState, facts: Partial<ServerFacts>): RunState {
+  const server = { ...(state.server ?? NO_FACTS), ...facts };
+  const handling = Object.entries(server.nodes).filter(([, counts]) => (counts[HANDLED] ?? 0) > 0);
+  return { ...state, server, handlingNodes: new Set(handling.map(([nodeId]) => nodeId)) };
+}
+
+/** Return whether a delta continues the text that the state has, or repeats a part of it. */
+export function continuesText(state: Pick<RunState, "streams">, delta: TextDelta): boolean {
+  const known = state.streams.find((each) => each.stepId === delta.stepId);
+  return delta.offset <= countPoints(known?.text ?? "");
+}
+
+/** Return the streams with a delta; where it repeats known text, its text counts. */
+function withDelta(state: RunState, delta: TextDelta): readonly MessageStream[] {
+  const known = state.streams.find((each) => each.stepId === delta.stepId);
+  if (!known) {
+    const openedAt = state.events.at(-1)?.number ?? 0;
+    const opened = { stepId: delta.stepId, nodeId: delta.nodeId, text: delta.text, openedAt, closedAt: null };
+    return [...state.streams, opened].sort((a, b) => a.openedAt - b.openedAt);
+  }
+  const text = firstPoints(known.text, delta.offset) + delta.text;
+  return state.streams.map((each) => (each === known ? { ...known, text } : each));
+}
+
+/** Return the number of code points of a text. */
+function countPoints(text: string): number {
+  let count = text.length;
+  for (let at = 0; at < text.length - 1; at++) {
+    if (isPair(text, at)) {
+      count--;
+      at++;
+    }
+  }
+  return count;
+}
+
+/** Return the first code points of a text. */
+function firstPoints(text: string, count: number): string {
+  let at = 0;
+  for (let points = 0; points < count && at < text.length; points++) at += isPair(text, at) ? 2 : 1;
+  return text.slice(0, at);
+}
+
+function isPair(text: string, at: number): boolean {
+  return (text.charCodeAt(at) & 0xfc00) === 0xd800 && (text.charCodeAt(at + 1) & 0xfc00) === 0xdc00;
 }
 
 const stepOf = (row: { stepId: string }): string => row.stepId;

@@ -1,0 +1,16 @@
+/** Who is signed in, signing in and out. */
+import type { About } from "./replies";
+import { request } from "./request";
+
+export function readAbout(signal?: AbortSignal): Promise<About> {
+  return request<About>("/viewer", { isSignIn: true, ...(signal ? { signal } : {}) });
+}
+
+/** Exchange a token or a one-time code for a cookie. Raises ApiError. */
+export async function signIn(secret: { token: string } | { code: string }): Promise<void> {
+  await request("/viewer/session", { method: "POST", body: secret, isSignIn: true });
+}
+
+export async function signOut(): Promise<void> {
+  await request("/viewer/session", { method: "DELETE", isSignIn: true });
+}
