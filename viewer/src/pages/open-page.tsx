@@ -9,7 +9,8 @@ import { readRunFile } from "../run-file/read-run-file";
 import { RunStore } from "../store/run-store";
 import { texts } from "../texts";
 import { useAnnounce } from "../ui/announcer";
-import { Button, CopyButton } from "../ui/parts";
+import { Commands } from "../ui/commands";
+import { Button } from "../ui/parts";
 import { TopBar } from "../ui/shell";
 import { visibleName } from "../ui/visible-text";
 import type { RunSearch } from "../run/run-search";
@@ -160,19 +161,7 @@ function Opener({ reading, hasStep, onFile, onCancel }: OpenerProps): ReactNode 
           )}
         </div>
         <h2 className="mt-8 mb-2 font-semibold">{t.commandsTitle}</h2>
-        <dl>
-          {t.commands.map(([what, command]) => (
-            <div key={what} className="mb-1 flex flex-wrap items-center gap-x-3">
-              <dt className="w-24 text-ink-2">{what}</dt>
-              <dd className="flex min-w-0 flex-1 basis-64 items-center gap-1">
-                <code className="min-w-0 flex-1 overflow-x-auto rounded bg-panel px-2 py-1 font-mono text-xs whitespace-nowrap" tabIndex={0}>
-                  {command}
-                </code>
-                <CopyButton text={() => command} label={`${texts.copy}: ${what}`} />
-              </dd>
-            </div>
-          ))}
-        </dl>
+        <Commands commands={t.commands} />
       </div>
     </div>
   );

@@ -2,21 +2,21 @@
 import { createRootRoute, createRoute, createRouter, lazyRouteComponent, Outlet, redirect } from "@tanstack/react-router";
 
 import { basePath } from "../api/base";
-import { Announcer } from "../ui/announcer";
+import { findReader } from "../api/queries";
 import { ErrorBoundary } from "../ui/error-boundary";
-import { Shell } from "../ui/shell";
 import { MissingPage } from "./missing-page";
+import { PageShell } from "./page-shell";
+import { UnreachablePage } from "./unreachable-page";
 import { runSearch, type RunSearch } from "../run/run-search";
+import { runListSearch, type RunListSearch } from "../runs/run-list-search";
 
 const rootRoute = createRootRoute({
   component: () => (
-    <Announcer>
-      <Shell>
-        <ErrorBoundary>
-          <Outlet />
-        </ErrorBoundary>
-      </Shell>
-    </Announcer>
+    <PageShell>
+      <ErrorBoundary>
+        <Outlet />
+      </ErrorBoundary>
+    </PageShell>
   ),
   notFoundComponent: MissingPage,
 });
@@ -25,7 +25,7 @@ const homeRoute = createRoute({
   getParentRoute: () => rootRoute,
   path: "/",
   beforeLoad: () => {
-    redirect({ to: "/open", replace: true, throw: true });
+    redirect({ to: "/runs", replace: true, throw: true });
   },
 });
 
@@ -36,7 +36,48 @@ const openRoute = createRoute({
   component: lazyRouteComponent(() => import("./open-page"), "OpenPage"),
 });
 
-const routeTree = rootRoute.addChildren([homeRoute, openRoute]);
+export interface LoginSearch {
+  /** The page that was asked for. */
+  to?: string;
+  why?: "signed_out";
+}
+
+const loginRoute = createRoute({
+  getParentRoute: () => rootRoute,
+  path: "/login",
+  validateSearch: ({ to, why }: Record<string, unknown>): LoginSearch => ({
+    ...(typeof to === "string" && { to }),
+    ...(why === "signed_out" && { why }),
+  }),
+  component: lazyRouteComponent(() => import("./login-page"), "LoginPage"),
+});
+
+/** Pages with data of a server: without a sign-in they lead to the sign-in, and from there back. */
+const signedInRoute = createRoute({
+  getParentRoute: () => rootRoute,
+  id: "signed-in",
+  beforeLoad: async ({ location }) => {
+    const about = await findReader();
+    if (!about.signed_in) redirect({ to: "/login", search: location.href === "/runs" ? {} : { to: location.href }, replace: true, throw: true });
+  },
+  errorComponent: UnreachablePage,
+});
+
+const runsRoute = createRoute({
+  getParentRoute: () => signedInRoute,
+  path: "/runs",
+  validateSearch: (search: Record<string, unknown>): RunListSearch => runListSearch(search),
+  component: lazyRouteComponent(() => import("./runs-page"), "RunsPage"),
+});
+
+const runRoute = createRoute({
+  getParentRoute: () => signedInRoute,
+  path: "/runs/$runId",
+  validateSearch: (search: Record<string, unknown>): RunSearch => runSearch(search),
+  component: lazyRouteComponent(() => import("./run-page"), "RunPage"),
+});
+
+const routeTree = rootRoute.addChildren([homeRoute, openRoute, loginRoute, signedInRoute.addChildren([runsRoute, runRoute])]);
 
 export function makeRouter() {
   return createRouter({

@@ -3,6 +3,8 @@
 /** Values by name. A cut one is `{"$preview", "bytes", "type"}`, a lost one `{"$gone", "bytes", "error"}`. */
 export type Values = Readonly<Record<string, unknown>>;
 
+export type ValueKind = "inputs" | "outputs" | "variables";
+
 export interface StepValues {
   inputs: Values;
   outputs: Values;
@@ -27,6 +29,8 @@ export interface RunContents {
   stepValues(stepId: string): Promise<StepValues>;
   callBodies(callId: string): Promise<CallBodies | null>;
   toolBodies(callId: string): Promise<ToolBodies>;
+  /** A value whole that was cut; a file has no more than what it shows. */
+  wholeValue?(stepId: string, kind: ValueKind, name: string): Promise<unknown>;
   /** The row of a step as it is stored, with its values. */
   rawStep(stepId: string): Promise<unknown>;
   /** The body of an event. */

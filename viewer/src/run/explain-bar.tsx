@@ -2,10 +2,12 @@
 import { useMemo, type ReactNode } from "react";
 
 import { explainRun } from "../store/explain";
+import { isOver } from "../store/run-status";
 import { texts } from "../texts";
+import { moment } from "../ui/format";
 import { CopyButton } from "../ui/parts";
 import { visibleName, visibleText } from "../ui/visible-text";
-import { useNodeNames, useRunContext, useRunState } from "./use-run";
+import { useNodeNames, useRun, useRunContext, useRunState } from "./use-run";
 
 const t = texts.run;
 const ICONS: Readonly<Record<string, string>> = { over: "■", person: "?", budget: "¤", work: "▸", worker: "◔", session: "⋯" };
@@ -38,6 +40,7 @@ export function ExplainBar(): ReactNode {
           {t.showStep} <bdi>{visibleName(names.get(cause.nodeId) ?? cause.nodeId, 60)}</bdi>
         </button>
       ) : null}
+      <Responsible />
       {error ? <CopyButton text={() => error} label={t.copyError} /> : null}
       {isLong ? (
         <details className="basis-full">
@@ -48,5 +51,31 @@ export function ExplainBar(): ReactNode {
         </details>
       ) : null}
     </section>
+  );
+}
+
+/** Who must act next, until when, and what else the run waits for; only a server knows. */
+function Responsible(): ReactNode {
+  const waits = useRun((state) => (isOver(state.header?.status ?? "") ? null : (state.server?.waits ?? null)));
+  if (!waits) return null;
+  return (
+    <>
+      {waits.owner === null ? null : <span className="text-tone">{t.who(visibleName(waits.owner, 80))}</span>}
+      {waits.until === null ? null : (
+        <span className="text-tone">
+          {t.until} <time dateTime={new Date(waits.until).toISOString()}>{moment(waits.until)}</time>
+        </span>
+      )}
+      {waits.also.length ? (
+        <details className="basis-full">
+          <summary className="min-h-6 cursor-pointer text-tone">{t.also(waits.also.length)}</summary>
+          <ul className="list-disc pl-5">
+            {waits.also.map((sentence, index) => (
+              <li key={index}>{visibleName(sentence, 600)}</li>
+            ))}
+          </ul>
+        </details>
+      ) : null}
+    </>
   );
 }

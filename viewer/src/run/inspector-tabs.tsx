@@ -8,7 +8,7 @@ import { clockMs, count, duration, money } from "../ui/format";
 import { CopyButton, Empty } from "../ui/parts";
 import { asJson, LongText, NamedValue, Value } from "../ui/values";
 import { visibleName, visibleText } from "../ui/visible-text";
-import type { Values } from "./contents";
+import type { ValueKind, Values } from "./contents";
 import { useLoaded, useNodeNames, useRun, useRunContext, type Loaded } from "./use-run";
 
 const t = texts.inspector;
@@ -23,6 +23,7 @@ export function ValuesTab({ stepId, which }: { stepId: string; which: "input" | 
   const { contents } = useRunContext();
   const names = useNodeNames();
   const loaded = useLoaded(stepId, useCallback((id: string) => contents.stepValues(id), [contents]));
+  const wholeOf = (kind: ValueKind): LoadWhole => contents.wholeValue && ((name) => contents.wholeValue?.(stepId, kind, name) ?? Promise.resolve(null));
   return (
     <Loading loaded={loaded}>
       {(values) => {
@@ -30,10 +31,10 @@ export function ValuesTab({ stepId, which }: { stepId: string; which: "input" | 
         const hasMore = which === "output" && (Object.keys(values.variables).length > 0 || Object.keys(values.written).length > 0);
         return (
           <>
-            {Object.keys(shown).length || hasMore ? <NamedValues values={shown} /> : <Empty>{t.noValues[which]}</Empty>}
+            {Object.keys(shown).length || hasMore ? <NamedValues values={shown} loadWhole={wholeOf(which === "input" ? "inputs" : "outputs")} /> : <Empty>{t.noValues[which]}</Empty>}
             {which === "output" && Object.keys(values.variables).length ? (
               <Group title={t.variables}>
-                <NamedValues values={values.variables} />
+                <NamedValues values={values.variables} loadWhole={wholeOf("variables")} />
               </Group>
             ) : null}
             {which === "output"
@@ -59,8 +60,12 @@ function Group({ title, children }: { title: string; children: ReactNode }): Rea
   );
 }
 
-function NamedValues({ values }: { values: Values }): ReactNode {
-  return Object.entries(values).map(([name, value]) => <NamedValue key={name} name={name} value={value} />);
+type LoadWhole = ((name: string) => Promise<unknown>) | undefined;
+
+function NamedValues({ values, loadWhole }: { values: Values; loadWhole?: LoadWhole }): ReactNode {
+  return Object.entries(values).map(([name, value]) => (
+    <NamedValue key={name} name={name} value={value} loadWhole={loadWhole && (() => loadWhole(name))} />
+  ));
 }
 
 const NO_CALLS: readonly ModelCall[] = [];

@@ -11,10 +11,11 @@ import { useRun } from "./use-run";
 
 const t = texts.run;
 
-export function RunHeader(): ReactNode {
+export function RunHeader({ children }: { children?: ReactNode }): ReactNode {
   const header = useRun((state) => state.header);
   const now = useRun((state) => state.now);
   const steps = useRun((state) => state.steps.count);
+  const isLive = useRun((state) => state.server !== null);
   if (!header) return null;
   const began = header.startedAt ?? header.createdAt;
   const end = header.finishedAt ?? now;
@@ -31,6 +32,7 @@ export function RunHeader(): ReactNode {
           <CopyButton text={() => header.id} label={t.copyId} />
         </span>
         <Origin header={header} />
+        {children ? <div className="ml-auto flex flex-wrap items-center gap-2">{children}</div> : null}
       </div>
       <dl className="flex flex-wrap gap-x-4 gap-y-0.5 text-ink-2 [&_dd]:inline [&_dt]:mr-1 [&_dt]:inline">
         {began === null ? null : (
@@ -38,7 +40,7 @@ export function RunHeader(): ReactNode {
             <time dateTime={new Date(began).toISOString()}>{moment(began)}</time>
           </Fact>
         )}
-        {isOver(header.status) ? null : (
+        {isOver(header.status) || isLive ? null : (
           <Fact name={t.asOf}>
             <time dateTime={new Date(now).toISOString()}>{moment(now)}</time>
           </Fact>

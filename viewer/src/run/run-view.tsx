@@ -16,7 +16,7 @@ import { Inspector } from "./inspector";
 import { LogPane } from "./log-pane";
 import { RunHeader } from "./run-header";
 import { StepsPane } from "./steps-pane";
-import { RunContext, useRun, useRunContext } from "./use-run";
+import { RunContext, useRun, useRunContext, type RunActions } from "./use-run";
 
 const GraphPane = lazy(() => import("../graph/graph-pane"));
 const TalkPane = lazy(() => import("./talk-pane"));
@@ -26,19 +26,25 @@ interface Props {
   contents: RunContents;
   search: RunSearch;
   onSearch: (change: Partial<RunSearch>, replace?: boolean) => void;
+  actions?: RunActions;
+  /** What stands between the header and the sentence on the run, for example its buttons. */
+  children?: ReactNode;
 }
 
-export function RunView({ store, contents, search, onSearch }: Props): ReactNode {
+export function RunView({ store, contents, search, onSearch, actions, children }: Props): ReactNode {
   const selectedStep = search.step ?? null;
   const selectStep = useCallback(
     (stepId: string | null) => onSearch(stepId === null ? { step: undefined as never, tab: undefined as never } : { step: stepId }),
     [onSearch],
   );
-  const context = useMemo(() => ({ store, contents, selectedStep, selectStep }), [store, contents, selectedStep, selectStep]);
+  const context = useMemo(
+    () => ({ store, contents, actions: actions ?? null, selectedStep, selectStep }),
+    [store, contents, actions, selectedStep, selectStep],
+  );
   return (
     <RunContext value={context}>
       <Title />
-      <RunHeader />
+      <RunHeader>{children}</RunHeader>
       <ExplainBar />
       <div className="relative flex min-h-0 flex-1">
         <MainPane search={search} onSearch={onSearch} />

@@ -48,7 +48,13 @@ export function StepsPane({ filter, onFilter }: { filter: Filter; onFilter: (fil
   const pane = useRef<HTMLDivElement>(null);
   const columns = columnsFor(useWidth(pane));
   const domain = zoomed ?? whole;
-  if (!state.steps.count) return <Empty>{t.empty}</Empty>;
+  if (!state.steps.count) {
+    return (
+      <div ref={pane} className="flex min-h-0 flex-1 flex-col">
+        <Empty>{t.empty}</Empty>
+      </div>
+    );
+  }
   return (
     <div ref={pane} className="flex min-h-0 flex-1 flex-col">
       <div className="flex shrink-0 flex-wrap items-center gap-1 border-b border-line px-2 py-1">

@@ -2,12 +2,15 @@
 import { useState, type ReactNode } from "react";
 
 import type { MessageStream } from "../store/run";
+import { isOver } from "../store/run-status";
 import { texts } from "../texts";
 import { bytes } from "../ui/format";
 import { Markdown } from "../ui/markdown";
 import { Button, CopyButton, Empty } from "../ui/parts";
 import { LongText } from "../ui/values";
 import { visibleName, visibleText } from "../ui/visible-text";
+import { BudgetPane } from "./budget-form";
+import { OpenFormPane } from "./open-form";
 import { useNodeNames, useRun, useRunContext } from "./use-run";
 
 const t = texts.talk;
@@ -30,18 +33,9 @@ export default function TalkPane(): ReactNode {
           <Message key={stream.stepId} stream={stream} />
         ))}
         {!streams.length && !forms.length ? <Empty>{t.empty}</Empty> : null}
+        <BudgetPane />
         {forms.map((form) => (
-          <section key={form.nodeId} aria-label={t.form} data-tone="violet" data-border="dashed" className="rounded bg-tone-soft p-3">
-            <h2 className="font-semibold text-tone">{t.form}</h2>
-            {form.tips ? <Markdown text={form.tips} /> : null}
-            <ul className="list-disc pl-5">
-              {form.fields.map((field) => (
-                <li key={field.name}>
-                  <bdi>{visibleName(field.name, 120)}</bdi> <span className="text-ink-2">({visibleName(field.type, 30)})</span>
-                </li>
-              ))}
-            </ul>
-          </section>
+          <OpenFormPane key={form.nodeId} form={form} />
         ))}
       </div>
     </div>
@@ -59,6 +53,7 @@ function Message({ stream }: { stream: MessageStream }): ReactNode {
   const { selectStep } = useRunContext();
   const { answer, reasoning } = splitReasoning(stream.text);
   const [isPlain, setPlain] = useState(false);
+  const isOpen = useRun((state) => state.server !== null && stream.closedAt === null && !isOver(state.header?.status ?? ""));
   const isLong = answer.length > MAX_MARKDOWN_CHARS;
   return (
     <article data-testid="stream" data-stream={stream.stepId} className="rounded-lg border border-line bg-surface px-3 py-2">
@@ -79,6 +74,9 @@ function Message({ stream }: { stream: MessageStream }): ReactNode {
         </details>
       ) : null}
       {isPlain || isLong ? <LongText text={answer} /> : <Markdown text={answer} />}
+      {isOpen ? (
+        <span aria-hidden="true" className="inline-block h-4 w-2 animate-pulse bg-accent align-text-bottom" />
+      ) : null}
       {isLong && !isPlain ? <p className="text-ink-2">{t.cut(bytes(MAX_MARKDOWN_CHARS), bytes(answer.length))}</p> : null}
     </article>
   );

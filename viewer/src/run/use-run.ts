@@ -1,14 +1,23 @@
 /** Reading the state of a run in views: a view is rendered again only when what it selects has changed. */
 import { createContext, use, useEffect, useMemo, useState, useSyncExternalStore } from "react";
 
+import type { Answers } from "../api/runs";
 import type { RunState } from "../store/run";
 import type { RunStore } from "../store/run-store";
 import { buildTree, type StepTree } from "../store/step-tree";
 import type { RunContents } from "./contents";
 
+/** What can be done with a run of a server; a run out of a file has no actions. */
+export interface RunActions {
+  answer(answers: Answers, idempotencyKey: string): Promise<void>;
+  upload(file: File): Promise<unknown>;
+  showTalk(): void;
+}
+
 interface RunContext {
   store: RunStore;
   contents: RunContents;
+  actions: RunActions | null;
   selectedStep: string | null;
   selectStep: (stepId: string | null) => void;
 }

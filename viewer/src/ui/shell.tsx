@@ -4,10 +4,18 @@ import type { ReactNode } from "react";
 
 import { texts } from "../texts";
 import { useTheme } from "./theme";
+import { visibleName } from "./visible-text";
 
 const THEME_ICONS = { system: "◐", light: "☀", dark: "☾" } as const;
 
-export function Shell({ children }: { children: ReactNode }): ReactNode {
+interface Props {
+  children: ReactNode;
+  /** The tenant of the reader who is signed in. */
+  reader?: string;
+  onSignOut?: () => void;
+}
+
+export function Shell({ children, reader, onSignOut }: Props): ReactNode {
   const [theme, goOn] = useTheme();
   const item =
     "flex min-h-11 w-full min-w-14 flex-col items-center justify-center gap-0.5 rounded px-1 text-[11px] text-ink-2 hover:bg-raised hover:text-ink";
@@ -20,6 +28,17 @@ export function Shell({ children }: { children: ReactNode }): ReactNode {
         <span className="hidden py-2 text-center font-semibold sm:block" aria-hidden="true">
           Easel
         </span>
+        <Link
+          to="/runs"
+          activeOptions={{ includeSearch: false }}
+          className={item}
+          activeProps={{ className: "bg-accent-soft text-ink! font-medium", "aria-current": "page" }}
+        >
+          <span aria-hidden="true" className="text-base">
+            ≡
+          </span>
+          {texts.runsPage}
+        </Link>
         <Link to="/open" className={item} activeProps={{ className: "bg-accent-soft text-ink! font-medium", "aria-current": "page" }} aria-label={texts.openPage} title={texts.openPage}>
           <span aria-hidden="true" className="text-base">
             ⇪
@@ -33,6 +52,14 @@ export function Shell({ children }: { children: ReactNode }): ReactNode {
           </span>
           Theme
         </button>
+        {onSignOut ? (
+          <button type="button" className={item} onClick={onSignOut} title={`${texts.signOut}: ${visibleName(reader ?? "", 60)}`}>
+            <span aria-hidden="true" className="text-base">
+              ⎋
+            </span>
+            {texts.signOut}
+          </button>
+        ) : null}
       </nav>
       <div id="content" tabIndex={-1} className="flex min-h-0 min-w-0 flex-1 flex-col outline-none">
         {children}

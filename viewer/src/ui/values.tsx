@@ -35,8 +35,15 @@ export function LongText({ text }: { text: string }): ReactNode {
   );
 }
 
+interface NamedValueProps {
+  name: string;
+  value: unknown;
+  /** Loads the value whole, where it was cut. */
+  loadWhole?: (() => Promise<unknown>) | undefined;
+}
+
 /** One value by its name, with a button that copies it. */
-export function NamedValue({ name, value }: { name: string; value: unknown }): ReactNode {
+export function NamedValue({ name, value, loadWhole }: NamedValueProps): ReactNode {
   const id = useId();
   return (
     <section aria-labelledby={id} className="border-b border-line py-2 last:border-b-0">
@@ -46,7 +53,7 @@ export function NamedValue({ name, value }: { name: string; value: unknown }): R
         </span>
         <CopyButton text={() => (typeof value === "string" ? value : asJson(value))} label={`${texts.copy}: ${visibleName(name, 40)}`} />
       </div>
-      <Value value={value} />
+      {loadWhole && isCut(value) ? <CutOfServer value={value} loadWhole={loadWhole} /> : <Value value={value} />}
     </section>
   );
 }
@@ -78,6 +85,27 @@ function CutValue({ cut }: { cut: Cut }): ReactNode {
   return (
     <>
       <Note tone="amber">{note}</Note>
+      {cut.preview ? <LongText text={cut.preview} /> : null}
+    </>
+  );
+}
+
+/** The beginning of a value that a server has whole. */
+function CutOfServer({ value, loadWhole }: { value: unknown; loadWhole: () => Promise<unknown> }): ReactNode {
+  const [whole, setWhole] = useState<{ value: unknown } | null>(null);
+  const [error, setError] = useState<string | null>(null);
+  const cut = cutValue(value);
+  if (whole || !cut) return <Value value={whole ? whole.value : value} />;
+  const load = (): void => {
+    loadWhole().then(
+      (loaded) => setWhole({ value: loaded }),
+      (failure: unknown) => setError(failure instanceof Error ? failure.message : String(failure)),
+    );
+  };
+  return (
+    <>
+      <Note tone="amber">{texts.values.whole(bytes(cut.size))}</Note>
+      {error === null ? <MoreButton onClick={load}>{texts.values.showWhole}</MoreButton> : <Note tone="red">{error}</Note>}
       {cut.preview ? <LongText text={cut.preview} /> : null}
     </>
   );

@@ -1,0 +1,230 @@
+/** An open form of a run: its fields by type, or the question whether a node has acted. */
+import { useId, useRef, useState, type FormEvent, type ReactNode } from "react";
+
+import { ApiError, newIdempotencyKey } from "../api/request";
+import type { Answers } from "../api/runs";
+import type { FormField, OpenForm } from "../store/run";
+import { texts } from "../texts";
+import { useAnnounce } from "../ui/announcer";
+import { Markdown } from "../ui/markdown";
+import { Button } from "../ui/parts";
+import { visibleName } from "../ui/visible-text";
+import { answersOf, outcomeAnswers, questionOf, type FieldErrors } from "./form-values";
+import { useNodeNames, useRun, useRunContext, type RunActions } from "./use-run";
+
+const t = texts.forms;
+const CONTROL = "min-h-8 w-full max-w-lg rounded border border-line-strong bg-surface px-2 aria-invalid:border-red";
+const SUBMIT = "border-accent! bg-accent! px-3! py-1! font-medium text-surface! enabled:hover:opacity-90 disabled:opacity-60";
+
+/** Sending answers once: the key belongs to the form that was shown, so a second click has no effect of its own. */
+export function useSender(actions: RunActions): { send: (answers: Answers, done: string) => Promise<void>; isBusy: boolean; error: string | null } {
+  const key = useRef(newIdempotencyKey());
+  const announce = useAnnounce();
+  const [isBusy, setBusy] = useState(false);
+  const [error, setError] = useState<string | null>(null);
+  const send = async (answers: Answers, done: string): Promise<void> => {
+    setBusy(true);
+    setError(null);
+    try {
+      await actions.answer(answers, key.current);
+      announce(done);
+    } catch (failure) {
+      if (failure instanceof ApiError && failure.status >= 400 && failure.status < 500) key.current = newIdempotencyKey();
+      setError(failure instanceof ApiError && failure.status === 409 ? t.conflict : failure instanceof Error ? failure.message : String(failure));
+    } finally {
+      setBusy(false);
+    }
+  };
+  return { send, isBusy, error };
+}
+
+export function OpenFormPane({ form }: { form: OpenForm }): ReactNode {
+  const { actions } = useRunContext();
+  const mayAnswer = useRun((state) => state.server?.may.answer ?? false);
+  const node = questionOf(form);
+  return (
+    <section aria-label={texts.talk.form} data-tone="violet" data-border="dashed" className="rounded bg-tone-soft p-3">
+      <h2 className="mb-1 font-semibold text-tone">{texts.talk.form}</h2>
+      {form.tips ? <Markdown text={form.tips} /> : null}
+      {actions && mayAnswer ? (
+        node === null ? <FormFields form={form} actions={actions} /> : <Question node={node} actions={actions} />
+      ) : (
+        <>
+          <FieldList form={form} />
+          {actions ? <p className="mt-2 text-ink-2">{t.readOnly}</p> : null}
+        </>
+      )}
+    </section>
+  );
+}
+
+function FieldList({ form }: { form: OpenForm }): ReactNode {
+  return (
+    <ul className="list-disc pl-5">
+      {form.fields.map((field) => (
+        <li key={field.key}>
+          <bdi>{visibleName(field.name, 120)}</bdi> <span className="text-ink-2">({visibleName(field.type, 30)})</span>
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+function FormFields({ form, actions }: { form: OpenForm; actions: RunActions }): ReactNode {
+  const initial = Object.fromEntries(form.fields.map((field) => [field.key, field.value]));
+  const [typed, setTyped] = useState<Readonly<Record<string, unknown>>>(initial);
+  const [errors, setErrors] = useState<FieldErrors>({});
+  const { send, isBusy, error } = useSender(actions);
+  const id = useId();
+  const submit = (event: FormEvent): void => {
+    event.preventDefault();
+    const result = answersOf(form, typed);
+    setErrors("errors" in result ? result.errors : {});
+    if ("answers" in result) void send(result.answers, t.sent);
+    else document.getElementById(`${id}-${Object.keys(result.errors)[0]}`)?.focus();
+  };
+  return (
+    <form noValidate onSubmit={submit} className="flex flex-col gap-2">
+      {form.fields.map((field) => (
+        <div key={field.key}>
+          <label htmlFor={`${id}-${field.key}`} className="block font-medium">
+            <bdi>{visibleName(field.name, 120)}</bdi>
+            {field.isOptional ? <span className="font-normal text-ink-2"> ({t.optional})</span> : <span aria-hidden="true"> *</span>}
+          </label>
+          <Control
+            id={`${id}-${field.key}`}
+            field={field}
+            value={typed[field.key]}
+            error={errors[field.key]}
+            actions={actions}
+            onChange={(value) => setTyped((known) => ({ ...known, [field.key]: value }))}
+          />
+          {errors[field.key] === undefined ? null : (
+            <p id={`${id}-${field.key}-error`} className="text-red">
+              {errors[field.key]}
+            </p>
+          )}
+        </div>
+      ))}
+      <SendError error={error} />
+      <Button type="submit" disabled={isBusy} className={`self-start ${SUBMIT}`}>
+        {t.submit}
+      </Button>
+    </form>
+  );
+}
+
+interface ControlProps {
+  id: string;
+  field: FormField;
+  value: unknown;
+  error: string | undefined;
+  actions: RunActions;
+  onChange: (value: unknown) => void;
+}
+
+function Control({ id, field, value, error, actions, onChange }: ControlProps): ReactNode {
+  const shared = {
+    id,
+    "aria-invalid": error !== undefined,
+    "aria-required": !field.isOptional,
+    ...(error === undefined ? {} : { "aria-describedby": `${id}-error` }),
+  };
+  const text = typeof value === "string" || typeof value === "number" ? String(value) : "";
+  switch (field.type) {
+    case "paragraph":
+      return <textarea {...shared} rows={4} className={CONTROL} value={text} onChange={(event) => onChange(event.target.value)} />;
+    case "boolean":
+      return (
+        <span className="flex min-h-6 items-center gap-1">
+          <input {...shared} type="checkbox" className="size-5" checked={value === true} onChange={(event) => onChange(event.target.checked)} />
+          {t.yes}
+        </span>
+      );
+    case "options":
+      return (
+        <select {...shared} className={CONTROL} value={text} onChange={(event) => onChange(event.target.value)}>
+          <option value="">{t.choose}</option>
+          {field.options.map((option) => (
+            <option key={option} value={option}>
+              {visibleName(option, 120)}
+            </option>
+          ))}
+        </select>
+      );
+    case "file":
+      return <FileControl shared={shared} actions={actions} onChange={onChange} />;
+    case "integer":
+    case "number":
+      return <input {...shared} inputMode="decimal" className={CONTROL} value={text} onChange={(event) => onChange(event.target.value)} />;
+    default:
+      return (
+        <input
+          {...shared}
+          type={field.type === "password" ? "password" : "text"}
+          autoComplete="off"
+          className={CONTROL}
+          value={text}
+          onChange={(event) => onChange(event.target.value)}
+        />
+      );
+  }
+}
+
+function FileControl({ shared, actions, onChange }: { shared: Readonly<Record<string, unknown>>; actions: RunActions; onChange: (value: unknown) => void }): ReactNode {
+  const [note, setNote] = useState("");
+  const upload = async (file: File | undefined): Promise<void> => {
+    onChange(null);
+    if (!file) return;
+    setNote(t.uploading);
+    try {
+      onChange(await actions.upload(file));
+      setNote("");
+    } catch (failure) {
+      setNote(failure instanceof Error ? failure.message : String(failure));
+    }
+  };
+  return (
+    <>
+      <input {...shared} type="file" className="block max-w-full" onChange={(event) => void upload(event.target.files?.[0])} />
+      <span role="status">{note}</span>
+    </>
+  );
+}
+
+function Question({ node, actions }: { node: string; actions: RunActions }): ReactNode {
+  const names = useNodeNames();
+  const id = useId();
+  const [outputs, setOutputs] = useState("");
+  const [invalid, setInvalid] = useState<string | null>(null);
+  const { send, isBusy, error } = useSender(actions);
+  const answer = (outcome: "happened" | "again"): void => {
+    const result = outcomeAnswers(node, outcome, outputs);
+    setInvalid("error" in result ? result.error : null);
+    if ("answers" in result) void send(result.answers, t.sent);
+  };
+  return (
+    <div className="flex flex-col gap-2">
+      <p className="font-medium">{t.question(visibleName(names.get(node) ?? node, 80))}</p>
+      <label htmlFor={id}>{t.outputs}</label>
+      <textarea id={id} rows={2} aria-invalid={invalid !== null} className={`${CONTROL} font-mono text-xs`} value={outputs} onChange={(event) => setOutputs(event.target.value)} />
+      <SendError error={invalid ?? error} />
+      <div className="flex gap-2">
+        <Button disabled={isBusy} onClick={() => answer("happened")} className={SUBMIT}>
+          {t.happened}
+        </Button>
+        <Button disabled={isBusy} onClick={() => answer("again")} className="px-3! py-1!">
+          {t.again}
+        </Button>
+      </div>
+    </div>
+  );
+}
+
+export function SendError({ error }: { error: string | null }): ReactNode {
+  return error === null ? null : (
+    <p role="alert" className="text-red">
+      {visibleName(error, 500)}
+    </p>
+  );
+}
