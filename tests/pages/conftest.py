@@ -11,7 +11,9 @@ import pytest
 
 from embedded import EmbeddedServers
 from tests import services as test_services
+from tests.integration.api.browsers import cookie_of, some_address
 from tests.integration.api.conftest import Server, start_server, with_settings
+from tests.integration.api.talking import Client
 from tests.pages import exported_runs
 from tests.pages.exported_runs import Producer
 
@@ -74,6 +76,14 @@ def deployment(
 
 
 @pytest.fixture
+def client(deployment: Deployment) -> Iterator[Client]:
+    """A client of the deployment with a tenant of its own."""
+    made = deployment.server.client()
+    yield made
+    made.http.close()
+
+
+@pytest.fixture
 def server_below_path(deployment: Deployment) -> Iterator[Server]:
     """An API below /easel."""
     with start_server(with_settings(deployment.server.config, base_path="/easel")) as server:
@@ -117,6 +127,15 @@ class Reader:
         """Give a file to the page's file picker."""
         self.page.locator("input[type=file]").set_input_files(file)
 
+    def sign_in(self, client: Client) -> None:
+        """Give the browser the cookie of a sign-in with a client's token."""
+        cookie = {"name": "easel", "value": cookie_of(self.url, token=client.token), "url": self.url}
+        self.page.context.add_cookies([{**cookie, "httpOnly": True, "sameSite": "Strict"}])
+
+    def allow_refusals(self) -> None:
+        """Forget that requests were refused, which a browser reports as errors of the page."""
+        self.problems[:] = [each for each in self.problems if "Failed to load resource" not in each]
+
     def view(self, name: str) -> None:
         """Show one of the views Graph, Time, Log, Talk."""
         self.page.get_by_role("tab", name=name, exact=True).click()
@@ -147,7 +166,12 @@ def reader_of(browser: Any) -> Iterator[ReaderOf]:
     def open_reader(
         server: Server, *, width: int = WIDTH, theme: Literal["light", "dark"] = "light", path: str = "", **options: Any
     ) -> Reader:
-        context = browser.new_context(viewport={"width": width, "height": HEIGHT}, color_scheme=theme, **options)
+        context = browser.new_context(
+            viewport={"width": width, "height": HEIGHT},
+            color_scheme=theme,
+            extra_http_headers={"X-Forwarded-For": some_address()},  # tries to sign in are counted by address
+            **options,
+        )
         context.set_default_timeout(TIMEOUT_MS)
         context.add_init_script(RECORD)
         page = context.new_page()
@@ -170,6 +194,13 @@ def reader_of(browser: Any) -> Iterator[ReaderOf]:
 def reader(reader_of: ReaderOf, deployment: Deployment) -> Reader:
     """A page of the deployment."""
     return reader_of(deployment.server)
+
+
+@pytest.fixture
+def signed_in(reader: Reader, client: Client) -> Reader:
+    """A page of the deployment that is signed in as the client."""
+    reader.sign_in(client)
+    return reader
 
 
 def _note(reader: Reader, message: Any) -> None:

@@ -5,7 +5,8 @@ Each canvas runs on a real engine, with models and a search engine that answer b
 
 import json
 import os
-from collections.abc import Generator, Mapping
+import threading
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -122,6 +123,31 @@ FORM = canvas(
     ),
     ("Message:0", "Message", message("Hello {UserFillUp:Who@name}"), []),
 )
+
+
+SLOW = canvas(
+    ("begin", "Begin", {}, ["LLM:Writer"]),
+    ("LLM:Writer", "LLM", {"llm_id": MODEL, "prompts": [{"role": "user", "content": "{sys.query}"}]}, ["Message:0"]),
+    ("Message:0", "Message", message("{LLM:Writer@content}"), []),
+)
+
+
+class PacedAnswer(list[dict[str, Any]]):
+    """The deltas of an answer, each sent when it is released; after a minute without one the answer ends."""
+
+    def __init__(self, *deltas: str) -> None:
+        super().__init__(said(*deltas))
+        self._released = threading.Semaphore(0)
+
+    def release(self, count: int = 1) -> None:
+        """Let the model send so many more deltas."""
+        self._released.release(count)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for delta in super().__iter__():
+            if not self._released.acquire(timeout=60):
+                return
+            yield delta
 
 
 @dataclass(frozen=True, slots=True)

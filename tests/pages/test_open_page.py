@@ -26,8 +26,8 @@ def step_of(document: dict[str, Any], node_id: str, scope: str = "") -> str:
     )
 
 
-def test_root_leads_to_the_opener_with_commands(reader: Reader):
-    reader.visit("/")
+def test_opener_has_commands_and_needs_no_sign_in(reader: Reader):
+    reader.visit("/open")
 
     assert reader.page.url == f"{reader.url}/open"
     assert reader.page.get_by_role("heading", level=1).inner_text() == "Open a run file"
@@ -35,7 +35,7 @@ def test_root_leads_to_the_opener_with_commands(reader: Reader):
 
 
 def test_address_without_a_page_says_so_and_leads_back(reader: Reader):
-    reader.visit("/runs")
+    reader.visit("/agents")
 
     assert reader.page.get_by_test_id("page").get_attribute("data-page") == "missing"
     reader.page.get_by_role("link", name="Open a run file").last.click()
@@ -46,7 +46,7 @@ def test_only_pages_that_exist_are_linked(reader: Reader):
     reader.visit()
 
     links = reader.page.eval_on_selector_all("a[href]", "links => links.map((link) => new URL(link.href).pathname)")
-    assert set(links) <= {"/open", "/ui/"}
+    assert set(links) <= {"/open", "/runs", "/ui/"}
 
 
 def test_run_that_succeeded_shows_its_header_and_the_way_it_took(reader: Reader, deployment: Deployment):
@@ -245,7 +245,7 @@ def test_pages_work_below_a_path(reader_of: ReaderOf, server_below_path: Server,
     reader = reader_of(server_below_path, path="/easel")
 
     reader.visit("/")
-    assert reader.page.url == f"{server_below_path.url}/easel/open"
+    assert reader.page.url == f"{server_below_path.url}/easel/login"
     reader.open(deployment.file("support_run"), "view=talk")
     reader.view("Graph")
     reader.node("LLM:Reply").wait_for()

@@ -1,0 +1,284 @@
+"""A run of a server in a real browser, while it runs, waits and ends."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.integration.api.talking import BROKEN, ECHO, Client, eventually
+from tests.pages.conftest import Deployment, Reader, ReaderOf
+from tests.pages.exported_runs import FORM, SLOW, PacedAnswer
+
+SNAPSHOT = """() => {
+  const all = (testid, read) => [...document.querySelectorAll(`[data-testid=${testid}]`)].map(read);
+  return {
+    nodes: all("node", ({dataset}) => [dataset.nodeId, dataset.state, dataset.counts]),
+    edges: all("edge", ({dataset}) => [dataset.edge, dataset.taken]),
+    rows: all("step-row", ({dataset}) => [dataset.activation, dataset.segments]),
+    events: all("event-row", (row) => row.innerText),
+    streams: all("stream", (stream) => [stream.dataset.stream, stream.innerText]),
+  };
+}"""
+
+
+@pytest.fixture
+def answer(deployment: Deployment) -> Iterator[PacedAnswer]:
+    """The next answer of the model: four words, each when the test releases it."""
+    paced = PacedAnswer("One ", "two \U0001f9e1 ", "three ", "four.")
+    deployment.producer.vendor.script[:] = [paced]
+    yield paced
+    paced.release(10)
+
+
+def snapshot(reader: Reader) -> dict[str, Any]:
+    """Return what all views show of the run."""
+    seen: dict[str, Any] = {}
+    for view in ("Graph", "Time", "Log", "Talk"):
+        reader.view(view)
+        panel = {"Graph": "node", "Time": "step-row", "Log": "event-row", "Talk": "stream"}[view]
+        reader.page.get_by_test_id(panel).first.wait_for()
+        seen[view] = reader.page.evaluate(SNAPSHOT)
+    return seen
+
+
+def wait_for_status(reader: Reader, status: str) -> None:
+    reader.page.locator(f'[data-testid=run-header][data-status="{status}"]').wait_for()
+
+
+def wait_for_mode(reader: Reader, mode: str) -> None:
+    reader.page.locator(f'[data-testid=page][data-live="{mode}"]').wait_for()
+
+
+def wait_for_text(reader: Reader, text: str) -> None:
+    reader.page.get_by_test_id("stream").filter(has_text=text).wait_for()
+
+
+def slow_run(client: Client) -> str:
+    return client.start(client.agent(SLOW, "a slow one"), "Write.")["run_id"]
+
+
+def test_text_and_states_follow_a_slow_model_and_equal_a_reload(signed_in: Reader, client: Client, answer: PacedAnswer):
+    run_id = slow_run(client)
+    signed_in.visit(f"/runs/{run_id}?view=talk")
+    wait_for_mode(signed_in, "stream")
+    answer.release()
+    wait_for_text(signed_in, "One")
+    answer.release()
+    wait_for_text(signed_in, "One two \U0001f9e1")
+    signed_in.view("Graph")
+    assert signed_in.node("LLM:Writer").get_attribute("data-state") == "running"
+    assert "live" in signed_in.page.get_by_test_id("run-header").inner_text()
+
+    answer.release(2)
+    wait_for_status(signed_in, "succeeded")
+    wait_for_mode(signed_in, "off")
+
+    live = snapshot(signed_in)
+    assert "One two \U0001f9e1 three four." in live["Talk"]["streams"][0][1]
+    assert [state for _, state, _ in live["Graph"]["nodes"]] == ["done"] * 3
+    assert sum("live?" in url or url.endswith("/live") for url in signed_in.requested) == 1
+    signed_in.page.reload()
+    signed_in.page.locator('[data-testid=page][data-ready="1"]').wait_for()
+    assert snapshot(signed_in) == live
+
+
+def test_bars_of_time_are_drawn_for_steps_that_arrive_after_the_page(signed_in: Reader, client: Client):
+    run_id = client.start(client.agent(FORM), "hello")["run_id"]
+    client.wait_for(run_id, "waiting")
+
+    signed_in.visit(f"/runs/{run_id}?view=time")
+
+    signed_in.page.locator("[data-testid=step-row] .segment").first.wait_for(state="attached")
+
+
+def test_reload_in_the_middle_of_a_text_shows_it_from_its_beginning(
+    signed_in: Reader, client: Client, answer: PacedAnswer
+):
+    run_id = slow_run(client)
+    signed_in.visit(f"/runs/{run_id}?view=talk")
+    answer.release(2)
+    wait_for_text(signed_in, "two")
+
+    signed_in.page.reload()
+    wait_for_text(signed_in, "One two \U0001f9e1")
+    answer.release(2)
+
+    wait_for_text(signed_in, "One two \U0001f9e1 three four.")
+    wait_for_status(signed_in, "succeeded")
+
+
+def test_stream_that_breaks_is_continued_without_a_gap_or_repetition(
+    signed_in: Reader, client: Client, answer: PacedAnswer
+):
+    run_id = slow_run(client)
+    answer.release(2)
+    first_part = beginning_of_stream(client, run_id, "two")
+    tried: list[str] = []
+
+    def break_twice(route: Any) -> None:
+        tried.append(route.request.url)
+        if len(tried) == 1:
+            route.fulfill(status=200, content_type="text/event-stream", body=first_part)
+        elif len(tried) == 2:
+            route.abort()
+        else:
+            route.continue_()
+
+    signed_in.page.route("**/live*", break_twice)
+    signed_in.visit(f"/runs/{run_id}?view=talk")
+    wait_for_mode(signed_in, "away")
+    wait_for_text(signed_in, "One two")
+    wait_for_mode(signed_in, "stream")
+    answer.release(2)
+
+    wait_for_text(signed_in, "One two \U0001f9e1 three four.")
+    wait_for_status(signed_in, "succeeded")
+    assert [("after=" in url) for url in tried] == [False, True, True]
+    signed_in.allow_refusals()
+
+
+def beginning_of_stream(client: Client, run_id: str, word: str) -> str:
+    """Return the live stream of a run up to the text delta that has a word."""
+    lines: list[str] = []
+    with client.http.stream("GET", f"/api/v1/runs/{run_id}/live", headers={"Accept": "text/event-stream"}) as stream:
+        for line in stream.iter_lines():
+            lines.append(line)
+            if not line and any(f"{word} " in each and '"offset"' in each for each in lines[-4:]):
+                break
+    return "\n".join(lines) + "\n"
+
+
+def test_run_is_followed_by_polling_where_there_is_no_stream(signed_in: Reader, client: Client, answer: PacedAnswer):
+    refused = json.dumps({"code": "not_acceptable", "message": "no streams here", "details": None})
+    signed_in.page.route(
+        "**/live*", lambda route: route.fulfill(status=406, content_type="application/json", body=refused)
+    )
+    run_id = slow_run(client)
+    signed_in.visit(f"/runs/{run_id}?view=talk")
+    wait_for_mode(signed_in, "polling")
+    assert "polling" in signed_in.page.get_by_test_id("run-header").inner_text()
+
+    answer.release(4)
+
+    wait_for_text(signed_in, "One two \U0001f9e1 three four.")
+    wait_for_status(signed_in, "succeeded")
+    polled = snapshot(signed_in)
+    signed_in.allow_refusals()
+    signed_in.page.unroute("**/live*")
+    signed_in.page.reload()
+    signed_in.page.locator('[data-testid=page][data-ready="1"]').wait_for()
+    reloaded = snapshot(signed_in)
+    assert reloaded["Log"]["events"] == polled["Log"]["events"]
+    assert reloaded == polled
+    signed_in.allow_refusals()
+
+
+def test_cancel_asks_once_and_ends_a_streaming_run(signed_in: Reader, client: Client, answer: PacedAnswer):
+    run_id = slow_run(client)
+    signed_in.visit(f"/runs/{run_id}")
+    answer.release()
+
+    signed_in.page.get_by_role("button", name="Cancel", exact=True).click()
+    signed_in.page.get_by_role("dialog").get_by_role("button", name="Cancel the run").click()
+
+    wait_for_status(signed_in, "cancelled")
+    assert client.run(run_id)["status"] == "cancelled"
+    signed_in.page.get_by_role("button", name="Cancel", exact=True).wait_for(state="detached")
+
+
+def test_question_before_a_cancel_can_be_refused(signed_in: Reader, client: Client):
+    run_id = client.start(client.agent(FORM), "hello")["run_id"]
+    client.wait_for(run_id, "waiting")
+    signed_in.visit(f"/runs/{run_id}")
+
+    signed_in.page.get_by_role("button", name="Cancel", exact=True).click()
+    signed_in.page.keyboard.press("Escape")
+
+    signed_in.page.get_by_role("dialog").wait_for(state="detached")
+    assert client.run(run_id)["status"] == "waiting"
+
+
+def test_form_refuses_empty_fields_and_its_answer_continues_the_run(
+    reader_of: ReaderOf, deployment: Deployment, client: Client
+):
+    run_id = client.start(client.agent(FORM), "hello")["run_id"]
+    client.wait_for(run_id, "waiting")
+    reader, other = reader_of(deployment.server), reader_of(deployment.server)
+    for each in (reader, other):
+        each.sign_in(client)
+        each.visit(f"/runs/{run_id}?view=talk")
+    assert reader.page.get_by_test_id("explain").get_attribute("data-waits-for") == "person"
+
+    reader.page.get_by_role("button", name="Send the answer").click()
+    field = reader.page.get_by_role("textbox", name="Name")
+    assert field.get_attribute("aria-invalid") == "true"
+    field.fill("Ada")
+    reader.page.get_by_role("button", name="Send the answer").click()
+
+    for each in (reader, other):
+        wait_for_text(each, "Hello Ada")
+        wait_for_status(each, "succeeded")
+        assert each.page.get_by_role("region", name="Open form").count() == 0
+
+
+def test_second_answer_to_a_form_is_told_that_it_was_answered(signed_in: Reader, client: Client):
+    run_id = client.start(client.agent(FORM), "hello")["run_id"]
+    client.wait_for(run_id, "waiting")
+    signed_in.page.route("**/resume", lambda route: (_answer(client, run_id), route.continue_()))
+    signed_in.visit(f"/runs/{run_id}?view=talk")
+    signed_in.page.get_by_role("textbox", name="Name").fill("Ada")
+
+    with signed_in.page.expect_response("**/resume") as reply:
+        signed_in.page.get_by_role("button", name="Send the answer").click()
+
+    assert reply.value.status == 409
+    wait_for_text(signed_in, "Hello Grace")
+    signed_in.allow_refusals()
+
+
+def _answer(client: Client, run_id: str) -> None:
+    client.http.post(f"/api/v1/runs/{run_id}/resume", json={"inputs": {"name": "Grace"}})
+    client.wait_for(run_id, "succeeded")
+
+
+def test_raised_budget_continues_a_run_that_it_has_stopped(signed_in: Reader, client: Client, answer: PacedAnswer):
+    answer.release(10)
+    run_id = client.start(client.agent(SLOW), "Write.", budget={"tokens": 1})["run_id"]
+    client.wait_for(run_id, "waiting")
+    signed_in.visit(f"/runs/{run_id}")
+    assert signed_in.page.get_by_test_id("explain").get_attribute("data-waits-for") == "budget"
+
+    signed_in.page.get_by_role("button", name="Raise budget").click()
+    pane = signed_in.page.get_by_role("region", name="The run waits for a budget")
+    assert "of 1 tokens" in pane.inner_text()
+    pane.get_by_role("textbox").fill("100000")
+    pane.get_by_role("button", name="Raise and continue").click()
+
+    wait_for_status(signed_in, "succeeded")
+    wait_for_text(signed_in, "four.")
+
+
+def test_failed_run_leads_to_its_step_and_shows_values_of_the_server(signed_in: Reader, client: Client):
+    run_id = client.start(client.agent(BROKEN), "hello")["run_id"]
+    client.wait_for(run_id, "failed")
+    signed_in.visit(f"/runs/{run_id}")
+
+    signed_in.page.get_by_test_id("explain").get_by_role("button", name="Show the step").click()
+
+    assert "Can't find variable" in signed_in.page.get_by_role("complementary").inner_text()
+    signed_in.tab("raw").get_by_text('"node_id": "VariableAssigner:0"').wait_for()
+
+
+def test_large_value_is_shown_whole_on_request(signed_in: Reader, client: Client):
+    text = "x" * 40_000 + "END"
+    run_id = client.start(client.agent(ECHO), text)["run_id"]
+    run = client.wait_for(run_id, "succeeded")
+    step = next(row["id"] for row in run["activations"] if row["node_id"] == "Message:0")
+    signed_in.visit(f"/runs/{run_id}?step={step}&tab=output")
+    panel = signed_in.page.locator("aside [role=tabpanel]")
+
+    panel.get_by_role("button", name="Show the whole value").first.click()
+    panel.get_by_role("button", name="Show more").first.click()
+
+    eventually(panel.inner_text, lambda shown: "END" in shown)

@@ -1,0 +1,159 @@
+"""The list of runs in a real browser."""
+
+import re
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from tests.integration.api.talking import BROKEN, ECHO, Client, eventually
+from tests.pages.conftest import Reader
+from tests.pages.exported_runs import FORM
+
+
+def rows_of(reader: Reader) -> list[str]:
+    """Return the ids of the rows in view."""
+    return reader.page.eval_on_selector_all("[data-testid=run-row]", "rows => rows.map((row) => row.dataset.runId)")
+
+
+def wait_for_rows(reader: Reader, *run_ids: str) -> None:
+    """Wait until the list has exactly these rows, in this order."""
+    eventually(lambda: rows_of(reader), lambda rows: rows == list(run_ids), seconds=10)
+
+
+def row(reader: Reader, run_id: str, status: str = "") -> Any:
+    suffix = f'[data-status="{status}"]' if status else ""
+    return reader.page.locator(f'[data-testid=run-row][data-run-id="{run_id}"]{suffix}')
+
+
+def finished(client: Client, dsl: Any, query: str, title: str = "") -> str:
+    run_id = client.start(client.agent(dsl, title or uuid4().hex), query)["run_id"]
+    client.wait_for(run_id, "succeeded", "failed", "waiting")
+    return run_id
+
+
+def test_empty_list_names_a_command_and_shows_the_first_run_by_itself(signed_in: Reader, client: Client):
+    signed_in.visit("/runs")
+    assert "easel run examples/support_triage.json" in signed_in.page.inner_text("main")
+
+    run_id = finished(client, ECHO, "hello")
+
+    row(signed_in, run_id, "succeeded").wait_for()
+
+
+def test_row_names_agent_query_duration_and_steps(signed_in: Reader, client: Client):
+    run_id = finished(client, ECHO, "a question", "an agent of mine")
+    signed_in.visit("/runs")
+
+    shown = row(signed_in, run_id, "succeeded").inner_text()
+    assert [text for text in ("succeeded", "an agent of mine", "a question") if text not in shown] == []
+    assert re.search(r"\d m?s\b", shown)
+    assert "2" in shown.split()  # steps
+
+
+def test_filters_give_the_rows_of_the_api_and_stay_in_the_address(signed_in: Reader, client: Client):
+    good, bad = finished(client, ECHO, "one"), finished(client, BROKEN, "two")
+    open_form = finished(client, FORM, "three")
+    signed_in.visit("/runs")
+    row(signed_in, good).wait_for()
+
+    signed_in.page.get_by_role("button", name="failed", exact=True).click()
+    wait_for_rows(signed_in, bad)
+    signed_in.page.get_by_role("button", name="waiting", exact=True).click()
+    listed = client.http.get("/api/v1/runs?limit=50&status=failed,waiting").json()["runs"]
+    wait_for_rows(signed_in, *(run["id"] for run in listed))
+    signed_in.page.reload()
+    wait_for_rows(signed_in, open_form, bad)
+    signed_in.page.go_back()
+    wait_for_rows(signed_in, bad)
+    signed_in.page.get_by_role("button", name="Clear filters").click()
+    wait_for_rows(signed_in, open_form, bad, good)
+
+
+def test_trouble_and_agent_select_their_runs(signed_in: Reader, client: Client):
+    good, bad = finished(client, ECHO, "one", "the good one"), finished(client, BROKEN, "two", "the bad one")
+    signed_in.visit("/runs?trouble=1")
+    wait_for_rows(signed_in, bad)
+
+    signed_in.page.get_by_role("checkbox", name="Trouble").uncheck()
+    signed_in.page.get_by_role("combobox", name="Agent").select_option("the good one")
+
+    wait_for_rows(signed_in, good)
+
+
+@pytest.mark.parametrize("text", ["unicorn", "find variable"])
+def test_search_finds_words_of_query_and_error(signed_in: Reader, client: Client, text: str):
+    finished(client, ECHO, "something else")
+    bad = finished(client, BROKEN, "about a unicorn")
+    signed_in.visit("/runs")
+
+    signed_in.page.get_by_role("searchbox").fill(text)
+    signed_in.page.get_by_role("searchbox").press("Enter")
+
+    signed_in.page.wait_for_url("**/runs?q=*")
+    wait_for_rows(signed_in, bad)
+    signed_in.page.get_by_role("searchbox").fill("no such word")
+    signed_in.page.get_by_role("searchbox").press("Enter")
+    signed_in.page.get_by_text("No run matches").wait_for()
+
+
+def test_run_that_ends_changes_its_row_and_one_that_starts_is_announced(signed_in: Reader, client: Client):
+    waiting = finished(client, FORM, "hello")
+    signed_in.visit("/runs")
+    row(signed_in, waiting, "waiting").hover()
+
+    client.http.post(f"/api/v1/runs/{waiting}/resume", json={"inputs": {"name": "Ada"}})
+    row(signed_in, waiting, "succeeded").wait_for()
+    started = finished(client, ECHO, "a new one")
+
+    signed_in.page.get_by_text("1 new", exact=True).wait_for()
+    assert rows_of(signed_in) == [waiting]
+    signed_in.page.get_by_role("button", name="Show them").click()
+    wait_for_rows(signed_in, started, waiting)
+
+
+def test_more_runs_than_a_page_are_each_shown_once(signed_in: Reader, client: Client):
+    agent = client.agent(ECHO)
+    started = {client.start(agent, f"number {number}")["run_id"] for number in range(60)}
+    signed_in.visit("/runs?time=hour")
+    signed_in.page.get_by_role("table").wait_for()
+
+    signed_in.page.get_by_role("button", name="Show more").click()
+    signed_in.page.get_by_text("These are all.").wait_for()
+
+    assert signed_in.page.get_by_role("table").get_attribute("aria-rowcount") == str(len(started) + 1)
+
+
+def test_back_from_a_run_leads_to_the_same_place(signed_in: Reader, client: Client):
+    agent = client.agent(ECHO)
+    first = client.start(agent, "the first")["run_id"]
+    for number in range(40):
+        client.start(agent, f"number {number}")
+    signed_in.visit("/runs")
+    region = signed_in.page.get_by_role("region", name="Runs, the newest first")
+    region.evaluate("element => element.scrollTo(0, 10_000)")
+    row(signed_in, first).click()
+    signed_in.page.get_by_test_id("run-header").wait_for()
+
+    signed_in.page.go_back()
+
+    row(signed_in, first).wait_for()
+    signed_in.page.wait_for_function("id => document.activeElement?.id === id", arg=f"run-{first}")
+    assert region.evaluate("element => element.scrollTop") > 0
+
+
+def test_cancelling_several_asks_once_and_says_what_was_over(signed_in: Reader, client: Client):
+    over = finished(client, ECHO, "over")
+    waiting = [finished(client, FORM, "hello") for _ in range(2)]
+    signed_in.visit("/runs")
+    for run_id in (over, *waiting):
+        row(signed_in, run_id).get_by_role("checkbox").check()
+
+    signed_in.page.get_by_role("button", name="Cancel runs").click()
+    dialog = signed_in.page.get_by_role("dialog", name="Cancel 3 runs?")
+    dialog.get_by_role("button", name="Cancel runs").click()
+
+    signed_in.page.get_by_text("2 runs were cancelled, 1 was over already.").first.wait_for()
+    for run_id in waiting:
+        row(signed_in, run_id, "cancelled").wait_for()
+    assert client.run(over)["status"] == "succeeded"

@@ -1,0 +1,197 @@
+"""Signing in and out on the pages: tokens, one-time codes, and what happens when a sign-in ends."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from canvas.ids import TenantId
+from store.tenants import tenants
+from tests.integration.api.conftest import Server
+from tests.integration.api.talking import ECHO, Client
+from tests.pages.conftest import Deployment, Reader, ReaderOf
+from tests.pages.exported_runs import FORM
+
+REFUSED = "This token is not known"
+
+
+def submit(reader: Reader, token: str) -> None:
+    reader.page.get_by_label("Token", exact=True).fill(token)
+    reader.page.get_by_role("button", name="Sign in").click()
+
+
+def stored_texts(reader: Reader) -> str:
+    """Return everything that scripts of the page could read: storages, cookies, the address."""
+    script = "JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie, location.href])"
+    return reader.page.evaluate(script)
+
+
+def page_name(reader: Reader) -> str | None:
+    return reader.page.get_by_test_id("page").get_attribute("data-page")
+
+
+def revoke(server: Server, client: Client) -> None:
+    with server.database.transaction() as tx:
+        for token in tenants.list_tokens(tx, TenantId(client.tenant_id)):
+            tenants.revoke_token(tx, TenantId(client.tenant_id), token.id)
+
+
+def test_page_without_a_sign_in_is_shown_after_signing_in(reader: Reader, client: Client):
+    run_id = client.start(client.agent(ECHO), "hello")["run_id"]
+    reader.visit(f"/runs/{run_id}?view=log")
+    assert page_name(reader) == "login"
+    assert "to=" in reader.page.url
+
+    submit(reader, client.token)
+
+    reader.page.wait_for_url(f"**/runs/{run_id}?view=log")
+    reader.page.get_by_test_id("event-row").first.wait_for()
+
+
+def test_root_leads_to_the_sign_in_and_then_to_the_runs(reader: Reader, client: Client):
+    reader.visit("/")
+    assert reader.page.url == f"{reader.url}/login"
+
+    submit(reader, client.token)
+
+    reader.page.wait_for_url("**/runs")
+    assert client.token not in stored_texts(reader)
+    (cookie,) = reader.page.context.cookies()
+    assert (cookie["name"], cookie["httpOnly"], cookie["sameSite"]) == ("easel", True, "Strict")
+
+
+@pytest.mark.parametrize("to", ["//example.com/runs", "https://example.com/", "/\\example.com", "javascript:alert(1)"])
+def test_sign_in_leads_to_no_other_host(reader: Reader, client: Client, to: str):
+    reader.page.goto(f"{reader.url}/login?to={to}")
+
+    submit(reader, client.token)
+
+    reader.page.wait_for_url(f"{reader.url}/runs")
+
+
+def test_unknown_revoked_and_link_tokens_get_the_same_sentence(reader: Reader, deployment: Deployment, client: Client):
+    guest = deployment.server.guest(client, client.agent(ECHO))
+    revoked = deployment.server.client()
+    revoke(deployment.server, revoked)
+    reader.visit("/login")
+
+    for token in ("easel_wrong", revoked.token, guest.token):
+        submit(reader, token)
+        alert = reader.page.get_by_role("alert")
+        alert.wait_for()
+        assert REFUSED in alert.inner_text()
+    reader.allow_refusals()
+
+
+def test_eleventh_try_within_a_minute_names_the_seconds(reader: Reader):
+    reader.visit("/login")
+    for _ in range(11):
+        with reader.page.expect_response("**/viewer/session"):
+            submit(reader, "easel_wrong")
+
+    reader.page.get_by_text("too many tries").wait_for()
+    assert " s." in reader.page.get_by_role("alert").inner_text()
+    reader.allow_refusals()
+
+
+def test_one_time_code_signs_in_once_and_leaves_the_address(
+    reader: Reader, reader_of: ReaderOf, client: Client, deployment: Deployment
+):
+    code = client.http.post("/api/v1/viewer/codes").json()["code"]
+
+    reader.visit(f"/runs#c={code}")
+
+    assert (page_name(reader), reader.page.url) == ("runs", f"{reader.url}/runs")
+    assert code not in stored_texts(reader)
+    second = reader_of(deployment.server)
+    second.visit(f"/#c={code}")
+    assert page_name(second) == "login"
+    assert "used already" in second.page.get_by_role("alert").inner_text()
+    assert code not in second.page.url
+    second.allow_refusals()
+
+
+def test_revoked_token_leads_an_open_page_to_the_sign_in(signed_in: Reader, client: Client, deployment: Deployment):
+    signed_in.visit("/runs")
+
+    revoke(deployment.server, client)
+
+    signed_in.page.get_by_text("You are signed out").wait_for()
+    assert page_name(signed_in) == "login"
+    signed_in.allow_refusals()
+
+
+def test_revoked_token_ends_the_stream_of_an_open_run(signed_in: Reader, client: Client, deployment: Deployment):
+    run_id = client.start(client.agent(FORM), "hello")["run_id"]
+    client.wait_for(run_id, "waiting")
+    signed_in.visit(f"/runs/{run_id}")
+
+    revoke(deployment.server, client)
+
+    signed_in.page.get_by_text("You are signed out").wait_for()
+    signed_in.allow_refusals()
+
+
+def test_signing_out_removes_the_cookie_and_back_shows_no_data(signed_in: Reader, client: Client):
+    client.start(client.agent(ECHO, "a title of this tenant"), "hello")
+    signed_in.visit("/runs")
+    signed_in.page.get_by_role("link", name="a title of this tenant").wait_for()
+
+    signed_in.page.get_by_role("button", name="Sign out").click()
+    signed_in.page.wait_for_url("**/login")
+
+    assert signed_in.page.context.cookies() == []
+    signed_in.page.go_back()
+    signed_in.page.wait_for_timeout(300)
+    assert "a title of this tenant" not in signed_in.page.content()
+    signed_in.allow_refusals()
+
+
+def test_reader_of_kind_viewer_sees_everything_and_can_change_nothing(reader: Reader, deployment: Deployment):
+    author = deployment.server.client()
+    run_id = author.start(author.agent(FORM), "hello")["run_id"]
+    author.wait_for(run_id, "waiting")
+    with deployment.server.database.transaction() as tx:
+        _, token = tenants.create_token(tx, TenantId(author.tenant_id), "reader", "viewer")
+    reader.sign_in(deployment.server.client_of(author.tenant_id, token))
+
+    reader.visit("/runs")
+    reader.page.get_by_test_id("run-row").wait_for()
+    assert reader.page.get_by_role("checkbox", name="Select the run").count() == 0
+    reader.visit(f"/runs/{run_id}?view=talk")
+
+    assert reader.page.get_by_role("button", name="Cancel").is_disabled()
+    assert reader.page.get_by_role("button", name="Answer").count() == 0
+    assert "cannot answer" in reader.page.get_by_role("region", name="Open form").inner_text()
+
+
+def test_run_of_another_tenant_does_not_exist(signed_in: Reader, deployment: Deployment):
+    other = deployment.server.client()
+    run_id = other.start(other.agent(ECHO, "title of another tenant"), "a secret query")["run_id"]
+    other.wait_for(run_id, "succeeded")
+
+    signed_in.visit(f"/runs/{run_id}")
+
+    assert "There is no run" in signed_in.page.inner_text("main")
+    assert "secret" not in signed_in.page.content()
+    signed_in.allow_refusals()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_nothing_on_the_live_pages(reader_of: ReaderOf, deployment: Deployment, client: Client, theme: Any):
+    axe = Path(__file__).resolve().parents[2] / "viewer" / "node_modules" / "axe-core" / "axe.min.js"
+    if not axe.exists():
+        pytest.skip("axe-core is not installed: npm ci in viewer/")
+    run_id = client.start(client.agent(FORM), "hello")["run_id"]
+    client.wait_for(run_id, "waiting")
+    reader = reader_of(deployment.server, theme=theme)
+    reader.sign_in(client)
+
+    for address in ("/login", "/runs", "/runs?status=failed", f"/runs/{run_id}?view=talk", f"/runs/{run_id}"):
+        reader.visit(address)
+        reader.page.evaluate(axe.read_text(encoding="utf-8"))
+        rules = (
+            ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa", "best-practice"] if theme == "light" else ["color-contrast"]
+        )
+        found = reader.page.evaluate("rules => axe.run(document, {runOnly: rules})", rules)
+        assert [(rule["id"], [node["html"] for node in rule["nodes"]]) for rule in found["violations"]] == []
