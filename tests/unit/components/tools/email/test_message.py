@@ -145,7 +145,11 @@ def test_address_with_control_characters_is_refused(text: str):
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.text(max_size=80).filter(lambda text: text.isprintable() and text == " ".join(text.split())))
+@given(
+    st.text(max_size=80).filter(
+        lambda text: text.isprintable() and text == " ".join(text.split()) and "=?" not in text  # an encoded word
+    )
+)
 def test_subject_is_unchanged_after_encoding(subject: str):
     message = message_from_bytes(encode_message(replace(MESSAGE, subject=subject), NOON))
 
