@@ -28,6 +28,7 @@ from api.events.event_reader import THREADS, EventReader
 from api.events.event_stream import KEEPALIVE_INTERVAL, POLL_INTERVAL, EventStreams
 from api.events.live_stream import LiveMetrics, LiveStreams
 from api.findings import CheckedVersions
+from api.http.base_path import BasePath
 from api.http.errors import add_handlers
 from api.http.http1_protocol import BEFORE_SHUTDOWN
 from api.knowledge import datasets, documents, memories, messages, retrieval
@@ -183,7 +184,6 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
-        root_path=configured.base_path or "",
     )
     add_handlers(app)
     api = APIRouter(prefix=PREFIX)
@@ -206,6 +206,8 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
     pages = page_files.read_page_files(page_files.DIST, configured.base_path or "") if configured.viewer else None
     if pages is not None:
         app.router.routes.extend(page_routes(pages, telemetry.count_page))
+    if configured.base_path is not None:
+        app.add_middleware(BasePath, base_path=configured.base_path)
     return app
 
 

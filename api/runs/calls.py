@@ -1,18 +1,19 @@
 """Easel's own routes of what a run did inside its activations: model calls, tool calls, earlier attempts."""
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any, TypeVar
 from uuid import UUID
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends
 from fastapi.responses import Response
 
 from api.http.query_values import parse_number, parse_position
 from api.http.replies import json_reply, parse_id
 from api.http.reply_styles import OwnRoute
-from api.requests.auth import RunViewer
-from api.requests.dependencies import ApiContextDep
+from api.requests.auth import RequestPrincipal, RunViewer
+from api.requests.dependencies import ApiContext, ApiContextDep
 from api.runs.redaction import Redaction, load_redaction
 from api.runs.reply_models import AttemptListReply, ModelCallListReply, ToolCallListReply, WholeModelCallReply
 from api.runs.run_lookup import find_run_id
@@ -31,33 +32,44 @@ MAX_LIMIT = 500  # entries of a page
 DEFAULT_LIMIT = "100"
 
 
+@dataclass(frozen=True, slots=True)
+class CallQuery:
+    """Which entries of a run a page has: those of one activation, or all; after a position; at most so many."""
+
+    activation_id: ActivationId | None
+    after: str
+    most: int
+
+    @property
+    def after_id(self) -> UUID:
+        """The position as an id. Raises InvalidRequest."""
+        return parse_position("after", self.after) or NO_ID
+
+
+def call_query(activation_id: str = "", after: str = "", limit: str = DEFAULT_LIMIT) -> CallQuery:
+    """Parse the query of a list. Raises InvalidRequest."""
+    return CallQuery(_parse_activation(activation_id), after, parse_number("limit", limit, MAX_LIMIT))
+
+
+CallQueryDep = Annotated[CallQuery, Depends(call_query)]
+
+
 @router.get("/runs/{run_id}/model_calls", response_model=ModelCallListReply)
-def list_model_calls(
-    context: ApiContextDep,
-    principal: RunViewer,
-    run_id: str,
-    activation_id: str = "",
-    after: str = "",
-    limit: str = DEFAULT_LIMIT,
-) -> Response:
+def list_model_calls(context: ApiContextDep, principal: RunViewer, run_id: str, query: CallQueryDep) -> Response:
     """List the model calls of a run, or of one activation, oldest first and without their bodies.
 
     `next` is the `after` of the next page, null on the last one.
     """
-    most = parse_number("limit", limit, MAX_LIMIT)
-    with context.database.transaction() as tx:
-        now = server_info.read_clock(tx)
-        calls = model_calls.list_calls(
-            tx,
-            principal.tenant_id,
-            find_run_id(tx, principal.tenant_id, run_id),
-            activation_id=_parse_activation(activation_id),
-            after=parse_position("after", after) or NO_ID,
-            limit=most + 1,
-        )
-        redaction = load_redaction(tx, principal)
-    return json_reply(
-        _page(now, "calls", calls, most, lambda call: redaction.model_call(call_json(call)), lambda call: call.id.hex)
+    after = query.after_id
+    return _list_page(
+        context,
+        principal,
+        run_id,
+        query,
+        "calls",
+        read=partial(model_calls.list_calls, after=after),
+        as_json=lambda redaction, call: redaction.model_call(call_json(call)),
+        position=lambda call: call.id.hex,
     )
 
 
@@ -77,88 +89,61 @@ def get_model_call(context: ApiContextDep, principal: RunViewer, run_id: str, ca
 
 
 @router.get("/runs/{run_id}/attempts", response_model=AttemptListReply)
-def list_attempts(
-    context: ApiContextDep,
-    principal: RunViewer,
-    run_id: str,
-    activation_id: str = "",
-    after: str = "",
-    limit: str = DEFAULT_LIMIT,
-) -> Response:
+def list_attempts(context: ApiContextDep, principal: RunViewer, run_id: str, query: CallQueryDep) -> Response:
     """List the attempts after which an activation became ready again, by activation and number.
 
     The latest attempt of an activation is the activation itself. A run without retries has none here.
     """
-    most = parse_number("limit", limit, MAX_LIMIT)
-    with context.database.transaction() as tx:
-        now = server_info.read_clock(tx)
-        found = attempts.list_attempts(
-            tx,
-            principal.tenant_id,
-            find_run_id(tx, principal.tenant_id, run_id),
-            activation_id=_parse_activation(activation_id),
-            after=_parse_attempt(after),
-            limit=most + 1,
-        )
-    redaction = Redaction.of(principal)
-    return json_reply(
-        _page(
-            now,
-            "attempts",
-            found,
-            most,
-            lambda one: redaction.attempt(attempt_json(one)),
-            lambda one: f"{one.activation_id.hex}.{one.attempt}",
-        )
+    after = _parse_attempt(query.after)
+    return _list_page(
+        context,
+        principal,
+        run_id,
+        query,
+        "attempts",
+        read=partial(attempts.list_attempts, after=after),
+        as_json=lambda redaction, one: redaction.attempt(attempt_json(one)),
+        position=lambda one: f"{one.activation_id.hex}.{one.attempt}",
     )
 
 
 @router.get("/runs/{run_id}/tool_calls", response_model=ToolCallListReply)
-def list_tool_calls(
-    context: ApiContextDep,
-    principal: RunViewer,
-    run_id: str,
-    activation_id: str = "",
-    after: str = "",
-    limit: str = DEFAULT_LIMIT,
-) -> Response:
+def list_tool_calls(context: ApiContextDep, principal: RunViewer, run_id: str, query: CallQueryDep) -> Response:
     """List the tool calls of a run, or of one activation, oldest first, replayed ones included."""
-    most = parse_number("limit", limit, MAX_LIMIT)
-    with context.database.transaction() as tx:
-        now = server_info.read_clock(tx)
-        calls = attempt_records.list_calls_of_run(
-            tx,
-            principal.tenant_id,
-            find_run_id(tx, principal.tenant_id, run_id),
-            activation_id=_parse_activation(activation_id),
-            after=parse_position("after", after) or NO_ID,
-            limit=most + 1,
-        )
-        redaction = load_redaction(tx, principal)
-    return json_reply(
-        _page(
-            now,
-            "tool_calls",
-            calls,
-            most,
-            lambda call: redaction.tool_call(tool_call_json(call)),
-            lambda call: call.id.hex,
-        )
+    after = query.after_id
+    return _list_page(
+        context,
+        principal,
+        run_id,
+        query,
+        "tool_calls",
+        read=partial(attempt_records.list_calls_of_run, after=after),
+        as_json=lambda redaction, call: redaction.tool_call(tool_call_json(call)),
+        position=lambda call: call.id.hex,
     )
 
 
-def _page(
-    now: datetime,
+def _list_page(
+    context: ApiContext,
+    principal: RequestPrincipal,
+    run_id: str,
+    query: CallQuery,
     name: str,
-    found: Sequence[T],
-    most: int,
-    as_json: Callable[[T], Mapping[str, Any]],
+    *,
+    read: Callable[..., Sequence[T]],
+    as_json: Callable[[Redaction, T], Mapping[str, Any]],
     position: Callable[[T], str],
-) -> dict[str, Any]:
-    """Return a page of entries; there is a next page if one entry more than `most` was found."""
-    shown = found[:most]
-    next_page = position(shown[-1]) if len(found) > most else None
-    return {"now": iso(now), name: [as_json(entry) for entry in shown], "next": next_page}
+) -> Response:
+    """Return a page of entries of a run under a name; there is a next page if one entry more was found."""
+    tenant_id = principal.tenant_id
+    with context.database.transaction() as tx:
+        now = server_info.read_clock(tx)
+        chosen_run = find_run_id(tx, tenant_id, run_id)
+        found = read(tx, tenant_id, chosen_run, activation_id=query.activation_id, limit=query.most + 1)
+        redaction = load_redaction(tx, principal)
+    shown = found[: query.most]
+    next_page = position(shown[-1]) if len(found) > query.most else None
+    return json_reply({"now": iso(now), name: [as_json(redaction, each) for each in shown], "next": next_page})
 
 
 def _parse_activation(written: str) -> ActivationId | None:
