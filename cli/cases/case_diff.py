@@ -36,6 +36,7 @@ def compare(recorded: RunCase, replayed: RunCase) -> list[ReplayDifference]:
 def _steps_differ(recorded: RunCase, replayed: RunCase) -> Iterator[ReplayDifference]:
     is_cancelled = recorded.result.status == "cancelled"
     found = {step.key: step for step in replayed.steps if step.has_ended}
+    events, other_events = _events_by_step(recorded), _events_by_step(replayed)
     for step in recorded.steps:
         if not step.has_ended or _is_cancelled(step):
             found.pop(step.key, None)
@@ -49,7 +50,7 @@ def _steps_differ(recorded: RunCase, replayed: RunCase) -> Iterator[ReplayDiffer
         for difference in _members_differ(step, other):
             yield ReplayDifference(step.label, *difference)
         if not is_cancelled:
-            for difference in values_differ(_events_of(recorded, step), _events_of(replayed, other), "events"):
+            for difference in values_differ(events.get(step.key, []), other_events.get(step.key, []), "events"):
                 yield ReplayDifference(step.label, *difference)
         if not step.as_recorded:
             for difference in _calls_differ(recorded, step.model_calls, replayed, other.model_calls):
@@ -69,13 +70,13 @@ def _members_differ(step: CaseStep, other: CaseStep) -> Iterator[Found]:
     yield from values_differ(calls, [call.model_dump(mode="json") for call in other.tool_calls], "tool_calls")
 
 
-def _events_of(case: RunCase, step: CaseStep) -> list[dict[str, Any]]:
-    index = next(number for number, each in enumerate(case.steps) if each is step)
-    return [
-        {"event": event.event, "node": event.node, "body": event.body}
-        for event in case.result.events
-        if event.step == index
-    ]
+def _events_by_step(case: RunCase) -> dict[tuple[str, str, int] | None, list[dict[str, Any]]]:
+    """Return the events of each step in order, by what identifies it; under None those of the run itself."""
+    found: dict[tuple[str, str, int] | None, list[dict[str, Any]]] = {}
+    for event in case.result.events:
+        key = case.steps[event.step].key if event.step is not None else None
+        found.setdefault(key, []).append({"event": event.event, "node": event.node, "body": event.body})
+    return found
 
 
 def _calls_differ(
@@ -107,12 +108,9 @@ def _results_differ(recorded: RunCase, replayed: RunCase) -> Iterator[ReplayDiff
     for name in ("status", "error") if is_cancelled else ("status", "error", "answer"):
         for found in values_differ(_plain(getattr(expected, name)), _plain(getattr(got, name)), name):
             yield ReplayDifference(RUN, *found)
-    for found in () if is_cancelled else values_differ(_own_events(recorded), _own_events(replayed), "events"):
+    own, other = _events_by_step(recorded).get(None, []), _events_by_step(replayed).get(None, [])
+    for found in () if is_cancelled else values_differ(own, other, "events"):
         yield ReplayDifference(RUN, *found)
-
-
-def _own_events(case: RunCase) -> list[dict[str, Any]]:
-    return [{"event": event.event, "body": event.body} for event in case.result.events if event.step is None]
 
 
 def _plain(value: Any) -> Any:

@@ -4,15 +4,18 @@ docs/cases.md describes the file. Values that are too large for it are files of 
 by their hash; where nothing may lie beside it, a value that is only compared is cut, and compared by its hash.
 """
 
+import base64
 import hashlib
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from canvas.errors import InvalidRequest
+from canvas.errors import InvalidRequest, StateError
+from canvas.state.run_state import scope_key
+from store.primitives import outcome_codec
 from store.primitives.json_codec import encode
 
 FORMAT = "easel-case/1"
@@ -90,6 +93,24 @@ class CaseStep(_Part):
     journal: dict[str, Any] = Field(default_factory=dict)
     cites: Citations | None = None
 
+    @field_validator("scope")
+    @classmethod
+    def _is_a_scope(cls, scope: str) -> str:
+        scope_key(scope)
+        return scope
+
+    @field_validator("outcome")
+    @classmethod
+    def _is_an_outcome(cls, outcome: dict[str, Any] | None) -> dict[str, Any] | None:
+        try:
+            if outcome is not None:
+                outcome_codec.decode_outcome(outcome)
+        except KeyError as error:
+            raise ValueError(f"the outcome lacks its member {error}") from error
+        except StateError as error:
+            raise ValueError(f"this is not an outcome of a step: {error}") from error
+        return outcome
+
     @property
     def key(self) -> tuple[str, str, int]:
         """Return what identifies the step in every run of the canvas."""
@@ -116,6 +137,16 @@ class Turn(_Part):
     date: str = ""
 
 
+class Baseline(_Part):
+    """The globals and values that the run began with. `given`: of a run of one node, the nodes that count as run."""
+
+    globals: dict[str, Any]
+    values: dict[str, Any] = Field(default_factory=dict)
+    files: list[Any] = Field(default_factory=list)
+    inputs: dict[str, Any] = Field(default_factory=dict)
+    given: list[str] | None = None
+
+
 class CaseStart(_Part):
     """What the run began with."""
 
@@ -125,7 +156,7 @@ class CaseStart(_Part):
     user_id: str = ""
     webhook_payload: dict[str, Any] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
-    baseline: dict[str, Any]
+    baseline: Baseline
     history: tuple[tuple[str, Any], ...] = ()
     turns: tuple[Turn, ...] = ()
 
@@ -137,6 +168,17 @@ class CaseFile(_Part):
     name: str
     mime_type: str
     content: str
+
+    @field_validator("content")
+    @classmethod
+    def _is_base64(cls, content: str) -> str:
+        base64.b64decode(content, validate=True)
+        return content
+
+    @property
+    def data(self) -> bytes:
+        """Return the bytes of the file."""
+        return base64.b64decode(self.content)
 
 
 class CaseModel(_Part):
@@ -200,6 +242,20 @@ class RunCase(_Part):
     citations: dict[str, tuple[dict[str, Any], ...]] = Field(default_factory=dict)  # chunks by turn
     steps: tuple[CaseStep, ...]
     result: CaseResult
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> "RunCase":
+        """Refuse names of parts and steps that the case does not have."""
+        for step in self.steps:
+            for call in step.model_calls:
+                named = [*call.messages, *(name for name in (call.tools, call.response) if name is not None)]
+                missing = [name for name in named if name not in self.parts]
+                if missing:
+                    raise ValueError(f"a model call of {step.label} names part {missing[0]}, which is not there")
+        for event in self.result.events:
+            if event.step is not None and not 0 <= event.step < len(self.steps):
+                raise ValueError(f"an event names step {event.step}, and there are {len(self.steps)}")
+        return self
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from cli.cases.case_file import MAX_VALUE_BYTES, MalformedRunCase, RunCase
 from cli.cases.recorder import RecordSource, record_run
 from cli.models import models
 from cli.shell import output
-from cli.shell.connection import find_run_id, open_connection
+from cli.shell.connection import configure_logging, find_run_id, open_connection
 from cli.shell.exit_codes import Exit
 from cli.shell.options import LOCAL_TENANT, OfTenant, Run
 from cli.shell.value_pairs import NOTHING, shown_pair
@@ -154,6 +154,7 @@ def replay(
 
     Exit code 0: all came out as recorded; 1: something differs; 2: a case cannot be read.
     """
+    configure_logging(load())  # to stderr: stdout is for verdicts
     if from_stdin:
         _serve()
         return

@@ -17,6 +17,7 @@ from canvas.ids import ActivationId, RunId, TenantId
 from canvas.outcome import LOST, OVER_BUDGET, POSTPONED, UNKNOWN_OUTCOME
 from canvas.state.run_state import ActivationStatus, RunStatus
 from cli.cases.case_file import (
+    Baseline,
     CaseFile,
     CaseMcpTool,
     CaseModel,
@@ -49,7 +50,7 @@ from store.primitives.json_codec import encode
 from store.runs import attempt_records, attempts, model_calls, run_rows
 from store.runs import stored_contents as contents
 from store.runs.attempt_records import ToolCallRow
-from store.runs.model_calls import StoredCall
+from store.runs.model_calls import CallBodies, StoredCall
 from store.runs.passwords import load_mask
 from store.tenants import uploads
 
@@ -99,6 +100,7 @@ class _Rows:
     values: dict[ActivationId, list[Any]] = field(default_factory=dict[ActivationId, list[Any]])
     variables: dict[ActivationId, dict[str, Any]] = field(default_factory=dict[ActivationId, dict[str, Any]])
     journal: dict[ActivationId, dict[str, Any]] = field(default_factory=dict[ActivationId, dict[str, Any]])
+    bodies: dict[UUID, CallBodies] = field(default_factory=dict[UUID, CallBodies])  # by call
     calls: dict[ActivationId, list[StoredCall]] = field(default_factory=dict[ActivationId, list[StoredCall]])
     tools: dict[ActivationId, list[ToolCallRow]] = field(default_factory=dict[ActivationId, list[ToolCallRow]])
     unrepeated: set[tuple[ActivationId, int]] = field(default_factory=set[tuple[ActivationId, int]])
@@ -278,8 +280,14 @@ class _Recorder:
             return False
         if call.status == "ok" and call.response is None:
             return False
-        bodies = model_calls.load_bodies(self._tx, self._run_id, call)
-        return not _is_incomplete(bodies.response)
+        return not _is_incomplete(self._bodies(call).response)
+
+    def _bodies(self, call: StoredCall) -> CallBodies:
+        """Return the bodies of a call, read once."""
+        found = self._rows.bodies.get(call.id)
+        if found is None:
+            found = self._rows.bodies[call.id] = model_calls.load_bodies(self._tx, self._run_id, call)
+        return found
 
     def _effective_calls(self, activation: ActivationId) -> list[StoredCall]:
         """Return the calls that a replay makes: of calls with the same journal key those that counted."""
@@ -308,7 +316,7 @@ class _Recorder:
         return kept, results
 
     def _call(self, call: StoredCall) -> RecordedCall:
-        bodies = model_calls.load_bodies(self._tx, self._run_id, call)
+        bodies = self._bodies(call)
         request = bodies.request or {}
         return RecordedCall(
             key=call.round,
@@ -358,7 +366,7 @@ class _Recorder:
             user_id=request.user_id,
             webhook_payload=dict(request.webhook_payload) if request.webhook_payload is not None else None,
             chat_template_kwargs=dict(request.chat_template_kwargs) if request.chat_template_kwargs else None,
-            baseline=baseline,
+            baseline=Baseline.model_validate(baseline),
             history=history_before(self._tx, self._row),
             turns=tuple(turns),
         )

@@ -5,7 +5,6 @@ has ids of its own; the recording is rewritten for them before the run starts, a
 again, so that two cases are compared.
 """
 
-import base64
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -52,11 +51,9 @@ from store.tenants import tenants, uploads
 
 REPLAY = "replay"
 """The kind of a replay in the run's `origin`."""
-STALL = 3.0  # seconds without progress after which a replay is taken to differ from its recording, and goes on
-RUN_TIMEOUT = 30.0  # seconds without progress after which a replay is given up
-_POLL_INTERVAL = 0.01
-_SETTLED = frozenset({"done", "waiting", "open", "saying", "closed"})
-"""Statuses of activations whose outcome the run has applied, and of those that will have none."""
+STALL = 20.0  # seconds without progress after which a replay is taken to differ from its recording, and goes on
+RUN_TIMEOUT = 120.0  # seconds without progress after which a replay is given up
+_POLL_INTERVAL = 0.02
 
 
 class ReplayStuck(ExecutorError):
@@ -150,7 +147,7 @@ class Replayer:
                 request,
                 run_id=place.run_id,
                 conversation_id=place.conversation_id,
-                copy=RunCopy(None, None, origin, start.baseline),
+                copy=RunCopy(None, None, origin, start.baseline.model_dump(exclude_none=True)),
             )
         )
         status = self._await(place, gates, case)
@@ -169,26 +166,25 @@ class Replayer:
         while True:
             with self.engine.database.transaction() as tx:
                 row = run_rows.read(tx, place.tenant_id, place.run_id)
-                steps = contents.list_steps(tx, place.run_id)
-            assert row is not None
+                settled = set(contents.list_settled(tx, place.run_id)) if gates.is_needed else set[ActivationId]()
+            assert row is not None, "the run was started"
             status = RunStatus(row["status"])
             if status.is_over or status is RunStatus.WAITING:
                 return status
-            settled = {step.id for step in steps if step.status in _SETTLED}
+            now = row["revision"] + row["last_event"] + len(settled)
+            if now != progress:
+                progress, since = now, time.monotonic()
             stalled = time.monotonic() - since
-            if gates.are_others_settled(settled) or stalled > STALL:
+            if gates.is_needed and (gates.are_others_settled(settled) or stalled > STALL):
                 if case.result.status == "cancelled" and not is_cancelled:
                     self.engine.lifecycle.cancel_run(place.tenant_id, place.run_id)
                     is_cancelled = True
                 gates.open_last()
             if stalled > 2 * STALL:
                 gates.open_all()
-            if (now := row["revision"] + row["last_event"] + len(settled)) != progress:
-                progress, since = now, time.monotonic()
-            elif time.monotonic() - since > RUN_TIMEOUT:
+            if stalled > RUN_TIMEOUT:
                 self.engine.lifecycle.cancel_run(place.tenant_id, place.run_id)
-                open_steps = [step.node_id for step in steps if step.status not in _SETTLED]
-                raise ReplayStuck(f"Nothing has happened for {RUN_TIMEOUT:g} s. Open steps: {', '.join(open_steps)}.")
+                raise ReplayStuck(f"Nothing has happened for {RUN_TIMEOUT:g} s, so the replay was given up.")
             time.sleep(_POLL_INTERVAL)
 
     def _record(self, place: "_Place", case: RunCase, names: IdNames) -> RunCase:
@@ -235,10 +231,7 @@ def _prepare(engine: local_engine.Engine, case: RunCase) -> tuple[_Place, IdName
         names.add(step_name(*step.key), step_id)
     blobs = engine.database.large.blobs
     assert blobs is not None, "an engine has a file storage"
-    stored = {
-        file.id: uploads.store_content(blobs, file.name, file.mime_type, base64.b64decode(file.content))
-        for file in case.files
-    }
+    stored = {file.id: uploads.store_content(blobs, file.name, file.mime_type, file.data) for file in case.files}
     with engine.database.transaction() as tx:
         tenant_id = tenants.ensure_tenant(tx, f"{REPLAY}-{run_id}")
         names.add("tenant", tenant_id)
@@ -279,6 +272,11 @@ class _Gates:
                 self.by_step[step_id] = self.never if case.result.status == "cancelled" else self._last
             else:
                 self._others.add(step_id)
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether the time of a step decides anything."""
+        return bool(self.by_step)
 
     def are_others_settled(self, settled: set[ActivationId]) -> bool:
         """Return whether all steps have ended that had in the recording, apart from the decisive one."""

@@ -17,6 +17,7 @@ from cli.conformance.report import (
     report_json,
     totals_line,
 )
+from cli.shell.connection import configure_logging
 
 BAD_INPUT = 2
 
@@ -38,6 +39,7 @@ def conformance(
     from cli.conformance.play.replays import record_runs, replay_runs
     from cli.conformance.play.runner import Fixtures, judge_all, start_engine
 
+    configure_logging(settings.load())  # to stderr: stdout is for verdicts
     try:
         found = [case for folder in folders for case in load_folder(folder)]
     except MalformedCase as error:

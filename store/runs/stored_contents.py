@@ -6,7 +6,7 @@ from uuid import UUID
 
 from sqlalchemy import text
 
-from canvas.ids import RunId
+from canvas.ids import ActivationId, RunId
 from store.db.transaction import Transaction
 from store.primitives.ids import NO_ID
 
@@ -27,6 +27,9 @@ STEPS = text("""
     select id, node_id, component, scope, ordinal, status, attempt, effect, answers, outcome, usage
     from activations where run_id = :run_id order by order_key, id
 """)
+SETTLED = text("""
+    select id from activations where run_id = :run_id and status in ('done', 'waiting', 'open', 'saying', 'closed')
+""")
 STREAMS = text("select id, node_id, text, opened_at from turns where run_id = :run_id order by opened_at, id")
 JOURNAL = text("select activation_id, key, value from journal where run_id = :run_id order by activation_id, key")
 CHUNKS = text("""
@@ -45,6 +48,11 @@ EVENTS = text("""
 def list_steps(tx: Transaction, run_id: RunId) -> Sequence[Any]:
     """Return all activations in canonical order, without what only scheduling needs."""
     return tx.rows(STEPS, run_id=run_id)
+
+
+def list_settled(tx: Transaction, run_id: RunId) -> list[ActivationId]:
+    """Return the activations whose outcome the run has applied, and those that will have none."""
+    return [row.id for row in tx.rows(SETTLED, run_id=run_id)]
 
 
 def list_streams(tx: Transaction, run_id: RunId) -> Sequence[Any]:

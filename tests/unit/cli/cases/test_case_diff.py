@@ -127,9 +127,8 @@ def test_changed_result_of_the_run_is_found(changed: dict[str, Any]):
 def test_cancelled_run_is_compared_by_the_steps_that_ended_in_both():
     result = CaseResult(status="cancelled", error="cancelled")
     recorded = a_case(a_step("LLM:0"), a_step("LLM:1"), result=result)
-    replayed = a_case(
-        a_step("LLM:0", "other"), a_step("LLM:1", outcome={"is": "Failed", "code": "cancelled"}), result=result
-    )
+    cancelled = {"is": "Failed", "error": "cancelled", "code": "cancelled"}
+    replayed = a_case(a_step("LLM:0", "other"), a_step("LLM:1", outcome=cancelled), result=result)
 
     assert found(recorded, replayed) == [("LLM:0", "outputs.content")]
 

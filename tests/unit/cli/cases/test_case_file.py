@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cli.cases import case_file
 from cli.cases.case_file import MalformedRunCase, RunCase, ValueTooLarge
-from tests.unit.cli.cases.cases import a_call, a_case, a_step
+from tests.unit.cli.cases.cases import STARTED, a_call, a_case, a_step
 
 LARGE = "x" * 3000
 
@@ -82,7 +82,7 @@ def test_compared_value_is_cut_where_nothing_may_lie_beside():
     [
         a_case(a_step("Invoke:0", LARGE, as_recorded=True)),
         a_case(a_step("Agent:0", journal={"call:0:0": LARGE})),
-        a_case(a_step("LLM:0", model_calls=(a_call("1", response="2"),)), parts={"2": LARGE}),
+        a_case(a_step("LLM:0", model_calls=(a_call("1", response="2"),)), parts={"1": "hi", "2": LARGE}),
     ],
     ids=["outputs of a step as recorded", "result of a tool", "answer of a model"],
 )
@@ -116,6 +116,32 @@ def test_unknown_member_is_refused_with_its_position(tmp_path: Path):
     file.write_text(json.dumps(changed))
 
     with pytest.raises(MalformedRunCase, match=r"steps\.0\.ouputs"):
+        case_file.read_case(file)
+
+
+@pytest.mark.parametrize(
+    ("steps", "more", "message"),
+    [
+        ({"scope": "Iteration:0"}, {}, r"steps\.0\.scope"),
+        ({"outcome": {"is": "Vanished"}}, {}, r"steps\.0\.outcome: .*not an outcome"),
+        ({"outcome": {"is": "Failed"}}, {}, r"steps\.0\.outcome: .*lacks its member 'error'"),
+        ({"model_calls": [{"model": "m", "messages": ["9"]}]}, {}, "a model call of LLM:0 names part 9"),
+        ({"model_calls": [{"model": "m", "response": "9"}]}, {}, "a model call of LLM:0 names part 9"),
+        ({}, {"result": {"status": "succeeded", "events": [{"event": STARTED, "step": 1}]}}, "an event names step 1"),
+        ({}, {"files": [{"id": "f", "name": "f", "mime_type": "text/plain", "content": "=?"}]}, r"files\.0\.content"),
+        ({}, {"start": {"baseline": {"values": {}}}}, r"start\.baseline\.globals: Field required"),
+        ({}, {"start": {"baseline": {"globals": {}, "value": {}}}}, r"start\.baseline\.value: Extra inputs"),
+    ],
+)
+def test_part_that_cannot_be_replayed_is_refused_with_its_position(
+    tmp_path: Path, steps: dict[str, object], more: dict[str, object], message: str
+):
+    file = written(a_case(a_step("LLM:0")), tmp_path)
+    content = json.loads(file.read_text()) | more
+    content["steps"][0] |= steps
+    file.write_text(json.dumps(content))
+
+    with pytest.raises(MalformedRunCase, match=message):
         case_file.read_case(file)
 
 
