@@ -1,8 +1,8 @@
-"""Snapshots of runs that somebody watches: one reader per run and process for all its clients.
+"""Snapshots of runs for the pages that show them live: one reader per run and process for all its clients.
 
 A reader takes a snapshot when an event notification has come, and by a timer, since a claim sends no notification.
 Between two snapshots are at least 250 ms and twenty times as long as the last one took, so that a large run slows its
-own picture down and not the database. A reader without clients ends; a run that nobody watches has none.
+own picture down and not the database. A reader ends with its last client.
 
 A snapshot is encoded once. Its members have versions, so a client that was slow gets those that it does not have, and
 rows that it has missed are read again by their revision: no client has a queue of snapshots.
@@ -345,7 +345,7 @@ class SnapshotReaders:
 
     @contextmanager
     def watch(self, tenant_id: TenantId, run_id: RunId, client: Subscription) -> Generator[SnapshotReader]:
-        """Yield the reader of a run, a new one if nobody else watches the run, with the client among its clients."""
+        """Yield the reader of a run, started if the run has none, and add the client to its clients."""
         key = (tenant_id, run_id)
         reader = self._readers.get(key)
         if reader is None:

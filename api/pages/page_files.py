@@ -59,7 +59,7 @@ def pages_are_served(*, is_on: bool) -> bool:
 
 
 def read_page_files(folder: Path, base_path: str) -> PageFiles | None:
-    """Read the build in a folder for an application below a path ("" or "/easel"); None if there is no build."""
+    """Read the build in a folder for an application below a path ("" or "/easel"); None if the folder has no build."""
     if not (folder / INDEX).is_file():
         return None
     contents = {

@@ -90,7 +90,9 @@ def _choose_document(
     if template:
         found = read_templates().get(template)
         if found is None:
-            raise NotFound(f"There is no template {template[:64]!r}. GET /api/v1/agents/templates lists them.")
+            raise NotFound(
+                f"The template {template[:64]!r} does not exist. GET /api/v1/agents/templates lists those that do."
+            )
         fields = {"description": found["description"]["en"], "canvas_type": found["canvas_type"]}
         return found["dsl"], found["title"]["en"], fields
     if copy_of:

@@ -161,7 +161,7 @@ def replay(
     files = list(_files_of(cases or ()))
     if not files:
         raise MalformedRunCase(
-            "There is no case. Name a file that `easel record` has written, or a folder of such files."
+            "No case was found. Name a file that `easel record` has written, or a folder of such files."
         )
     document = _read_canvas(canvas) if canvas is not None else None
     from cli.cases.replayer import open_replayer

@@ -10,9 +10,9 @@ from typing import Any
 from canvas.document import drawing
 from components import registry, tools
 from components.base import Component, Params
-from components.forms.common import DESCRIPTION, ERRORS, OUTPUTS
 from components.forms.fields import WIDGET, FormField, form_field, number, switch, text, texts
 from components.forms.nodes import FORMS, GROUPS, Form
+from components.forms.shared_fields import DESCRIPTION, ERRORS, OUTPUTS
 from components.tools.framework.base import Argument, Tool
 from components.tools.framework.retired import RETIRED
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from components.forms.common import DESCRIPTION, ERRORS, FORM_INPUTS, HISTORY, MODEL, OUTPUTS, PROMPTS
 from components.forms.fields import FormField, choice, form_field, mapping, number, rows, switch, text, texts
+from components.forms.shared_fields import DESCRIPTION, ERRORS, FORM_INPUTS, HISTORY, MODEL, OUTPUTS, PROMPTS
 
 GROUPS: Mapping[str, str] = {
     "flow": "Flow",
