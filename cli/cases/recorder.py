@@ -6,6 +6,7 @@ outside by other ways than models and tool calls, and steps whose model calls we
 
 import base64
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -59,6 +60,7 @@ VOLATILE = ("_created_time", "_elapsed_time")
 """Outputs that differ in every run."""
 _UNREPEATED = frozenset({"worker_lost", "released", "postponed", "unknown_outcome", "over_budget"})
 """Ends of attempts whose calls a replay does not make."""
+_NUMBERS = re.compile(r"\d+")
 _NOT_REPEATABLE = frozenset({LOST, OVER_BUDGET, POSTPONED, UNKNOWN_OUTCOME, "timeout", "worker_timeout", "released"})
 """Codes of failures that come from circumstances and not from the node."""
 _STATUSES = frozenset({RunStatus.SUCCEEDED, RunStatus.FAILED, RunStatus.CANCELLED, RunStatus.WAITING})
@@ -336,11 +338,14 @@ class _Recorder:
         return self._parts.setdefault(text, str(len(self._parts) + 1))
 
     def _tool_calls(self, activation: ActivationId) -> Iterator[RecordedToolCall]:
-        """Yield the tool calls of a step. Of several attempts at the same call the last one counts."""
+        """Yield the tool calls of a step in the order in which models asked for them, not in which they ended.
+
+        Of several attempts at the same call the last one counts.
+        """
         by_place: dict[Any, ToolCallRow] = {}
         for number, tool in enumerate(self._rows.tools.get(activation, [])):
             by_place[(tool.round, tool.ordinal) if tool.round is not None else number] = tool
-        for tool in by_place.values():
+        for tool in sorted(by_place.values(), key=lambda tool: call_order(tool.round, tool.ordinal)):
             yield RecordedToolCall(
                 round=tool.round,
                 ordinal=tool.ordinal,
@@ -499,6 +504,11 @@ def _described_files(value: Any) -> Iterator[tuple[UUID, str]]:
                 yield from _described_files(item)
         case _:
             return
+
+
+def call_order(round_key: str | None, ordinal: int | None) -> tuple[list[int], int]:
+    """Return a sort key of tool calls. Those of a sub-agent ("0:1/round:0") are between "round:0" and "round:1"."""
+    return [int(number) for number in _NUMBERS.findall(round_key or "")], ordinal or 0
 
 
 def _is_reply(entry: Any) -> bool:
