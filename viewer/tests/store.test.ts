@@ -52,6 +52,16 @@ describe("frames", () => {
     expect(state.events.map((each) => each.number)).toEqual([1, 2, 3]);
   });
 
+  test.each([
+    ["succeeded", 0],
+    ["waiting", 1],
+  ])("that say that the run is %s leave %i open forms", (status, count) => {
+    const form = { nodeId: "UserFillUp:0", tips: "", fields: [] };
+    const state = runOf([], { status: "waiting" }, [{ type: "forms", forms: [form] }, { type: "status", status }]);
+
+    expect(state.forms).toHaveLength(count);
+  });
+
   test("that come together notify readers once", () => {
     const store = new RunStore();
     let times = 0;

@@ -2,10 +2,12 @@
 import { apiUrl, type Query } from "./base";
 
 export interface RequestOptions {
-  method?: "GET" | "POST" | "PUT" | "DELETE";
+  method?: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
   query?: Query;
-  /** Sent as JSON, or as it is if it is FormData. */
+  /** Sent as JSON, or as it is if it is FormData or a Blob (a document whose text must not change). */
   body?: unknown;
+  /** The ETag that a draft must still have. */
+  ifMatch?: string;
   signal?: AbortSignal;
   /** Of one click: a repeated request with it has its effect once. */
   idempotencyKey?: string;
@@ -48,9 +50,10 @@ export function newIdempotencyKey(): string {
 
 /** Send a request; return its reply if it has succeeded. Raises ApiError; an abort raises AbortError. */
 export async function send(path: string, options: RequestOptions = {}): Promise<Response> {
-  const { method = "GET", query, body, signal, idempotencyKey, accept = "application/json", isSignIn = false } = options;
+  const { method = "GET", query, body, ifMatch, signal, idempotencyKey, accept = "application/json", isSignIn = false } = options;
   const headers = new Headers({ Accept: accept, "X-Easel-Viewer": "1" });
-  const isJson = body !== undefined && !(body instanceof FormData);
+  const isJson = body !== undefined && !(body instanceof FormData) && !(body instanceof Blob);
+  if (ifMatch !== undefined) headers.set("If-Match", ifMatch);
   if (isJson) headers.set("Content-Type", "application/json");
   if (idempotencyKey !== undefined) headers.set("Idempotency-Key", idempotencyKey);
   let response: Response;

@@ -2,6 +2,7 @@
 import type { Graph } from "./graph";
 import { groupBy } from "./groups";
 import { summarizeNodes, type NodeSummary } from "./node-states";
+import { isOver } from "./run-status";
 import { StepTable, type Step } from "./steps";
 
 export interface Usage {
@@ -250,7 +251,11 @@ function applyFrame(state: RunState, frame: Frame): RunState {
     case "server":
       return withFacts(state, frame.facts);
     case "status":
-      return { ...state, header: state.header && { ...state.header, ...withoutType(frame) } };
+      return {
+        ...state,
+        header: state.header && { ...state.header, ...withoutType(frame) },
+        forms: isOver(frame.status) ? [] : state.forms, // a run that is over asks nobody
+      };
     case "clock":
       return { ...state, now: Math.max(state.now, frame.now) };
     case "delta":

@@ -1,9 +1,48 @@
-/** A question with two answers, as the browser's own modal dialog: it holds the focus and closes with Escape. */
-import { useEffect, useId, useRef, type ReactNode } from "react";
+/** Dialogs: they hold the focus, close with Escape, and give the focus back. */
+import * as Radix from "@radix-ui/react-dialog";
+import type { ReactNode } from "react";
 
+import { texts } from "../texts";
 import { Button } from "./parts";
 
-interface Props {
+interface DialogProps {
+  title: string;
+  /** What the dialog is about, in a sentence; read aloud when it opens. */
+  description?: string;
+  /** `small` for a question, `medium` for a form, `large` for several columns. */
+  size?: "small" | "medium" | "large";
+  onClose: () => void;
+  children: ReactNode;
+}
+
+const WIDTHS = { small: "max-w-md", medium: "max-w-2xl", large: "max-w-[1300px]" } as const;
+
+export function Dialog({ title, description, size = "medium", onClose, children }: DialogProps): ReactNode {
+  return (
+    <Radix.Root open onOpenChange={(isOpen) => (isOpen ? undefined : onClose())}>
+      <Radix.Portal>
+        <Radix.Overlay className="fixed inset-0 z-40 bg-black/50" />
+        <Radix.Content
+          {...(description === undefined ? { "aria-describedby": undefined } : {})}
+          className={`fixed top-1/2 left-1/2 z-50 flex max-h-[92dvh] w-[calc(100%-1.5rem)] -translate-x-1/2 -translate-y-1/2 flex-col overflow-auto rounded-lg border border-line-strong bg-surface p-5 text-ink ${WIDTHS[size]}`}
+        >
+          <div className="mb-2 flex items-start gap-2">
+            <Radix.Title className="min-w-0 flex-1 text-base font-semibold">{title}</Radix.Title>
+            {size === "small" ? null : (
+              <Radix.Close asChild>
+                <Button aria-label={texts.close}>✕</Button>
+              </Radix.Close>
+            )}
+          </div>
+          {description === undefined ? null : <Radix.Description className="mb-3">{description}</Radix.Description>}
+          {children}
+        </Radix.Content>
+      </Radix.Portal>
+    </Radix.Root>
+  );
+}
+
+interface ConfirmProps {
   title: string;
   text: string;
   confirm: string;
@@ -14,28 +53,10 @@ interface Props {
   onClose: () => void;
 }
 
-export function ConfirmDialog({ title, text, confirm, refuse, isBusy, error, onConfirm, onClose }: Props): ReactNode {
-  const dialog = useRef<HTMLDialogElement>(null);
-  const id = useId();
-  useEffect(() => {
-    const element = dialog.current;
-    element?.showModal();
-    return () => element?.close();
-  }, []);
+/** A question with two answers. */
+export function ConfirmDialog({ title, text, confirm, refuse, isBusy, error, onConfirm, onClose }: ConfirmProps): ReactNode {
   return (
-    <dialog
-      ref={dialog}
-      aria-labelledby={id}
-      onCancel={(event) => {
-        event.preventDefault();
-        onClose();
-      }}
-      className="m-auto max-w-md rounded-lg border border-line-strong bg-surface p-5 text-ink backdrop:bg-black/50"
-    >
-      <h2 id={id} className="mb-2 text-base font-semibold">
-        {title}
-      </h2>
-      <p className="mb-4">{text}</p>
+    <Dialog title={title} description={text} size="small" onClose={onClose}>
       {error === null ? null : (
         <p role="alert" data-tone="red" className="mb-3 text-tone">
           {error}
@@ -49,6 +70,6 @@ export function ConfirmDialog({ title, text, confirm, refuse, isBusy, error, onC
           {confirm}
         </Button>
       </div>
-    </dialog>
+    </Dialog>
   );
 }

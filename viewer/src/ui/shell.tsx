@@ -8,6 +8,19 @@ import { visibleName } from "./visible-text";
 
 const THEME_ICONS = { system: "◐", light: "☀", dark: "☾" } as const;
 
+interface PageLink {
+  to: string;
+  icon: string;
+  name: string;
+  hint?: string;
+}
+
+/** The pages of the rail, in their order. */
+const PAGES: readonly PageLink[] = [
+  { to: "/runs", icon: "≡", name: texts.runsPage },
+  { to: "/open", icon: "⇪", name: "Open", hint: texts.openPage },
+];
+
 interface Props {
   children: ReactNode;
   /** The tenant of the reader who is signed in. */
@@ -28,23 +41,21 @@ export function Shell({ children, reader, onSignOut }: Props): ReactNode {
         <span className="hidden py-2 text-center font-semibold sm:block" aria-hidden="true">
           Easel
         </span>
-        <Link
-          to="/runs"
-          activeOptions={{ includeSearch: false }}
-          className={item}
-          activeProps={{ className: "bg-accent-soft text-ink! font-medium", "aria-current": "page" }}
-        >
-          <span aria-hidden="true" className="text-base">
-            ≡
-          </span>
-          {texts.runsPage}
-        </Link>
-        <Link to="/open" className={item} activeProps={{ className: "bg-accent-soft text-ink! font-medium", "aria-current": "page" }} aria-label={texts.openPage} title={texts.openPage}>
-          <span aria-hidden="true" className="text-base">
-            ⇪
-          </span>
-          Open
-        </Link>
+        {PAGES.map(({ to, icon, name, hint }) => (
+          <Link
+            key={to}
+            to={to}
+            activeOptions={{ includeSearch: false }}
+            className={item}
+            activeProps={{ className: "bg-accent-soft text-ink! font-medium", "aria-current": "page" }}
+            {...(hint === undefined ? {} : { "aria-label": hint, title: hint })}
+          >
+            <span aria-hidden="true" className="text-base">
+              {icon}
+            </span>
+            {name}
+          </Link>
+        ))}
         <span className="flex-1" />
         <button type="button" className={item} onClick={goOn} aria-label={texts.theme[theme]} title={texts.theme[theme]}>
           <span aria-hidden="true" className="text-base">

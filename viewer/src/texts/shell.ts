@@ -1,0 +1,33 @@
+/** What surrounds every page, signing in, and pages that cannot be shown. */
+export const shellTexts = {
+  skip: "Skip to the content",
+  pages: "Pages",
+  openPage: "Open a run file",
+  runsPage: "Runs",
+  signOut: "Sign out",
+  goOn: "Try again",
+  theme: { system: "Theme: as the system", light: "Theme: light", dark: "Theme: dark" },
+  missing: { title: "There is no such page", link: "Open a run file", text: "This address leads to no page of this release." },
+  failed: { title: "This part of the page has failed", reload: "Reload", details: "Copy details" },
+  copy: "Copy",
+  copied: "Copied.",
+  notCopied: "The browser did not allow it: select the text and copy it.",
+  close: "Close",
+  unreachable: { title: "The API does not answer", again: "Try again" },
+  login: {
+    title: "Sign in to Easel",
+    intro: "Sign in with a token of the API. The browser exchanges it for a cookie and does not keep it.",
+    signedOut: "You are signed out: the token was revoked, the sign-in has expired, or you signed out in another tab. Sign in to continue.",
+    token: "Token",
+    submit: "Sign in",
+    unknown: "This token is not known, was revoked, or may not sign in. Use a token of the kind api, admin or viewer.",
+    tooMany: (seconds: number) => `There were too many tries from this address. Try again in ${seconds} s.`,
+    codeFailed: "The code of this address was used already, or is older than ten minutes. Print a new address with easel view, or use a token.",
+    commandsTitle: "How to get in",
+    commands: [
+      ["open the pages", "easel view"],
+      ["create a token", "easel tokens create"],
+      ["one that only reads", "easel tokens create --kind viewer"],
+    ] as const,
+  },
+} as const;
