@@ -16,9 +16,9 @@ const SETTING = "easel.shortcuts";
 const CHANGED = "easel:shortcuts";
 const TEXT_INPUTS = /^(?!button|checkbox|color|file|image|radio|range|reset|submit)/;
 /** What answers Enter and Space itself. */
-const INTERACTIVE = "a[href], button, summary, input, [role=treegrid], [role=slider], [role=option]";
+const INTERACTIVE = "a[href], button, summary, input, [role=treegrid], [role=listbox], [role=slider], [role=option]";
 /** What holds the keyboard as long as it is open. */
-const MODAL = "[role=dialog], [role=alertdialog], [role=menu], [role=listbox]";
+const MODAL = "[role=dialog], [role=alertdialog], [role=menu]";
 
 let registered: readonly Shortcut[] = [];
 const listeners = new Set<() => void>();
