@@ -78,6 +78,9 @@ export function headerOf(row: Row): RunHeader {
     origin: isObject(origin)
       ? { kind: textOr(origin.kind, "copy"), runId: typeof origin.run_id === "string" ? origin.run_id : null }
       : null,
+    versionNumber: row.numberOrNull("version_number"),
+    versionDigest: row.textOrNull("version_digest"),
+    draftDigest: row.textOrNull("draft_digest"),
   };
 }
 

@@ -1,7 +1,8 @@
 /** The state of one run, and the frames that change it. A file and a live stream of the API both send frames. */
+import { takenEdges } from "./edges";
 import type { Graph } from "./graph";
 import { groupBy } from "./groups";
-import { summarizeNodes, type NodeSummary } from "./node-states";
+import { keepEqual, summarizeNodes, type NodeSummary } from "./node-states";
 import { isOver } from "./run-status";
 import { StepTable, type Step } from "./steps";
 
@@ -30,6 +31,10 @@ export interface RunHeader {
   startedAt: number | null;
   finishedAt: number | null;
   origin: { kind: string; runId: string | null } | null;
+  versionNumber: number | null;
+  /** Digests of the version and of the agent's draft now; null where they are not known. */
+  versionDigest: string | null;
+  draftDigest: string | null;
 }
 
 /** A try at a step after which the step became ready again. */
@@ -145,6 +150,25 @@ export interface ServerFacts {
   budgetExceeded: BudgetExceeded | null;
   /** Numbers of steps by state, by node (`NODE_COUNTS`). */
   nodes: Readonly<Record<string, readonly number[]>>;
+  /** How often an edge was followed, by `from>to`. */
+  edges: Readonly<Record<string, number>>;
+  budgets: readonly RunBudget[];
+}
+
+/** A limit of what a run may spend; amounts are decimal texts. */
+export interface RunBudget {
+  scope: string;
+  measure: string;
+  currency: string | null;
+  limit: string;
+  spent: string;
+  reserved: string;
+}
+
+/** Which rows of steps are here. A run of more than 20,000 steps is loaded whole only on request. */
+export interface RowsKnown {
+  isPartial: boolean;
+  total: number;
 }
 
 /** A text that continues a message stream. `offset` counts code points, as all positions of texts do. */
@@ -164,6 +188,9 @@ export interface RunState {
   readonly handlingNodes: ReadonlySet<string>;
   readonly steps: StepTable;
   readonly nodes: ReadonlyMap<string, NodeSummary>;
+  /** How often each edge of the graph was followed, by its id. */
+  readonly edges: ReadonlyMap<string, number>;
+  readonly rows: RowsKnown;
   readonly attempts: ReadonlyMap<string, readonly Attempt[]>;
   readonly modelCalls: ReadonlyMap<string, readonly ModelCall[]>;
   readonly toolCalls: ReadonlyMap<string, readonly ToolCall[]>;
@@ -179,6 +206,7 @@ export type Frame =
   | { type: "header"; header: RunHeader; now: number }
   | { type: "graph"; graph: Graph | null; handlingNodes: ReadonlySet<string> }
   | { type: "steps"; steps: readonly Step[] }
+  | { type: "rows"; rows: RowsKnown }
   | { type: "attempts"; attempts: readonly Attempt[] }
   | { type: "model_calls"; calls: readonly ModelCall[] }
   | { type: "tool_calls"; calls: readonly ToolCall[] }
@@ -192,7 +220,7 @@ export type Frame =
   | { type: "reset"; stepId: string; retainedLength: number }
   | { type: "stream_end"; stepId: string; number: number };
 
-const NO_FACTS: ServerFacts = { may: { cancel: false, answer: false, raise_budget: false }, waits: null, budgetExceeded: null, nodes: {} };
+const NO_FACTS: ServerFacts = { may: { cancel: false, answer: false, raise_budget: false }, waits: null, budgetExceeded: null, nodes: {}, edges: {}, budgets: [] };
 
 export function emptyRun(): RunState {
   return {
@@ -202,6 +230,8 @@ export function emptyRun(): RunState {
     handlingNodes: new Set(),
     steps: new StepTable(),
     nodes: new Map(),
+    edges: new Map(),
+    rows: { isPartial: false, total: 0 },
     attempts: new Map(),
     modelCalls: new Map(),
     toolCalls: new Map(),
@@ -217,8 +247,22 @@ export function emptyRun(): RunState {
 export function applyFrames(state: RunState, frames: readonly Frame[]): RunState {
   if (!frames.length) return state;
   const next = frames.reduce(applyFrame, state);
-  const hasSteps = frames.some((frame) => !TEXT_FRAMES.has(frame.type));
-  return { ...next, version: state.version + 1, nodes: hasSteps ? summarizeNodes(next) : next.nodes };
+  const version = state.version + 1;
+  if (frames.every((frame) => TEXT_FRAMES.has(frame.type))) return { ...next, version };
+  const areEdgesOld = frames.every((frame) => TEXT_FRAMES.has(frame.type) || frame.type === "clock");
+  return {
+    ...next,
+    version,
+    nodes: keepEqual(state.nodes, summarizeNodes(next)),
+    edges: areEdgesOld ? state.edges : edgesOf(next),
+  };
+}
+
+/** Return the counts of edges by the rows, or by the server where rows are missing. */
+function edgesOf(run: RunState): ReadonlyMap<string, number> {
+  const { graph, server, rows } = run;
+  if (!rows.isPartial || !server || !graph) return takenEdges(run);
+  return new Map(graph.edges.map((edge) => [edge.id, server.edges[`${edge.from}>${edge.to}`] ?? 0]));
 }
 
 /** Frames that change no step, so the states of nodes stay as they are. */
@@ -233,6 +277,8 @@ function applyFrame(state: RunState, frame: Frame): RunState {
     case "steps":
       for (const step of frame.steps) state.steps.upsert(step);
       return state;
+    case "rows":
+      return { ...state, rows: frame.rows };
     case "attempts":
       return { ...state, attempts: merged(state.attempts, frame.attempts, stepOf, (each) => String(each.attempt)) };
     case "model_calls":
