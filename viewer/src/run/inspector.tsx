@@ -14,6 +14,7 @@ import { Button, CopyButton, StateBadge } from "../ui/parts";
 import { LongText } from "../ui/values";
 import { visibleName, visibleText } from "../ui/visible-text";
 import { AttemptsTab, EventsTab, ModelTab, RawTab, ToolsTab, ValuesTab } from "./inspector-tabs";
+import { ForkFromHere } from "./copy-actions";
 import { useNodeNames, useRunContext, useRunState } from "./use-run";
 
 const t = texts.inspector;
@@ -51,6 +52,7 @@ export function Inspector({ tab, onTab }: { tab: Tab; onTab: (tab: Tab) => void 
             </p>
           </div>
           <StateBadge look={NODE_LOOKS[stepState(state, row)]} extra={duration(step.startedAt === null ? null : workOf(state.steps, row, state.now))} />
+          <ForkFromHere stepId={step.id} />
           {close}
         </div>
         <ItemPath scope={step.scope} state={state} />

@@ -1,4 +1,4 @@
-/** What a reader can do with a run of a server: cancel it, answer its form, raise its budget. */
+/** What a reader can do with a run of a server: cancel it, answer its form, raise its budget, repeat and compare it. */
 import { useRef, useState, type ReactNode } from "react";
 
 import { newIdempotencyKey } from "../api/request";
@@ -9,6 +9,7 @@ import { texts } from "../texts";
 import { useAnnounce } from "../ui/announcer";
 import { ConfirmDialog } from "../ui/dialog";
 import { Button } from "../ui/parts";
+import { CopyActions } from "./copy-actions";
 import { useRun, useRunContext } from "./use-run";
 
 const t = texts.live;
@@ -22,8 +23,10 @@ export function LiveActions({ runId, mode, onDone }: { runId: string; mode: Live
   const [isBusy, setBusy] = useState(false);
   const [error, setError] = useState<string | null>(null);
   const key = useRef("");
-  if (!may || isOver(status)) return null;
+  if (!may) return null;
   const isAway = mode === "away";
+  const copies = <CopyActions runId={runId} isAway={isAway} />;
+  if (isOver(status)) return copies;
 
   const cancel = async (): Promise<void> => {
     setBusy(true);
@@ -59,6 +62,7 @@ export function LiveActions({ runId, mode, onDone }: { runId: string; mode: Live
       >
         {t.cancel}
       </Button>
+      {copies}
       {isAsking ? (
         <ConfirmDialog
           title={t.cancelTitle}
