@@ -67,6 +67,15 @@ export function whatText(what: number): string {
   return Object.entries(t.bits).filter(([bit]) => what & Number(bit)).map(([, word]) => word).join(", ");
 }
 
+/** Return how long a step took; null of one that a fork has reused, as of one that is not there. */
+export function tookOf(side: StepSide | null): number | null {
+  return side && !side.isReused ? side.ms : null;
+}
+
+export function tokensOf(side: StepSide | null): number | null {
+  return side && !side.isReused ? side.tokens : null;
+}
+
 /** Return the item and the round of a step: "every point › item 3, round 2". */
 export function whereText(row: Pick<ComparedRow, "scope" | "ordinal">, names: ReadonlyMap<string, string>): string {
   const items = scopeParts(row.scope).map((part) => `${visibleName(names.get(part.container) ?? part.container, 40)} › ${t.item(part.item)}`);

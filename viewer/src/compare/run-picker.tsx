@@ -7,6 +7,7 @@ import type { RunRow } from "../api/replies";
 import { listRuns, readRun } from "../api/runs";
 import { runLook } from "../store/run-status";
 import { texts } from "../texts";
+import { CopyMark } from "../ui/copy-mark";
 import { Dialog } from "../ui/dialog";
 import { duration, moment } from "../ui/format";
 import { Button, Empty, StateBadge } from "../ui/parts";
@@ -15,7 +16,7 @@ import { visibleName, visibleText } from "../ui/visible-text";
 const t = texts.compare;
 
 /** A run as it is offered. */
-type Offered = Pick<RunRow, "id" | "status" | "created_at" | "elapsed_ms"> & { query?: string | null; agent_title?: string | null };
+type Offered = Pick<RunRow, "id" | "status" | "created_at" | "elapsed_ms" | "origin"> & { query?: string | null; agent_title?: string | null };
 
 interface Props {
   title: string;
@@ -121,6 +122,7 @@ function Group({ title, runs, onPick }: { title: string; runs: readonly Offered[
               <time dateTime={run.created_at} className="text-ink-2 tabular-nums">
                 {moment(Date.parse(run.created_at))}
               </time>
+              {run.origin ? <CopyMark kind={String(run.origin.kind)} /> : null}
               <bdi className="min-w-0 flex-1 basis-40 truncate">{visibleName(run.query ?? "", 200) || visibleName(run.agent_title ?? "", 80)}</bdi>
             </button>
           </li>

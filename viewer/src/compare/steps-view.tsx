@@ -7,7 +7,7 @@ import { count, duration } from "../ui/format";
 import { StateBadge } from "../ui/parts";
 import { visibleName } from "../ui/visible-text";
 import { RowList, type RowProps } from "./row-list";
-import { countDifference, durationDifference, resultOf, whatText, whereText, type ComparedRow, type Result } from "./rows";
+import { countDifference, durationDifference, resultOf, tokensOf, tookOf, whatText, whereText, type ComparedRow, type Result } from "./rows";
 import type { LoadedComparison } from "./use-comparison";
 
 const t = texts.compare;
@@ -17,8 +17,8 @@ const NUMBER = "text-right tabular-nums";
 export const RESULT_LOOKS: Readonly<Record<Result, Look>> = {
   same: { word: t.result.same, icon: "=", tone: "green", border: "none" },
   differs: { word: t.result.differs, icon: "≠", tone: "amber", border: "solid" },
-  only_a: { word: t.result.only_a, icon: "A", tone: "violet", border: "dashed" },
-  only_b: { word: t.result.only_b, icon: "B", tone: "accent", border: "dashed" },
+  only_a: { word: t.result.only_a, icon: "−", tone: "violet", border: "dashed" },
+  only_b: { word: t.result.only_b, icon: "+", tone: "accent", border: "dashed" },
 };
 
 interface Props {
@@ -72,7 +72,8 @@ function StepCells({ row, isNarrow, names }: RowProps & { names: ReadonlyMap<str
       {whatText(row.what)}
     </span>
   );
-  const times = durationDifference(a?.ms ?? null, b?.ms ?? null);
+  const [tookA, tookB] = [tookOf(a), tookOf(b)];
+  const times = durationDifference(tookA, tookB);
   if (isNarrow) {
     return (
       <>
@@ -80,14 +81,13 @@ function StepCells({ row, isNarrow, names }: RowProps & { names: ReadonlyMap<str
         {badge}
         {differs}
         <span role="cell" className={NUMBER}>
-          {[duration(a?.ms ?? null), duration(b?.ms ?? null)].join(" / ")}
+          {[duration(tookA), duration(tookB)].join(" / ")}
         </span>
       </>
     );
   }
   const numbers = [
-    duration(a?.ms ?? null), duration(b?.ms ?? null), times ?? "", count(a?.tokens ?? null), count(b?.tokens ?? null),
-    countDifference(a?.tokens ?? null, b?.tokens ?? null) ?? "",
+    duration(tookA), duration(tookB), times ?? "", count(tokensOf(a)), count(tokensOf(b)), countDifference(tokensOf(a), tokensOf(b)) ?? "",
   ];
   return (
     <>

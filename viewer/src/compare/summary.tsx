@@ -3,13 +3,15 @@ import { Link } from "@tanstack/react-router";
 import { lazy, Suspense, useState, type ReactNode } from "react";
 
 import type { ComparedRun, Comparison, VersionDifferences } from "../api/copies";
-import { shortId } from "../run/origin";
+import { shortId } from "../run/origin-texts";
 import { usageOf } from "../run-file/rows";
 import { runLook } from "../store/run-status";
 import { texts } from "../texts";
+import { CopyMark } from "../ui/copy-mark";
 import { ErrorBoundary } from "../ui/error-boundary";
 import { count, duration, moment, money } from "../ui/format";
 import { Button, StateBadge } from "../ui/parts";
+import { useNarrow } from "../ui/use-width";
 import { visibleName, visibleText } from "../ui/visible-text";
 import { costDifference, countDifference, durationDifference } from "./rows";
 import { VersionChanges } from "./version-changes";
@@ -45,89 +47,131 @@ export function Summary({ head, onRuns, onStep, onReload }: Props): ReactNode {
   );
 }
 
+interface FiguresOf {
+  status: ReactNode;
+  took: string;
+  tokens: string;
+  cost: string;
+  steps: string;
+}
+
 function Figures({ a, b, onRuns }: { a: ComparedRun; b: ComparedRun; onRuns: Props["onRuns"] }): ReactNode {
-  const [usageA, usageB] = [usageOf(a.usage), usageOf(b.usage)];
-  const [tokensA, tokensB] = [usageA, usageB].map((usage) => usage.promptTokens + usage.completionTokens);
-  const heads = Object.entries(t.columns);
+  const isNarrow = useNarrow(800);
+  const first = <RunName side="A" run={a} other={b} onPick={(id) => onRuns(id, b.id)} />;
+  const second = <RunName side="B" run={b} other={a} onPick={(id) => onRuns(a.id, id)} />;
+  const lines = [
+    { name: first, figures: figuresOf(a), data: dataOf(a, "a") },
+    { name: second, figures: figuresOf(b), data: dataOf(b, "b") },
+    { name: <span className="text-ink-2">{t.difference}</span>, figures: differenceOf(a, b), data: { "data-testid": "compare-difference" } },
+  ];
+  if (isNarrow) {
+    return (
+      <ul aria-label={t.summary} className="px-3 py-1">
+        {lines.map(({ name, figures, data }, place) => (
+          <li key={place} {...data} className="border-b border-line py-1">
+            {name}
+            <span className="flex flex-wrap items-center gap-x-2 tabular-nums">
+              {figures.status} <span>{[figures.took, t.tokens(figures.tokens), figures.cost === "–" ? "" : figures.cost, t.steps(figures.steps)].filter(Boolean).join(" · ")}</span>
+            </span>
+          </li>
+        ))}
+      </ul>
+    );
+  }
   return (
-    <div role="region" aria-label={t.summary} tabIndex={0} className="overflow-x-auto px-3 py-1">
-      <table className="w-full max-w-5xl text-left tabular-nums">
-        <thead className="text-ink-2">
-          <tr>
-            {heads.map(([name, title]) => (
-              <th key={name} scope="col" className="pr-3 font-normal whitespace-nowrap">
-                {title}
-              </th>
+    <table aria-label={t.summary} className="mx-3 my-1 w-[calc(100%-1.5rem)] max-w-6xl text-left tabular-nums">
+      <thead className="text-ink-2">
+        <tr>
+          {Object.entries(t.columns).map(([name, title]) => (
+            <th key={name} scope="col" className="pr-4 font-normal whitespace-nowrap">
+              {title}
+            </th>
+          ))}
+        </tr>
+      </thead>
+      <tbody>
+        {lines.map(({ name, figures, data }, place) => (
+          <tr key={place} {...data} className="border-t border-line">
+            <th scope="row" className="w-full max-w-0 py-0.5 pr-4 font-normal">
+              {name}
+            </th>
+            {Object.entries(figures).map(([column, shown]: [string, ReactNode]) => (
+              <td key={column} className="pr-4 whitespace-nowrap">
+                {shown}
+              </td>
             ))}
           </tr>
-        </thead>
-        <tbody>
-          <RunLine side="A" run={a} other={b} onPick={(id) => onRuns(id, b.id)} />
-          <RunLine side="B" run={b} other={a} onPick={(id) => onRuns(a.id, id)} />
-          <tr data-testid="compare-difference" className="border-t border-line">
-            <th scope="row" className="pr-3 font-normal text-ink-2">
-              {t.difference}
-            </th>
-            <td className="pr-3">{a.status === b.status ? t.result.same : `${runLook(a.status).word} → ${runLook(b.status).word}`}</td>
-            <td className="pr-3">{durationDifference(a.elapsed_ms, b.elapsed_ms) ?? "–"}</td>
-            <td className="pr-3">{countDifference(tokensA ?? 0, tokensB ?? 0)}</td>
-            <td className="pr-3">{costDifference(usageA.cost, usageB.cost) ?? "–"}</td>
-            <td>{countDifference(a.steps, b.steps)}</td>
-          </tr>
-        </tbody>
-      </table>
-    </div>
+        ))}
+      </tbody>
+    </table>
   );
 }
 
-function RunLine({ side, run, other, onPick }: { side: "A" | "B"; run: ComparedRun; other: ComparedRun; onPick: (runId: string) => void }): ReactNode {
-  const [isOpen, setOpen] = useState(false);
+function dataOf(run: ComparedRun, side: "a" | "b"): Readonly<Record<`data-${string}`, string>> {
+  return { "data-testid": "compared-run", "data-side": side, "data-run-id": run.id, "data-status": run.status };
+}
+
+function figuresOf(run: ComparedRun): FiguresOf {
   const usage = usageOf(run.usage);
-  const origin = originOf(run);
-  const choose = side === "A" ? t.pickA : t.pickB;
+  const unpriced = usage.unpricedCalls ? texts.run.unpriced(usage.unpricedCalls) : null;
+  return {
+    status: <StateBadge look={runLook(run.status)} />,
+    took: duration(run.elapsed_ms),
+    tokens: count(usage.promptTokens + usage.completionTokens),
+    cost: [money(usage.cost), unpriced].filter(Boolean).join(" + ") || "–",
+    steps: count(run.steps),
+  };
+}
+
+function differenceOf(a: ComparedRun, b: ComparedRun): FiguresOf {
+  const [usageA, usageB] = [usageOf(a.usage), usageOf(b.usage)];
+  const tokens = countDifference(usageA.promptTokens + usageA.completionTokens, usageB.promptTokens + usageB.completionTokens);
+  return {
+    status: a.status === b.status ? t.result.same : `${runLook(a.status).word} → ${runLook(b.status).word}`,
+    took: durationDifference(a.elapsed_ms, b.elapsed_ms) ?? "–",
+    tokens: tokens ?? "–",
+    cost: costDifference(usageA.cost, usageB.cost) ?? "–",
+    steps: countDifference(a.steps, b.steps) ?? "–",
+  };
+}
+
+/** One of the runs, with a button that chooses another in its place. */
+function RunName({ side, run, other, onPick }: { side: "A" | "B"; run: ComparedRun; other: ComparedRun; onPick: (runId: string) => void }): ReactNode {
+  const [isOpen, setOpen] = useState(false);
   return (
-    <tr data-testid="compared-run" data-side={side.toLowerCase()} data-run-id={run.id} data-status={run.status} className="border-t border-line">
-      <th scope="row" className="max-w-96 py-0.5 pr-3 font-normal">
-        <span className="flex flex-wrap items-center gap-x-2">
-          <span className="font-semibold">{side}</span>
-          <Link to="/runs/$runId" params={{ runId: run.id }} search={{}} title={run.id} className="inline-block min-h-6 font-mono text-xs leading-6 text-accent underline">
-            {shortId(run.id)}
-          </Link>
-          <time dateTime={run.created_at} className="text-ink-2">
-            {moment(Date.parse(run.created_at))}
-          </time>
-          <Button onClick={() => setOpen(true)}>{t.choose(side)}</Button>
-        </span>
-        <bdi className="block max-w-96 truncate" title={visibleName(run.query, 200)}>
-          {visibleName(run.query, 200)}
-        </bdi>
-        {isOpen ? (
-          <ErrorBoundary>
-            <Suspense fallback={null}>
-              <RunPicker
-                title={choose}
-                runId={other.id}
-                agentId={other.agent_id ?? ""}
-                originId={originOf(other)}
-                onPick={(id) => {
-                  setOpen(false);
-                  onPick(id);
-                }}
-                onClose={() => setOpen(false)}
-              />
-            </Suspense>
-          </ErrorBoundary>
-        ) : null}
-      </th>
-      <td className="pr-3">
-        <StateBadge look={runLook(run.status)} />
-        {origin === null ? null : <span className="ml-1 text-ink-2" title={origin}>{run.origin?.kind === "fork" ? "⑂" : "↻"}</span>}
-      </td>
-      <td className="pr-3">{duration(run.elapsed_ms)}</td>
-      <td className="pr-3">{count(usage.promptTokens + usage.completionTokens)}</td>
-      <td className="pr-3">{[money(usage.cost), usage.unpricedCalls ? texts.run.unpriced(usage.unpricedCalls) : null].filter(Boolean).join(" + ") || "–"}</td>
-      <td>{count(run.steps)}</td>
-    </tr>
+    <>
+      <span className="flex flex-wrap items-center gap-x-2">
+        <span className="font-semibold">{side}</span>
+        <Link to="/runs/$runId" params={{ runId: run.id }} search={{}} title={run.id} className="inline-block min-h-6 font-mono text-xs leading-6 text-accent underline">
+          {shortId(run.id)}
+        </Link>
+        {run.origin ? <CopyMark kind={String(run.origin.kind)} /> : null}
+        <time dateTime={run.created_at} className="text-ink-2">
+          {moment(Date.parse(run.created_at))}
+        </time>
+        <Button onClick={() => setOpen(true)}>{t.choose(side)}</Button>
+      </span>
+      <bdi className="block truncate" title={visibleName(run.query, 200)}>
+        {visibleName(run.query, 200)}
+      </bdi>
+      {isOpen ? (
+        <ErrorBoundary>
+          <Suspense fallback={null}>
+            <RunPicker
+              title={side === "A" ? t.pickA : t.pickB}
+              runId={other.id}
+              agentId={other.agent_id ?? ""}
+              originId={originOf(other)}
+              onPick={(id) => {
+                setOpen(false);
+                onPick(id);
+              }}
+              onClose={() => setOpen(false)}
+            />
+          </Suspense>
+        </ErrorBoundary>
+      ) : null}
+    </>
   );
 }
 

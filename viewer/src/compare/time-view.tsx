@@ -6,7 +6,7 @@ import { texts } from "../texts";
 import { duration } from "../ui/format";
 import { visibleText } from "../ui/visible-text";
 import { RowList, type RowProps } from "./row-list";
-import { countDifference, durationDifference, type ComparedRow } from "./rows";
+import { countDifference, durationDifference, tokensOf, tookOf, type ComparedRow } from "./rows";
 import { StepName } from "./steps-view";
 import { useBothRuns, type LoadedComparison } from "./use-comparison";
 
@@ -71,18 +71,18 @@ function spanOf(run: RunState): number {
 }
 
 function TimeCells({ row, isNarrow, names, runs, span }: RowProps & { names: ReadonlyMap<string, string>; runs: Runs | null; span: number }): ReactNode {
-  const time = durationDifference(row.a?.ms ?? null, row.b?.ms ?? null);
-  const tokens = countDifference(row.a?.tokens ?? null, row.b?.tokens ?? null);
+  const time = durationDifference(tookOf(row.a), tookOf(row.b));
+  const tokens = countDifference(tokensOf(row.a), tokensOf(row.b));
   const bars = (
     <span role="cell" className={`flex flex-col gap-0.5 ${isNarrow ? "col-span-2" : ""}`}>
       <Bar side="a" row={row} run={runs?.[0] ?? null} span={span} />
       <Bar side="b" row={row} run={runs?.[1] ?? null} span={span} />
-      <span className="sr-only">{`A ${duration(row.a?.ms ?? null)}, B ${duration(row.b?.ms ?? null)}`}</span>
+      <span className="sr-only">{`A ${duration(tookOf(row.a))}, B ${duration(tookOf(row.b))}`}</span>
     </span>
   );
   const difference = (
     <span role="cell" className="text-right tabular-nums">
-      {time ?? (row.a ? t.result.only_a : t.result.only_b)}
+      {time ?? (row.a && row.b ? t.reused : row.a ? t.result.only_a : t.result.only_b)}
     </span>
   );
   if (isNarrow) {

@@ -58,7 +58,7 @@ function ForkForm({ run, stepId, onClose }: { run: Run; stepId: string; onClose:
     if (body) void start({ ...body, confirm_unsafe: (preview.data?.confirm ?? []).filter((each) => confirmed.has(each)) }, (sent, key) => forkRun(run.id, sent, key));
   };
   return (
-    <div className="grid gap-4 lg:grid-cols-[minmax(0,1fr)_minmax(0,1.1fr)_minmax(17rem,0.7fr)]">
+    <div className="grid gap-4 lg:grid-cols-[minmax(0,1.15fr)_minmax(0,1.1fr)_minmax(17rem,0.7fr)]">
       <ForkGraph point={point} onPoint={setPoint} firstStep={stepId} preview={preview.data} />
       <section aria-label={t.edits} className="flex min-w-0 flex-col gap-2">
         <h3 className="font-semibold">{t.edits}</h3>

@@ -61,7 +61,7 @@ export function ForkGraph({ point, onPoint, firstStep, preview }: Props): ReactN
         {isList ? (
           <MarkedList graph={run.graph} label={t.graph} marks={marks} onNode={choose} />
         ) : layout ? (
-          <MarkedDrawing graph={run.graph} layout={layout} label={texts.graph.region} marks={marks} edgeMarks={NO_EDGES} edgeListLabel={texts.graph.edges} onNode={choose} />
+          <MarkedDrawing graph={run.graph} layout={layout} label={texts.graph.region} marks={marks} edgeMarks={NO_EDGES} edgeListLabel={texts.graph.edges} focus={point.nodeId} onNode={choose} />
         ) : (
           <Empty>{texts.graph.layingOut}</Empty>
         )}
@@ -83,9 +83,9 @@ function marksOf(graph: Graph, run: RunState, preview: ForkPreview | null, point
       const look = LOOKS[state];
       const isPoint = node.id === point.nodeId;
       const detail = count && count < steps ? t.states.part(count, steps) : look.word;
-      const words = isPoint ? `${detail}, ${t.states.start}` : detail;
+      const words = isPoint ? `${t.states.start}, ${detail}` : detail;
       const data = { "data-testid": "fork-node", "data-node-id": node.id, "data-state": state };
-      return [node.id, { looks: [look], detail: isPoint ? `⑂ ${words}` : detail, words, isSelected: isPoint, isActive: steps > 0, data }];
+      return [node.id, { looks: [look], detail: words, words, isSelected: isPoint, isActive: steps > 0, data }];
     }),
   );
 }

@@ -1,6 +1,6 @@
 /** A drawing whose nodes and edges have marks of their own, for dialogs and pages that do not show the states of one run. */
 import { ReactFlow, ReactFlowProvider, useReactFlow, useStore, type Edge, type NodeProps } from "@xyflow/react";
-import { createContext, memo, use, useEffect, useId, useMemo, useRef, type KeyboardEvent, type ReactNode } from "react";
+import { createContext, memo, use, useEffect, useId, useMemo, useRef, useState, type KeyboardEvent, type ReactNode } from "react";
 
 import type { Graph, GraphEdge } from "../store/graph";
 import type { Look } from "../store/run-status";
@@ -12,6 +12,7 @@ import { absoluteBox, branchLabel, FIT, flowNodes, handleIds, Handles, MANY_NODE
 import { isContainer, type Layout } from "./layout";
 
 const t = texts.graph;
+const FOCUS_ZOOM = 0.6;
 
 /** What is shown about a node. With two looks it has two halves. */
 export interface NodeMark {
@@ -42,6 +43,8 @@ interface Props {
   /** Marks by the id of the edge. */
   edgeMarks: ReadonlyMap<string, EdgeMark>;
   edgeListLabel: string;
+  /** A node in the middle at first, where the whole drawing would be too small to read. */
+  focus?: string;
   onNode: (nodeId: string) => void;
 }
 
@@ -62,18 +65,23 @@ export function MarkedDrawing(props: Props): ReactNode {
   );
 }
 
-function Flow({ graph, layout, label, marks, edgeMarks, edgeListLabel, onNode }: Props): ReactNode {
+function Flow({ graph, layout, label, marks, edgeMarks, edgeListLabel, focus, onNode }: Props): ReactNode {
   const nodes = useMemo(() => flowNodes(graph, layout), [graph, layout]);
   const edges = useMemo(() => flowEdges(graph, edgeMarks), [graph, edgeMarks]);
-  const { fitView, zoomIn, zoomOut, setCenter } = useReactFlow();
+  const { fitView, getZoom, zoomIn, zoomOut, setCenter } = useReactFlow();
+  const [firstFocus] = useState(focus);
   const isSmall = useStore((state) => state.transform[2] < SMALL_ZOOM);
   const id = useId();
   const pane = useRef<HTMLElement>(null);
   const hasMoved = useRef(false);
   const width = useWidth(pane);
   useEffect(() => {
-    if (width && !hasMoved.current) void fitView(FIT);
-  }, [width, fitView]);
+    if (!width || hasMoved.current) return;
+    void fitView(FIT).then(() => {
+      const box = firstFocus !== undefined && getZoom() < SMALL_ZOOM ? absoluteBox(graph, layout, firstFocus) : undefined;
+      return box && setCenter(box.x + box.w / 2, box.y + box.h / 2, { zoom: FOCUS_ZOOM });
+    });
+  }, [width, fitView, firstFocus, getZoom, graph, layout, setCenter]);
 
   const context = useMemo((): Marks => {
     const walk = (from: string, event: KeyboardEvent): void => {

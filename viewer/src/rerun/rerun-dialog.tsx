@@ -52,6 +52,7 @@ function RerunForm({ run, onClose }: { run: Run; onClose: () => void }): ReactNo
   const { start, isBusy, error } = useStart();
   const change = (part: Partial<TypedRerun>): void => setTyped((known) => ({ ...known, ...part }));
   const id = useId();
+  const hasInputs = original.inputs !== null;
 
   const send = (isConfirmed: boolean): void => {
     const result = rerunBody(typed, original, fields);
@@ -76,7 +77,10 @@ function RerunForm({ run, onClose }: { run: Run; onClose: () => void }): ReactNo
           onChange={(form) => change({ form })}
         />
       ) : (
-        <JsonField label={texts.copies.inputsJson} value={typed.inputs} error={errors.inputs} onChange={(inputs) => change({ inputs })} />
+        <details open={hasInputs || errors.inputs !== undefined}>
+          <summary className="min-h-6 cursor-pointer font-medium">{texts.copies.inputs}</summary>
+          <JsonField label={texts.copies.inputsJson} value={typed.inputs} error={errors.inputs} onChange={(inputs) => change({ inputs })} />
+        </details>
       )}
       <FilesField agentId={agentId} names={originalFiles(run)} files={typed.files} onChange={(files) => change({ files })} />
       <VersionField run={run} versions={versions?.versions ?? []} isCut={versions?.hasMore ?? false} value={typed.version} onChange={(version) => change({ version })} />

@@ -2,10 +2,11 @@
 import { Link } from "@tanstack/react-router";
 import { useState, type ReactNode } from "react";
 
-import { parsePlace } from "../fork/places";
 import type { RunOrigin } from "../store/run";
 import { texts } from "../texts";
+import { CopyMark } from "../ui/copy-mark";
 import { visibleName } from "../ui/visible-text";
+import { editText, placeText, shortId } from "./origin-texts";
 import { useNodeNames } from "./use-run";
 
 const t = texts.copies;
@@ -26,8 +27,10 @@ export function Origin({ origin, runId, hasLinks }: Props): ReactNode {
   const source = origin.runId;
   if (source === null) return <span className="text-ink-2">{t.startedBy(visibleName(origin.kind, 30))}</span>;
   return (
-    <span data-testid="origin" data-kind={origin.kind} data-run-id={source} className="flex flex-wrap items-center gap-x-1.5 text-ink-2">
-      {kind}
+    <span data-testid="origin" data-kind={origin.kind} data-run-id={source} className="flex flex-wrap items-center gap-x-1.5 text-ink-2 [overflow-wrap:anywhere]">
+      <span className="inline-flex items-center gap-1">
+        <CopyMark kind={origin.kind} /> {kind}
+      </span>
       {hasLinks ? (
         <Link to="/runs/$runId" params={{ runId: source }} search={{}} className={`font-mono text-xs ${LINK}`} title={source}>
           {shortId(source)}
@@ -51,11 +54,6 @@ export function Origin({ origin, runId, hasLinks }: Props): ReactNode {
   );
 }
 
-/** Return the end of an id: ids of runs of one day begin alike. */
-export function shortId(id: string): string {
-  return `…${id.slice(-8)}`;
-}
-
 function Edits({ edits }: { edits: readonly string[] }): ReactNode {
   const [isWhole, setWhole] = useState(false);
   const shown = isWhole ? edits : edits.slice(0, FIRST_EDITS);
@@ -69,33 +67,4 @@ function Edits({ edits }: { edits: readonly string[] }): ReactNode {
       ) : null}
     </span>
   );
-}
-
-type Names = ReadonlyMap<string, string>;
-
-/** Return the place of a step in words: "reply, item 4". */
-export function placeText(place: string, names: Names): string {
-  const parsed = parsePlace(place);
-  if (!parsed) return t.aStep;
-  const items = parsed.items.map((item) => texts.time.item(item)).join(" › ");
-  return visibleName(t.step(names.get(parsed.nodeId) ?? parsed.nodeId, items), 100);
-}
-
-/** Return an edit of the API's list (`params.LLM:Reply.sys_prompt`) in words: "sys_prompt of reply". */
-export function editText(edit: string, names: Names): string {
-  const [, kind = "", rest = ""] = /^(params|outputs|variables)\.(.+)$/.exec(edit) ?? [];
-  if (kind === "variables") return visibleName(t.variable(rest), 100);
-  if (!kind) return visibleName(t.edits[edit] ?? edit, 100);
-  const dot = endOfOwner(rest, names);
-  const [owner, name] = [rest.slice(0, dot), rest.slice(dot + 1)];
-  const shown = placeText(owner, names);
-  return visibleName(kind === "params" ? t.editOf(name, shown) : t.editedOutput(name, shown), 160);
-}
-
-/** Return where the name of a node, which may contain dots, ends. */
-function endOfOwner(text: string, names: Names): number {
-  const node = [...names.keys()].filter((id) => text.startsWith(`${id}.`)).sort((a, b) => b.length - a.length)[0];
-  if (node !== undefined) return node.length;
-  const item = text.indexOf("].");
-  return item >= 0 ? item + 1 : text.indexOf(".");
 }

@@ -32,9 +32,9 @@ export function RunHeader({ children }: { children?: ReactNode }): ReactNode {
           {header.id}
           <CopyButton text={() => header.id} label={t.copyId} />
         </span>
-        {header.origin ? <Origin origin={header.origin} runId={header.id} hasLinks={isLive} /> : null}
         {children ? <div className="ml-auto flex flex-wrap items-center gap-2">{children}</div> : null}
       </div>
+      {header.origin ? <Origin origin={header.origin} runId={header.id} hasLinks={isLive} /> : null}
       <dl className="flex flex-wrap gap-x-4 gap-y-0.5 text-ink-2 [&_dd]:inline [&_dt]:mr-1 [&_dt]:inline">
         {began === null ? null : (
           <Fact name={t.started}>

@@ -3,8 +3,8 @@ const plural = (count: number, one: string, many: string): string => `${count.to
 
 export const copiesTexts = {
   copies: {
-    rerunOf: "↻ rerun of",
-    forkOf: "⑂ forked from",
+    rerunOf: "rerun of",
+    forkOf: "forked from",
     copyOf: (kind: string) => `${kind} of`,
     startedBy: (kind: string) => `started by ${kind}`,
     at: "at",
@@ -16,7 +16,7 @@ export const copiesTexts = {
     editOf: (name: string, owner: string) => `${name} of ${owner}`,
     editedOutput: (name: string, owner: string) => `output ${name} of ${owner}`,
     variable: (name: string) => `variable ${name}`,
-    step: (node: string, item: string) => (item ? `${node}, item ${item}` : node),
+    step: (node: string, items: string) => (items ? `${node}, ${items}` : node),
     started: "The run has started.",
     notAllowed: "This sign-in changes nothing, or the run has not begun, or its agent is gone.",
     away: "The API does not answer.",
@@ -52,7 +52,6 @@ export const copiesTexts = {
     onDraft: "On the draft",
     onPublished: "On the published version",
     unchangedHint: "The same query, inputs, files and version",
-    noDraft: "The agent is gone.",
     failed: "The rerun was not started",
     title: "Rerun with changes",
     description: "All of the run is done again, as a new run. What you leave as it is, is as in the original.",
