@@ -9,7 +9,7 @@ import type { RunState } from "../store/run";
 import { useWidth } from "../ui/use-width";
 import type { Box, Layout } from "./layout";
 
-const FIT = { padding: 0.06, maxZoom: 1 };
+export const FIT = { padding: 0.06, maxZoom: 1 };
 
 export interface Camera {
   open: () => void;

@@ -43,7 +43,8 @@ export default function GraphPane(): ReactNode {
   );
 }
 
-function useLayout(graph: Graph | null): Layout | null {
+/** Return where the nodes lie; null until it is computed. */
+export function useLayout(graph: Graph | null): Layout | null {
   const [computed, setComputed] = useState<{ graph: Graph; layout: Layout } | null>(null);
   useEffect(() => {
     if (!graph || graph.drawn) return;

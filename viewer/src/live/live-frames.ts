@@ -10,13 +10,13 @@ type Fields = Readonly<Record<string, unknown>>;
 /** Return the frames of a run as `GET /runs/{id}?activations=none` and `hello` show it. */
 export function framesOfRun(run: Run): Frame[] {
   const named = { ...run, agent_id: run.agent_id ?? "", version_id: run.version_id ?? "", session_id: run.session_id ?? "" };
-  const may = run.may ?? { cancel: false, answer: false, raise_budget: false };
+  const may = run.may ?? { cancel: false, answer: false, raise_budget: false, rerun: false, fork: false };
   return [
     { type: "header", header: headerOf(new Row(named, "run", null)), now: run.now ?? 0 },
     {
       type: "server",
       facts: {
-        may: { cancel: may.cancel, answer: may.answer, raise_budget: may.raise_budget },
+        may: { cancel: may.cancel, answer: may.answer, raise_budget: may.raise_budget, rerun: may.rerun, fork: may.fork },
         waits: waitsOf(run.waits),
         budgetExceeded: budgetExceededOf(run.budget_exceeded),
         nodes: nodeCountsOf(run.nodes),

@@ -3,6 +3,7 @@ import { createRootRoute, createRoute, createRouter, lazyRouteComponent, Outlet,
 
 import { basePath } from "../api/base";
 import { findReader } from "../api/queries";
+import { compareSearch, type CompareSearch } from "../compare/compare-search";
 import { ErrorBoundary } from "../ui/error-boundary";
 import { MissingPage } from "./missing-page";
 import { PageShell } from "./page-shell";
@@ -77,7 +78,14 @@ const runRoute = createRoute({
   component: lazyRouteComponent(() => import("./run-page"), "RunPage"),
 });
 
-const routeTree = rootRoute.addChildren([homeRoute, openRoute, loginRoute, signedInRoute.addChildren([runsRoute, runRoute])]);
+const compareRoute = createRoute({
+  getParentRoute: () => signedInRoute,
+  path: "/compare/$a/$b",
+  validateSearch: (search: Record<string, unknown>): CompareSearch => compareSearch(search),
+  component: lazyRouteComponent(() => import("./compare-page"), "ComparePage"),
+});
+
+const routeTree = rootRoute.addChildren([homeRoute, openRoute, loginRoute, signedInRoute.addChildren([runsRoute, runRoute, compareRoute])]);
 
 export function makeRouter() {
   return createRouter({

@@ -15,6 +15,7 @@ import { Button, CopyButton, StateBadge } from "../ui/parts";
 import { LongText } from "../ui/values";
 import { visibleName, visibleText } from "../ui/visible-text";
 import { Bars, segmentText } from "./bars";
+import { ForkFromHere } from "./copy-actions";
 import { AttemptsTab, EventsTab, RawTab, ToolsTab } from "./inspector-tabs";
 import { ModelTab } from "./model-tab";
 import { ParametersTab } from "./parameters-tab";
@@ -59,6 +60,7 @@ export function Inspector({ tab, onTab }: { tab: Tab; onTab: (tab: Tab) => void 
             </p>
           </div>
           <StateBadge look={NODE_LOOKS[stepState(state, row)]} extra={duration(step.startedAt === null ? null : workOf(state.steps, row, state.now))} />
+          <ForkFromHere stepId={step.id} />
           {close}
         </div>
         <ItemPath scope={step.scope} state={state} />

@@ -1,4 +1,4 @@
-/** What a reader can do with a run of a server: cancel it, answer its form, raise its budget. */
+/** What a reader can do with a run of a server: cancel it, answer its form, raise its budget, repeat and compare it. */
 import { useRef, useState, type ReactNode } from "react";
 
 import { newIdempotencyKey } from "../api/request";
@@ -10,6 +10,7 @@ import { useAnnounce } from "../ui/announcer";
 import { ConfirmDialog } from "../ui/dialog";
 import { Button } from "../ui/parts";
 import { useShortcut } from "../ui/shortcuts";
+import { CopyActions } from "./copy-actions";
 import { useRun, useRunContext } from "./use-run";
 
 const t = texts.live;
@@ -31,7 +32,9 @@ export function LiveActions({ runId, mode, onDone }: { runId: string; mode: Live
     setAsking(true);
   };
   useShortcut("c", texts.runKeys.cancel, ask, canCancel);
-  if (!may || isOver(status)) return null;
+  if (!may) return null;
+  const copies = <CopyActions runId={runId} isAway={isAway} />;
+  if (isOver(status)) return copies;
 
   const cancel = async (): Promise<void> => {
     setBusy(true);
@@ -63,6 +66,7 @@ export function LiveActions({ runId, mode, onDone }: { runId: string; mode: Live
       >
         {t.cancel}
       </Button>
+      {copies}
       {isAsking ? (
         <ConfirmDialog
           title={t.cancelTitle}

@@ -6,7 +6,8 @@ import { isOver, runLook } from "../store/run-status";
 import { texts } from "../texts";
 import { count, duration, moment, money } from "../ui/format";
 import { CopyButton, StateBadge } from "../ui/parts";
-import { visibleName, visibleText } from "../ui/visible-text";
+import { visibleName } from "../ui/visible-text";
+import { Origin } from "./origin";
 import { useRun } from "./use-run";
 
 const t = texts.run;
@@ -31,9 +32,9 @@ export function RunHeader({ children }: { children?: ReactNode }): ReactNode {
           {header.id}
           <CopyButton text={() => header.id} label={t.copyId} />
         </span>
-        <Origin header={header} />
         {children ? <div className="ml-auto flex flex-wrap items-center gap-2">{children}</div> : null}
       </div>
+      {header.origin ? <Origin origin={header.origin} runId={header.id} hasLinks={isLive} /> : null}
       <dl className="flex flex-wrap gap-x-4 gap-y-0.5 text-ink-2 [&_dd]:inline [&_dt]:mr-1 [&_dt]:inline">
         {began === null ? null : (
           <Fact name={t.started}>
@@ -110,15 +111,6 @@ function UsageFacts({ header: { usage } }: { header: Header }): ReactNode {
       <Fact name={t.tokens}>{`${count(usage.promptTokens)}${cached} → ${count(usage.completionTokens)}`}</Fact>
       {cost || unpriced ? <Fact name={t.cost}>{[cost, unpriced].filter(Boolean).join(" + ")}</Fact> : null}
     </>
-  );
-}
-
-function Origin({ header: { origin } }: { header: Header }): ReactNode {
-  if (!origin) return null;
-  return (
-    <span className="text-ink-2">
-      {visibleText(t.origin(origin.kind))} <span className="font-mono text-xs">{visibleName(origin.runId ?? "", 40)}</span>
-    </span>
   );
 }
 

@@ -8,6 +8,7 @@ import { usageOf } from "../run-file/rows";
 import { isOver, runLook } from "../store/run-status";
 import { texts } from "../texts";
 import { clock, count, duration, moment, money } from "../ui/format";
+import { CopyMark } from "../ui/copy-mark";
 import { StateBadge } from "../ui/parts";
 import { useNarrow } from "../ui/use-width";
 import { visibleName } from "../ui/visible-text";
@@ -152,7 +153,12 @@ function Cells({ run, now, isNarrow, isSelected, onSelect, onOpen }: CellsProps)
         <bdi>{title}</bdi>
       </Link>
       {run.version_number ? <span className="text-ink-2"> › {run.version_number}</span> : null}
-      {run.origin ? <span title={texts.run.origin(String(run.origin.kind))}> {run.origin.kind === "fork" ? "⑂" : "↻"}</span> : null}
+      {run.origin ? (
+        <span title={texts.run.origin(String(run.origin.kind))}>
+          {" "}
+          <CopyMark kind={String(run.origin.kind)} />
+        </span>
+      ) : null}
     </span>
   );
   const query = (

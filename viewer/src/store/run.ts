@@ -16,6 +16,14 @@ export interface Usage {
   cost: Readonly<Record<string, string>>;
 }
 
+/** Where a copy of a run comes from: at which steps a fork began, and what was changed, in the words of the API. */
+export interface RunOrigin {
+  kind: string;
+  runId: string | null;
+  from: readonly string[];
+  edits: readonly string[];
+}
+
 export interface RunHeader {
   id: string;
   status: string;
@@ -30,7 +38,7 @@ export interface RunHeader {
   createdAt: number | null;
   startedAt: number | null;
   finishedAt: number | null;
-  origin: { kind: string; runId: string | null } | null;
+  origin: RunOrigin | null;
   versionNumber: number | null;
   /** Digests of the version and of the agent's draft now; null where they are not known. */
   versionDigest: string | null;
@@ -145,7 +153,7 @@ export interface BudgetExceeded {
 /** What only a server knows about a run; a file has none of it. */
 export interface ServerFacts {
   /** What the reader may do now. */
-  may: Readonly<Record<"cancel" | "answer" | "raise_budget", boolean>>;
+  may: Readonly<Record<"cancel" | "answer" | "raise_budget" | "rerun" | "fork", boolean>>;
   waits: RunWaits | null;
   budgetExceeded: BudgetExceeded | null;
   /** Numbers of steps by state, by node (`NODE_COUNTS`). */
@@ -220,7 +228,7 @@ export type Frame =
   | { type: "reset"; stepId: string; retainedLength: number }
   | { type: "stream_end"; stepId: string; number: number };
 
-const NO_FACTS: ServerFacts = { may: { cancel: false, answer: false, raise_budget: false }, waits: null, budgetExceeded: null, nodes: {}, edges: {}, budgets: [] };
+const NO_FACTS: ServerFacts = { may: { cancel: false, answer: false, raise_budget: false, rerun: false, fork: false }, waits: null, budgetExceeded: null, nodes: {}, edges: {}, budgets: [] };
 
 export function emptyRun(): RunState {
   return {

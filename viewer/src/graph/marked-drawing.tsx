@@ -1,0 +1,249 @@
+/** A drawing whose nodes and edges have marks of their own, for dialogs and pages that do not show the states of one run. */
+import { ReactFlow, ReactFlowProvider, useReactFlow, useStore, type Edge, type NodeProps } from "@xyflow/react";
+import { createContext, memo, use, useEffect, useId, useMemo, useRef, useState, type KeyboardEvent, type ReactNode } from "react";
+
+import type { Graph, GraphEdge } from "../store/graph";
+import type { Look } from "../store/run-status";
+import { texts } from "../texts";
+import { Button } from "../ui/parts";
+import { useWidth } from "../ui/use-width";
+import { visibleName } from "../ui/visible-text";
+import { absoluteBox, FIT } from "./camera";
+import { branchLabel, flowNodes, handleIds, Handles, MANY_NODES, neighbour, SMALL_ZOOM, type RunNode } from "./drawing";
+import { isContainer, type Layout } from "./layout";
+
+const t = texts.graph;
+const FOCUS_ZOOM = 0.6;
+
+/** What is shown about a node. With two looks it has two halves. */
+export interface NodeMark {
+  looks: readonly [Look] | readonly [Look, Look];
+  /** A second line, for example counts. */
+  detail: string;
+  /** What a screen reader says after the name. */
+  words: string;
+  isSelected: boolean;
+  /** Whether a click does something. */
+  isActive: boolean;
+  data: Readonly<Record<`data-${string}`, string>>;
+}
+
+export interface EdgeMark {
+  /** A letter on the edge. */
+  label: string;
+  className: string;
+  words: string;
+  data: Readonly<Record<`data-${string}`, string | number>>;
+}
+
+interface Props {
+  graph: Graph;
+  layout: Layout;
+  label: string;
+  marks: ReadonlyMap<string, NodeMark>;
+  /** Marks by the id of the edge. */
+  edgeMarks: ReadonlyMap<string, EdgeMark>;
+  edgeListLabel: string;
+  /** A node in the middle at first, where the whole drawing would be too small to read. */
+  focus?: string;
+  onNode: (nodeId: string) => void;
+}
+
+interface Marks {
+  marks: ReadonlyMap<string, NodeMark>;
+  onNode: (nodeId: string) => void;
+  walk: (from: string, event: KeyboardEvent) => void;
+}
+
+const MarksContext = createContext<Marks>({ marks: new Map(), onNode: () => undefined, walk: () => undefined });
+const nodeTypes = { step: memo(MarkedNode), container: memo(MarkedNode), note: memo(Note) };
+
+export function MarkedDrawing(props: Props): ReactNode {
+  return (
+    <ReactFlowProvider>
+      <Flow {...props} />
+    </ReactFlowProvider>
+  );
+}
+
+function Flow({ graph, layout, label, marks, edgeMarks, edgeListLabel, focus, onNode }: Props): ReactNode {
+  const nodes = useMemo(() => flowNodes(graph, layout), [graph, layout]);
+  const edges = useMemo(() => flowEdges(graph, edgeMarks), [graph, edgeMarks]);
+  const { fitView, getZoom, zoomIn, zoomOut, setCenter } = useReactFlow();
+  const [firstFocus] = useState(focus);
+  const isSmall = useStore((state) => state.transform[2] < SMALL_ZOOM);
+  const id = useId();
+  const pane = useRef<HTMLElement>(null);
+  const hasMoved = useRef(false);
+  const width = useWidth(pane);
+  useEffect(() => {
+    if (!width || hasMoved.current) return;
+    void fitView(FIT).then(() => {
+      const box = firstFocus !== undefined && getZoom() < SMALL_ZOOM ? absoluteBox(graph, layout, firstFocus) : undefined;
+      return box && setCenter(box.x + box.w / 2, box.y + box.h / 2, { zoom: FOCUS_ZOOM });
+    });
+  }, [width, fitView, firstFocus, getZoom, graph, layout, setCenter]);
+
+  const context = useMemo((): Marks => {
+    const walk = (from: string, event: KeyboardEvent): void => {
+      const direction = ({ ArrowRight: "next", ArrowLeft: "previous", ArrowUp: "up", ArrowDown: "down" } as const)[event.key];
+      if (!direction) return;
+      event.preventDefault();
+      const target = neighbour(graph, layout, from, direction);
+      const box = target === undefined ? undefined : absoluteBox(graph, layout, target);
+      if (target === undefined || !box) return;
+      const focus = (): boolean => {
+        const button = pane.current?.querySelector<HTMLElement>(`[data-focus="${CSS.escape(target)}"]`);
+        button?.focus();
+        return Boolean(button);
+      };
+      if (!focus()) void setCenter(box.x + box.w / 2, box.y + box.h / 2, { zoom: 1 }).then(() => requestAnimationFrame(focus));
+    };
+    return { marks, onNode, walk };
+  }, [graph, layout, marks, onNode, setCenter]);
+
+  const zoomBy = (zoom: () => Promise<boolean>): void => {
+    hasMoved.current = true;
+    void zoom();
+  };
+  return (
+    <section ref={pane} aria-label={label} className="relative min-h-0 flex-1">
+      <MarksContext value={context}>
+        <ReactFlow
+          id={id}
+          nodes={nodes}
+          edges={edges}
+          nodeTypes={nodeTypes}
+          fitView
+          fitViewOptions={FIT}
+          minZoom={0.03}
+          maxZoom={2}
+          nodesDraggable={false}
+          nodesConnectable={false}
+          nodesFocusable={false}
+          edgesFocusable={false}
+          elementsSelectable={false}
+          onlyRenderVisibleElements={!isSmall && graph.nodes.length > MANY_NODES}
+          onMoveStart={(event) => {
+            if (event) hasMoved.current = true;
+          }}
+          zoomOnDoubleClick={false}
+          disableKeyboardA11y
+          deleteKeyCode={null}
+          selectionKeyCode={null}
+          multiSelectionKeyCode={null}
+          panActivationKeyCode={null}
+        />
+      </MarksContext>
+      <div className="absolute right-2 bottom-6 z-10 flex gap-1">
+        <Button aria-label={t.zoomOut} onClick={() => zoomBy(zoomOut)}>
+          −
+        </Button>
+        <Button aria-label={t.zoomIn} onClick={() => zoomBy(zoomIn)}>
+          +
+        </Button>
+        <Button
+          onClick={() => {
+            hasMoved.current = false;
+            void fitView(FIT);
+          }}
+        >
+          {t.fit}
+        </Button>
+      </div>
+      <ul aria-label={edgeListLabel} className="sr-only">
+        {graph.edges.map((edge) => {
+          const mark = edgeMarks.get(edge.id);
+          return mark ? (
+            <li key={edge.id} data-testid="edge" data-edge={`${edge.from}>${edge.to}`} {...mark.data}>
+              {mark.words}
+            </li>
+          ) : null;
+        })}
+      </ul>
+    </section>
+  );
+}
+
+function flowEdges(graph: Graph, edgeMarks: ReadonlyMap<string, EdgeMark>): Edge[] {
+  const ids = new Set(graph.nodes.map((node) => node.id));
+  return graph.edges.filter((edge) => ids.has(edge.from) && ids.has(edge.to)).map((edge) => {
+    const mark = edgeMarks.get(edge.id);
+    const label = [branchLabel(graph, edge), mark?.label].filter(Boolean).join(" · ");
+    return {
+      id: edge.id,
+      source: edge.from,
+      target: edge.to,
+      ...handleIds(edge),
+      className: isStatic(edge) ? "edge-static" : (mark?.className ?? ""),
+      ...(label
+        ? { label, labelStyle: { fill: mark?.label ? "var(--ink)" : "var(--ink-2)", fontSize: mark?.label ? 14 : 11, fontWeight: mark?.label ? 600 : 400 }, labelBgStyle: { fill: "var(--surface)" } }
+        : {}),
+    };
+  });
+}
+
+function isStatic(edge: GraphEdge): boolean {
+  return edge.kind === "agent" || edge.kind === "tool";
+}
+
+function MarkedNode({ data: { node, handles } }: NodeProps<RunNode>): ReactNode {
+  const { marks, onNode, walk } = use(MarksContext);
+  const isSmall = useStore((state) => state.transform[2] < SMALL_ZOOM);
+  const mark = marks.get(node.id);
+  const name = visibleName(node.name, 120);
+  const isBox = isContainer(node);
+  const isTiny = node.parent !== null && node.isStart;
+  const [first, second] = mark?.looks ?? [];
+  return (
+    <div
+      {...mark?.data}
+      data-tone={second ? "neutral" : (first?.tone ?? "neutral")}
+      data-border={second ? "solid" : (first?.border ?? "none")}
+      className={`h-full w-full rounded-md ${isBox ? "bg-panel/60" : "bg-surface"} ${mark?.isSelected ? "ring-2 ring-accent ring-offset-1" : ""}`}
+    >
+      <Handles handles={handles} />
+      <button
+        type="button"
+        data-focus={node.id}
+        aria-pressed={mark?.isSelected ?? false}
+        aria-disabled={!mark?.isActive}
+        onClick={() => (mark?.isActive ? onNode(node.id) : undefined)}
+        onKeyDown={(event) => walk(node.id, event)}
+        className={`nopan pointer-events-auto flex w-full items-center gap-1.5 overflow-hidden rounded-md px-1.5 text-left ${isBox ? (isSmall ? "h-12" : "h-9") : "h-full"} ${mark?.isActive ? "" : "cursor-default"}`}
+      >
+        {first ? <Badge look={first} isSmall={isSmall} /> : null}
+        <span className={isTiny ? "sr-only" : `min-w-0 flex-1 ${isSmall ? "line-clamp-2 text-[20px] leading-[21px]" : "leading-tight"}`}>
+          <span className={isSmall ? "font-medium" : "block truncate font-medium"}>
+            <bdi>{name}</bdi>
+            <span className="sr-only">, {mark?.words}</span>
+          </span>
+          {isSmall || isTiny || !mark?.detail ? null : <span className="block truncate text-[11px] text-ink-2">{mark.detail}</span>}
+        </span>
+        {second ? <Badge look={second} isSmall={isSmall} /> : null}
+      </button>
+    </div>
+  );
+}
+
+function Badge({ look, isSmall }: { look: Look; isSmall: boolean }): ReactNode {
+  return (
+    <span
+      aria-hidden="true"
+      data-tone={look.tone}
+      data-border={look.border}
+      className={`flex h-7 min-w-7 shrink-0 items-center justify-center rounded bg-tone-soft px-0.5 text-tone ${isSmall ? "text-2xl" : "text-sm"}`}
+    >
+      {look.icon}
+    </span>
+  );
+}
+
+function Note({ data: { node, handles } }: NodeProps<RunNode>): ReactNode {
+  return (
+    <div data-tone="amber" className="h-full w-full overflow-hidden rounded border border-line bg-tone-soft p-2 text-ink">
+      <Handles handles={handles} />
+      {visibleName(node.name, 300)}
+    </div>
+  );
+}
