@@ -7,6 +7,8 @@ import { ErrorBoundary } from "../ui/error-boundary";
 import { MissingPage } from "./missing-page";
 import { PageShell } from "./page-shell";
 import { UnreachablePage } from "./unreachable-page";
+import { conversationListSearch, conversationSearch, type ConversationListSearch, type ConversationSearch } from "../conversations/conversation-search";
+import { overviewSearch, type OverviewSearch } from "../overview/overview-search";
 import { runSearch, type RunSearch } from "../run/run-search";
 import { runListSearch, type RunListSearch } from "../runs/run-list-search";
 
@@ -77,7 +79,40 @@ const runRoute = createRoute({
   component: lazyRouteComponent(() => import("./run-page"), "RunPage"),
 });
 
-const routeTree = rootRoute.addChildren([homeRoute, openRoute, loginRoute, signedInRoute.addChildren([runsRoute, runRoute])]);
+const overviewRoute = createRoute({
+  getParentRoute: () => signedInRoute,
+  path: "/overview",
+  validateSearch: (search: Record<string, unknown>): OverviewSearch => overviewSearch(search),
+  component: lazyRouteComponent(() => import("./overview-page"), "OverviewPage"),
+});
+
+const systemRoute = createRoute({
+  getParentRoute: () => signedInRoute,
+  path: "/system",
+  component: lazyRouteComponent(() => import("./system-page"), "SystemPage"),
+});
+
+const conversationsRoute = createRoute({
+  getParentRoute: () => signedInRoute,
+  path: "/conversations",
+  validateSearch: (search: Record<string, unknown>): ConversationListSearch => conversationListSearch(search),
+  component: lazyRouteComponent(() => import("./conversations-page"), "ConversationsPage"),
+});
+
+const conversationRoute = createRoute({
+  getParentRoute: () => signedInRoute,
+  path: "/conversations/$conversationId",
+  validateSearch: (search: Record<string, unknown>): ConversationSearch => conversationSearch(search),
+  component: lazyRouteComponent(() => import("./conversation-page"), "ConversationPage"),
+});
+
+const settingsRoute = createRoute({
+  getParentRoute: () => signedInRoute,
+  path: "/settings",
+  component: lazyRouteComponent(() => import("./settings-page"), "SettingsPage"),
+});
+
+const routeTree = rootRoute.addChildren([homeRoute, openRoute, loginRoute, signedInRoute.addChildren([runsRoute, runRoute, overviewRoute, systemRoute, conversationsRoute, conversationRoute, settingsRoute])]);
 
 export function makeRouter() {
   return createRouter({
