@@ -18,9 +18,13 @@ export function contentOf(content: unknown): MessageContent {
   }
   const outputs = content as Record<string, unknown>;
   const name = TEXT_NAMES.find((each) => textOf(outputs[each]) !== null);
-  const others = Object.keys(outputs).filter((each) => each !== name && !each.startsWith("_") && outputs[each] !== null && outputs[each] !== "");
+  const others = Object.keys(outputs).filter((each) => each !== name && !each.startsWith("_") && !isEmpty(outputs[each]));
   const shown = name === undefined ? null : textOf(outputs[name]);
   return { text: shown?.text ?? "", cutFrom: shown?.cutFrom ?? null, others };
+}
+
+function isEmpty(value: unknown): boolean {
+  return value === null || value === "" || (typeof value === "object" && !Object.keys(value ?? {}).length);
 }
 
 function textOf(value: unknown): { text: string; cutFrom: number | null } | null {

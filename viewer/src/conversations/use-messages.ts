@@ -4,6 +4,7 @@ import { useMemo } from "react";
 
 import { PAGE_MESSAGES, readMessages } from "../api/conversations";
 import type { ConversationMessage, ConversationMessages } from "../api/replies";
+import { mergeMessages } from "./merge-messages";
 
 const POLL_MS = 4000;
 
@@ -56,10 +57,4 @@ export function useMessages(id: string, before: number | undefined): LoadedMessa
     loadLater: () => fetchNextPage(),
     reload: () => void refetch(),
   };
-}
-
-/** Return the messages of pages that may overlap, each once, in order. */
-export function mergeMessages(pages: readonly (readonly ConversationMessage[])[]): ConversationMessage[] {
-  const byNumber = new Map(pages.flat().map((message) => [message.number, message]));
-  return [...byNumber.values()].sort((a, b) => a.number - b.number);
 }

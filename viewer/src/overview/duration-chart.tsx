@@ -6,6 +6,7 @@ import { texts } from "../texts";
 import { duration, minute } from "../ui/format";
 import { ChartFrame, type Scales } from "./chart-frame";
 import { listFilter, type Part } from "./figures";
+import { pathOf } from "./line-path";
 import { Table } from "./table";
 
 const t = texts.overview;
@@ -74,19 +75,6 @@ function Line({ name, className, parts, agent, scales: { x, y } }: LineProps): R
       )}
     </g>
   );
-}
-
-/** Return the path through the points of neighbours that have one. */
-export function pathOf<T>(parts: readonly T[], pointOf: (part: T) => readonly [number, number] | null): string {
-  let isDrawing = false;
-  return parts
-    .map((part) => {
-      const point = pointOf(part);
-      const step = point ? `${isDrawing ? "L" : "M"}${point[0].toFixed(1)},${point[1].toFixed(1)}` : "";
-      isDrawing = point !== null;
-      return step;
-    })
-    .join("");
 }
 
 function Legend(): ReactNode {

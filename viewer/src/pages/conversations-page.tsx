@@ -112,12 +112,12 @@ function Rows({ rows, now }: { rows: readonly ConversationRow[]; now: number }):
 }
 
 function Row({ row, now }: { row: ConversationRow; now: number }): ReactNode {
-  const cell = "px-3 max-md:inline-block max-md:py-0 max-md:pr-0";
+  const cell = "px-3 max-md:inline-block max-md:max-w-full max-md:pr-0 max-md:align-middle";
   const agent = visibleName(row.agent_title ?? t.deleted, 80);
   return (
     <tr data-testid="conversation-row" data-conversation-id={row.id} className="relative border-b border-line hover:bg-panel has-[a:focus-visible]:bg-accent-soft max-md:block max-md:py-1.5">
       <th scope="row" className={`${cell} truncate text-left font-medium max-md:block`}>
-        <Link to="/conversations/$conversationId" params={{ conversationId: row.id }} className="inline-block min-h-6 max-w-full truncate leading-6 after:absolute after:inset-0 after:content-[''] focus-visible:outline-offset-[-2px]">
+        <Link to="/conversations/$conversationId" params={{ conversationId: row.id }} className="inline-block min-h-6 max-w-full truncate align-middle leading-6 after:absolute after:inset-0 after:content-[''] focus-visible:outline-offset-[-2px]">
           <bdi>{visibleName(row.name, 120) || t.unnamed}</bdi>
         </Link>
       </th>

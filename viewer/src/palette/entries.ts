@@ -2,6 +2,7 @@
 import { texts } from "../texts";
 import type { Shortcut } from "../ui/shortcuts";
 import { PAGES } from "../ui/shell";
+import { hasWords } from "./words";
 
 export const GROUPS = ["ids", "actions", "pages", "runs", "agents", "conversations"] as const;
 
@@ -17,12 +18,6 @@ export interface Entry {
   search?: Record<string, string>;
   /** What it does, if it opens no page. */
   open?: () => void;
-}
-
-/** Return whether a title has all words, whatever their case. */
-export function hasWords(title: string, text: string): boolean {
-  const folded = title.toLowerCase();
-  return text.toLowerCase().split(/\s+/).every((word) => folded.includes(word));
 }
 
 export function matchingActions(actions: readonly Shortcut[], text: string): readonly Shortcut[] {

@@ -13,8 +13,8 @@ export type ColumnName = "query" | "waits" | "started" | "took" | "steps" | "tok
 
 /** After the checkbox, the status and the agent, which are always shown. */
 export const COLUMNS: readonly Column[] = [
-  { name: "query", width: "minmax(7rem,1fr)" },
-  { name: "waits", width: "6rem", from: 1280 },
+  { name: "query", width: "minmax(7rem,1.8fr)" },
+  { name: "waits", width: "5rem", from: 1280 },
   { name: "started", width: "6.5rem" },
   { name: "took", width: "5.5rem", isNumeric: true },
   { name: "steps", width: "4rem", isNumeric: true },
@@ -36,7 +36,7 @@ export function shownColumns(hidden: readonly string[], width: number): readonly
 export function gridOf(columns: readonly Column[], width: number, hasAbsoluteTimes: boolean): string {
   const hasQuery = columns.some(({ name }) => name === "query");
   const isWide = width >= WIDE_FROM;
-  const agent = hasQuery ? (isWide ? "minmax(7rem,15rem)" : "minmax(7rem,11rem)") : "minmax(7rem,1fr)";
+  const agent = hasQuery && !isWide ? "minmax(7rem,11rem)" : "minmax(7rem,1fr)";
   const widths = columns.map((column) => (column.name === "started" && hasAbsoluteTimes ? "9.5rem" : column.width));
   return ["1.75rem", isWide ? "9rem" : "11rem", agent, ...widths].join(" ");
 }

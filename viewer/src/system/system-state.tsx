@@ -65,7 +65,7 @@ function Queues({ state: { queues, now, flower_url: flower } }: { state: State }
       </Table>
       <p className="mt-1 flex flex-wrap gap-x-4 text-xs text-ink-2">
         <span>
-          {t.length}: {t.lengthHint}
+          {t.lengthHint}
         </span>
         {flower === null ? null : (
           <a href={flower} target="_blank" rel="noopener noreferrer" className="inline-block min-h-6 text-accent underline">
@@ -80,7 +80,7 @@ function Queues({ state: { queues, now, flower_url: flower } }: { state: State }
 function Checks({ state: { checks } }: { state: State }): ReactNode {
   return (
     <Section title={t.checks}>
-      <Table label={t.checks} head={[t.setting, t.state]} textColumns={2}>
+      <Table label={t.checks} head={[t.check, t.state]} textColumns={2}>
         {Object.entries(checks).map(([name, result]) => (
           <tr key={name} data-testid="check" data-check={name} data-ok={result === "ok" ? "1" : "0"}>
             <th scope="row" className="text-left font-normal">
@@ -121,7 +121,7 @@ function Activations({ state: { activations } }: { state: State }): ReactNode {
   return (
     <Section title={t.activations}>
       {activations ? (
-        <Table label={t.activations} head={[t.state, t.activations]}>
+        <Table label={t.activations} head={[t.state, t.count]}>
           {(["ready", "running", "reported"] as const).map((name) => (
             <tr key={name}>
               <th scope="row" className="text-left font-normal">

@@ -10,6 +10,7 @@ import { useNarrow } from "./use-width";
 import { visibleName } from "./visible-text";
 
 const t = texts.rail;
+const LONG_NAME = 10; // characters
 const THEME_ICONS = { system: "◐", light: "☀", dark: "☾", contrast: "◑" } as const;
 
 interface PageLink {
@@ -59,14 +60,14 @@ export function Shell({ children, ...actions }: Props): ReactNode {
 
 type Actions = Omit<Props, "children">;
 
-/** The rail at the left: 64 pixels wide, or 200 with names beside the icons. */
+/** The rail at the left: 80 pixels wide, or 200 with names beside the icons. */
 function Rail({ reader, onSignOut, onSearch, onHelp }: Actions): ReactNode {
   const [theme, goOn] = useTheme();
   const isPinned = useSettings().rail === "pinned";
   return (
     <nav
       aria-label={texts.pages}
-      className={`flex shrink-0 flex-col gap-1 overflow-y-auto border-r border-line bg-panel p-1 ${isPinned ? "w-50" : "w-16"}`}
+      className={`flex shrink-0 flex-col gap-1 overflow-y-auto border-r border-line bg-panel p-1 ${isPinned ? "w-50" : "w-20"}`}
     >
       <span className="flex items-center justify-center py-1">
         {isPinned ? (
@@ -129,7 +130,7 @@ function BottomBar({ reader, onSignOut, onSearch, onHelp }: Actions): ReactNode 
 }
 
 function lookOf(isPinned: boolean): string {
-  const place = isPinned ? "min-h-8 gap-2 px-2 text-[13px]" : "min-h-11 flex-col justify-center gap-0.5 px-0.5 text-[11px] max-sm:min-w-0 max-sm:flex-1 max-sm:text-[10px]";
+  const place = isPinned ? "min-h-8 gap-2 px-2 text-[13px]" : "min-h-11 flex-col justify-center gap-0.5 text-[11px] max-sm:min-w-0 max-sm:flex-1 max-sm:text-[10px]";
   return `flex w-full min-w-14 shrink-0 items-center rounded text-ink-2 hover:bg-raised hover:text-ink ${place}`;
 }
 
@@ -151,7 +152,7 @@ function RailLink({ page: { to, icon, name, hint }, isPinned }: { page: PageLink
       {...(hint === undefined ? {} : { "aria-label": hint, title: hint })}
     >
       <Icon>{icon}</Icon>
-      <span className="max-w-full truncate">{name}</span>
+      <span className={`max-w-full truncate ${!isPinned && name.length > LONG_NAME ? "text-[9.5px] tracking-[-0.03em]" : ""}`}>{name}</span>
     </Link>
   );
 }
