@@ -4,12 +4,14 @@ import { createRootRoute, createRoute, createRouter, lazyRouteComponent, Outlet,
 import { basePath } from "../api/base";
 import { findReader } from "../api/queries";
 import { compareSearch, type CompareSearch } from "../compare/compare-search";
+import { conversationListSearch, conversationSearch, type ConversationListSearch, type ConversationSearch } from "../conversations/conversation-search";
+import { overviewSearch, type OverviewSearch } from "../overview/overview-search";
+import { runSearch, type RunSearch } from "../run/run-search";
+import { runListSearch, type RunListSearch } from "../runs/run-list-search";
 import { ErrorBoundary } from "../ui/error-boundary";
 import { MissingPage } from "./missing-page";
 import { PageShell } from "./page-shell";
 import { UnreachablePage } from "./unreachable-page";
-import { runSearch, type RunSearch } from "../run/run-search";
-import { runListSearch, type RunListSearch } from "../runs/run-list-search";
 
 const rootRoute = createRootRoute({
   component: () => (
@@ -85,7 +87,52 @@ const compareRoute = createRoute({
   component: lazyRouteComponent(() => import("./compare-page"), "ComparePage"),
 });
 
-const routeTree = rootRoute.addChildren([homeRoute, openRoute, loginRoute, signedInRoute.addChildren([runsRoute, runRoute, compareRoute])]);
+
+const overviewRoute = createRoute({
+  getParentRoute: () => signedInRoute,
+  path: "/overview",
+  validateSearch: (search: Record<string, unknown>): OverviewSearch => overviewSearch(search),
+  component: lazyRouteComponent(() => import("./overview-page"), "OverviewPage"),
+});
+
+const systemRoute = createRoute({
+  getParentRoute: () => signedInRoute,
+  path: "/system",
+  component: lazyRouteComponent(() => import("./system-page"), "SystemPage"),
+});
+
+const conversationsRoute = createRoute({
+  getParentRoute: () => signedInRoute,
+  path: "/conversations",
+  validateSearch: (search: Record<string, unknown>): ConversationListSearch => conversationListSearch(search),
+  component: lazyRouteComponent(() => import("./conversations-page"), "ConversationsPage"),
+});
+
+const conversationRoute = createRoute({
+  getParentRoute: () => signedInRoute,
+  path: "/conversations/$conversationId",
+  validateSearch: (search: Record<string, unknown>): ConversationSearch => conversationSearch(search),
+  component: lazyRouteComponent(() => import("./conversation-page"), "ConversationPage"),
+});
+
+const settingsRoute = createRoute({
+  getParentRoute: () => signedInRoute,
+  path: "/settings",
+  component: lazyRouteComponent(() => import("./settings-page"), "SettingsPage"),
+});
+
+const signedInPages = signedInRoute.addChildren([
+  runsRoute,
+  runRoute,
+  compareRoute,
+  overviewRoute,
+  systemRoute,
+  conversationsRoute,
+  conversationRoute,
+  settingsRoute,
+]);
+
+const routeTree = rootRoute.addChildren([homeRoute, openRoute, loginRoute, signedInPages]);
 
 export function makeRouter() {
   return createRouter({

@@ -10,6 +10,7 @@ import { texts } from "../texts";
 import { ErrorBoundary } from "../ui/error-boundary";
 import { Empty } from "../ui/parts";
 import { useNarrow } from "../ui/use-width";
+import { useStatusIcon } from "../ui/favicon";
 import { visibleName } from "../ui/visible-text";
 import type { RunContents } from "./contents";
 import { Hatches } from "./bars";
@@ -73,8 +74,9 @@ export function RunView({ store, contents, search, onSearch, actions, children }
 
 function Title(): ReactNode {
   const header = useRun((state) => state.header);
+  const look = runLook(header?.status ?? "");
+  useStatusIcon(look.tone);
   if (!header) return null;
-  const look = runLook(header.status);
   return <title>{`${look.icon} ${look.word} · ${visibleName(header.agentTitle ?? header.id, 80)} · Easel`}</title>;
 }
 
