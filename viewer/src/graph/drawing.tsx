@@ -19,16 +19,16 @@ import { isContainer, type Box, type Layout } from "./layout";
 import { countsText, stepToShow } from "./node-facts";
 
 const t = texts.graph;
-const SMALL_ZOOM = 0.4; // below it a node shows its name alone, in large letters
+export const SMALL_ZOOM = 0.4; // below it a node shows its name alone, in large letters
 const MANY_NODES = 300; // above this many, it is a plain box: a thousand buttons are slow to move
-const FIT = { padding: 0.06, maxZoom: 1 };
+export const FIT = { padding: 0.06, maxZoom: 1 };
 
-interface NodeData extends Record<string, unknown> {
+export interface NodeData extends Record<string, unknown> {
   node: GraphNode;
   isOneOfMany: boolean;
   handles: readonly NodeHandle[];
 }
-type RunNode = Node<NodeData>;
+export type RunNode = Node<NodeData>;
 type Walk = (from: string, direction: "next" | "previous" | "up" | "down") => void;
 
 const WalkContext = createContext<Walk>(() => undefined);
@@ -131,7 +131,7 @@ function Flow({ graph, layout }: { graph: Graph; layout: Layout }): ReactNode {
 }
 
 // -- what xyflow gets --------------------------------------------------------------------------------------------------
-function flowNodes(graph: Graph, layout: Layout): RunNode[] {
+export function flowNodes(graph: Graph, layout: Layout): RunNode[] {
   const ids = new Set(graph.nodes.map((node) => node.id));
   const used = new Set(graph.edges.flatMap((edge) => {
     const { sourceHandle, targetHandle } = handleIds(edge);
@@ -205,7 +205,7 @@ function useFlowEdges(graph: Graph): Edge<EdgeData>[] {
   }, [graph, state]);
 }
 
-function handleIds(edge: GraphEdge): { sourceHandle: string; targetHandle: string } {
+export function handleIds(edge: GraphEdge): { sourceHandle: string; targetHandle: string } {
   if (edge.kind === "agent" || edge.kind === "tool") return { sourceHandle: "bottom", targetHandle: "top" };
   if (edge.kind === "exception") return { sourceHandle: "exception", targetHandle: "in" };
   return { sourceHandle: edge.branch === null ? "out" : `b:${edge.branch}`, targetHandle: "in" };
@@ -217,14 +217,14 @@ function edgeClass(edge: GraphEdge, taken: number, hasEnded: boolean): string {
   return `${exception}${taken ? "edge-taken" : hasEnded ? "edge-idle" : ""}`;
 }
 
-function branchLabel(graph: Graph, edge: GraphEdge): string | null {
+export function branchLabel(graph: Graph, edge: GraphEdge): string | null {
   if (edge.branch === null) return null;
   const node = graph.nodes.find((each) => each.id === edge.from);
   return visibleName(node?.branches.find((each) => each.key === edge.branch)?.label ?? edge.branch, 40);
 }
 
 // -- walking along edges -----------------------------------------------------------------------------------------------
-function neighbour(graph: Graph, layout: Layout, from: string, direction: "next" | "previous" | "up" | "down"): string | undefined {
+export function neighbour(graph: Graph, layout: Layout, from: string, direction: "next" | "previous" | "up" | "down"): string | undefined {
   if (direction === "next") return graph.edges.find((edge) => edge.from === from)?.to;
   if (direction === "previous") return graph.edges.find((edge) => edge.to === from)?.from;
   const own = absoluteBox(graph, layout, from);
@@ -237,7 +237,7 @@ function neighbour(graph: Graph, layout: Layout, from: string, direction: "next"
   return others.sort((a, b) => a.distance - b.distance)[0]?.id;
 }
 
-function absoluteBox(graph: Graph, layout: Layout, id: string): Box | undefined {
+export function absoluteBox(graph: Graph, layout: Layout, id: string): Box | undefined {
   const box = layout.get(id);
   const parent = graph.nodes.find((node) => node.id === id)?.parent;
   const outer = parent ? absoluteBox(graph, layout, parent) : undefined;
@@ -282,7 +282,7 @@ function useNodeFacts(node: GraphNode) {
 }
 
 /** The ends of edges: xyflow reads their places from the document, whatever it was given. */
-function Handles({ handles }: { handles: readonly NodeHandle[] }): ReactNode {
+export function Handles({ handles }: { handles: readonly NodeHandle[] }): ReactNode {
   return handles.map(({ id, type, position, x, y }) => (
     <Handle key={id} id={id ?? null} type={type} position={position} isConnectable={false} style={{ left: x, top: y, width: 1, height: 1, right: "auto", bottom: "auto", transform: "none", border: 0, minWidth: 0, minHeight: 0, opacity: 0 }} />
   ));

@@ -29,7 +29,7 @@ export default function GraphPane(): ReactNode {
   );
 }
 
-function useLayout(graph: Graph | null): Layout | null {
+export function useLayout(graph: Graph | null): Layout | null {
   const [computed, setComputed] = useState<{ graph: Graph; layout: Layout } | null>(null);
   useEffect(() => {
     if (!graph || graph.drawn) return;

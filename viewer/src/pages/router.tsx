@@ -4,6 +4,8 @@ import { createRootRoute, createRoute, createRouter, lazyRouteComponent, Outlet,
 import { basePath } from "../api/base";
 import { findReader } from "../api/queries";
 import { ErrorBoundary } from "../ui/error-boundary";
+import { agentListSearch, agentSearch, type AgentListSearch, type AgentSearch } from "../agents/agent-search";
+import { versionSearch, type VersionSearch } from "../versions/version-search";
 import { MissingPage } from "./missing-page";
 import { PageShell } from "./page-shell";
 import { UnreachablePage } from "./unreachable-page";
@@ -77,7 +79,28 @@ const runRoute = createRoute({
   component: lazyRouteComponent(() => import("./run-page"), "RunPage"),
 });
 
-const routeTree = rootRoute.addChildren([homeRoute, openRoute, loginRoute, signedInRoute.addChildren([runsRoute, runRoute])]);
+const agentsRoute = createRoute({
+  getParentRoute: () => signedInRoute,
+  path: "/agents",
+  validateSearch: (search: Record<string, unknown>): AgentListSearch => agentListSearch(search),
+  component: lazyRouteComponent(() => import("./agents-page"), "AgentsPage"),
+});
+
+const agentRoute = createRoute({
+  getParentRoute: () => signedInRoute,
+  path: "/agents/$agentId",
+  validateSearch: (search: Record<string, unknown>): AgentSearch => agentSearch(search),
+  component: lazyRouteComponent(() => import("./agent-page"), "AgentPage"),
+});
+
+const versionsRoute = createRoute({
+  getParentRoute: () => signedInRoute,
+  path: "/agents/$agentId/versions",
+  validateSearch: (search: Record<string, unknown>): VersionSearch => versionSearch(search),
+  component: lazyRouteComponent(() => import("./versions-page"), "VersionsPage"),
+});
+
+const routeTree = rootRoute.addChildren([homeRoute, openRoute, loginRoute, signedInRoute.addChildren([runsRoute, runRoute, agentsRoute, agentRoute, versionsRoute])]);
 
 export function makeRouter() {
   return createRouter({

@@ -123,7 +123,7 @@ interface ControlProps {
   onChange: (value: unknown) => void;
 }
 
-function Control({ id, field, value, error, actions, onChange }: ControlProps): ReactNode {
+export function Control({ id, field, value, error, actions, onChange }: ControlProps): ReactNode {
   const shared = {
     id,
     "aria-invalid": error !== undefined,

@@ -18,6 +18,7 @@ interface PageLink {
 /** The pages of the rail, in their order. */
 const PAGES: readonly PageLink[] = [
   { to: "/runs", icon: "≡", name: texts.runsPage },
+  { to: "/agents", icon: "◫", name: texts.agents.title },
   { to: "/open", icon: "⇪", name: "Open", hint: texts.openPage },
 ];
 
