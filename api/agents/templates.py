@@ -1,10 +1,11 @@
 """Templates of agents: the files of examples/templates, which run on the built-in model, and the route that lists them.
 
-The list has RAGFlow's shape; the id of a template is the name of its file.
+The list has RAGFlow's shape; the id of a template is the name of its file. `example` is Easel's own: the body of a
+start (`query`, `inputs`) that shows what the agent does.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -20,6 +21,8 @@ from scheduler.views.json_values import milliseconds
 router = APIRouter(tags=["agents"])
 
 FOLDER = Path(__file__).parents[2] / "examples" / "templates"
+MODEL = "echo@Easel"
+"""The model of every node of a template, which needs no vendor."""
 
 
 @cache
@@ -32,6 +35,17 @@ def read_templates() -> Mapping[str, Mapping[str, Any]]:
 def list_templates(principal: Viewer) -> Response:
     """List templates of agents with their documents."""
     return success(list(read_templates().values()))
+
+
+def with_model(document: Any, llm_id: str) -> Any:
+    """Return a template's document with another model in every node that has the built-in one."""
+    if isinstance(document, Mapping):
+        members: Iterable[tuple[str, Any]] = document.items()
+        return {
+            key: llm_id if (key, value) == ("llm_id", MODEL) else with_model(value, llm_id) for key, value in members
+        }
+    items: Any = document
+    return [with_model(item, llm_id) for item in items] if isinstance(items, list) else items
 
 
 def _template_json(path: Path) -> dict[str, Any]:

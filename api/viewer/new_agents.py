@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
 from api.agents.agents import with_etag
-from api.agents.templates import read_templates
+from api.agents.templates import read_templates, with_model
 from api.findings import findings_json
 from api.http.errors import ARGUMENT, RequestRefused
 from api.http.replies import json_reply
@@ -50,20 +50,26 @@ def create_agent(
     title: Annotated[str, Query(max_length=MAX_TITLE_LENGTH)] = "",
     template: str = "",
     copy_of: str = "",
+    model: Annotated[str, Query(max_length=MAX_TITLE_LENGTH)] = "",
 ) -> Response:
     """Make an agent from a template, as a copy of another agent, from the document in the body, or blank.
 
-    A title that exists gets a number. What is wrong with the document comes back as findings.
+    `model` replaces the built-in model in the nodes of a template. A title that exists gets a number. What is wrong
+    with the document comes back as findings.
     """
     if sum(map(bool, (template, copy_of, body))) > 1:
         raise InvalidRequest(
             "`template`, `copy_of` and a document in the body exclude each other. Send one of them.",
             field="template" if template else "copy_of",
         )
+    if model and not template:
+        raise InvalidRequest("`model` is for a new agent from a `template`. Name one, or leave it out.", field="model")
     once.check_repeat(context.database)
     canvas_id = CanvasId(new_id())
     with once.transaction(context.database) as tx:
-        document, default_title, fields = _choose_document(tx, context, principal, template, copy_of, body)
+        document, default_title, fields = _choose_document(
+            tx, context, principal, template=template, model=model, copy_of=copy_of, body=body
+        )
         sealed = context.canvas_secrets(principal.tenant_id, canvas_id).seal_document(document)
         wanted = title.strip() or default_title.strip() or UNTITLED
         _create_with_free_title(tx, principal, canvas_id, wanted, sealed, fields)
@@ -82,7 +88,9 @@ def _choose_document(
     tx: Transaction,
     context: ApiContext,
     principal: RequestPrincipal,
+    *,
     template: str,
+    model: str,
     copy_of: str,
     body: Mapping[str, Any],
 ) -> tuple[Mapping[str, Any], str, Mapping[str, Any]]:
@@ -94,7 +102,8 @@ def _choose_document(
                 f"The template {template[:64]!r} does not exist. GET /api/v1/agents/templates lists those that do."
             )
         fields = {"description": found["description"]["en"], "canvas_type": found["canvas_type"]}
-        return found["dsl"], found["title"]["en"], fields
+        document = with_model(found["dsl"], model) if model else found["dsl"]
+        return document, found["title"]["en"], fields
     if copy_of:
         source = get_canvas(tx, principal, copy_of)
         try:

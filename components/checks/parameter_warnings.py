@@ -163,10 +163,43 @@ def _searxng(params: Params) -> Iterator[ParameterWarning]:
         yield ParameterWarning("searxng_url", "no_address", reason)
 
 
+def _retrieval(params: Params) -> Iterator[ParameterWarning]:
+    source = params.get("retrieval_from")
+    if source == "memory" or params.get("dataset_ids") or params.get("kb_ids"):
+        return
+    if source == "dataset":
+        reason = f"no knowledge base is chosen, {_FAILS}. Choose one (`easel kb create` makes one)"
+        yield ParameterWarning("dataset_ids", "no_dataset", reason)
+    elif not params.get("memory_ids"):
+        reason = "no knowledge base or memory is chosen, so the node finds nothing. Choose one"
+        yield ParameterWarning("dataset_ids", "no_dataset", reason)
+
+
+_CREDENTIALS: Mapping[str, tuple[str, str]] = {
+    "token": ("token", "token_value"),
+    "basic": ("basic_auth", "password"),
+    "jwt": ("jwt", "secret"),
+}
+"""The block and the secret of each kind of a webhook's credentials."""
+
+
+def _begin(params: Params) -> Iterator[ParameterWarning]:
+    security = params.get("security")
+    if params.get("mode") != "Webhook" or not isinstance(security, Mapping):
+        return
+    block, secret = _CREDENTIALS.get(str(security.get("auth_type")), ("", ""))
+    values = security.get(block)
+    if block and not (isinstance(values, Mapping) and values.get(secret)):
+        reason = "it is empty, so the webhook refuses every call. Enter a secret that only its callers know"
+        yield ParameterWarning(f"security.{block}.{secret}", "no_credentials", reason)
+
+
 _BY_COMPONENT: Mapping[str, Callable[[Params], Iterator[ParameterWarning]]] = {
+    "Begin": _begin,
     "Categorize": _categorize,
     "Iteration": _iteration,
     "Loop": _loop,
+    "Retrieval": _retrieval,
     "SearXNG": _searxng,
     "Switch": _switch,
     "VariableAssigner": _assigner,

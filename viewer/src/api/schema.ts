@@ -2118,7 +2118,8 @@ export interface paths {
          * Create Agent
          * @description Make an agent from a template, as a copy of another agent, from the document in the body, or blank.
          *
-         *     A title that exists gets a number. What is wrong with the document comes back as findings.
+         *     `model` replaces the built-in model in the nodes of a template. A title that exists gets a number. What is wrong
+         *     with the document comes back as findings.
          */
         post: operations["create_agent_api_v1_viewer_agents_post"];
         delete?: never;
@@ -11076,6 +11077,7 @@ export interface operations {
                 title?: string;
                 template?: string;
                 copy_of?: string;
+                model?: string;
             };
             header?: {
                 /** @description A repeat with the same key within a day gets the first reply */

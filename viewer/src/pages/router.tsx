@@ -1,6 +1,7 @@
 /** The pages and their addresses. Search parameters are plain texts, checked here, so that every view has an address. */
 import { createRootRoute, createRoute, createRouter, lazyRouteComponent, Outlet, redirect } from "@tanstack/react-router";
 
+import { agentListSearch, agentSearch, type AgentListSearch, type AgentSearch } from "../agents/agent-search";
 import { basePath } from "../api/base";
 import { findReader } from "../api/queries";
 import { compareSearch, type CompareSearch } from "../compare/compare-search";
@@ -9,6 +10,7 @@ import { overviewSearch, type OverviewSearch } from "../overview/overview-search
 import { runSearch, type RunSearch } from "../run/run-search";
 import { runListSearch, type RunListSearch } from "../runs/run-list-search";
 import { ErrorBoundary } from "../ui/error-boundary";
+import { versionSearch, type VersionSearch } from "../versions/version-search";
 import { MissingPage } from "./missing-page";
 import { PageShell } from "./page-shell";
 import { UnreachablePage } from "./unreachable-page";
@@ -121,6 +123,28 @@ const settingsRoute = createRoute({
   component: lazyRouteComponent(() => import("./settings-page"), "SettingsPage"),
 });
 
+
+const agentsRoute = createRoute({
+  getParentRoute: () => signedInRoute,
+  path: "/agents",
+  validateSearch: (search: Record<string, unknown>): AgentListSearch => agentListSearch(search),
+  component: lazyRouteComponent(() => import("./agents-page"), "AgentsPage"),
+});
+
+const agentRoute = createRoute({
+  getParentRoute: () => signedInRoute,
+  path: "/agents/$agentId",
+  validateSearch: (search: Record<string, unknown>): AgentSearch => agentSearch(search),
+  component: lazyRouteComponent(() => import("./agent-page"), "AgentPage"),
+});
+
+const versionsRoute = createRoute({
+  getParentRoute: () => signedInRoute,
+  path: "/agents/$agentId/versions",
+  validateSearch: (search: Record<string, unknown>): VersionSearch => versionSearch(search),
+  component: lazyRouteComponent(() => import("./versions-page"), "VersionsPage"),
+});
+
 const signedInPages = signedInRoute.addChildren([
   runsRoute,
   runRoute,
@@ -130,6 +154,9 @@ const signedInPages = signedInRoute.addChildren([
   conversationsRoute,
   conversationRoute,
   settingsRoute,
+  agentsRoute,
+  agentRoute,
+  versionsRoute,
 ]);
 
 const routeTree = rootRoute.addChildren([homeRoute, openRoute, loginRoute, signedInPages]);

@@ -1,4 +1,5 @@
 /** The texts of the pages, a file for each page. Words of states are in src/store, errors of files in src/run-file/file-errors.ts. */
+import { agentsTexts } from "./agents";
 import { compareTexts } from "./compare";
 import { conversationTexts } from "./conversations";
 import { copiesTexts } from "./copies";
@@ -11,8 +12,10 @@ import { runsTexts } from "./runs";
 import { settingsTexts } from "./settings";
 import { shellTexts } from "./shell";
 import { systemTexts } from "./system";
+import { versionsTexts } from "./versions";
 
 export const texts = {
+  ...agentsTexts,
   ...compareTexts,
   ...conversationTexts,
   ...copiesTexts,
@@ -25,4 +28,5 @@ export const texts = {
   ...settingsTexts,
   ...shellTexts,
   ...systemTexts,
+  ...versionsTexts,
 } as const;

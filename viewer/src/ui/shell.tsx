@@ -25,6 +25,7 @@ interface PageLink {
 /** The pages of the rail, in their order. */
 export const PAGES: readonly PageLink[] = [
   { to: "/runs", icon: "≡", name: texts.runsPage },
+  { to: "/agents", icon: "◫", name: texts.agents.title },
   { to: "/conversations", icon: "❝", name: texts.conversations.title },
   { to: "/overview", icon: "▥", name: texts.overview.title },
   { to: "/system", icon: "♥", name: texts.system.title, isMinor: true },

@@ -112,6 +112,37 @@ def test_categorize_without_a_model_gets_a_warning():
     assert warnings_of("Categorize", {"llm_id": "echo"}) == []
 
 
+@pytest.mark.parametrize(
+    ("params", "is_missing"),
+    [
+        ({"retrieval_from": "dataset", "dataset_ids": [], "kb_ids": []}, True),
+        ({"dataset_ids": []}, True),
+        ({"retrieval_from": "dataset", "dataset_ids": ["begin@base"]}, False),
+        ({"kb_ids": ["a"]}, False),
+        ({"memory_ids": ["a"]}, False),
+        ({"retrieval_from": "memory"}, False),
+    ],
+)
+def test_retrieval_without_a_knowledge_base_gets_a_warning(params: dict[str, Any], is_missing: bool):
+    assert warnings_of("Retrieval", params) == ([("no_dataset", "dataset_ids")] if is_missing else [])
+
+
+@pytest.mark.parametrize(
+    ("security", "field"),
+    [
+        ({"auth_type": "token", "token": {"token_header": "X-Token", "token_value": ""}}, "token.token_value"),
+        ({"auth_type": "basic"}, "basic_auth.password"),
+        ({"auth_type": "jwt", "jwt": {"secret": ""}}, "jwt.secret"),
+        ({"auth_type": "token", "token": {"token_header": "X-Token", "token_value": "t"}}, None),
+        ({"auth_type": "none", "allow_anonymous": True}, None),
+    ],
+)
+def test_webhook_without_its_secret_gets_a_warning(security: dict[str, Any], field: str | None):
+    expected = [("no_credentials", f"security.{field}")] if field else []
+    assert warnings_of("Begin", {"mode": "Webhook", "security": security}) == expected
+    assert warnings_of("Begin", {"mode": "conversational", "security": security}) == []
+
+
 @pytest.mark.parametrize("url", [None, "", " "])
 def test_searxng_without_an_address_gets_a_warning(url: str | None):
     assert warnings_of("SearXNG", {"searxng_url": url}) == [("no_address", "searxng_url")]
