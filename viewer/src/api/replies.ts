@@ -21,3 +21,7 @@ export type WholeModelCall = Schemas["WholeModelCallReply"];
 export type EventList = Schemas["EventListReply"];
 export type AgentList = Schemas["AgentListReply"];
 export type CancelledRuns = Schemas["CancelledRunsReply"];
+export type Share = Schemas["ShareRow"];
+export type ShareList = Schemas["ShareListReply"];
+export type CreatedShare = Schemas["NewShareReply"];
+export type SharedRun = Schemas["SharedRunReply"];

@@ -20,6 +20,7 @@ export function framesOfRun(run: Run): Frame[] {
         waits: waitsOf(run.waits),
         budgetExceeded: budgetExceededOf(run.budget_exceeded),
         nodes: nodeCountsOf(run.nodes),
+        hidden: run.hidden ?? [],
       },
     },
     { type: "forms", forms: isOver(run.status) ? [] : openFormsOf(run.waiting) },

@@ -52,12 +52,20 @@ const loginRoute = createRoute({
   component: lazyRouteComponent(() => import("./login-page"), "LoginPage"),
 });
 
+const shareRoute = createRoute({
+  getParentRoute: () => rootRoute,
+  path: "/s",
+  validateSearch: (search: Record<string, unknown>): RunSearch => runSearch(search),
+  component: lazyRouteComponent(() => import("./share-page"), "SharePage"),
+});
+
 /** Pages with data of a server: without a sign-in they lead to the sign-in, and from there back. */
 const signedInRoute = createRoute({
   getParentRoute: () => rootRoute,
   id: "signed-in",
   beforeLoad: async ({ location }) => {
     const about = await findReader();
+    if (about.share) redirect({ to: "/s", replace: true, throw: true }); // a visitor sees one run
     if (!about.signed_in) redirect({ to: "/login", search: location.href === "/runs" ? {} : { to: location.href }, replace: true, throw: true });
   },
   errorComponent: UnreachablePage,
@@ -77,7 +85,7 @@ const runRoute = createRoute({
   component: lazyRouteComponent(() => import("./run-page"), "RunPage"),
 });
 
-const routeTree = rootRoute.addChildren([homeRoute, openRoute, loginRoute, signedInRoute.addChildren([runsRoute, runRoute])]);
+const routeTree = rootRoute.addChildren([homeRoute, openRoute, loginRoute, shareRoute, signedInRoute.addChildren([runsRoute, runRoute])]);
 
 export function makeRouter() {
   return createRouter({

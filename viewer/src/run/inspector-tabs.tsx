@@ -9,6 +9,7 @@ import { CopyButton, Empty } from "../ui/parts";
 import { asJson, LongText, NamedValue, Value } from "../ui/values";
 import { visibleName, visibleText } from "../ui/visible-text";
 import type { ValueKind, Values } from "./contents";
+import { Hideable } from "./hidden";
 import { useLoaded, useNodeNames, useRun, useRunContext, type Loaded } from "./use-run";
 
 const t = texts.inspector;
@@ -101,7 +102,7 @@ function Call({ call, isOpen: isFirstOpen }: { call: ModelCall; isOpen: boolean 
       </summary>
       <div className="p-2">
         {call.error ? <p className="mb-2 break-words text-tone">{visibleText(call.error)}</p> : null}
-        {isOpen ? <Bodies call={call} /> : null}
+        {isOpen ? <Hideable part="bodies"><Bodies call={call} /></Hideable> : null}
       </div>
     </details>
   );
@@ -180,14 +181,16 @@ function Tool({ call }: { call: ToolCall }): ReactNode {
         <span className="text-ink-2">{figures.filter((each) => each !== null).join(" · ")}</span>
       </h3>
       <div className="px-2">
-        <Loading loaded={loaded}>
-          {(bodies) => (
-            <>
-              <NamedValue name={t.arguments} value={bodies.arguments} />
-              <NamedValue name={t.result} value={bodies.result} />
-            </>
-          )}
-        </Loading>
+        <Hideable part="bodies">
+          <Loading loaded={loaded}>
+            {(bodies) => (
+              <>
+                <NamedValue name={t.arguments} value={bodies.arguments} />
+                <NamedValue name={t.result} value={bodies.result} />
+              </>
+            )}
+          </Loading>
+        </Hideable>
       </div>
     </section>
   );

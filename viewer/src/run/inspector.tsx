@@ -13,6 +13,7 @@ import { count, duration, moment } from "../ui/format";
 import { Button, CopyButton, StateBadge } from "../ui/parts";
 import { LongText } from "../ui/values";
 import { visibleName, visibleText } from "../ui/visible-text";
+import { Hideable } from "./hidden";
 import { AttemptsTab, EventsTab, ModelTab, RawTab, ToolsTab, ValuesTab } from "./inspector-tabs";
 import { useNodeNames, useRunContext, useRunState } from "./use-run";
 
@@ -94,7 +95,11 @@ function TabPane({ tab, step, state }: { tab: Tab; step: Step; state: RunState }
       return <Overview step={step} state={state} />;
     case "input":
     case "output":
-      return <ValuesTab stepId={step.id} which={tab} />;
+      return (
+        <Hideable part={tab === "input" ? "inputs" : "outputs"}>
+          <ValuesTab stepId={step.id} which={tab} />
+        </Hideable>
+      );
     case "model":
       return <ModelTab stepId={step.id} />;
     case "tools":

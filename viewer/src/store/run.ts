@@ -145,6 +145,8 @@ export interface ServerFacts {
   budgetExceeded: BudgetExceeded | null;
   /** Numbers of steps by state, by node (`NODE_COUNTS`). */
   nodes: Readonly<Record<string, readonly number[]>>;
+  /** Kinds of data that the owner hides from the visitor of a share. */
+  hidden: readonly string[];
 }
 
 /** A text that continues a message stream. `offset` counts code points, as all positions of texts do. */
@@ -192,7 +194,7 @@ export type Frame =
   | { type: "reset"; stepId: string; retainedLength: number }
   | { type: "stream_end"; stepId: string; number: number };
 
-const NO_FACTS: ServerFacts = { may: { cancel: false, answer: false, raise_budget: false }, waits: null, budgetExceeded: null, nodes: {} };
+const NO_FACTS: ServerFacts = { may: { cancel: false, answer: false, raise_budget: false }, waits: null, budgetExceeded: null, nodes: {}, hidden: [] };
 
 export function emptyRun(): RunState {
   return {

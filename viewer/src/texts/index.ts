@@ -2,6 +2,7 @@
 import { openPageTexts } from "./open-page";
 import { runTexts } from "./run";
 import { runsTexts } from "./runs";
+import { sharesTexts } from "./shares";
 import { shellTexts } from "./shell";
 
-export const texts = { ...shellTexts, ...openPageTexts, ...runsTexts, ...runTexts } as const;
+export const texts = { ...shellTexts, ...openPageTexts, ...runsTexts, ...runTexts, ...sharesTexts } as const;
