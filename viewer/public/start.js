@@ -4,11 +4,12 @@
   "use strict";
   var KEY = "easel.reloads", TRIES = 10, isWaiting = false;
 
-  function read(storage, key) {
-    try { return storage.getItem(key); } catch { return null; }
+  function read(storage, key) { // in a frame of another site the storage itself may be refused
+    try { return window[storage].getItem(key); } catch { return null; }
   }
 
-  var theme = read(localStorage, "easel.theme");
+  var given = new URLSearchParams(location.search).get("theme"); // of the page that shows a chat in a frame
+  var theme = given === "light" || given === "dark" ? given : read("localStorage", "easel.theme");
   var isDark = theme === "dark" || (theme !== "light" && matchMedia("(prefers-color-scheme: dark)").matches);
   document.documentElement.dataset.theme = isDark ? "dark" : "light";
 
@@ -22,7 +23,7 @@
     if (isWaiting || !(failed instanceof HTMLScriptElement || failed instanceof HTMLLinkElement)) return;
     if (failed.rel === "icon") return;
     isWaiting = true;
-    var tries = Number(read(sessionStorage, KEY)) || 0;
+    var tries = Number(read("sessionStorage", KEY)) || 0;
     var text = "Easel is being updated";
     if (tries >= TRIES) {
       text += ". Its files could not be loaded in " + TRIES + " tries: reload the page in a moment.";

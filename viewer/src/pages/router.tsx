@@ -59,6 +59,18 @@ const shareRoute = createRoute({
   component: lazyRouteComponent(() => import("./share-page"), "SharePage"),
 });
 
+export interface ChatSearch {
+  /** That of the page around the chat. */
+  theme?: "light" | "dark";
+}
+
+const chatRoute = createRoute({
+  getParentRoute: () => rootRoute,
+  path: "/chat/$agentId",
+  validateSearch: ({ theme }: Record<string, unknown>): ChatSearch => (theme === "light" || theme === "dark" ? { theme } : {}),
+  component: lazyRouteComponent(() => import("./chat-page"), "ChatPage"),
+});
+
 /** Pages with data of a server: without a sign-in they lead to the sign-in, and from there back. */
 const signedInRoute = createRoute({
   getParentRoute: () => rootRoute,
@@ -85,7 +97,7 @@ const runRoute = createRoute({
   component: lazyRouteComponent(() => import("./run-page"), "RunPage"),
 });
 
-const routeTree = rootRoute.addChildren([homeRoute, openRoute, loginRoute, shareRoute, signedInRoute.addChildren([runsRoute, runRoute])]);
+const routeTree = rootRoute.addChildren([homeRoute, openRoute, loginRoute, shareRoute, chatRoute, signedInRoute.addChildren([runsRoute, runRoute])]);
 
 export function makeRouter() {
   return createRouter({

@@ -316,7 +316,7 @@ function countPoints(text: string): number {
 }
 
 /** Return the first code points of a text. */
-function firstPoints(text: string, count: number): string {
+export function firstPoints(text: string, count: number): string {
   let at = 0;
   for (let points = 0; points < count && at < text.length; points++) at += isPair(text, at) ? 2 : 1;
   return text.slice(0, at);

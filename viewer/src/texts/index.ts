@@ -1,8 +1,9 @@
 /** The texts of the pages, a file for each page. Words of states are in src/store, errors of files in src/run-file/file-errors.ts. */
+import { chatTexts } from "./chat";
 import { openPageTexts } from "./open-page";
 import { runTexts } from "./run";
 import { runsTexts } from "./runs";
 import { sharesTexts } from "./shares";
 import { shellTexts } from "./shell";
 
-export const texts = { ...shellTexts, ...openPageTexts, ...runsTexts, ...runTexts, ...sharesTexts } as const;
+export const texts = { ...shellTexts, ...openPageTexts, ...runsTexts, ...runTexts, ...sharesTexts, ...chatTexts } as const;

@@ -1,5 +1,5 @@
 /** The theme: that of the system, or one that the reader has chosen. start.js sets it before anything is drawn. */
-import { useSyncExternalStore } from "react";
+import { useEffect, useSyncExternalStore } from "react";
 
 export type ThemeChoice = "system" | "light" | "dark";
 
@@ -48,4 +48,13 @@ export function useTheme(): [ThemeChoice, () => void] {
     dispatchEvent(new Event(CHANGED));
   };
   return [choice, goOn];
+}
+
+/** Keep the theme that the address of a page names; without one, the reader's own. */
+export function useGivenTheme(given: "light" | "dark" | undefined): void {
+  useEffect(() => {
+    if (given === undefined) return subscribe(() => undefined);
+    document.documentElement.dataset.theme = given;
+    return apply;
+  }, [given]);
 }
