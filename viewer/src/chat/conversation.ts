@@ -9,6 +9,7 @@ import type { Answers } from "../api/runs";
 import { Backoff } from "../live/backoff";
 import { formsOf, isObject } from "../run-file/rows";
 import type { FormField, OpenForm } from "../store/run";
+import { tabMemory, type TabMemory } from "./tab-memory";
 import { filesOf, isClosed, newTurn, sourcesOf, withEvent, type ChatTurn, type Question, type TurnStatus } from "./turns";
 
 /** Why a chat cannot go on, or a request of it has failed. */
@@ -71,7 +72,7 @@ export class Conversation {
 
   constructor(
     private readonly link: ShareLink,
-    private readonly storage: Storage | null = tabStorage(),
+    private readonly memory: TabMemory = tabMemory,
   ) {}
 
   readonly getState = (): ConversationState => this.state;
@@ -314,38 +315,25 @@ export class Conversation {
   }
 
   // -- what stays in the tab: neither the token nor a password ---------------------------------------------------------
-  private get storageKey(): string {
+  private get memoryKey(): string {
     return `easel.chat.${this.link.agentId}`;
   }
 
   private remember(): void {
     const secret = new Set(this.state.agent?.form?.fields.filter((field) => field.type === "password").map((field) => field.key));
     const values = this.state.values && Object.fromEntries(Object.entries(this.state.values).filter(([key]) => !secret.has(key)));
-    try {
-      this.storage?.setItem(this.storageKey, JSON.stringify({ session: this.sessionId, values } satisfies Remembered));
-    } catch {
-      // without storage a reload begins anew
-    }
+    this.memory.write(this.memoryKey, JSON.stringify({ session: this.sessionId, values } satisfies Remembered));
   }
 
   private recall(): Remembered {
     try {
-      const stored: unknown = JSON.parse(this.storage?.getItem(this.storageKey) ?? "null");
+      const stored: unknown = JSON.parse(this.memory.read(this.memoryKey) ?? "null");
       if (!isObject(stored)) return { session: null, values: null };
       const session = typeof stored.session === "string" && /^[0-9a-f]{32}$/.test(stored.session) ? stored.session : null;
       return { session, values: isObject(stored.values) ? stored.values : null };
     } catch {
       return { session: null, values: null };
     }
-  }
-}
-
-/** Return the storage of the tab; null where the browser refuses it, as in frames of other sites. */
-function tabStorage(): Storage | null {
-  try {
-    return sessionStorage;
-  } catch {
-    return null;
   }
 }
 

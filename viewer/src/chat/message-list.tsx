@@ -15,6 +15,7 @@ import { citedNumbers, isClosed, type ChatTurn, type Question } from "./turns";
 
 const t = texts.chat;
 const NEAR_END_PX = 60;
+const MAX_PLAIN_CHARS = 20_000;
 const CARD = "max-w-full rounded-lg border border-line bg-surface px-3 py-2";
 
 interface Props {
@@ -123,7 +124,7 @@ function Turn({ turn, download, renderForm }: { turn: ChatTurn; download: Downlo
 function Asked({ question: { text, files, values } }: { question: Question }): ReactNode {
   return (
     <section aria-label={t.you} className="flex max-w-[85%] flex-col gap-1 self-end rounded-lg bg-accent-soft px-3 py-2 break-words">
-      {text ? <LongText text={text} /> : null}
+      {text.length > MAX_PLAIN_CHARS ? <LongText text={text} /> : text ? <p className="whitespace-pre-wrap">{visibleText(text)}</p> : null}
       {values.length ? (
         <dl>
           {values.map(([name, value]) => (
