@@ -35,6 +35,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 MIN_SECRET_CHARS = 16
 MAX_LEASE = timedelta(minutes=10)
 """Sweepers treat a lease that ends over 15 minutes from now as a clock error (store/monitoring/sweep_queries.py)."""
+_ORIGIN = re.compile(r"https?://[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*(:\d{1,5})?", re.ASCII)
 UNITS = {"ms": 0.001, "": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}  # in seconds
 
 RENAMED: Mapping[str, str] = {  # former name: present name; former names are read until the release after 0.1
@@ -75,6 +76,21 @@ def _expand_home(path: Path) -> Path:
         return path.expanduser()
     except RuntimeError as error:
         raise ValueError("~ cannot be resolved, since this user has no home directory: set EASEL_HOME") from error
+
+
+def _split_origins(written: str) -> tuple[str, ...]:
+    return tuple(filter(None, (origin.strip() for origin in written.split(","))))
+
+
+def _check_origins(written: str) -> str:
+    """Refuse a list of origins that a Content-Security-Policy would read otherwise, or would not read."""
+    origins = _split_origins(written)
+    for origin in origins:
+        if origin != "*" and _ORIGIN.fullmatch(origin) is None:
+            raise ValueError(f"{origin[:100]!r} is not an origin: write https://example.com, without a path")
+    if "*" in origins and len(origins) > 1:
+        raise ValueError("`*` allows every site: write it alone, or leave it out")
+    return written
 
 
 def _use_psycopg(url: str) -> str:
@@ -201,6 +217,9 @@ class Settings(BaseSettings):
     """Whether runs may be shared with people without an account. Off: existing shares open nothing either."""
     base_path: str | None = Field(default=None, pattern=r"^(/[A-Za-z0-9._~-]+)+$", max_length=200)
     """Path below which a reverse proxy serves API and pages, such as `/easel`, whether the proxy removes it or not."""
+    embed_origins: Annotated[str, AfterValidator(_check_origins)] | None = None
+    """Origins, separated by commas, whose pages may show the chat of a share link in a frame; `*`: every site. None: no
+    page of ours is shown in a frame."""
     flower_url: str | None = Field(default=None, pattern=r"^https?://[^\s/?#@]+([/?#]\S*)?$")
     """Address of Flower, which pages link to. It has no user name or password, since readers see it."""
 
@@ -427,6 +446,11 @@ class Settings(BaseSettings):
     def allowed_plugins(self) -> frozenset[str]:
         """The names in `plugins`."""
         return frozenset(filter(None, (name.strip() for name in (self.plugins or "").split(","))))
+
+    @property
+    def embedders(self) -> tuple[str, ...]:
+        """The origins in `embed_origins`."""
+        return _split_origins(self.embed_origins or "")
 
     @property
     def hidden_calls(self) -> frozenset[str]:

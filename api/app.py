@@ -58,6 +58,7 @@ from api.runs import (
     run_shares,
     runs,
     share_links,
+    shared_sessions,
     tasks,
 )
 from api.viewer import comparison as viewer_comparison
@@ -190,12 +191,12 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
     # The first route that matches wins, so a literal path comes before one with an id in its place: `/agents/tags`
     # before `/agents/{agent_id}`. test_no_path_of_words_is_hidden_behind_one_with_an_id checks the order.
     every = (
-        completions, share_links, run_list, run_copies, runs, cancel_runs, budgets, tasks, conversations, files,
-        tool_logs, webhook_routes, mcp_routes, calls, tags, templates, openai_models, database_check, drafts, agents,
-        datasets, documents, retrieval, memories, messages, plugin_tools, activation_list, activation_page,
-        container_items, live, run_graph, run_export, agent_graph, light_lists, node_runs, viewer_versions,
-        viewer_overview, viewer_system, viewer_comparison, sign_ins, run_shares, editor, component_catalogue,
-        new_agents,
+        completions, share_links, shared_sessions, run_list, run_copies, runs, cancel_runs, budgets, tasks,
+        conversations, files, tool_logs, webhook_routes, mcp_routes, calls, tags, templates, openai_models,
+        database_check, drafts, agents, datasets, documents, retrieval, memories, messages, plugin_tools,
+        activation_list, activation_page, container_items, live, run_graph, run_export, agent_graph, light_lists,
+        node_runs, viewer_versions, viewer_overview, viewer_system, viewer_comparison, sign_ins, run_shares, editor,
+        component_catalogue, new_agents,
     )  # fmt: skip
     for subject in every:
         api.include_router(subject.router)
@@ -205,7 +206,7 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
     app.router.routes.append(Route(PATH, endpoint=endpoint))
     pages = page_files.read_page_files(page_files.DIST, configured.base_path or "") if configured.viewer else None
     if pages is not None:
-        app.router.routes.extend(page_routes(pages, telemetry.count_page))
+        app.router.routes.extend(page_routes(pages, telemetry.count_page, embedders=configured.embedders))
     if configured.base_path is not None:
         app.add_middleware(BasePath, base_path=configured.base_path)
     return app

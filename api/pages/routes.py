@@ -3,7 +3,7 @@
 A page address answers only a GET or HEAD that accepts HTML; every other request to it stays the 404 of the API.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -19,8 +19,10 @@ PAGES = (
     "/conversations/{session_id}", "/overview", "/system", "/settings", "/open", "/s",
 )  # fmt: skip
 """Addresses of pages. The document is the same for all: the page finds out which one it is."""
+CHAT_PAGE = "/chat/{agent_id}"
+"""The address of the chat of a share link. Its document may be shown in frames of other sites, if they are set."""
 
-CONTENT_SECURITY_POLICY = "; ".join(
+_POLICY = "; ".join(
     (
         "default-src 'none'",
         "script-src 'self'",
@@ -31,14 +33,14 @@ CONTENT_SECURITY_POLICY = "; ".join(
         "connect-src 'self'",
         "form-action 'self'",
         "base-uri 'self'",
-        "frame-ancestors 'none'",
+        "frame-ancestors {ancestors}",
         "object-src 'none'",
         "require-trusted-types-for 'script'",
         "trusted-types default",
     )
 )
 DOCUMENT_HEADERS = {
-    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+    "Content-Security-Policy": _POLICY.format(ancestors="'none'"),
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "X-Frame-Options": "DENY",
@@ -65,13 +67,31 @@ class PageRoute(Route):
         return super().matches(scope)
 
 
-def page_routes(pages: PageFiles, count: Callable[[str], None] = lambda page: None) -> Sequence[BaseRoute]:
-    """Return the routes of the pages and of their files. `count` counts the documents of a page address."""
+def chat_headers(embedders: Sequence[str]) -> Mapping[str, str]:
+    """Return the headers of the chat's document, which these origins may show in a frame; `*`: every site.
 
-    def document_of(page: str) -> Callable[[Request], Awaitable[Response]]:
+    X-Frame-Options knows no list, so it is left out where there is one.
+    """
+    if not embedders:
+        return DOCUMENT_HEADERS
+    others = {name: value for name, value in DOCUMENT_HEADERS.items() if name != "X-Frame-Options"}
+    return {**others, "Content-Security-Policy": _POLICY.format(ancestors=" ".join(embedders))}
+
+
+def page_routes(
+    pages: PageFiles, count: Callable[[str], None] = lambda page: None, *, embedders: Sequence[str] = ()
+) -> Sequence[BaseRoute]:
+    """Return the routes of the pages and of their files. `count` counts the documents of a page address.
+
+    `embedders`: the origins whose pages may show the chat in a frame.
+    """
+
+    def document_of(
+        page: str, headers: Mapping[str, str] = DOCUMENT_HEADERS
+    ) -> Callable[[Request], Awaitable[Response]]:
         async def document(_: Request) -> Response:
             count(page)
-            return Response(pages.index, 200, DOCUMENT_HEADERS, "text/html")
+            return Response(pages.index, 200, headers, "text/html")
 
         return document
 
@@ -79,8 +99,12 @@ def page_routes(pages: PageFiles, count: Callable[[str], None] = lambda page: No
         found = pages.files.get(request.path_params["path"])
         return _no_such_file() if found is None else _file_reply(request, found)
 
+    documents = {
+        **{path: document_of(path) for path in PAGES},
+        CHAT_PAGE: document_of(CHAT_PAGE, chat_headers(embedders)),
+    }
     return [
-        *(PageRoute(path, document_of(path), methods=list(METHODS), include_in_schema=False) for path in PAGES),
+        *(PageRoute(path, sent, methods=list(METHODS), include_in_schema=False) for path, sent in documents.items()),
         Route("/ui/{path:path}", file, methods=list(METHODS), include_in_schema=False),
     ]
 

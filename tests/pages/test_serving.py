@@ -13,7 +13,18 @@ from tests.integration.api.conftest import NO_TLS, Server, start_server, with_se
 from tests.pages.conftest import Deployment
 
 HTML = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
-PAGES = ("/", "/runs", "/runs/0123", "/open", "/agents/0123/edit", "/compare/a/b", "/login", "/s", "/settings")
+PAGES = (
+    "/",
+    "/runs",
+    "/runs/0123",
+    "/open",
+    "/agents/0123/edit",
+    "/compare/a/b",
+    "/login",
+    "/s",
+    "/settings",
+    "/chat/0123",
+)
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
     "media-src 'self' blob:; font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'self'; "
@@ -107,6 +118,28 @@ def test_file_of_no_build_is_a_404_that_is_not_html(deployment: Deployment, path
     assert reply.status == 404
     assert (reply.getheader("content-type") or "").startswith("text/plain")
     connection.close()
+
+
+def test_chat_is_shown_in_no_frame_unless_origins_are_set(http_client: httpx2.Client):
+    headers = http_client.get("/chat/0123", headers=HTML).headers
+
+    assert (headers["content-security-policy"], headers["x-frame-options"]) == (POLICY, "DENY")
+
+
+def test_chat_alone_is_shown_in_frames_of_the_origins_that_are_set(deployment: Deployment):
+    origins = "https://shop.example, http://127.0.0.1:9"
+    with start_server(with_settings(deployment.server.config, embed_origins=origins)) as server:
+        chat, runs = (client_of(server).get(path, headers=HTML).headers for path in ("/chat/0123", "/runs"))
+
+    assert chat["content-security-policy"] == POLICY.replace(
+        "frame-ancestors 'none'", "frame-ancestors https://shop.example http://127.0.0.1:9"
+    )
+    assert "x-frame-options" not in chat
+    assert {name: value for name, value in runs.items() if name not in ("date", "content-length")} == {
+        **{name: value for name, value in chat.items() if name not in ("date", "content-length")},
+        "content-security-policy": POLICY,
+        "x-frame-options": "DENY",
+    }
 
 
 @pytest.mark.parametrize("path", ["/api/nothing", "/v1/x", "/docs", "/redoc", "/unknown", "/runs/a/b"])

@@ -123,6 +123,10 @@ def test_a_duration_is_seconds_or_names_its_unit(
         ({"EASEL_SECRET_KEY": "too short"}, "EASEL_SECRET_KEY"),
         ({"EASEL_FLOWER_URL": "http://user:password@flower:5555"}, "EASEL_FLOWER_URL"),
         ({"EASEL_FLOWER_URL": "flower:5555"}, "EASEL_FLOWER_URL"),
+        ({"EASEL_EMBED_ORIGINS": "https://example.com/path"}, "EASEL_EMBED_ORIGINS.*is not an origin"),
+        ({"EASEL_EMBED_ORIGINS": "https://*.example.com"}, "EASEL_EMBED_ORIGINS.*is not an origin"),
+        ({"EASEL_EMBED_ORIGINS": "https://a.example; script-src *"}, "EASEL_EMBED_ORIGINS.*is not an origin"),
+        ({"EASEL_EMBED_ORIGINS": "*, https://a.example"}, "EASEL_EMBED_ORIGINS.*write it alone"),
     ],
 )
 def test_invalid_setting_is_refused_with_its_variable(
@@ -135,6 +139,23 @@ def test_invalid_setting_is_refused_with_its_variable(
         settings.load()
 
     assert len(str(refused.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("", ()),
+        ("https://a.example", ("https://a.example",)),
+        ("https://a.example, http://localhost:3000 ,", ("https://a.example", "http://localhost:3000")),
+        ("*", ("*",)),
+    ],
+)
+def test_origins_that_may_embed_the_chat_are_separated_by_commas(
+    monkeypatch: pytest.MonkeyPatch, written: str, expected: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("EASEL_EMBED_ORIGINS", written)
+
+    assert settings.load().embedders == expected
 
 
 @pytest.mark.parametrize(("old", "new"), settings.RENAMED.items())

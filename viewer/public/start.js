@@ -4,17 +4,19 @@
   "use strict";
   var KEY = "easel.reloads", TRIES = 10, isWaiting = false;
 
-  function read(storage, key) {
-    try { return storage.getItem(key); } catch { return null; }
+  function read(storage, key) { // in a frame of another site the storage itself may be refused
+    try { return window[storage].getItem(key); } catch { return null; }
   }
 
-  var theme = read(localStorage, "easel.theme"), html = document.documentElement.dataset;
+  var given = new URLSearchParams(location.search).get("theme"); // of the page that shows a chat in a frame
+  var theme = given === "light" || given === "dark" ? given : read("localStorage", "easel.theme");
+  var html = document.documentElement.dataset;
   var isChosen = theme === "light" || theme === "dark", isHigh = theme === "contrast";
   var isDark = theme === "dark" || (!isChosen && matchMedia("(prefers-color-scheme: dark)").matches);
   html.theme = isDark ? "dark" : "light";
   html.contrast = isHigh || (!isChosen && matchMedia("(prefers-contrast: more)").matches) ? "more" : "normal";
-  html.density = read(localStorage, "easel.density") === "compact" ? "compact" : "normal";
-  html.motion = read(localStorage, "easel.motion") === "off" ? "off" : "system";
+  html.density = read("localStorage", "easel.density") === "compact" ? "compact" : "normal";
+  html.motion = read("localStorage", "easel.motion") === "off" ? "off" : "system";
 
   function show(text) {
     var root = document.getElementById("root");
@@ -26,7 +28,7 @@
     if (isWaiting || !(failed instanceof HTMLScriptElement || failed instanceof HTMLLinkElement)) return;
     if (failed.rel === "icon") return;
     isWaiting = true;
-    var tries = Number(read(sessionStorage, KEY)) || 0;
+    var tries = Number(read("sessionStorage", KEY)) || 0;
     var text = "Easel is being updated";
     if (tries >= TRIES) {
       text += ". Its files could not be loaded in " + TRIES + " tries: reload the page in a moment.";

@@ -7,9 +7,11 @@ import { createRoot } from "react-dom/client";
 import { queryClient } from "./api/queries";
 import { redeemCode } from "./pages/one-time-code";
 import { makeRouter } from "./pages/router";
+import { takeShareSecret } from "./shares/share-secret";
 import "./ui/styles.css";
 
 async function start(root: HTMLElement): Promise<void> {
+  takeShareSecret();
   await redeemCode();
   createRoot(root).render(
     <StrictMode>

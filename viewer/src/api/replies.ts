@@ -47,3 +47,7 @@ export type FindingRow = Schemas["FindingRow"];
 export type VersionRow = Schemas["VersionRow"];
 export type Started = Schemas["StartedReply"];
 export type Choices = Schemas["ChoicesReply"];
+export type Share = Schemas["ShareRow"];
+export type ShareList = Schemas["ShareListReply"];
+export type CreatedShare = Schemas["NewShareReply"];
+export type SharedRun = Schemas["SharedRunReply"];

@@ -31,7 +31,7 @@ export class ApiError extends Error {
   }
 }
 
-const UNREACHABLE = "The API does not answer. The page tries again.";
+export const UNREACHABLE = "The API does not answer. The page tries again.";
 const signedOutListeners = new Set<() => void>();
 
 /** Call a function whenever a request is refused because the reader is no longer signed in. */
@@ -96,7 +96,8 @@ async function readText(response: Response, signal: AbortSignal | undefined): Pr
   }
 }
 
-async function errorOf(response: Response): Promise<ApiError> {
+/** Return why a request failed, from its reply. */
+export async function errorOf(response: Response): Promise<ApiError> {
   const after = Number(response.headers.get("Retry-After"));
   const retryAfter = Number.isFinite(after) && after > 0 ? after : null;
   const fallback = `The API answered with status ${response.status}.`;

@@ -4,6 +4,26 @@
  */
 
 export interface paths {
+    "/api/v1/agentbots/{agent_id}/cancel": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Cancel Session
+         * @description Cancel a run, or all open runs of a session. What is over does not change.
+         */
+        post: operations["cancel_session_api_v1_agentbots__agent_id__cancel_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/agentbots/{agent_id}/completions": {
         parameters: {
             query?: never;
@@ -56,6 +76,50 @@ export interface paths {
          * @description List the tool calls of a turn in a session that began by the share link of the caller.
          */
         get: operations["shared_tool_trace_api_v1_agentbots__agent_id__logs__message_id__get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/agentbots/{agent_id}/runs/{run_id}/events": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Follow Run
+         * @description Stream the events of a run of such a session after a position, up to its end or its next form.
+         *
+         *     `after` and `Last-Event-ID` accept the id of any event, so a reader who lost the connection continues where it was.
+         */
+        get: operations["follow_run_api_v1_agentbots__agent_id__runs__run_id__events_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/agentbots/{agent_id}/sessions/{session_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Show Session
+         * @description Get a session: its turns with answers, files, sources and errors, and the run that is not over.
+         *
+         *     `run` is null if nothing goes on; else follow its events after `run.after`, which are those of the current turn.
+         */
+        get: operations["show_session_api_v1_agentbots__agent_id__sessions__session_id__get"];
         put?: never;
         post?: never;
         delete?: never;
@@ -4984,6 +5048,46 @@ export interface components {
 }
 export type $defs = Record<string, never>;
 export interface operations {
+    cancel_session_api_v1_agentbots__agent_id__cancel_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                agent_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** Run Id */
+                    run_id?: string | null;
+                    /** Session Id */
+                    session_id?: string | null;
+                };
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
     complete_api_v1_agentbots__agent_id__completions_post: {
         parameters: {
             query?: {
@@ -5148,6 +5252,72 @@ export interface operations {
             path: {
                 agent_id: string;
                 message_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    follow_run_api_v1_agentbots__agent_id__runs__run_id__events_get: {
+        parameters: {
+            query?: {
+                after?: string;
+            };
+            header?: never;
+            path: {
+                agent_id: string;
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    show_session_api_v1_agentbots__agent_id__sessions__session_id__get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                agent_id: string;
+                session_id: string;
             };
             cookie?: never;
         };

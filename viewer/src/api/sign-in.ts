@@ -6,8 +6,8 @@ export function readAbout(signal?: AbortSignal): Promise<About> {
   return request<About>("/viewer", { isSignIn: true, ...(signal ? { signal } : {}) });
 }
 
-/** Exchange a token or a one-time code for a cookie. Raises ApiError. */
-export async function signIn(secret: { token: string } | { code: string }): Promise<void> {
+/** Exchange a token, a one-time code or the secret of a share for a cookie. Raises ApiError. */
+export async function signIn(secret: { token: string } | { code: string } | { share: string }): Promise<void> {
   await request("/viewer/session", { method: "POST", body: secret, isSignIn: true });
 }
 

@@ -10,7 +10,15 @@ const FIRST_TOOL_PAGES = 20;
 const STATES = ["active", "failed", "done", "closed"] as const;
 
 export class ApiContents implements RunContents {
-  constructor(private readonly runId: string) {}
+  /** Visitors of a share have none: they may not read versions. */
+  readonly document?: () => Promise<unknown>;
+
+  constructor(
+    private readonly runId: string,
+    isVisitor = false,
+  ) {
+    if (!isVisitor) this.document = () => this.readDocument();
+  }
 
   async stepValues(stepId: string): Promise<StepValues> {
     const step = await api.readActivation(this.runId, stepId);
@@ -33,7 +41,7 @@ export class ApiContents implements RunContents {
     };
   }
 
-  async document(): Promise<unknown> {
+  private async readDocument(): Promise<unknown> {
     const { agent_id: agentId, version_id: versionId } = await api.readRun(this.runId);
     if (agentId === null || versionId === null) return null;
     try {

@@ -21,6 +21,7 @@ export function framesOfRun(run: Run): Frame[] {
         budgetExceeded: budgetExceededOf(run.budget_exceeded),
         nodes: nodeCountsOf(run.nodes),
         budgets: budgetsOf(run.budget),
+        hidden: run.hidden ?? [],
       },
     },
     { type: "forms", forms: isOver(run.status) ? [] : openFormsOf(run.waiting) },

@@ -1,6 +1,6 @@
 /** The shell with the reader who is signed in, and what happens when the sign-in ends. */
 import { useQuery } from "@tanstack/react-query";
-import { useRouter } from "@tanstack/react-router";
+import { useRouter, useRouterState } from "@tanstack/react-router";
 import { lazy, Suspense, useCallback, useEffect, useState, type ReactNode } from "react";
 
 import { aboutQuery, forgetReader } from "../api/queries";
@@ -15,15 +15,21 @@ import { useShortcut } from "../ui/shortcuts";
 const Palette = lazy(async () => ({ default: (await import("../palette/palette")).Palette }));
 const KeyHelp = lazy(async () => ({ default: (await import("../palette/key-help")).KeyHelp }));
 
+/** Pages for people without an account: no rail, and a sign-in that ends leads nowhere else. */
+function isForGuests(pathname: string): boolean {
+  return pathname === "/s" || pathname.startsWith("/chat/");
+}
+
 export function PageShell({ children }: { children: ReactNode }): ReactNode {
   const router = useRouter();
+  const isBare = useRouterState({ select: (state) => isForGuests(state.location.pathname) });
   const { data: about } = useQuery({ ...aboutQuery, enabled: false });
 
   useEffect(
     () =>
       onSignedOut(() => {
         const { pathname, href } = router.state.location;
-        if (pathname === "/login" || pathname === "/open") return;
+        if (pathname === "/login" || pathname === "/open" || isForGuests(pathname)) return;
         forgetReader();
         void router.navigate({ to: "/login", search: { to: href, why: "signed_out" }, replace: true });
       }),
@@ -41,9 +47,16 @@ export function PageShell({ children }: { children: ReactNode }): ReactNode {
   const openPalette = useCallback(() => setOpened("palette"), []);
   const openHelp = useCallback(() => setOpened("help"), []);
   const close = useCallback(() => setOpened(null), []);
-  useShortcut("Mod+k", texts.palette.command, openPalette, isSignedIn);
-  useShortcut("?", texts.help.command, openHelp);
+  useShortcut("Mod+k", texts.palette.command, openPalette, isSignedIn && !isBare);
+  useShortcut("?", texts.help.command, openHelp, !isBare);
 
+  if (isBare) {
+    return (
+      <Announcer>
+        <div className="flex h-full flex-col">{children}</div>
+      </Announcer>
+    );
+  }
   return (
     <Announcer>
       <Shell

@@ -57,12 +57,32 @@ const loginRoute = createRoute({
   component: lazyRouteComponent(() => import("./login-page"), "LoginPage"),
 });
 
+const shareRoute = createRoute({
+  getParentRoute: () => rootRoute,
+  path: "/s",
+  validateSearch: (search: Record<string, unknown>): RunSearch => runSearch(search),
+  component: lazyRouteComponent(() => import("./share-page"), "SharePage"),
+});
+
+export interface ChatSearch {
+  /** That of the page around the chat. */
+  theme?: "light" | "dark";
+}
+
+const chatRoute = createRoute({
+  getParentRoute: () => rootRoute,
+  path: "/chat/$agentId",
+  validateSearch: ({ theme }: Record<string, unknown>): ChatSearch => (theme === "light" || theme === "dark" ? { theme } : {}),
+  component: lazyRouteComponent(() => import("./chat-page"), "ChatPage"),
+});
+
 /** Pages with data of a server: without a sign-in they lead to the sign-in, and from there back. */
 const signedInRoute = createRoute({
   getParentRoute: () => rootRoute,
   id: "signed-in",
   beforeLoad: async ({ location }) => {
     const about = await findReader();
+    if (about.share) redirect({ to: "/s", replace: true, throw: true }); // a visitor sees one run
     if (!about.signed_in) redirect({ to: "/login", search: location.href === "/runs" ? {} : { to: location.href }, replace: true, throw: true });
   },
   errorComponent: UnreachablePage,
@@ -88,7 +108,6 @@ const compareRoute = createRoute({
   validateSearch: (search: Record<string, unknown>): CompareSearch => compareSearch(search),
   component: lazyRouteComponent(() => import("./compare-page"), "ComparePage"),
 });
-
 
 const overviewRoute = createRoute({
   getParentRoute: () => signedInRoute,
@@ -122,7 +141,6 @@ const settingsRoute = createRoute({
   path: "/settings",
   component: lazyRouteComponent(() => import("./settings-page"), "SettingsPage"),
 });
-
 
 const agentsRoute = createRoute({
   getParentRoute: () => signedInRoute,
@@ -159,7 +177,7 @@ const signedInPages = signedInRoute.addChildren([
   versionsRoute,
 ]);
 
-const routeTree = rootRoute.addChildren([homeRoute, openRoute, loginRoute, signedInPages]);
+const routeTree = rootRoute.addChildren([homeRoute, openRoute, loginRoute, shareRoute, chatRoute, signedInPages]);
 
 export function makeRouter() {
   return createRouter({

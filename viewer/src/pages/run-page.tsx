@@ -10,6 +10,7 @@ import { RunMenu } from "../run/run-menu";
 import type { RunSearch } from "../run/run-search";
 import { RunView } from "../run/run-view";
 import type { RunActions } from "../run/use-run";
+import { ShareButton } from "../shares/share-button";
 import { RunStore } from "../store/run-store";
 import { texts } from "../texts";
 import { Empty } from "../ui/parts";
@@ -88,6 +89,7 @@ function RunMain({ run: { store, contents, live } }: { run: OpenRun }): ReactNod
       {isLoaded ? (
         <RunView store={store} contents={contents} search={search} onSearch={onSearch} actions={actions}>
           <LiveActions runId={live.runId} mode={status.mode} onDone={() => void live.refresh()} />
+          <ShareButton runId={live.runId} />
           <RunMenu runId={live.runId} />
         </RunView>
       ) : null}

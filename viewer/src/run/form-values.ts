@@ -50,5 +50,6 @@ function valueOf(field: FormField, typed: unknown): { value?: unknown; error?: s
     const number = Number(typed);
     return Number.isFinite(number) ? { value: number } : { error: t.number };
   }
+  if (field.type.includes("file")) return { value: { type: field.type, value: typed } }; // a bare descriptor would be taken for an answer
   return { value: typed };
 }

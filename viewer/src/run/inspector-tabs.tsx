@@ -8,6 +8,7 @@ import { clockMs, count, duration } from "../ui/format";
 import { CopyButton, Empty } from "../ui/parts";
 import { asJson, LongText, NamedValue, Value } from "../ui/values";
 import { visibleName, visibleText } from "../ui/visible-text";
+import { Hideable } from "./hidden";
 import { Loading } from "./loading";
 import { OwnFiles } from "./own-files";
 import { useLoaded, useRun, useRunContext } from "./use-run";
@@ -41,15 +42,17 @@ function Tool({ call }: { call: ToolCall }): ReactNode {
         {call.replayed ? <span className="rounded bg-accent-soft px-1 text-accent">{t.replayed}</span> : null}
       </h3>
       <div className="px-2 pb-1">
-        <Loading loaded={loaded}>
-          {(bodies) => (
-            <>
-              <NamedValue name={t.arguments} value={bodies.arguments} />
-              <NamedValue name={t.result} value={bodies.result} />
-              <OwnFiles value={bodies.result} />
-            </>
-          )}
-        </Loading>
+        <Hideable part="bodies">
+          <Loading loaded={loaded}>
+            {(bodies) => (
+              <>
+                <NamedValue name={t.arguments} value={bodies.arguments} />
+                <NamedValue name={t.result} value={bodies.result} />
+                <OwnFiles value={bodies.result} />
+              </>
+            )}
+          </Loading>
+        </Hideable>
       </div>
     </section>
   );

@@ -16,6 +16,7 @@ import { LongText } from "../ui/values";
 import { visibleName, visibleText } from "../ui/visible-text";
 import { Bars, segmentText } from "./bars";
 import { ForkFromHere } from "./copy-actions";
+import { Hideable } from "./hidden";
 import { AttemptsTab, EventsTab, RawTab, ToolsTab } from "./inspector-tabs";
 import { ModelTab } from "./model-tab";
 import { ParametersTab } from "./parameters-tab";
@@ -111,7 +112,11 @@ function TabPane({ tab, step, state }: { tab: Tab; step: Step; state: RunState }
       return <Overview step={step} state={state} />;
     case "input":
     case "output":
-      return <ValuesTab stepId={step.id} which={tab} />;
+      return (
+        <Hideable part={tab === "input" ? "inputs" : "outputs"}>
+          <ValuesTab stepId={step.id} which={tab} />
+        </Hideable>
+      );
     case "model":
       return <ModelTab stepId={step.id} />;
     case "tools":

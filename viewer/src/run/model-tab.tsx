@@ -8,6 +8,7 @@ import { Button, CopyButton, Empty } from "../ui/parts";
 import { asJson, Value } from "../ui/values";
 import { visibleName, visibleText } from "../ui/visible-text";
 import type { CallBodies } from "./contents";
+import { Hideable } from "./hidden";
 import { Loading } from "./loading";
 import { useLoaded, useRun, useRunContext } from "./use-run";
 
@@ -60,7 +61,11 @@ function Call({ call, before, isOpen: isFirstOpen, isMarkdown }: CallProps): Rea
       </summary>
       <div className="p-2">
         {call.error ? <p className="mb-2 break-words text-tone">{visibleText(call.error)}</p> : null}
-        {isOpen ? <Bodies call={call} before={before} isMarkdown={isMarkdown} /> : null}
+        {isOpen ? (
+          <Hideable part="bodies">
+            <Bodies call={call} before={before} isMarkdown={isMarkdown} />
+          </Hideable>
+        ) : null}
       </div>
     </details>
   );

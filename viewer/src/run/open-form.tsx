@@ -17,7 +17,7 @@ const CONTROL = "min-h-8 w-full max-w-lg rounded border border-line-strong bg-su
 const SUBMIT = "border-accent! bg-accent! px-3! py-1! font-medium text-surface! enabled:hover:opacity-90 disabled:opacity-60";
 
 /** Sending answers once: the key belongs to the form that was shown, so a second click has no effect of its own. */
-export function useSender(actions: RunActions): { send: (answers: Answers, done: string) => Promise<void>; isBusy: boolean; error: string | null } {
+export function useSender(actions: Pick<RunActions, "answer">): { send: (answers: Answers, done: string) => Promise<void>; isBusy: boolean; error: string | null } {
   const key = useRef(newIdempotencyKey());
   const announce = useAnnounce();
   const [isBusy, setBusy] = useState(false);
@@ -70,7 +70,8 @@ function FieldList({ form }: { form: OpenForm }): ReactNode {
   );
 }
 
-function FormFields({ form, actions }: { form: OpenForm; actions: RunActions }): ReactNode {
+/** The fields of a form, with a button that sends the answers. */
+export function FormFields({ form, actions, submit: submitText = t.submit }: { form: OpenForm; actions: Pick<RunActions, "answer" | "upload">; submit?: string }): ReactNode {
   const initial = Object.fromEntries(form.fields.map((field) => [field.key, field.value]));
   const [typed, setTyped] = useState<Readonly<Record<string, unknown>>>(initial);
   const [errors, setErrors] = useState<FieldErrors>({});
@@ -108,7 +109,7 @@ function FormFields({ form, actions }: { form: OpenForm; actions: RunActions }):
       ))}
       <SendError error={error} />
       <Button type="submit" disabled={isBusy} className={`self-start ${SUBMIT}`}>
-        {t.submit}
+        {submitText}
       </Button>
     </form>
   );

@@ -1,9 +1,8 @@
 /** A run: its header, what became of it, the main pane with four views, the film bar, and the inspector of the selected step. */
 import * as Tabs from "@radix-ui/react-tabs";
-import { lazy, Suspense, useCallback, useMemo, useState, type ReactNode } from "react";
+import { lazy, Suspense, useMemo, type ReactNode } from "react";
 
 import { VIEWS, type RunSearch, type View } from "./run-search";
-import { FilmStore } from "../store/film-store";
 import type { RunStore } from "../store/run-store";
 import { runLook } from "../store/run-status";
 import { texts } from "../texts";
@@ -21,6 +20,7 @@ import { ItemsPanel } from "./items-panel";
 import { LogPane } from "./log-pane";
 import { RunHeader } from "./run-header";
 import { RunKeys } from "./run-keys";
+import { RunProvider } from "./run-provider";
 import { StepsPane } from "./steps-pane";
 import { RunContext, useRun, useRunContext, type RunActions } from "./use-run";
 
@@ -38,19 +38,8 @@ interface Props {
 }
 
 export function RunView({ store, contents, search, onSearch, actions, children }: Props): ReactNode {
-  const film = useMemo(() => new FilmStore(store), [store]);
-  const [isFollowing, setFollowing] = useState(false);
-  const selectedStep = search.step ?? null;
-  const selectStep = useCallback(
-    (stepId: string | null) => onSearch(stepId === null ? { step: undefined, tab: undefined } : { step: stepId }),
-    [onSearch],
-  );
-  const context = useMemo(
-    () => ({ store, film, contents, actions: actions ?? null, search, onSearch, selectedStep, selectStep, isFollowing, setFollowing }),
-    [store, film, contents, actions, search, onSearch, selectedStep, selectStep, isFollowing],
-  );
   return (
-    <RunContext value={context}>
+    <RunProvider store={store} contents={contents} search={search} onSearch={onSearch} actions={actions ?? null}>
       <Title />
       <Hatches />
       <RunKeys />
@@ -66,9 +55,9 @@ export function RunView({ store, contents, search, onSearch, actions, children }
           )}
           <FilmBar />
         </div>
-        {selectedStep === null ? null : <SelectedStep tab={search.tab ?? "overview"} onTab={(tab) => onSearch({ tab })} />}
+        {search.step === undefined ? null : <SelectedStep tab={search.tab ?? "overview"} onTab={(tab) => onSearch({ tab })} />}
       </div>
-    </RunContext>
+    </RunProvider>
   );
 }
 

@@ -10,6 +10,7 @@ import { Button, CopyButton, Empty } from "../ui/parts";
 import { LongText } from "../ui/values";
 import { visibleName, visibleText } from "../ui/visible-text";
 import { BudgetPane } from "./budget-form";
+import { Hideable } from "./hidden";
 import { OpenFormPane } from "./open-form";
 import { MAX_MARKDOWN_CHARS, splitReasoning } from "./reasoning";
 import { useNodeNames, useRun, useRunContext } from "./use-run";
@@ -23,21 +24,27 @@ export default function TalkPane(): ReactNode {
   return (
     <div className="min-h-0 flex-1 overflow-auto" tabIndex={0} role="region" aria-label={texts.run.views.talk}>
       <div className="mx-auto flex max-w-3xl flex-col gap-3 p-3">
-        {query ? (
-          <section aria-label={t.asked} className="self-end rounded-lg bg-accent-soft px-3 py-2">
-            <LongText text={query} />
-          </section>
-        ) : null}
-        {streams.map((stream) => (
-          <Message key={stream.stepId} stream={stream} />
-        ))}
-        {!streams.length && !forms.length ? <Empty>{t.empty}</Empty> : null}
+        <Hideable part="request">{query ? <Asked query={query} /> : null}</Hideable>
+        <Hideable part="outputs">
+          {streams.map((stream) => (
+            <Message key={stream.stepId} stream={stream} />
+          ))}
+          {!streams.length && !forms.length ? <Empty>{t.empty}</Empty> : null}
+        </Hideable>
         <BudgetPane />
         {forms.map((form) => (
           <OpenFormPane key={form.nodeId} form={form} />
         ))}
       </div>
     </div>
+  );
+}
+
+function Asked({ query }: { query: string }): ReactNode {
+  return (
+    <section aria-label={t.asked} className="self-end rounded-lg bg-accent-soft px-3 py-2">
+      <LongText text={query} />
+    </section>
   );
 }
 

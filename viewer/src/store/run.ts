@@ -161,6 +161,8 @@ export interface ServerFacts {
   /** How often an edge was followed, by `from>to`. */
   edges: Readonly<Record<string, number>>;
   budgets: readonly RunBudget[];
+  /** Kinds of data that the owner hides from the visitor of a share. */
+  hidden: readonly string[];
 }
 
 /** A limit of what a run may spend; amounts are decimal texts. */
@@ -228,7 +230,7 @@ export type Frame =
   | { type: "reset"; stepId: string; retainedLength: number }
   | { type: "stream_end"; stepId: string; number: number };
 
-const NO_FACTS: ServerFacts = { may: { cancel: false, answer: false, raise_budget: false, rerun: false, fork: false }, waits: null, budgetExceeded: null, nodes: {}, edges: {}, budgets: [] };
+const NO_FACTS: ServerFacts = { may: { cancel: false, answer: false, raise_budget: false, rerun: false, fork: false }, waits: null, budgetExceeded: null, nodes: {}, edges: {}, budgets: [], hidden: [] };
 
 export function emptyRun(): RunState {
   return {
@@ -368,7 +370,7 @@ function countPoints(text: string): number {
 }
 
 /** Return the first code points of a text. */
-function firstPoints(text: string, count: number): string {
+export function firstPoints(text: string, count: number): string {
   let at = 0;
   for (let points = 0; points < count && at < text.length; points++) at += isPair(text, at) ? 2 : 1;
   return text.slice(0, at);

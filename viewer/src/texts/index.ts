@@ -1,5 +1,6 @@
 /** The texts of the pages, a file for each page. Words of states are in src/store, errors of files in src/run-file/file-errors.ts. */
 import { agentsTexts } from "./agents";
+import { chatTexts } from "./chat";
 import { compareTexts } from "./compare";
 import { conversationTexts } from "./conversations";
 import { copiesTexts } from "./copies";
@@ -10,12 +11,14 @@ import { runViewTexts } from "./run-views";
 import { runTexts } from "./run";
 import { runsTexts } from "./runs";
 import { settingsTexts } from "./settings";
+import { sharesTexts } from "./shares";
 import { shellTexts } from "./shell";
 import { systemTexts } from "./system";
 import { versionsTexts } from "./versions";
 
 export const texts = {
   ...agentsTexts,
+  ...chatTexts,
   ...compareTexts,
   ...conversationTexts,
   ...copiesTexts,
@@ -26,6 +29,7 @@ export const texts = {
   ...runTexts,
   ...runsTexts,
   ...settingsTexts,
+  ...sharesTexts,
   ...shellTexts,
   ...systemTexts,
   ...versionsTexts,

@@ -1,5 +1,5 @@
 /** Markdown that models and people wrote. HTML in it is text, links are checked, and nothing is loaded by itself. */
-import { memo, type ReactNode } from "react";
+import { memo, useMemo, type ReactNode } from "react";
 import ReactMarkdown, { type Components, type Options } from "react-markdown";
 import rehypeSanitize from "rehype-sanitize";
 import remarkGfm from "remark-gfm";
@@ -10,10 +10,20 @@ const MAX_IMAGE_CHARS = 2.7 * 1024 * 1024; // of a data URL: an image of 2 MiB
 const IMAGE = /^data:image\/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/=\s]+$/;
 const LINK = /^(https?:\/\/|mailto:)/i;
 
+const CITATION = /\[ID:\s*(\d{1,6})\]/;
+
 interface MarkdownNode {
   type: string;
   value?: string;
   children?: MarkdownNode[];
+  data?: { hName: string; hProperties: Record<string, string> };
+}
+
+/** What only some pages show: citations `[ID:37]` as marks, and files of this API, which need the page's own request. */
+export interface MarkdownExtras {
+  cite: (number: number) => ReactNode;
+  isFile: (url: string) => boolean;
+  file: (url: string, label: ReactNode, isPicture: boolean) => ReactNode;
 }
 
 /** A plugin of remark: HTML becomes the text that was written, and deceptive characters become visible. */
@@ -22,6 +32,20 @@ function htmlAsText() {
     if (node.type === "html") node.type = "text";
     if (node.value !== undefined) node.value = visibleText(node.value);
     node.children?.forEach(visit);
+  };
+  return visit;
+}
+
+/** A plugin of remark: `[ID:37]` in a text becomes a mark; in links and code it stays as it is. */
+function citationsAsMarks() {
+  const split = (node: MarkdownNode): MarkdownNode[] =>
+    (node.value ?? "").split(CITATION).map((part, place) =>
+      place % 2 ? { type: "citation", children: [], data: { hName: "sup", hProperties: { dataCite: part } } } : { type: "text", value: part },
+    );
+  const visit = (node: MarkdownNode): void => {
+    if (node.type === "link" || !node.children) return;
+    node.children.forEach(visit);
+    node.children = node.children.flatMap((child) => (child.type === "text" ? split(child) : [child]));
   };
   return visit;
 }
@@ -65,13 +89,38 @@ const components: Components = {
 
 const remarkPlugins = [remarkGfm, htmlAsText] as NonNullable<Options["remarkPlugins"]>;
 const rehypePlugins: Options["rehypePlugins"] = [
-  [rehypeSanitize, { protocols: { href: ["http", "https", "mailto"], src: ["http", "https", "data"] }, attributes: { a: ["href"], img: ["src", "alt"], input: ["type", "checked", "disabled"], th: ["align"], td: ["align"], code: ["className"] } }],
+  [rehypeSanitize, { protocols: { href: ["http", "https", "mailto"], src: ["http", "https", "data"] }, attributes: { a: ["href"], img: ["src", "alt"], input: ["type", "checked", "disabled"], th: ["align"], td: ["align"], code: ["className"], sup: ["dataCite"] } }],
 ];
 
-export const Markdown = memo(function Markdown({ text }: { text: string }): ReactNode {
+const withCitations = [...remarkPlugins, citationsAsMarks] as NonNullable<Options["remarkPlugins"]>;
+
+function withExtras(extras: MarkdownExtras): Components {
+  const { a: Link, img: Picture } = components as { a: (props: { href?: string; children?: ReactNode }) => ReactNode; img: (props: { src?: string; alt?: string }) => ReactNode };
+  return {
+    ...components,
+    a: ({ href, children }) => (href && extras.isFile(href) ? extras.file(href, children, false) : <Link {...(href === undefined ? {} : { href })}>{children}</Link>),
+    img: ({ src, alt }) => {
+      const address = typeof src === "string" ? src : "";
+      const name = visibleText(alt ?? "");
+      return address && extras.isFile(address) ? extras.file(address, name, true) : <Picture src={address} alt={name} />;
+    },
+    sup: ({ node, children }) => {
+      const number = node?.properties.dataCite;
+      return typeof number === "string" ? extras.cite(Number(number)) : <sup>{children}</sup>;
+    },
+  };
+}
+
+export const Markdown = memo(function Markdown({ text, extras }: { text: string; extras?: MarkdownExtras }): ReactNode {
+  const own = useMemo(() => (extras ? withExtras(extras) : components), [extras]);
   return (
     <div className="markdown break-words" dir="auto">
-      <ReactMarkdown remarkPlugins={remarkPlugins} rehypePlugins={rehypePlugins} components={components} urlTransform={checkedUrl}>
+      <ReactMarkdown
+        remarkPlugins={extras ? withCitations : remarkPlugins}
+        rehypePlugins={rehypePlugins}
+        components={own}
+        urlTransform={(url) => (extras?.isFile(url) ? url : checkedUrl(url))}
+      >
         {text}
       </ReactMarkdown>
     </div>

@@ -37,3 +37,18 @@ export function useTheme(): [ThemeChoice, () => void] {
   const { theme } = useSettings();
   return [theme, () => changeSettings({ theme: NEXT[theme] })];
 }
+
+/** Keep the theme that the address of a page names; without one, the reader's own. */
+export function useGivenTheme(given: "light" | "dark" | undefined): void {
+  useEffect(() => {
+    const keep = (): void => {
+      if (given !== undefined) document.documentElement.dataset.theme = given;
+    };
+    keep();
+    const end = subscribe(keep); // a change of the settings sets the reader's own theme
+    return () => {
+      end();
+      apply();
+    };
+  }, [given]);
+}

@@ -1,0 +1,47 @@
+/** The text of an answer: Markdown with citations as footnotes, files as buttons, and the reasoning folded. */
+import { useMemo, type ReactNode } from "react";
+
+import { texts } from "../texts";
+import { Markdown, type MarkdownExtras } from "../ui/markdown";
+import { LongText } from "../ui/values";
+import { visibleText } from "../ui/visible-text";
+import { OwnFile, type Download } from "./own-file";
+import { ownFilePath } from "./own-files";
+import { SourceMark } from "./sources";
+import { splitReasoning, type Answer, type Source } from "./turns";
+
+const t = texts.chat;
+const MAX_MARKDOWN_CHARS = 100_000;
+
+interface Props {
+  answer: Answer;
+  sources: ReadonlyMap<number, Source>;
+  /** The numbers that the turn cites, in the order of their footnotes. */
+  cited: readonly number[];
+  download: Download;
+}
+
+export function AnswerText({ answer, sources, cited, download }: Props): ReactNode {
+  const { answer: text, reasoning } = splitReasoning(answer.text);
+  const extras = useMemo(
+    (): MarkdownExtras => ({
+      cite: (number) => <SourceMark number={cited.indexOf(number) + 1} source={sources.get(number)} written={number} isOpen={answer.isOpen} />,
+      isFile: (url) => ownFilePath(url) !== null,
+      file: (url, label, isPicture) => <OwnFile path={ownFilePath(url) ?? ""} label={label} isPicture={isPicture} download={download} />,
+    }),
+    [cited, sources, answer.isOpen, download],
+  );
+  return (
+    <>
+      {reasoning ? (
+        <details className="mb-2 text-sm text-ink-2">
+          <summary className="min-h-6 cursor-pointer">{t.reasoning}</summary>
+          <pre className="max-h-72 overflow-auto font-sans whitespace-pre-wrap" tabIndex={0}>
+            {visibleText(reasoning.slice(0, MAX_MARKDOWN_CHARS))}
+          </pre>
+        </details>
+      ) : null}
+      {text.length > MAX_MARKDOWN_CHARS ? <LongText text={text} /> : text ? <Markdown text={text} extras={extras} /> : null}
+    </>
+  );
+}

@@ -1,0 +1,154 @@
+/** The turns of a chat: plain values that views show, and the events that change them. */
+import { formsOf, isObject } from "../run-file/rows";
+import { firstPoints, type OpenForm } from "../store/run";
+
+export interface ChatFile {
+  /** The path of its route, below the API's prefix. */
+  path: string;
+  name: string;
+  bytes: number | null;
+}
+
+/** A chunk that an answer cites. */
+export interface Source {
+  name: string;
+  content: string;
+  url: string | null;
+}
+
+export interface Question {
+  text: string;
+  files: readonly string[];
+  /** What was entered into a form: names and values. */
+  values: readonly (readonly [name: string, value: string])[];
+}
+
+export interface Answer {
+  id: string;
+  /** With reasoning between U+FDD0 and U+FDD1. */
+  text: string;
+  files: readonly ChatFile[];
+  isOpen: boolean;
+}
+
+export type TurnStatus = "sending" | "running" | "waiting" | "done" | "stopped" | "failed";
+
+export interface ChatTurn {
+  key: string;
+  question: Question | null;
+  answers: readonly Answer[];
+  /** By the number in `[ID:37]`. */
+  sources: ReadonlyMap<number, Source>;
+  forms: readonly OpenForm[];
+  status: TurnStatus;
+  error: string | null;
+}
+
+type Fields = Readonly<Record<string, unknown>>;
+
+const CANCELLED = "Task has been canceled"; // the outputs of a run that was cancelled
+const ID = /^[0-9a-f]{32}$/;
+
+export function newTurn(key: string, question: Question | null): ChatTurn {
+  return { key, question, answers: [], sources: new Map(), forms: [], status: "sending", error: null };
+}
+
+export function isClosed(turn: ChatTurn): boolean {
+  return turn.status !== "sending" && turn.status !== "running";
+}
+
+/** Return a turn after an event of its run. An event of a newer release changes nothing. */
+export function withEvent(turn: ChatTurn, envelope: Fields): ChatTurn {
+  const data = isObject(envelope.data) ? envelope.data : {};
+  const running = isClosed(turn) ? turn : { ...turn, status: "running" as const };
+  switch (envelope.event) {
+    case "message":
+      return withText(running, envelope, data);
+    case "message_reset":
+      return withAnswer(running, text(data.turn), (answer) => ({ ...answer, text: firstPoints(answer.text, number(data.keep) ?? 0) }));
+    case "message_end":
+      return withEnd(running, data);
+    case "user_inputs":
+      return { ...closed(turn), status: "waiting", forms: formsOf(data) };
+    case "workflow_finished":
+      return { ...closed(turn), status: data.outputs === CANCELLED ? "stopped" : "done" };
+    case undefined:
+      return typeof envelope.code === "number" && envelope.code !== 0 ? { ...closed(turn), status: "failed", error: text(envelope.message) } : turn;
+    default:
+      return running;
+  }
+}
+
+function closed(turn: ChatTurn): ChatTurn {
+  return { ...turn, answers: turn.answers.map((answer) => (answer.isOpen ? { ...answer, isOpen: false } : answer)) };
+}
+
+function withText(turn: ChatTurn, envelope: Fields, data: Fields): ChatTurn {
+  const id = text(envelope.turn);
+  const offset = number(envelope.offset);
+  if (!id || offset === null) return turn;
+  const added = data.start_to_think === true ? "\ufdd0" : data.end_to_think === true ? "\ufdd1" : text(data.content);
+  const known = turn.answers.some((answer) => answer.id === id) ? turn : { ...turn, answers: [...turn.answers, { id, text: "", files: [], isOpen: true }] };
+  return withAnswer(known, id, (answer) => ({ ...answer, text: firstPoints(answer.text, offset) + added }));
+}
+
+function withAnswer(turn: ChatTurn, id: string, change: (answer: Answer) => Answer): ChatTurn {
+  return { ...turn, answers: turn.answers.map((answer) => (answer.id === id ? change(answer) : answer)) };
+}
+
+/** The end of a message belongs to the text that is open: texts never interleave. */
+function withEnd(turn: ChatTurn, data: Fields): ChatTurn {
+  const files = filesOf(data);
+  const open = turn.answers.findLast((answer) => answer.isOpen);
+  const next = closed(turn);
+  const sources = new Map([...turn.sources, ...sourcesOf(data.reference)]);
+  if (open) return withAnswer({ ...next, sources }, open.id, (answer) => ({ ...answer, files }));
+  if (!files.length) return { ...next, sources };
+  return { ...next, sources, answers: [...next.answers, { id: `files ${next.answers.length}`, text: "", files, isOpen: false }] };
+}
+
+/** Return the files of a `message_end`, each once. */
+export function filesOf(end: Fields): ChatFile[] {
+  const downloads: readonly unknown[] = Array.isArray(end.downloads) ? end.downloads : [];
+  const given = [...downloads, end.attachment];
+  const files = given.filter(isObject).flatMap((each) => {
+    const id = text(each.doc_id);
+    const name = text(each.filename) || text(each.file_name);
+    return ID.test(id) && name ? [{ path: `/agents/attachments/${id}/download`, name, bytes: number(each.size) }] : [];
+  });
+  return [...new Map(files.map((file) => [file.path, file])).values()];
+}
+
+/** Return the chunks of a reference by their numbers. */
+export function sourcesOf(reference: unknown): Map<number, Source> {
+  const chunks = isObject(reference) && isObject(reference.chunks) ? reference.chunks : {};
+  const found = Object.entries(chunks).flatMap(([written, chunk]): [number, Source][] => {
+    if (!isObject(chunk) || !/^\d{1,6}$/.test(written)) return [];
+    const url = text(chunk.url);
+    const source = { name: text(chunk.document_name) || url, content: text(chunk.content), url: /^https?:\/\//i.test(url) ? url : null };
+    return [[Number(written), source]];
+  });
+  return new Map(found);
+}
+
+/** Return the numbers that texts cite, each once, in the order in which a reader meets them. */
+export function citedNumbers(answers: readonly Answer[], sources: ReadonlyMap<number, Source>): number[] {
+  const numbers = answers.flatMap((answer) => [...answer.text.matchAll(/\[ID:\s*(\d{1,6})\]/g)].map((match) => Number(match[1])));
+  return [...new Set(numbers)].filter((each) => sources.has(each));
+}
+
+const THINKING = /\ufdd0([^\ufdd1]*)(?:\ufdd1|$)/g;
+
+/** Return the answer and the reasoning of a text. */
+export function splitReasoning(written: string): { answer: string; reasoning: string } {
+  const reasoning = [...written.matchAll(THINKING)].map((match) => match[1] ?? "").join("\n");
+  return { answer: written.replace(THINKING, ""), reasoning };
+}
+
+function text(value: unknown): string {
+  return typeof value === "string" ? value : "";
+}
+
+function number(value: unknown): number | null {
+  return typeof value === "number" ? value : null;
+}
