@@ -8,6 +8,7 @@ import type { About } from "../api/replies";
 import { onSignedOut } from "../api/request";
 import { signOut } from "../api/sign-in";
 import { Announcer } from "../ui/announcer";
+import { forgetKept } from "../ui/kept";
 import { Shell } from "../ui/shell";
 
 export function PageShell({ children }: { children: ReactNode }): ReactNode {
@@ -26,6 +27,7 @@ export function PageShell({ children }: { children: ReactNode }): ReactNode {
   );
 
   const onSignOut = async (): Promise<void> => {
+    forgetKept();
     await signOut().catch(() => undefined); // the cookie may be over already
     forgetReader();
     await router.navigate({ to: "/login", replace: true });

@@ -4,9 +4,11 @@ import { createRootRoute, createRoute, createRouter, lazyRouteComponent, Outlet,
 import { basePath } from "../api/base";
 import { findReader } from "../api/queries";
 import { ErrorBoundary } from "../ui/error-boundary";
+import { keepFor } from "../ui/kept";
 import { MissingPage } from "./missing-page";
 import { PageShell } from "./page-shell";
 import { UnreachablePage } from "./unreachable-page";
+import { playSearch, type PlaySearch } from "../play/play-search";
 import { runSearch, type RunSearch } from "../run/run-search";
 import { runListSearch, type RunListSearch } from "../runs/run-list-search";
 
@@ -58,7 +60,8 @@ const signedInRoute = createRoute({
   id: "signed-in",
   beforeLoad: async ({ location }) => {
     const about = await findReader();
-    if (!about.signed_in) redirect({ to: "/login", search: location.href === "/runs" ? {} : { to: location.href }, replace: true, throw: true });
+    if (about.signed_in) keepFor(JSON.stringify([about.tenant, about.user_id]));
+    else redirect({ to: "/login", search: location.href === "/runs" ? {} : { to: location.href }, replace: true, throw: true });
   },
   errorComponent: UnreachablePage,
 });
@@ -77,7 +80,14 @@ const runRoute = createRoute({
   component: lazyRouteComponent(() => import("./run-page"), "RunPage"),
 });
 
-const routeTree = rootRoute.addChildren([homeRoute, openRoute, loginRoute, signedInRoute.addChildren([runsRoute, runRoute])]);
+const playRoute = createRoute({
+  getParentRoute: () => signedInRoute,
+  path: "/agents/$agentId/play",
+  validateSearch: (search: Record<string, unknown>): PlaySearch => playSearch(search),
+  component: lazyRouteComponent(() => import("./play-page"), "PlayPage"),
+});
+
+const routeTree = rootRoute.addChildren([homeRoute, openRoute, loginRoute, signedInRoute.addChildren([runsRoute, runRoute, playRoute])]);
 
 export function makeRouter() {
   return createRouter({

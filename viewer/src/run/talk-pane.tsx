@@ -14,7 +14,7 @@ import { OpenFormPane } from "./open-form";
 import { useNodeNames, useRun, useRunContext } from "./use-run";
 
 const t = texts.talk;
-const MAX_MARKDOWN_CHARS = 100_000;
+export const MAX_MARKDOWN_CHARS = 100_000;
 const THINKING = /\ufdd0([^\ufdd1]*)(?:\ufdd1|$)/g;
 
 export default function TalkPane(): ReactNode {
@@ -43,12 +43,12 @@ export default function TalkPane(): ReactNode {
 }
 
 /** Return the answer and the reasoning of a text, in which reasoning stands between two markers. */
-function splitReasoning(text: string): { answer: string; reasoning: string } {
+export function splitReasoning(text: string): { answer: string; reasoning: string } {
   const reasoning = [...text.matchAll(THINKING)].map((match) => match[1] ?? "").join("\n");
   return { answer: text.replace(THINKING, ""), reasoning };
 }
 
-function Message({ stream }: { stream: MessageStream }): ReactNode {
+export function Message({ stream }: { stream: MessageStream }): ReactNode {
   const names = useNodeNames();
   const { selectStep } = useRunContext();
   const { answer, reasoning } = splitReasoning(stream.text);

@@ -26,6 +26,7 @@ export const runTexts = {
     choose: "Choose…",
     conflict: "This form has been answered already. The page shows what the run does now.",
     uploading: "Uploading…",
+    stored: (name: string, size: string) => `${name}${size ? `, ${size}` : ""} is stored.`,
     readOnly: "This sign-in cannot answer forms.",
     happened: "It happened",
     again: "Do it again",
