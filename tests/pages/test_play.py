@@ -145,7 +145,7 @@ def test_three_turns_stream_ask_and_stop_and_the_graph_follows_them(
     wait_for_turn(signed_in, "third", "cancelled")
     wait_for_run(signed_in, third_id, "cancelled")
 
-    first.get_by_role("button", name="Show beside").click()
+    first.get_by_role("button", name="Show run").click()
     wait_for_run(signed_in, first_id, "succeeded")
     assert f"run={first_id}" in page.url
     page.reload()

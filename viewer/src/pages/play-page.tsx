@@ -78,7 +78,7 @@ function Play({ agentId }: { agentId: string }): ReactNode {
             open={open}
             onConversation={(conversation) => change({ ...OF_RUN, conversation: conversation ?? undefined, run: undefined })}
             onVersion={(version) => change({ ...OF_RUN, version: version ?? undefined, conversation: undefined, run: undefined })}
-            onRun={(run) => change({ step: undefined, tab: undefined, run: run ?? undefined })}
+            onRun={(run, step) => change({ step, tab: undefined, run: run ?? undefined })}
           />
         </section>
         {isNarrow ? null : (

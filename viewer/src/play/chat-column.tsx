@@ -32,8 +32,8 @@ export interface ChatProps {
   /** Another conversation is to be shown, null for a new one. */
   onConversation: (conversation: string | null) => void;
   onVersion: (version: string | null) => void;
-  /** The run of a turn is to be shown; null for that of the latest turn. */
-  onRun: (runId: string | null) => void;
+  /** The run of a turn is to be shown, with one of its steps; null for that of the latest turn. */
+  onRun: (runId: string | null, stepId?: string) => void;
 }
 
 export function ChatColumn(props: ChatProps): ReactNode {

@@ -22,10 +22,10 @@ import type { Turn } from "./turns";
 
 const t = texts.play;
 const LINK = "inline-flex min-h-6 items-center text-accent underline";
-const noop = (): void => undefined;
 
 export interface TurnActions {
-  onShow: (runId: string) => void;
+  /** Show the run of a turn, with one of its steps. */
+  onShow: (runId: string, stepId?: string) => void;
   /** Undefined where nothing may be started. */
   onEdit?: (runId: string, text: string) => Promise<boolean>;
   onRemove?: (runId: string) => void;
@@ -55,9 +55,9 @@ export function ChatTurn({ turn, number, agentId, open, isShown, actions }: Prop
       className={`flex flex-col gap-2 border-l-2 py-1 pl-2 ${isShown ? "border-accent" : "border-transparent"}`}
     >
       {turn.asked.map((content, place) => (
-        <Asked key={place} content={content} runId={place === 0 ? turn.runId : null} actions={actions} />
+        <Asked key={place} content={content} runId={place === 0 && status !== "queued" ? turn.runId : null} actions={actions} />
       ))}
-      <Answer turn={turn} agentId={agentId} open={open} />
+      <Answer turn={turn} agentId={agentId} open={open} onShow={actions.onShow} />
       {turn.runId === null ? <p className="text-xs text-ink-2">{t.handedOn}</p> : <Figures turn={turn} runId={turn.runId} open={open} isShown={isShown} actions={actions} />}
     </article>
   );
@@ -78,7 +78,7 @@ function Asked({ content, runId, actions }: { content: unknown; runId: string | 
         </button>
       ) : null}
       <section aria-label={t.you} className="min-w-0 rounded-lg bg-accent-soft px-3 py-2">
-        <Value value={content} />
+        {typeof content === "string" ? <LongText isProse text={content} /> : <Value value={content} />}
       </section>
     </div>
   );
@@ -120,17 +120,28 @@ function Edit({ text, isBusy, onCancel, onSend }: { text: string; isBusy: boolea
   );
 }
 
-function Answer({ turn, agentId, open }: Pick<Props, "turn" | "agentId" | "open">): ReactNode {
+interface AnswerProps extends Pick<Props, "turn" | "agentId"> {
+  onShow: TurnActions["onShow"];
+}
+
+function Answer({ open, ...props }: AnswerProps & Pick<Props, "open">): ReactNode {
+  const { turn } = props;
   if (turn.run?.status === "queued") return <p className="text-ink-2">{t.isQueued}</p>;
-  return open ? <FollowedAnswer turn={turn} agentId={agentId} open={open} /> : <StoredAnswer turn={turn} />;
+  return open ? <FollowedAnswer {...props} open={open} /> : <StoredAnswer turn={turn} />;
 }
 
 /** What a run writes, as it comes, with its open forms; what is stored of it until the run is read. */
-function FollowedAnswer({ turn, agentId, open }: { turn: Turn; agentId: string; open: OpenRun }): ReactNode {
+function FollowedAnswer({ turn, agentId, open, onShow }: AnswerProps & { open: OpenRun }): ReactNode {
   const { isLoaded, isComplete } = useSyncExternalStore(open.live.subscribe, open.live.getStatus);
   const context = useMemo(
-    () => ({ store: open.store, contents: open.contents, actions: runActions(open, agentId, noop), selectedStep: null, selectStep: noop }),
-    [open, agentId],
+    () => ({
+      store: open.store,
+      contents: open.contents,
+      actions: runActions(open, agentId, () => onShow(open.runId)),
+      selectedStep: null,
+      selectStep: (stepId: string | null) => onShow(open.runId, stepId ?? undefined),
+    }),
+    [open, agentId, onShow],
   );
   const isReady = isComplete || (isLoaded && turn.answer === null && !isOver(turn.run?.status ?? ""));
   if (!isReady) return <StoredAnswer turn={turn} />;
@@ -247,8 +258,8 @@ function Figures({ turn, runId, open, isShown, actions }: { turn: Turn; runId: s
       <Link to="/runs/$runId" params={{ runId }} className={LINK}>
         {t.open}
       </Link>
-      <button type="button" aria-pressed={isShown} onClick={() => actions.onShow(runId)} className={`${LINK} aria-pressed:no-underline aria-pressed:text-ink-2`}>
-        {isShown ? t.shown : t.show}
+      <button type="button" aria-pressed={isShown} onClick={() => actions.onShow(runId)} className={`${LINK} aria-pressed:font-medium aria-pressed:text-ink aria-pressed:no-underline`}>
+        {t.show}
       </button>
       {run?.status === "queued" && actions.onRemove ? (
         <button type="button" disabled={actions.isBusy} onClick={() => actions.onRemove?.(runId)} className={LINK}>

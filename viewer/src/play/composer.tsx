@@ -89,7 +89,7 @@ export function Composer({ agentId, keptAs, begin, isActive, blocked, sender, on
           form={form}
           typed={typedInto(form, typed)}
           errors={errors}
-          upload={attachments.upload}
+          actions={attachments}
           onChange={(key, value) => setTyped((known) => ({ ...known, [key]: value }))}
         />
       ) : null}
@@ -104,11 +104,12 @@ export function Composer({ agentId, keptAs, begin, isActive, blocked, sender, on
         onKeyDown={onKeyDown}
         className="max-h-48 min-h-13 w-full resize-y rounded border border-line-strong bg-surface px-2 py-1 text-sm [field-sizing:content]"
       />
+      <p id={`${id}-hint`} className="text-xs text-ink-2">
+        {blocked ?? (isActive ? t.busyHint : t.hint)}
+      </p>
       <div className="flex flex-wrap items-center gap-2">
         <AttachButton onFiles={attachments.add} isDisabled={blocked !== null} />
-        <p id={`${id}-hint`} className="min-w-0 flex-1 basis-32 text-xs text-ink-2">
-          {blocked ?? (isActive ? t.busyHint : t.hint)}
-        </p>
+        <span className="flex-1" />
         {onStop === null ? null : <Button onClick={onStop}>■ {t.stop}</Button>}
         <Button type="submit" disabled={isRefused} className={MAIN}>
           {isActive ? t.sendAfter : begin.mode === "task" ? t.runIt : t.send}
@@ -133,11 +134,11 @@ interface BeginFormProps {
   form: OpenForm;
   typed: Typed;
   errors: FieldErrors;
-  upload: (file: File) => Promise<unknown>;
+  actions: Pick<Attachments, "upload">;
   onChange: (key: string, value: unknown) => void;
 }
 
-function BeginForm({ id, form, typed, errors, upload, onChange }: BeginFormProps): ReactNode {
+function BeginForm({ id, form, typed, errors, actions, onChange }: BeginFormProps): ReactNode {
   return (
     <details open className="rounded border border-line bg-panel">
       <summary className="min-h-6 cursor-pointer px-2 py-1 font-medium">{t.form}</summary>
@@ -149,7 +150,7 @@ function BeginForm({ id, form, typed, errors, upload, onChange }: BeginFormProps
             field={field}
             value={typed[field.key]}
             error={errors[field.key]}
-            upload={upload}
+            actions={actions}
             onChange={(value) => onChange(field.key, value)}
           />
         ))}
@@ -172,8 +173,8 @@ function AttachButton({ onFiles, isDisabled }: { onFiles: (files: readonly File[
           event.target.value = "";
         }}
       />
-      <Button aria-label={t.attach} title={t.attach} disabled={isDisabled} onClick={() => input.current?.click()}>
-        ＋
+      <Button disabled={isDisabled} onClick={() => input.current?.click()}>
+        {t.attach}
       </Button>
     </>
   );

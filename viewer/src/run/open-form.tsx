@@ -99,7 +99,7 @@ function FormFields({ form, actions }: { form: OpenForm; actions: RunActions }):
           field={field}
           value={typed[field.key]}
           error={errors[field.key]}
-          upload={(file) => actions.upload(file)}
+          actions={actions}
           onChange={(value) => setChanged((known) => ({ ...known, [field.key]: value }))}
         />
       ))}
@@ -116,7 +116,7 @@ interface ControlProps {
   field: FormField;
   value: unknown;
   error: string | undefined;
-  upload: (file: File) => Promise<unknown>;
+  actions: Pick<RunActions, "upload">;
   onChange: (value: unknown) => void;
 }
 
@@ -139,7 +139,8 @@ export function FormControl(props: ControlProps): ReactNode {
   );
 }
 
-function Control({ id, field, value, error, upload, onChange }: ControlProps): ReactNode {
+/** The control of a field by its type. */
+export function Control({ id, field, value, error, actions, onChange }: ControlProps): ReactNode {
   const shared = {
     id,
     "aria-invalid": error !== undefined,
@@ -169,7 +170,7 @@ function Control({ id, field, value, error, upload, onChange }: ControlProps): R
         </select>
       );
     case "file":
-      return <FileControl shared={shared} value={value} upload={upload} onChange={onChange} />;
+      return <FileControl shared={shared} value={value} actions={actions} onChange={onChange} />;
     case "integer":
     case "number":
       return <input {...shared} inputMode="decimal" className={CONTROL} value={text} onChange={(event) => onChange(event.target.value)} />;
@@ -187,18 +188,18 @@ function Control({ id, field, value, error, upload, onChange }: ControlProps): R
   }
 }
 
-interface FileControlProps extends Pick<ControlProps, "value" | "upload" | "onChange"> {
+interface FileControlProps extends Pick<ControlProps, "value" | "actions" | "onChange"> {
   shared: Readonly<Record<string, unknown>>;
 }
 
-function FileControl({ shared, value, upload, onChange }: FileControlProps): ReactNode {
+function FileControl({ shared, value, actions, onChange }: FileControlProps): ReactNode {
   const [note, setNote] = useState("");
   const store = async (file: File | undefined): Promise<void> => {
     onChange(null);
     if (!file) return;
     setNote(t.uploading);
     try {
-      onChange(await upload(file));
+      onChange(await actions.upload(file));
       setNote("");
     } catch (failure) {
       setNote(failure instanceof Error ? failure.message : String(failure));
