@@ -15,6 +15,7 @@ import { Commands } from "../ui/commands";
 import { moment } from "../ui/format";
 import { Button, Empty } from "../ui/parts";
 import { TopBar } from "../ui/shell";
+import { visibleName } from "../ui/visible-text";
 
 const t = texts.runs;
 const route = getRouteApi("/signed-in/runs");
@@ -103,7 +104,7 @@ function Failure({ list }: { list: LoadedRuns }): ReactNode {
   return (
     <p role="alert" data-tone="red" className="flex shrink-0 items-center gap-2 bg-tone-soft px-3 py-1.5 text-tone">
       {list.rows.length ? null : `${t.failed} `}
-      {list.error?.message}
+      {visibleName(list.error?.message ?? "", 500)}
       <Button onClick={list.reload}>{texts.goOn}</Button>
     </p>
   );

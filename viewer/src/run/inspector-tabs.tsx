@@ -15,7 +15,7 @@ const t = texts.inspector;
 
 function Loading<T>({ loaded, children }: { loaded: Loaded<T>; children: (value: T) => ReactNode }): ReactNode {
   if (loaded.at === "loading") return <Empty>{t.loading}</Empty>;
-  if (loaded.at === "failed") return <p role="alert" className="text-red">{loaded.error}</p>;
+  if (loaded.at === "failed") return <p role="alert" className="break-words text-red">{visibleText(loaded.error)}</p>;
   return children(loaded.value);
 }
 

@@ -58,7 +58,7 @@ function Title(): ReactNode {
   const header = useRun((state) => state.header);
   if (!header) return null;
   const look = runLook(header.status);
-  return <title>{`${look.icon} ${look.word} · ${visibleName(header.agentTitle ?? header.id, 80)} · Easel`}</title>;
+  return <title>{`${look.icon} ${visibleName(look.word, 40)} · ${visibleName(header.agentTitle ?? header.id, 80)} · Easel`}</title>;
 }
 
 function MainPane({ search, onSearch }: Pick<Props, "search" | "onSearch">): ReactNode {

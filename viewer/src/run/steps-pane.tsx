@@ -386,7 +386,7 @@ function itemCells(state: RunState, tree: StepTree, row: TreeRow): Cells {
 
 function Bars({ segments, domain, hasFailed }: { segments: readonly Segment[]; domain: Domain; hasFailed: boolean }): ReactNode {
   const scale = scaleLinear([domain.from, domain.to], [0, 100]);
-  const title = segments.map((each) => `${each.label} ${duration(each.to - each.from)}`).join(", ");
+  const title = segments.map((each) => `${visibleName(each.label, 120)} ${duration(each.to - each.from)}`).join(", ");
   return (
     <>
       <span className="sr-only">{title}</span>

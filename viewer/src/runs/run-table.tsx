@@ -152,7 +152,7 @@ function Cells({ run, now, isNarrow, isSelected, onSelect, onOpen }: CellsProps)
         <bdi>{title}</bdi>
       </Link>
       {run.version_number ? <span className="text-ink-2"> › {run.version_number}</span> : null}
-      {run.origin ? <span title={texts.run.origin(String(run.origin.kind))}> {run.origin.kind === "fork" ? "⑂" : "↻"}</span> : null}
+      {run.origin ? <span title={texts.run.origin(visibleName(String(run.origin.kind), 30))}> {run.origin.kind === "fork" ? "⑂" : "↻"}</span> : null}
     </span>
   );
   const query = (

@@ -159,6 +159,7 @@ export const runTexts = {
     effect: "effect",
     error: "Error",
   },
+  markdown: { asWritten: "Shown as it is written: it would be too much Markdown to draw." },
   values: {
     more: (count: number) => `Show ${count.toLocaleString("en")} more`,
     rest: (size: string) => `Show more (${size} in all)`,

@@ -3,6 +3,7 @@ import { Component, type ReactNode } from "react";
 
 import { texts } from "../texts";
 import { Button, CopyButton } from "./parts";
+import { visibleName } from "./visible-text";
 
 interface Props {
   children: ReactNode;
@@ -21,7 +22,7 @@ export class ErrorBoundary extends Component<Props, { error: Error | null }> {
     return (
       <div role="alert" className="m-4 rounded border border-red p-3">
         <p className="font-semibold">{texts.failed.title}</p>
-        <p className="my-1 font-mono">{error.message}</p>
+        <p className="my-1 font-mono break-words">{visibleName(error.message, 500)}</p>
         <div className="flex gap-2">
           <Button onClick={() => location.reload()}>{texts.failed.reload}</Button>
           <CopyButton text={() => error.stack ?? error.message} label={texts.failed.details} />

@@ -1,4 +1,5 @@
 /** Numbers, sizes, durations and times as they are shown. */
+import { visibleName } from "./visible-text";
 
 export function duration(ms: number | null): string {
   if (ms === null) return "–";
@@ -40,5 +41,5 @@ export function clockMs(ms: number): string {
 
 /** Return amounts by currency: "0.0123 USD + 1.00 EUR". */
 export function money(cost: Readonly<Record<string, string>>): string | null {
-  return Object.entries(cost).map(([currency, amount]) => `${amount} ${currency}`).join(" + ") || null;
+  return visibleName(Object.entries(cost).map(([currency, amount]) => `${amount} ${currency}`).join(" + ")) || null;
 }
