@@ -7,7 +7,7 @@ import { readWholeValue } from "../api/runs";
 import { isObject, usageOf } from "../run-file/rows";
 import { BudgetPane } from "../run/budget-form";
 import { OpenFormPane } from "../run/open-form";
-import { MAX_MARKDOWN_CHARS, Message, splitReasoning } from "../run/talk-pane";
+import { Message, Reasoning } from "../run/talk-pane";
 import type { OpenRun } from "../run/use-open-run";
 import { RunContext, useRun } from "../run/use-run";
 import { isOver, runLook } from "../store/run-status";
@@ -209,9 +209,20 @@ function AnswerMessage({ message }: { message: ConversationMessage }): ReactNode
   );
 }
 
+const THINKING = /<think>([\s\S]*?)(?:<\/think>|$)/g;
+
+/** A stored answer; reasoning stands between tags in it. */
 function AnswerText({ text }: { text: string }): ReactNode {
-  const { answer } = splitReasoning(text);
-  return answer.length > MAX_MARKDOWN_CHARS ? <LongText text={answer} /> : <Markdown text={answer} />;
+  const { answer, reasoning } = useMemo(
+    () => ({ answer: text.replace(THINKING, ""), reasoning: [...text.matchAll(THINKING)].map((match) => match[1]).join("\n") }),
+    [text],
+  );
+  return (
+    <>
+      <Reasoning text={reasoning} />
+      <Markdown text={answer} />
+    </>
+  );
 }
 
 /** The beginning of a long answer, until it is asked for whole. */

@@ -97,7 +97,7 @@ function Call({ call, isOpen: isFirstOpen }: { call: ModelCall; isOpen: boolean 
       <summary className="min-h-6 cursor-pointer bg-panel px-2 py-1">
         <span className="font-semibold">{visibleName(call.model, 80)}</span>{" "}
         <span className={hasFailed ? "text-tone" : "text-ink-2"}>{visibleName(call.status, 30)}</span>{" "}
-        <span className="text-ink-2">{figures.filter((each) => each !== null).join(" · ")}</span>
+        <span className="text-ink-2">{visibleName(figures.filter((each) => each !== null).join(" · "))}</span>
       </summary>
       <div className="p-2">
         {call.error ? <p className="mb-2 break-words text-tone">{visibleText(call.error)}</p> : null}
@@ -177,7 +177,7 @@ function Tool({ call }: { call: ToolCall }): ReactNode {
       <h3 className="bg-panel px-2 py-1 font-normal">
         <span className="font-mono text-xs font-semibold">{visibleName(call.toolName, 80)}</span>{" "}
         {call.failed ? <span className="text-tone">failed</span> : null}{" "}
-        <span className="text-ink-2">{figures.filter((each) => each !== null).join(" · ")}</span>
+        <span className="text-ink-2">{visibleName(figures.filter((each) => each !== null).join(" · "))}</span>
       </h3>
       <div className="px-2">
         <Loading loaded={loaded}>

@@ -16,6 +16,7 @@ import { useNodeNames, useRun, useRunContext, type RunActions } from "./use-run"
 
 const t = texts.forms;
 const NOTHING: Typed = {};
+const MAX_OPTIONS = 1000;
 const CONTROL = "min-h-8 w-full max-w-lg rounded border border-line-strong bg-surface px-2 aria-invalid:border-red";
 const SUBMIT = "border-accent! bg-accent! px-3! py-1! font-medium text-surface! enabled:hover:opacity-90 disabled:opacity-60";
 
@@ -162,11 +163,12 @@ export function Control({ id, field, value, error, actions, onChange }: ControlP
       return (
         <select {...shared} className={CONTROL} value={text} onChange={(event) => onChange(event.target.value)}>
           <option value="">{t.choose}</option>
-          {field.options.map((option) => (
-            <option key={option} value={option}>
+          {field.options.slice(0, MAX_OPTIONS).map((option, place) => (
+            <option key={place} value={option}>
               {visibleName(option, 120)}
             </option>
           ))}
+          {field.options.length > MAX_OPTIONS ? <option disabled>{t.moreOptions(field.options.length - MAX_OPTIONS)}</option> : null}
         </select>
       );
     case "file":

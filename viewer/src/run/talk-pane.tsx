@@ -8,13 +8,13 @@ import { bytes } from "../ui/format";
 import { Markdown } from "../ui/markdown";
 import { Button, CopyButton, Empty } from "../ui/parts";
 import { LongText } from "../ui/values";
-import { visibleName, visibleText } from "../ui/visible-text";
+import { visibleName } from "../ui/visible-text";
 import { BudgetPane } from "./budget-form";
 import { OpenFormPane } from "./open-form";
 import { useNodeNames, useRun, useRunContext } from "./use-run";
 
 const t = texts.talk;
-export const MAX_MARKDOWN_CHARS = 100_000;
+const MAX_MARKDOWN_CHARS = 100_000;
 const THINKING = /\ufdd0([^\ufdd1]*)(?:\ufdd1|$)/g;
 
 export default function TalkPane(): ReactNode {
@@ -43,9 +43,20 @@ export default function TalkPane(): ReactNode {
 }
 
 /** Return the answer and the reasoning of a text, in which reasoning stands between two markers. */
-export function splitReasoning(text: string): { answer: string; reasoning: string } {
+function splitReasoning(text: string): { answer: string; reasoning: string } {
   const reasoning = [...text.matchAll(THINKING)].map((match) => match[1] ?? "").join("\n");
   return { answer: text.replace(THINKING, ""), reasoning };
+}
+
+/** What a model thought before it answered, folded. */
+export function Reasoning({ text }: { text: string }): ReactNode {
+  if (!text) return null;
+  return (
+    <details className="mb-2 text-ink-2">
+      <summary className="min-h-6 cursor-pointer">{t.reasoning(text.length)}</summary>
+      <LongText isProse text={text} />
+    </details>
+  );
 }
 
 export function Message({ stream }: { stream: MessageStream }): ReactNode {
@@ -67,12 +78,7 @@ export function Message({ stream }: { stream: MessageStream }): ReactNode {
         </Button>
         <CopyButton text={() => answer} />
       </div>
-      {reasoning ? (
-        <details className="mb-2 text-ink-2">
-          <summary className="min-h-6 cursor-pointer">{t.reasoning(reasoning.length)}</summary>
-          <pre className="font-sans whitespace-pre-wrap">{visibleText(reasoning.slice(0, MAX_MARKDOWN_CHARS))}</pre>
-        </details>
-      ) : null}
+      <Reasoning text={reasoning} />
       {isPlain || isLong ? <LongText text={answer} /> : <Markdown text={answer} />}
       {isOpen ? (
         <span aria-hidden="true" className="inline-block h-4 w-2 animate-pulse bg-accent align-text-bottom" />

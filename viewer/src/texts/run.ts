@@ -24,6 +24,7 @@ export const runTexts = {
     json: "Enter a JSON object.",
     optional: "optional",
     choose: "Choose…",
+    moreOptions: (count: number) => `${count.toLocaleString("en")} more are not listed: answer by the API`,
     conflict: "This form has been answered already. The page shows what the run does now.",
     uploading: "Uploading…",
     stored: (name: string, size: string) => `${name}${size ? `, ${size}` : ""} is stored.`,
