@@ -10,6 +10,10 @@ export function keepFor(reader: string): void {
   keptFor = reader;
 }
 
+export function keep(key: string, value: unknown): void {
+  kept.set(key, value);
+}
+
 export function forgetKept(key?: string): void {
   if (key === undefined) kept.clear();
   else kept.delete(key);
@@ -23,7 +27,7 @@ export function useKept<T>(key: string, initial: T): [T, (next: T | ((known: T) 
   const set = useCallback(
     (next: T | ((known: T) => T)): void => {
       const changed = next instanceof Function ? next(valueOf(key, first.current)) : next;
-      kept.set(key, changed);
+      keep(key, changed);
       setHeld({ key, value: changed });
     },
     [key],
@@ -31,6 +35,7 @@ export function useKept<T>(key: string, initial: T): [T, (next: T | ((known: T) 
   return [value, set];
 }
 
-function valueOf<T>(key: string, initial: T): T {
+/** Return what is kept under a key, else the initial value. */
+export function valueOf<T>(key: string, initial: T): T {
   return kept.has(key) ? (kept.get(key) as T) : initial;
 }
