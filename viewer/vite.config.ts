@@ -1,4 +1,6 @@
 /** How the pages are built: `viewer/dist` is committed, so the same sources must always give the same files. */
+import { fileURLToPath } from "node:url";
+
 import tailwindcss from "@tailwindcss/vite";
 import react from "@vitejs/plugin-react";
 import type { Plugin } from "vite";
@@ -22,6 +24,10 @@ const filesBelowUi: Plugin = {
 export default defineConfig({
   base: "./", // addresses are relative to `<base href>`, so the pages work below any path
   plugins: [react(), tailwindcss(), licenses(), filesBelowUi],
+  resolve: {
+    // its variant for browsers decodes `&amp;` of Markdown by innerHTML, which the pages' policy refuses
+    alias: { "decode-named-character-reference": fileURLToPath(import.meta.resolve("decode-named-character-reference")) },
+  },
   build: {
     target: "es2022",
     sourcemap: false,

@@ -26,7 +26,7 @@
   addEventListener("error", function (event) {
     var failed = event.target;
     if (isWaiting || !(failed instanceof HTMLScriptElement || failed instanceof HTMLLinkElement)) return;
-    if (failed.rel === "icon") return;
+    if (failed.rel === "icon" || document.querySelector("main")) return; // a page that is shown stays, and says what is missing
     isWaiting = true;
     var tries = Number(read("sessionStorage", KEY)) || 0;
     var text = "Easel is being updated";
@@ -41,6 +41,8 @@
   }, true);
 
   addEventListener("easel:started", function () {
-    try { sessionStorage.removeItem(KEY); } catch { /* without storage there is no counter */ }
+    setTimeout(function () { // later than a file of the first page could fail
+      try { sessionStorage.removeItem(KEY); } catch { /* without storage there is no counter */ }
+    }, 10000);
   });
 })();

@@ -4,6 +4,7 @@ import { basePath } from "../src/api/base";
 import { runSearch } from "../src/run/run-search";
 import { bytes, duration } from "../src/ui/format";
 import { checkedUrl } from "../src/ui/markdown";
+import { isTooHeavy } from "../src/ui/markdown-limits";
 import { visibleName, visibleText } from "../src/ui/visible-text";
 
 test.each([
@@ -16,7 +17,8 @@ test.each([
 });
 
 test.each([
-  ["a\u202eb", "a⟨U+202E⟩b"], ["a\u0000b", "a⟨U+0000⟩b"], ["a\u200bb\ufeff", "a⟨U+200B⟩b⟨U+FEFF⟩"], ["a\tb\nc\r\nd", "a\tb\nc\nd"], ["ü 👋 שלום", "ü 👋 שלום"],
+  ["a\u202eb", "a⟨U+202E⟩b"], ["a\u0000b", "a⟨U+0000⟩b"], ["a\u200bb\ufeff", "a⟨U+200B⟩b⟨U+FEFF⟩"], ["a\tb\nc\r\nd", "a\tb\nc\nd"], ["ü 👋 שלום 👨‍👩‍👧", "ü 👋 שלום 👨‍👩‍👧"],
+  ["a\u00adb\u2028\u3164", "a⟨U+00AD⟩b⟨U+2028⟩⟨U+3164⟩"], ["a\u{e0041}", "a⟨U+E0041⟩"], ["🏴\u{e0067}\u{e0062}\u{e0065}\u{e006e}\u{e0067}\u{e007f}", "🏴\u{e0067}\u{e0062}\u{e0065}\u{e006e}\u{e0067}\u{e007f}"],
 ])("what would deceive a reader in %j is visible", (text, expected) => {
   expect(visibleText(text)).toBe(expected);
 });
@@ -24,6 +26,7 @@ test.each([
 test("a name has one line and an end", () => {
   expect(visibleName("a\n  b\u202e")).toBe("a b⟨U+202E⟩");
   expect(visibleName("x".repeat(300))).toBe(`${"x".repeat(200)}…`);
+  expect(visibleName("x".repeat(1_048_576), 40)).toBe(`${"x".repeat(40)}…`);
 });
 
 test.each([
@@ -44,4 +47,26 @@ test.each([[null, "–"], [0, "0 ms"], [0.4, "<1 ms"], [999, "999 ms"], [1234, "
 
 test.each([[12, "12 B"], [1536, "1.5 KiB"], [3 * 1024 * 1024, "3.0 MiB"]])("%i bytes are %s", (count, text) => {
   expect(bytes(count)).toBe(text);
+});
+
+test.each([
+  ["a list of 50,000 items", "- a\n".repeat(50_000)], ["a list of 1,000 items", "- a\n".repeat(1_000)], ["1,000 headings", "a\n-\n".repeat(1_000)],
+  ["quotes in quotes", ">".repeat(5_000)], ["lists in lists on one line", "- ".repeat(100)], ["lists in lists", Array.from({ length: 80 }, (_, depth) => `${" ".repeat(2 * depth)}- a`).join("\n")],
+  ["emphasis", "**a".repeat(3_000)], ["links", "[a](".repeat(5_000)], ["columns", "|a".repeat(5_000)], ["addresses", "a@a.".repeat(5_000)], ["many lines", "a  \n".repeat(3_000)],
+  ["a long text", "a ".repeat(60_000)],
+])("%s are too much Markdown", (_, text) => {
+  expect(isTooHeavy(text)).toBe(true);
+});
+
+test.each([
+  ["a short answer", "# Title\n\n- **one**\n- two\n\n> quote\n\n| a | b |\n|---|---|\n| 1 | 2 |\n"], ["a long answer", `${"Some words of an answer, with a [link](https://example.com).\n\n".repeat(300)}`],
+  ["a program", `\`\`\`python\n${"    if a < b and c[0] == d:\n        return a\n".repeat(200)}\`\`\``], ["one long line", "a ".repeat(40_000)], ["nothing", ""],
+])("%s is drawn as Markdown", (_, text) => {
+  expect(isTooHeavy(text)).toBe(false);
+});
+
+test("the check of a text takes a moment, whatever is in it", () => {
+  const began = performance.now();
+  for (const text of [" ".repeat(100_000), "1".repeat(100_000), "\t>".repeat(33_000), "#".repeat(100_000)]) isTooHeavy(text);
+  expect(performance.now() - began).toBeLessThan(2_000);
 });

@@ -94,14 +94,14 @@ function BeginForm({ form, isTask, conversation }: { form: OpenForm; isTask: boo
   return (
     <section aria-label={t.beginForm} data-tone="accent" data-border="solid" className="rounded-lg bg-surface p-3">
       <h2 className="mb-2 font-semibold">{t.beginForm}</h2>
-      <FormFields form={form} actions={actions} submit={isTask ? t.begin : t.goOn} />
+      <FormFields form={form} actions={actions} keptAs="chat begin" submit={isTask ? t.begin : t.goOn} />
     </section>
   );
 }
 
 function TurnForm({ form, conversation }: { form: OpenForm; conversation: Conversation }): ReactNode {
   const actions = useFormActions(conversation, (answers, key) => conversation.answer(form, answers, key));
-  return <FormFields form={form} actions={actions} submit={t.submit} />;
+  return <FormFields form={form} actions={actions} keptAs={`chat ${form.nodeId}`} submit={t.submit} />;
 }
 
 type FormActions = Pick<RunActions, "answer" | "upload">;

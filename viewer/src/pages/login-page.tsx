@@ -9,6 +9,7 @@ import { signIn } from "../api/sign-in";
 import { texts } from "../texts";
 import { Commands } from "../ui/commands";
 import { Button } from "../ui/parts";
+import { visibleName } from "../ui/visible-text";
 import { codeHasFailed } from "./one-time-code";
 
 const t = texts.login;
@@ -78,5 +79,5 @@ export function LoginPage(): ReactNode {
 function messageOf(failure: unknown): string {
   if (!(failure instanceof ApiError)) return String(failure);
   if (failure.status === 429) return t.tooMany(failure.retryAfter ?? 60);
-  return failure.status === 401 ? t.unknown : failure.message;
+  return failure.status === 401 ? t.unknown : visibleName(failure.message, 500);
 }

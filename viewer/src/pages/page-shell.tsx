@@ -9,6 +9,7 @@ import { onSignedOut } from "../api/request";
 import { signOut } from "../api/sign-in";
 import { texts } from "../texts";
 import { Announcer } from "../ui/announcer";
+import { forgetKept } from "../ui/kept";
 import { Shell } from "../ui/shell";
 import { useShortcut } from "../ui/shortcuts";
 
@@ -37,6 +38,7 @@ export function PageShell({ children }: { children: ReactNode }): ReactNode {
   );
 
   const onSignOut = async (): Promise<void> => {
+    forgetKept();
     await signOut().catch(() => undefined); // the cookie may be over already
     forgetReader();
     await router.navigate({ to: "/login", replace: true });

@@ -7,9 +7,11 @@ import { findReader } from "../api/queries";
 import { compareSearch, type CompareSearch } from "../compare/compare-search";
 import { conversationListSearch, conversationSearch, type ConversationListSearch, type ConversationSearch } from "../conversations/conversation-search";
 import { overviewSearch, type OverviewSearch } from "../overview/overview-search";
+import { playSearch, type PlaySearch } from "../play/play-search";
 import { runSearch, type RunSearch } from "../run/run-search";
 import { runListSearch, type RunListSearch } from "../runs/run-list-search";
 import { ErrorBoundary } from "../ui/error-boundary";
+import { keepFor } from "../ui/kept";
 import { versionSearch, type VersionSearch } from "../versions/version-search";
 import { MissingPage } from "./missing-page";
 import { PageShell } from "./page-shell";
@@ -84,6 +86,8 @@ const signedInRoute = createRoute({
     const about = await findReader();
     if (about.share) redirect({ to: "/s", replace: true, throw: true }); // a visitor sees one run
     if (!about.signed_in) redirect({ to: "/login", search: location.href === "/runs" ? {} : { to: location.href }, replace: true, throw: true });
+    if (about.signed_in) keepFor(JSON.stringify([about.tenant, about.user_id]));
+    else redirect({ to: "/login", search: location.href === "/runs" ? {} : { to: location.href }, replace: true, throw: true });
   },
   errorComponent: UnreachablePage,
 });
@@ -163,6 +167,13 @@ const versionsRoute = createRoute({
   component: lazyRouteComponent(() => import("./versions-page"), "VersionsPage"),
 });
 
+const playRoute = createRoute({
+  getParentRoute: () => signedInRoute,
+  path: "/agents/$agentId/play",
+  validateSearch: (search: Record<string, unknown>): PlaySearch => playSearch(search),
+  component: lazyRouteComponent(() => import("./play-page"), "PlayPage"),
+});
+
 const signedInPages = signedInRoute.addChildren([
   runsRoute,
   runRoute,
@@ -175,6 +186,7 @@ const signedInPages = signedInRoute.addChildren([
   agentsRoute,
   agentRoute,
   versionsRoute,
+  playRoute,
 ]);
 
 const routeTree = rootRoute.addChildren([homeRoute, openRoute, loginRoute, shareRoute, chatRoute, signedInPages]);

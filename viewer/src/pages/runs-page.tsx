@@ -21,6 +21,7 @@ import { Button, Empty } from "../ui/parts";
 import { isHexId } from "../ui/search-values";
 import { TopBar } from "../ui/shell";
 import { useShortcut } from "../ui/shortcuts";
+import { visibleName } from "../ui/visible-text";
 
 const t = texts.runs;
 const route = getRouteApi("/signed-in/runs");
@@ -128,7 +129,7 @@ function Failure({ list }: { list: LoadedRuns }): ReactNode {
   return (
     <p role="alert" data-tone="red" className="flex shrink-0 items-center gap-2 bg-tone-soft px-3 py-1.5 text-tone">
       {list.rows.length ? null : `${t.failed} `}
-      {list.error?.message}
+      {visibleName(list.error?.message ?? "", 500)}
       <Button onClick={list.reload}>{texts.goOn}</Button>
     </p>
   );

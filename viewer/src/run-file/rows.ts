@@ -57,6 +57,15 @@ export function isObject(value: unknown): value is Readonly<Record<string, unkno
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
+/** Return a value as JSON; one that is nested too deeply as a sign that there is something. */
+function writtenJson(value: unknown): string {
+  try {
+    return JSON.stringify(value) ?? "";
+  } catch {
+    return "…"; // deeper than the stack allows
+  }
+}
+
 export function headerOf(row: Row): RunHeader {
   const origin = row.value("origin");
   const request = row.value("request");
@@ -70,7 +79,7 @@ export function headerOf(row: Row): RunHeader {
     versionId: row.text("version_id"),
     versionTitle: row.textOrNull("version_title"),
     sessionId: row.text("session_id"),
-    query: query === null || query === undefined ? null : typeof query === "string" ? query : JSON.stringify(query),
+    query: query === null || query === undefined ? null : typeof query === "string" ? query : writtenJson(query),
     usage: usageOf(row.value("usage")),
     createdAt: row.time("created_at"),
     startedAt: row.time("started_at"),
@@ -205,7 +214,7 @@ export function toolCallOf(row: Row): ToolCall {
 export function eventOf(row: Row): RunEvent {
   const body = row.value("body");
   const shown = isObject(body) ? Object.fromEntries(Object.entries(body).filter(([, value]) => value !== null)) : body;
-  const written = shown === undefined || shown === null ? "" : JSON.stringify(shown);
+  const written = shown === undefined || shown === null ? "" : writtenJson(shown);
   return {
     number: row.number("number"),
     name: row.text("event"),

@@ -4,6 +4,7 @@ import { useId, useState, type FormEvent, type ReactNode } from "react";
 import type { BudgetExceeded } from "../store/run";
 import { texts } from "../texts";
 import { Button } from "../ui/parts";
+import { visibleName } from "../ui/visible-text";
 import { SendError, useSender } from "./open-form";
 import { useRun, useRunContext, type RunActions } from "./use-run";
 
@@ -14,7 +15,7 @@ export function BudgetPane(): ReactNode {
   const mayRaise = useRun((state) => state.server?.may.raise_budget ?? false);
   const { actions } = useRunContext();
   if (!exceeded) return null;
-  const amount = (value: string): string => `${value} ${exceeded.measure === "money" ? (exceeded.currency ?? "") : exceeded.measure}`.trim();
+  const amount = (value: string): string => visibleName(`${value} ${exceeded.measure === "money" ? (exceeded.currency ?? "") : exceeded.measure}`, 80);
   return (
     <section aria-label={t.title} data-tone="violet" data-border="dotted" className="rounded bg-tone-soft p-3">
       <h2 className="mb-1 font-semibold text-tone">{t.title}</h2>
@@ -46,7 +47,7 @@ function RaiseForm({ exceeded, actions }: { exceeded: BudgetExceeded; actions: R
       {isOwn ? (
         <>
           <label htmlFor={id} className="font-medium">
-            {t.field(exceeded.measure)}
+            {t.field(visibleName(exceeded.measure, 40))}
           </label>
           <input
             id={id}
@@ -58,7 +59,7 @@ function RaiseForm({ exceeded, actions }: { exceeded: BudgetExceeded; actions: R
           />
         </>
       ) : (
-        <p>{t.other(exceeded.scope)}</p>
+        <p>{t.other(visibleName(exceeded.scope, 40))}</p>
       )}
       <SendError error={invalid ?? error} />
       <Button type="submit" disabled={isBusy} className="border-accent! bg-accent! px-3! py-1! font-medium text-surface!">

@@ -6,7 +6,8 @@ import { isOver } from "../store/run-status";
 import { texts } from "../texts";
 import { moment } from "../ui/format";
 import { CopyButton } from "../ui/parts";
-import { visibleName, visibleText } from "../ui/visible-text";
+import { LongText } from "../ui/values";
+import { visibleName } from "../ui/visible-text";
 import { useNodeNames, useRun, useRunContext, useRunState } from "./use-run";
 
 const t = texts.run;
@@ -45,9 +46,9 @@ export function ExplainBar(): ReactNode {
       {isLong ? (
         <details className="basis-full">
           <summary className="min-h-6 cursor-pointer text-tone">{t.wholeError}</summary>
-          <pre className="max-h-60 overflow-auto font-mono text-xs whitespace-pre-wrap" tabIndex={0}>
-            {visibleText(error)}
-          </pre>
+          <div className="max-h-60 overflow-auto" tabIndex={0} role="region" aria-label={t.wholeError}>
+            <LongText text={error} />
+          </div>
         </details>
       ) : null}
     </section>

@@ -10,6 +10,11 @@ const OUTPUTS = ".outputs";
 /** What is in a form's controls: texts, ticks, and uploaded files. */
 export type Typed = Readonly<Record<string, unknown>>;
 
+/** Return what is in the controls: what was typed, else what the author has preset. */
+export function typedInto(form: OpenForm, changed: Typed): Typed {
+  return { ...Object.fromEntries(form.fields.map((field) => [field.key, field.value])), ...changed };
+}
+
 export type FieldErrors = Readonly<Record<string, string>>;
 
 /** Return the node about whose action a form asks (`on_unknown`); null for a form of the canvas. */

@@ -38,7 +38,7 @@ function Tool({ call }: { call: ToolCall }): ReactNode {
       <h3 className="bg-panel px-2 py-1 font-normal">
         <span className="font-mono text-xs font-semibold">{visibleName(call.toolName, 80)}</span>{" "}
         {call.failed ? <span className="text-tone">failed</span> : null}{" "}
-        <span className="text-ink-2">{figures.filter((each) => each !== null).join(" · ")}</span>{" "}
+        <span className="text-ink-2">{visibleName(figures.filter((each) => each !== null).join(" · "))}</span>{" "}
         {call.replayed ? <span className="rounded bg-accent-soft px-1 text-accent">{t.replayed}</span> : null}
       </h3>
       <div className="px-2 pb-1">

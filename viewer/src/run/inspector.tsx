@@ -56,7 +56,7 @@ export function Inspector({ tab, onTab }: { tab: Tab; onTab: (tab: Tab) => void 
               <bdi>{visibleName(name, 120)}</bdi>
             </h2>
             <p className="truncate text-ink-2">
-              {step.component} · <span className="font-mono text-xs">{visibleName(step.nodeId, 80)}</span>
+              {visibleName(step.component, 60)} · <span className="font-mono text-xs">{visibleName(step.nodeId, 80)}</span>
               {step.attempt > 1 ? ` · ${texts.time.attempt(step.attempt)}` : ""}
             </p>
           </div>
@@ -201,7 +201,7 @@ function Overview({ step, state }: { step: Step; state: RunState }): ReactNode {
           <div className="flex items-center">
             <h3 className="flex-1 font-semibold text-tone">
               {t.error}
-              {step.code ? <span className="font-mono text-xs font-normal"> {step.code}</span> : null}
+              {step.code ? <span className="font-mono text-xs font-normal"> {visibleName(step.code, 60)}</span> : null}
             </h3>
             <CopyButton text={() => step.error ?? ""} label={texts.run.copyError} />
           </div>
@@ -261,7 +261,7 @@ function time(ms: number | null): ReactNode {
 function Id({ id }: { id: string }): ReactNode {
   return (
     <span className="flex items-center font-mono text-xs break-all">
-      {id}
+      {visibleName(id, 80)}
       <CopyButton text={() => id} />
     </span>
   );

@@ -6,31 +6,37 @@ import type { Answers } from "../api/runs";
 import type { FormField, OpenForm } from "../store/run";
 import { texts } from "../texts";
 import { useAnnounce } from "../ui/announcer";
+import { bytes } from "../ui/format";
+import { forgetKept, useKept } from "../ui/kept";
 import { Markdown } from "../ui/markdown";
 import { Button } from "../ui/parts";
 import { visibleName } from "../ui/visible-text";
-import { answersOf, outcomeAnswers, questionOf, type FieldErrors } from "./form-values";
+import { answersOf, outcomeAnswers, questionOf, typedInto, type FieldErrors, type Typed } from "./form-values";
 import { useNodeNames, useRun, useRunContext, type RunActions } from "./use-run";
 
 const t = texts.forms;
+const NOTHING: Typed = {};
+const MAX_OPTIONS = 1000;
 const CONTROL = "min-h-8 w-full max-w-lg rounded border border-line-strong bg-surface px-2 aria-invalid:border-red";
 const SUBMIT = "border-accent! bg-accent! px-3! py-1! font-medium text-surface! enabled:hover:opacity-90 disabled:opacity-60";
 
 /** Sending answers once: the key belongs to the form that was shown, so a second click has no effect of its own. */
-export function useSender(actions: Pick<RunActions, "answer">): { send: (answers: Answers, done: string) => Promise<void>; isBusy: boolean; error: string | null } {
+export function useSender(actions: Pick<RunActions, "answer">): { send: (answers: Answers, done: string) => Promise<boolean>; isBusy: boolean; error: string | null } {
   const key = useRef(newIdempotencyKey());
   const announce = useAnnounce();
   const [isBusy, setBusy] = useState(false);
   const [error, setError] = useState<string | null>(null);
-  const send = async (answers: Answers, done: string): Promise<void> => {
+  const send = async (answers: Answers, done: string): Promise<boolean> => {
     setBusy(true);
     setError(null);
     try {
       await actions.answer(answers, key.current);
       announce(done);
+      return true;
     } catch (failure) {
       if (failure instanceof ApiError && failure.status >= 400 && failure.status < 500) key.current = newIdempotencyKey();
       setError(failure instanceof ApiError && failure.status === 409 ? t.conflict : failure instanceof Error ? failure.message : String(failure));
+      return false;
     } finally {
       setBusy(false);
     }
@@ -40,6 +46,7 @@ export function useSender(actions: Pick<RunActions, "answer">): { send: (answers
 
 export function OpenFormPane({ form }: { form: OpenForm }): ReactNode {
   const { actions } = useRunContext();
+  const runId = useRun((state) => state.header?.id ?? "");
   const mayAnswer = useRun((state) => state.server?.may.answer ?? false);
   const node = questionOf(form);
   return (
@@ -47,7 +54,7 @@ export function OpenFormPane({ form }: { form: OpenForm }): ReactNode {
       <h2 className="mb-1 font-semibold text-tone">{texts.talk.form}</h2>
       {form.tips ? <Markdown text={form.tips} /> : null}
       {actions && mayAnswer ? (
-        node === null ? <FormFields form={form} actions={actions} /> : <Question node={node} actions={actions} />
+        node === null ? <FormFields form={form} actions={actions} keptAs={`form ${runId} ${form.nodeId}`} /> : <Question node={node} actions={actions} />
       ) : (
         <>
           <FieldList form={form} />
@@ -70,10 +77,18 @@ function FieldList({ form }: { form: OpenForm }): ReactNode {
   );
 }
 
+interface FormFieldsProps {
+  form: OpenForm;
+  actions: Pick<RunActions, "answer" | "upload">;
+  /** Under which name what was typed is kept, so that it survives a sign-in. */
+  keptAs: string;
+  submit?: string;
+}
+
 /** The fields of a form, with a button that sends the answers. */
-export function FormFields({ form, actions, submit: submitText = t.submit }: { form: OpenForm; actions: Pick<RunActions, "answer" | "upload">; submit?: string }): ReactNode {
-  const initial = Object.fromEntries(form.fields.map((field) => [field.key, field.value]));
-  const [typed, setTyped] = useState<Readonly<Record<string, unknown>>>(initial);
+export function FormFields({ form, actions, keptAs, submit: submitText = t.submit }: FormFieldsProps): ReactNode {
+  const [changed, setChanged] = useKept<Typed>(keptAs, NOTHING);
+  const typed = typedInto(form, changed);
   const [errors, setErrors] = useState<FieldErrors>({});
   const { send, isBusy, error } = useSender(actions);
   const id = useId();
@@ -81,31 +96,21 @@ export function FormFields({ form, actions, submit: submitText = t.submit }: { f
     event.preventDefault();
     const result = answersOf(form, typed);
     setErrors("errors" in result ? result.errors : {});
-    if ("answers" in result) void send(result.answers, t.sent);
+    if ("answers" in result) void send(result.answers, t.sent).then((isSent) => isSent && forgetKept(keptAs));
     else document.getElementById(`${id}-${Object.keys(result.errors)[0]}`)?.focus();
   };
   return (
     <form noValidate onSubmit={submit} className="flex flex-col gap-2">
       {form.fields.map((field) => (
-        <div key={field.key}>
-          <label htmlFor={`${id}-${field.key}`} className="block font-medium">
-            <bdi>{visibleName(field.name, 120)}</bdi>
-            {field.isOptional ? <span className="font-normal text-ink-2"> ({t.optional})</span> : <span aria-hidden="true"> *</span>}
-          </label>
-          <Control
-            id={`${id}-${field.key}`}
-            field={field}
-            value={typed[field.key]}
-            error={errors[field.key]}
-            actions={actions}
-            onChange={(value) => setTyped((known) => ({ ...known, [field.key]: value }))}
-          />
-          {errors[field.key] === undefined ? null : (
-            <p id={`${id}-${field.key}-error`} className="text-red">
-              {errors[field.key]}
-            </p>
-          )}
-        </div>
+        <FormControl
+          key={field.key}
+          id={`${id}-${field.key}`}
+          field={field}
+          value={typed[field.key]}
+          error={errors[field.key]}
+          actions={actions}
+          onChange={(value) => setChanged((known) => ({ ...known, [field.key]: value }))}
+        />
       ))}
       <SendError error={error} />
       <Button type="submit" disabled={isBusy} className={`self-start ${SUBMIT}`}>
@@ -122,6 +127,25 @@ interface ControlProps {
   error: string | undefined;
   actions: Pick<RunActions, "upload">;
   onChange: (value: unknown) => void;
+}
+
+/** A field with its label and what is wrong with it. */
+export function FormControl(props: ControlProps): ReactNode {
+  const { id, field, error } = props;
+  return (
+    <div>
+      <label htmlFor={id} className="block font-medium">
+        <bdi>{visibleName(field.name, 120)}</bdi>
+        {field.isOptional ? <span className="font-normal text-ink-2"> ({t.optional})</span> : <span aria-hidden="true"> *</span>}
+      </label>
+      <Control {...props} />
+      {error === undefined ? null : (
+        <p id={`${id}-error`} className="text-red">
+          {error}
+        </p>
+      )}
+    </div>
+  );
 }
 
 /** The control of a field by its type. */
@@ -147,15 +171,16 @@ export function Control({ id, field, value, error, actions, onChange }: ControlP
       return (
         <select {...shared} className={CONTROL} value={text} onChange={(event) => onChange(event.target.value)}>
           <option value="">{t.choose}</option>
-          {field.options.map((option) => (
-            <option key={option} value={option}>
+          {field.options.slice(0, MAX_OPTIONS).map((option, place) => (
+            <option key={place} value={option}>
               {visibleName(option, 120)}
             </option>
           ))}
+          {field.options.length > MAX_OPTIONS ? <option disabled>{t.moreOptions(field.options.length - MAX_OPTIONS)}</option> : null}
         </select>
       );
     case "file":
-      return <FileControl shared={shared} actions={actions} onChange={onChange} />;
+      return <FileControl shared={shared} value={value} actions={actions} onChange={onChange} />;
     case "integer":
     case "number":
       return <input {...shared} inputMode="decimal" className={CONTROL} value={text} onChange={(event) => onChange(event.target.value)} />;
@@ -173,9 +198,13 @@ export function Control({ id, field, value, error, actions, onChange }: ControlP
   }
 }
 
-function FileControl({ shared, actions, onChange }: { shared: Readonly<Record<string, unknown>>; actions: Pick<RunActions, "upload">; onChange: (value: unknown) => void }): ReactNode {
+interface FileControlProps extends Pick<ControlProps, "value" | "actions" | "onChange"> {
+  shared: Readonly<Record<string, unknown>>;
+}
+
+function FileControl({ shared, value, actions, onChange }: FileControlProps): ReactNode {
   const [note, setNote] = useState("");
-  const upload = async (file: File | undefined): Promise<void> => {
+  const store = async (file: File | undefined): Promise<void> => {
     onChange(null);
     if (!file) return;
     setNote(t.uploading);
@@ -188,10 +217,19 @@ function FileControl({ shared, actions, onChange }: { shared: Readonly<Record<st
   };
   return (
     <>
-      <input {...shared} type="file" className="block max-w-full" onChange={(event) => void upload(event.target.files?.[0])} />
-      <span role="status">{note}</span>
+      <input {...shared} type="file" className="block max-w-full" onChange={(event) => void store(event.target.files?.[0])} />
+      <span role="status" className="break-words">
+        {note ? visibleName(note, 400) : storedName(value)}
+      </span>
     </>
   );
+}
+
+/** Return the name and size of a file that is stored, as the upload has described it. */
+function storedName(value: unknown): string {
+  const { name, size } = (typeof value === "object" && value !== null ? value : {}) as Readonly<Record<string, unknown>>;
+  if (typeof name !== "string") return "";
+  return t.stored(visibleName(name, 120), typeof size === "number" ? bytes(size) : "");
 }
 
 function Question({ node, actions }: { node: string; actions: RunActions }): ReactNode {

@@ -29,7 +29,7 @@ export function RunHeader({ children }: { children?: ReactNode }): ReactNode {
           <bdi>{visibleName(header.agentTitle ?? `${t.agent} ${header.agentId}`, 120)}</bdi>
         </h1>
         <span className="flex items-center font-mono text-xs text-ink-2">
-          {header.id}
+          {visibleName(header.id, 80)}
           <CopyButton text={() => header.id} label={t.copyId} />
         </span>
         {children ? <div className="ml-auto flex flex-wrap items-center gap-2">{children}</div> : null}

@@ -66,7 +66,7 @@ function Title(): ReactNode {
   const look = runLook(header?.status ?? "");
   useStatusIcon(look.tone);
   if (!header) return null;
-  return <title>{`${look.icon} ${look.word} · ${visibleName(header.agentTitle ?? header.id, 80)} · Easel`}</title>;
+  return <title>{`${look.icon} ${visibleName(look.word, 40)} · ${visibleName(header.agentTitle ?? header.id, 80)} · Easel`}</title>;
 }
 
 function MainPane(): ReactNode {

@@ -8,7 +8,7 @@ import { bytes } from "../ui/format";
 import { Markdown } from "../ui/markdown";
 import { Button, CopyButton, Empty } from "../ui/parts";
 import { LongText } from "../ui/values";
-import { visibleName, visibleText } from "../ui/visible-text";
+import { visibleName } from "../ui/visible-text";
 import { BudgetPane } from "./budget-form";
 import { Hideable } from "./hidden";
 import { OpenFormPane } from "./open-form";
@@ -48,7 +48,18 @@ function Asked({ query }: { query: string }): ReactNode {
   );
 }
 
-function Message({ stream }: { stream: MessageStream }): ReactNode {
+/** What a model thought before it answered, folded. */
+export function Reasoning({ text }: { text: string }): ReactNode {
+  if (!text) return null;
+  return (
+    <details className="mb-2 text-ink-2">
+      <summary className="min-h-6 cursor-pointer">{t.reasoning(text.length)}</summary>
+      <LongText isProse text={text} />
+    </details>
+  );
+}
+
+export function Message({ stream }: { stream: MessageStream }): ReactNode {
   const names = useNodeNames();
   const { selectStep } = useRunContext();
   const { answer, reasoning } = splitReasoning(stream.text);
@@ -67,12 +78,7 @@ function Message({ stream }: { stream: MessageStream }): ReactNode {
         </Button>
         <CopyButton text={() => answer} />
       </div>
-      {reasoning ? (
-        <details className="mb-2 text-ink-2">
-          <summary className="min-h-6 cursor-pointer">{t.reasoning(reasoning.length)}</summary>
-          <pre className="font-sans whitespace-pre-wrap">{visibleText(reasoning.slice(0, MAX_MARKDOWN_CHARS))}</pre>
-        </details>
-      ) : null}
+      <Reasoning text={reasoning} />
       {isPlain || isLong ? <LongText text={answer} /> : <Markdown text={answer} />}
       {isOpen ? (
         <span aria-hidden="true" className="inline-block h-4 w-2 animate-pulse bg-accent align-text-bottom" />

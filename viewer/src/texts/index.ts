@@ -7,6 +7,7 @@ import { copiesTexts } from "./copies";
 import { openPageTexts } from "./open-page";
 import { overviewTexts } from "./overview";
 import { paletteTexts } from "./palette";
+import { playTexts } from "./play";
 import { runViewTexts } from "./run-views";
 import { runTexts } from "./run";
 import { runsTexts } from "./runs";
@@ -25,6 +26,7 @@ export const texts = {
   ...openPageTexts,
   ...overviewTexts,
   ...paletteTexts,
+  ...playTexts,
   ...runViewTexts,
   ...runTexts,
   ...runsTexts,

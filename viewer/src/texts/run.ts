@@ -24,8 +24,10 @@ export const runTexts = {
     json: "Enter a JSON object.",
     optional: "optional",
     choose: "Choose…",
+    moreOptions: (count: number) => `${count.toLocaleString("en")} more are not listed: answer by the API`,
     conflict: "This form has been answered already. The page shows what the run does now.",
     uploading: "Uploading…",
+    stored: (name: string, size: string) => `${name}${size ? `, ${size}` : ""} is stored.`,
     readOnly: "This sign-in cannot answer forms.",
     happened: "It happened",
     again: "Do it again",
@@ -203,6 +205,7 @@ export const runTexts = {
     effect: "effect",
     error: "Error",
   },
+  markdown: { asWritten: "Shown as it is written: it would be too much Markdown to draw." },
   values: {
     more: (count: number) => `Show ${count.toLocaleString("en")} more`,
     rest: (size: string) => `Show more (${size} in all)`,

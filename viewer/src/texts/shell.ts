@@ -21,7 +21,7 @@ export const shellTexts = {
     unpin: "Narrow the list of pages",
   },
   missing: { title: "There is no such page", link: "Open a run file", text: "This address leads to no page of this release." },
-  failed: { title: "This part of the page has failed", reload: "Reload", details: "Copy details" },
+  failed: { title: "This part of the page has failed", updated: "Easel was updated, or does not answer: this part could not be loaded. Reload the page to go on.", reload: "Reload", details: "Copy details" },
   copy: "Copy",
   copied: "Copied.",
   notCopied: "The browser did not allow it: select the text and copy it.",

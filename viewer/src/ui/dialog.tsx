@@ -4,6 +4,7 @@ import type { ReactNode } from "react";
 
 import { texts } from "../texts";
 import { Button } from "./parts";
+import { visibleName } from "./visible-text";
 
 interface DialogProps {
   title: string;
@@ -59,7 +60,7 @@ export function ConfirmDialog({ title, text, confirm, refuse, isBusy, error, onC
     <Dialog title={title} description={text} size="small" onClose={onClose}>
       {error === null ? null : (
         <p role="alert" data-tone="red" className="mb-3 text-tone">
-          {error}
+          {visibleName(error, 500)}
         </p>
       )}
       <div className="flex justify-end gap-2">

@@ -1,5 +1,6 @@
 /** Numbers, sizes, durations and times as they are shown, in the time zone of the settings. */
 import { readSettings } from "./settings";
+import { visibleName } from "./visible-text";
 
 export function duration(ms: number | null): string {
   if (ms === null) return "–";
@@ -74,5 +75,5 @@ export function age(ms: number, now: number): string {
 
 /** Return amounts by currency: "0.0123 USD + 1.00 EUR". */
 export function money(cost: Readonly<Record<string, string>>): string | null {
-  return Object.entries(cost).map(([currency, amount]) => `${amount} ${currency}`).join(" + ") || null;
+  return visibleName(Object.entries(cost).map(([currency, amount]) => `${amount} ${currency}`).join(" + ")) || null;
 }

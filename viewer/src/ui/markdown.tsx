@@ -1,9 +1,12 @@
 /** Markdown that models and people wrote. HTML in it is text, links are checked, and nothing is loaded by itself. */
-import { memo, useMemo, type ReactNode } from "react";
+import { Component, memo, useMemo, type ReactNode } from "react";
 import ReactMarkdown, { type Components, type Options } from "react-markdown";
 import rehypeSanitize from "rehype-sanitize";
 import remarkGfm from "remark-gfm";
 
+import { texts } from "../texts";
+import { isTooHeavy } from "./markdown-limits";
+import { LongText } from "./values";
 import { visibleText } from "./visible-text";
 
 const MAX_IMAGE_CHARS = 2.7 * 1024 * 1024; // of a data URL: an image of 2 MiB
@@ -113,16 +116,41 @@ function withExtras(extras: MarkdownExtras): Components {
 
 export const Markdown = memo(function Markdown({ text, extras }: { text: string; extras?: MarkdownExtras }): ReactNode {
   const own = useMemo(() => (extras ? withExtras(extras) : components), [extras]);
+  if (isTooHeavy(text)) return <AsWritten text={text} />;
   return (
-    <div className="markdown break-words" dir="auto">
-      <ReactMarkdown
-        remarkPlugins={extras ? withCitations : remarkPlugins}
-        rehypePlugins={rehypePlugins}
-        components={own}
-        urlTransform={(url) => (extras?.isFile(url) ? url : checkedUrl(url))}
-      >
-        {text}
-      </ReactMarkdown>
-    </div>
+    <WrittenOnError text={text}>
+      <div className="markdown break-words" dir="auto">
+        <ReactMarkdown
+          remarkPlugins={extras ? withCitations : remarkPlugins}
+          rehypePlugins={rehypePlugins}
+          components={own}
+          urlTransform={(url) => (extras?.isFile(url) ? url : checkedUrl(url))}
+        >
+          {text}
+        </ReactMarkdown>
+      </div>
+    </WrittenOnError>
   );
 });
+
+function AsWritten({ text }: { text: string }): ReactNode {
+  return (
+    <>
+      <LongText isProse text={text} />
+      <p className="text-xs text-ink-2">{texts.markdown.asWritten}</p>
+    </>
+  );
+}
+
+/** A text that the parser fails on is shown as it is written. */
+class WrittenOnError extends Component<{ text: string; children: ReactNode }, { hasFailed: boolean }> {
+  override state = { hasFailed: false };
+
+  static getDerivedStateFromError(): { hasFailed: boolean } {
+    return { hasFailed: true };
+  }
+
+  override render(): ReactNode {
+    return this.state.hasFailed ? <AsWritten text={this.props.text} /> : this.props.children;
+  }
+}

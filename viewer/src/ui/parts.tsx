@@ -4,6 +4,7 @@ import { useState, type ButtonHTMLAttributes, type ReactNode } from "react";
 import type { Look } from "../store/run-status";
 import { texts } from "../texts";
 import { useAnnounce } from "./announcer";
+import { visibleName } from "./visible-text";
 
 export function Button({ className = "", ...props }: ButtonHTMLAttributes<HTMLButtonElement>): ReactNode {
   const look =
@@ -21,7 +22,7 @@ export function StateBadge({ look, extra }: { look: Look; extra?: string }): Rea
       className="inline-flex items-center gap-1 rounded bg-tone-soft px-1.5 py-px font-medium whitespace-nowrap text-tone"
     >
       <span aria-hidden="true">{look.icon}</span>
-      {look.word}
+      {visibleName(look.word, 40)}
       {extra ? <span className="font-normal">· {extra}</span> : null}
     </span>
   );

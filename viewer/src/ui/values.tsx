@@ -20,13 +20,13 @@ export function asJson(value: unknown, space = 2): string {
   }
 }
 
-/** A text that wraps; a long one is shown in parts. */
-export function LongText({ text }: { text: string }): ReactNode {
+/** A text that wraps; a long one is shown in parts. `isProse`: what a person wrote to be read, not a value. */
+export function LongText({ text, isProse = false }: { text: string; isProse?: boolean }): ReactNode {
   const [shown, setShown] = useState(FIRST_CHARS);
   const isCut = text.length > shown;
   return (
     <>
-      <pre dir="auto" className="font-mono text-xs break-words whitespace-pre-wrap [overflow-wrap:anywhere]">
+      <pre dir="auto" className={`break-words whitespace-pre-wrap [overflow-wrap:anywhere] ${isProse ? "font-sans" : "font-mono text-xs"}`}>
         {visibleText(isCut ? text.slice(0, shown) : text)}
         {isCut ? "…" : null}
       </pre>

@@ -1,7 +1,9 @@
 /** Texts that others wrote, with what would deceive a reader made visible: control characters and changes of direction. */
 
-// Controls except tab and line feed, bidirectional marks and overrides, invisible spaces and joiners.
-const DECEPTIVE = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff\ufff9-\ufffb]/g;
+// Controls except tab and line feed, bidirectional marks and overrides, invisible spaces, joiners and fillers, and tags, in which a text can be
+// hidden; a flag of six tags at most is left alone.
+const DECEPTIVE =
+  /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb]|(?<!\u{1f3f4}[\u{e0000}-\u{e007f}]{0,6})[\u{e0000}-\u{e007f}]/gu;
 
 /** Return the text with each deceptive character as its code: `⟨U+202E⟩`. A carriage return before a line feed goes. */
 export function visibleText(text: string): string {
@@ -13,6 +15,7 @@ export function visibleText(text: string): string {
 
 /** Return a name on one line, of at most so many characters. */
 export function visibleName(text: string, most = 200): string {
-  const line = visibleText(text).replace(/\s+/g, " ").trim();
-  return line.length > most ? `${line.slice(0, most)}…` : line;
+  const head = text.slice(0, 4 * most); // a name of a megabyte is not read to its end
+  const line = visibleText(head).replace(/\s+/g, " ").trim();
+  return line.length > most || head.length < text.length ? `${line.slice(0, most)}…` : line;
 }
