@@ -50,6 +50,7 @@ export function referencesAt(document: Members, nodeId: string, catalogue: Catal
 
 function rankOf(node: RunNode, reader: string, around: readonly RunNode[], distance: number | null): number {
   if (node.id === reader) return BESIDE + 1;
+  if (node.parent === reader) return 0; // an Iteration collects outputs of its body
   if (node.parent !== null && around[0]?.id === node.parent) return 0;
   return distance ?? BESIDE;
 }
