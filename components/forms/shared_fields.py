@@ -5,7 +5,7 @@ from typing import Any
 
 from components.forms.fields import KINDS, FormField, choice, form_field, mapping, number, rows, switch, text, texts
 
-OUTPUTS = mapping("outputs", "Outputs", "The outputs of the node, {name: {type, value}}.", widget="outputs")
+OUTPUTS = mapping("outputs", "Outputs", "What later nodes can refer to.", widget="outputs")
 ANSWER_OUTPUTS = mapping(
     "outputs",
     "Outputs",
@@ -132,7 +132,7 @@ PROMPTS: tuple[FormField, ...] = (
 FORM_INPUTS = mapping(
     "inputs",
     "Fields",
-    "The fields of the form, {name: {name, type, optional, options, value}}.",
+    "What is asked for. Each field is an output by its name.",
     default={},
     widget="form_fields",
 )

@@ -2,14 +2,14 @@
 import type { ReactNode } from "react";
 
 import { texts } from "../texts";
-import { visibleName } from "../ui/visible-text";
+import { visibleName, visibleText } from "../ui/visible-text";
 import { FindingTexts, type FieldState } from "./form-context";
 import type { FieldSpec } from "./form-schema";
 
 const t = texts.nodeForm;
 
 export const CONTROL =
-  "min-h-7 w-full min-w-0 rounded border border-line-strong bg-surface px-1.5 text-ink aria-invalid:border-red read-only:bg-panel disabled:bg-panel disabled:text-ink-2";
+  "min-h-7 w-full min-w-0 rounded border border-line-strong bg-surface px-1.5 text-ink aria-invalid:border-red [&:is(input,textarea)]:read-only:bg-panel disabled:bg-panel disabled:text-ink-2";
 
 interface Props {
   field: FieldSpec;
@@ -37,8 +37,9 @@ export function FieldFrame({ field, state, isGroup = false, actions, children }:
         )}
         {actions}
       </div>
+      {isGroup ? <FieldHelp field={field} state={state} /> : null}
       {children}
-      <FieldHelp field={field} state={state} />
+      {isGroup ? null : <FieldHelp field={field} state={state} />}
     </div>
   );
 }
@@ -51,11 +52,18 @@ export function FieldHelp({ field, state }: { field: FieldSpec; state: FieldStat
       <FindingTexts findings={state.findings} />
       {field.description || byDefault ? (
         <p className="[overflow-wrap:anywhere]">
-          {field.description} {byDefault ? <span className="whitespace-nowrap">{t.byDefault(byDefault)}</span> : null}
+          <WithCode text={field.description} /> {byDefault ? <span className="whitespace-nowrap">{t.byDefault(byDefault)}</span> : null}
         </p>
       ) : null}
     </div>
   );
+}
+
+/** A text in which what stands between backticks is code. */
+export function WithCode({ text }: { text: string }): ReactNode {
+  return visibleText(text)
+    .split("`")
+    .map((part, place) => (place % 2 === 0 ? part : <code key={place}>{part}</code>));
 }
 
 /** The default in a few words; nothing for an empty one and for what does not fit a line. */

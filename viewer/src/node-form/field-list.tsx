@@ -3,9 +3,11 @@ import { useState, type ReactNode } from "react";
 
 import { texts } from "../texts";
 import { ChoicesField, ModelField, ServersField } from "./choice-pickers";
-import { useForm } from "./form-context";
+import { isMembers } from "../catalogue/parse-catalogue";
+import { FieldFrame } from "./field-frame";
+import { useField, useForm } from "./form-context";
 import { pathText, valueAt, type Path } from "./form-paths";
-import { isShown, type FieldSpec } from "./form-schema";
+import { shownFields, type FieldSpec } from "./form-schema";
 import { CodeField, JsonField } from "./json-field";
 import { ArgumentsField, CollectedOutputsField, DeclaredOutputsField, FormFieldsField } from "./mapping-fields";
 import { NodesField } from "./nodes-field";
@@ -15,6 +17,8 @@ import { PromptField, ReferenceField } from "./prompt-field";
 import { RowsField, TextsField } from "./rows-field";
 import { ToolsField } from "./tools-field";
 
+const SECTIONS = ["model", "advanced", "failure"];
+
 interface Props {
   fields: readonly FieldSpec[];
   path: Path;
@@ -22,8 +26,8 @@ interface Props {
 }
 
 export function FieldList({ fields, path, values }: Props): ReactNode {
-  const shown = fields.filter((each) => isShown(each, fields, values));
-  const sections = [...new Set(shown.map((each) => each.section))];
+  const shown = shownFields(fields, values);
+  const sections = [...new Set(["", ...SECTIONS, ...shown.map((each) => each.section)])].filter((section) => shown.some((each) => each.section === section));
   return (
     <div className="flex min-w-0 flex-col gap-3">
       {sections.map((section) => {
@@ -53,6 +57,19 @@ function Section({ name, fields, path, controls }: SectionProps): ReactNode {
       <summary className="min-h-7 cursor-pointer rounded bg-panel px-2 py-1 font-medium">{title}</summary>
       <div className="flex flex-col gap-3 p-2">{controls}</div>
     </details>
+  );
+}
+
+/** An object with fields of its own. */
+function ObjectField({ field, path }: FieldProps): ReactNode {
+  const state = useField(path);
+  const shown: unknown = state.value ?? field.default;
+  return (
+    <FieldFrame field={{ ...field, default: undefined }} state={state} isGroup>
+      <fieldset {...state.attributes} aria-labelledby={`${state.id}-label`} className="min-w-0 rounded border border-line p-2">
+        <FieldList fields={field.entries} path={path} values={isMembers(shown) ? shown : {}} />
+      </fieldset>
+    </FieldFrame>
   );
 }
 
@@ -96,6 +113,8 @@ export function FieldControl({ field, path }: FieldProps): ReactNode {
       return <RowsField field={field} path={path} />;
     case "texts":
       return isList ? <TextsField field={field} path={path} /> : <JsonField field={field} path={path} />;
+    case "object":
+      return isMembers(value) || value === undefined || value === null ? <ObjectField field={field} path={path} /> : <JsonField field={field} path={path} />;
     case "form_fields":
       return Array.isArray(value) ? <JsonField field={field} path={path} /> : <FormFieldsField field={field} path={path} />;
     case "arguments":

@@ -4,7 +4,7 @@ import { isMembers } from "../catalogue/parse-catalogue";
 
 export type Widget =
   | "arguments" | "choice" | "code" | "collected_outputs" | "declared_outputs" | "form_fields" | "hidden" | "json" | "knowledge_base"
-  | "mcp" | "memory" | "model" | "multiline" | "nodes" | "number" | "outputs" | "prompt" | "reference" | "rows" | "secret"
+  | "mcp" | "memory" | "model" | "multiline" | "nodes" | "number" | "object" | "outputs" | "prompt" | "reference" | "rows" | "secret"
   | "structured_outputs" | "switch" | "text" | "texts" | "tools"; // prettier-ignore
 
 export interface FieldSpec {
@@ -21,7 +21,7 @@ export interface FieldSpec {
   /** Fields of an entry of a list. */
   entries: readonly FieldSpec[];
   /** The widget of the entries of a list of texts. */
-  entryWidget: Widget;
+  entryWidget: "prompt" | "reference" | "text";
   /** What one entry is called. */
   entryTitle: string;
   /** What an entry is when it is added. */
@@ -31,14 +31,20 @@ export interface FieldSpec {
   /** Whether documents write it as a text, rather than as JSON. */
   isText: boolean;
   section: string;
-  when: Readonly<Record<string, readonly unknown[]>>;
+  when: Conditions;
+  /** Another widget, beside certain values of other fields. */
+  widgets: readonly { widget: Widget; when: Conditions }[];
 }
+
+/** Values of other fields, by name. */
+type Conditions = Readonly<Record<string, readonly unknown[]>>;
+type Members = Readonly<Record<string, unknown>>;
 
 const WIDGETS: Readonly<Record<string, Widget>> = {
   arguments: "arguments", assignments: "rows", categories: "rows", choice: "choice", code: "code", collected_outputs: "collected_outputs",
   conditions: "rows", declared_outputs: "declared_outputs", form_fields: "form_fields", hidden: "hidden", json: "json", json_schema: "json",
-  knowledge_base: "knowledge_base", mcp: "mcp", memory: "memory", model: "model", multiline: "multiline", nodes: "nodes", number: "number",
-  outputs: "outputs", prompt: "prompt", prompts: "rows", reference: "reference", rows: "rows", secret: "secret",
+  knowledge_base: "knowledge_base", mcp: "mcp", memory: "memory", model: "model", multiline: "multiline", nodes: "nodes", number: "number", object: "object",
+  outputs: "outputs", prompt: "prompt", prompts: "rows", reference: "reference", references: "texts", rows: "rows", secret: "secret",
   structured_outputs: "structured_outputs", text: "text", texts: "texts", tools: "tools",
 }; // prettier-ignore
 
@@ -52,7 +58,7 @@ export function fieldsOf(schema: Schema): FieldSpec[] {
 }
 
 export function fieldOf(name: string, schema: Schema): FieldSpec {
-  const items = isMembers(schema.items) ? schema.items : {};
+  const items = isMembers(schema.items) ? schema.items : schema["x-easel-widget"] === "object" ? schema : {};
   const values = Array.isArray(schema.enum) ? (schema.enum as unknown[]) : Array.isArray(schema.examples) ? (schema.examples as unknown[]) : [];
   const entries = fieldsOf(items);
   return {
@@ -64,27 +70,36 @@ export function fieldOf(name: string, schema: Schema): FieldSpec {
     options: values.filter((each) => each !== "" && each !== null),
     isOptional: values.includes("") || values.includes(null) || !Array.isArray(schema.enum),
     entries,
-    entryWidget: textOf(schema["x-easel-widget"]).startsWith("prompt") ? "prompt" : "text",
+    entryWidget: entryWidgetOf(textOf(schema["x-easel-widget"])),
     entryTitle: textOf(schema["x-easel-entry"]) || textOf(schema.title) || name,
     newEntry: schema["x-easel-new"] ?? (entries.length > 0 ? {} : ""),
     kinds: Array.isArray(schema["x-easel-kinds"]) ? schema["x-easel-kinds"].filter((each): each is string => typeof each === "string") : [],
     isText: schema.type === "string" || (Array.isArray(schema.type) && schema.type[0] === "string"),
     section: textOf(schema["x-easel-section"]),
     when: conditionsOf(schema["x-easel-when"]),
+    widgets: Object.entries(isMembers(schema["x-easel-widgets"]) ? schema["x-easel-widgets"] : {}).flatMap(([name, when]) => {
+      const widget = WIDGETS[name];
+      return widget ? [{ widget, when: conditionsOf(when) }] : [];
+    }),
   };
 }
 
-/** Whether a field is shown beside these values of the others. */
-export function isShown(field: FieldSpec, beside: readonly FieldSpec[], values: Readonly<Record<string, unknown>>): boolean {
-  if (field.widget === "hidden") return false;
-  return Object.entries(field.when).every(([name, wanted]) => {
-    const value = values[name] ?? beside.find((each) => each.name === name)?.default;
-    return wanted.includes(value);
-  });
+function entryWidgetOf(widget: string): FieldSpec["entryWidget"] {
+  return widget.startsWith("prompt") ? "prompt" : widget === "references" ? "reference" : "text";
+}
+
+/** Return the fields that are shown with these values, each with its widget beside them. */
+export function shownFields(fields: readonly FieldSpec[], values: Members): FieldSpec[] {
+  const holds = (when: Conditions): boolean =>
+    Object.entries(when).every(([name, wanted]) => wanted.includes(values[name] ?? fields.find((each) => each.name === name)?.default));
+  return fields
+    .filter((field) => holds(field.when))
+    .map((field) => ({ ...field, widget: field.widgets.find((each) => holds(each.when))?.widget ?? field.widget }))
+    .filter((field) => field.widget !== "hidden");
 }
 
 /** Return the keys of a form that no field describes. */
-export function otherKeys(fields: readonly FieldSpec[], form: Readonly<Record<string, unknown>>): string[] {
+export function otherKeys(fields: readonly FieldSpec[], form: Members): string[] {
   const known = new Set(fields.map((each) => each.name));
   return Object.keys(form).filter((key) => !known.has(key));
 }

@@ -1,4 +1,5 @@
 /** Values as JSON, and code. */
+import type { Extension } from "@codemirror/state";
 import { EditorView } from "@codemirror/view";
 import { useEffect, useMemo, useState, type ReactNode } from "react";
 
@@ -6,6 +7,7 @@ import { texts } from "../texts";
 import CodeEditor from "../ui/code-editor";
 import { asJson } from "../ui/values";
 import { visibleName } from "../ui/visible-text";
+import { fieldLook, FRAME } from "./editor-look";
 import { FieldFrame } from "./field-frame";
 import { useField, useForm } from "./form-context";
 import { isSame, pathText, valueAt, type Path } from "./form-paths";
@@ -13,9 +15,9 @@ import type { FieldProps } from "./plain-fields";
 
 const t = texts.nodeForm;
 
-export function useFieldNames(id: string, path: Path): ReturnType<typeof EditorView.contentAttributes.of> {
+function useFieldNames(id: string, path: Path, lines = 3): Extension {
   const field = pathText(path);
-  return useMemo(() => EditorView.contentAttributes.of({ id, "data-testid": "field", "data-field": field }), [id, field]);
+  return useMemo(() => [EditorView.contentAttributes.of({ id, "data-testid": "field", "data-field": field }), fieldLook(lines)], [id, field, lines]);
 }
 
 /** A value as JSON; what is not JSON stays in the field and is not stored. An empty field has no value. */
@@ -42,7 +44,7 @@ function ValueField({ field, path }: FieldProps): ReactNode {
         isInvalid={state.isInvalid || error !== null}
         describedBy={`${state.id}-help`}
         extensions={names}
-        className="max-h-80 min-h-14"
+        className={FRAME}
       />
       <JsonError error={error} />
     </FieldFrame>
@@ -88,7 +90,7 @@ export function useJsonText(value: unknown, set: (value: unknown) => void): { te
 /** A program, or another text of a machine. */
 export function CodeField({ field, path, language = "text" }: FieldProps & { language?: "json" | "text" }): ReactNode {
   const state = useField(path);
-  const names = useFieldNames(state.id, path);
+  const names = useFieldNames(state.id, path, language === "text" ? 6 : 3);
   const text = typeof state.value === "string" ? state.value : state.value === undefined && typeof field.default === "string" ? field.default : "";
   return (
     <FieldFrame field={{ ...field, default: undefined }} state={state} isGroup>
@@ -101,7 +103,7 @@ export function CodeField({ field, path, language = "text" }: FieldProps & { lan
         isInvalid={state.isInvalid}
         describedBy={`${state.id}-help`}
         extensions={names}
-        className={`max-h-96 ${language === "text" ? "min-h-24" : "min-h-14"}`}
+        className={FRAME}
       />
     </FieldFrame>
   );

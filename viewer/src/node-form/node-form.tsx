@@ -2,8 +2,8 @@
 import { useEffect, useMemo, useRef, type ReactNode } from "react";
 
 import { texts } from "../texts";
-import { visibleText } from "../ui/visible-text";
 import type { NodeFormProps } from "./contract";
+import { WithCode } from "./field-frame";
 import { FieldList } from "./field-list";
 import { FindingTexts, FormProvider, useForm } from "./form-context";
 import { fieldsOf, type FieldSpec } from "./form-schema";
@@ -32,7 +32,7 @@ function Form({ fields }: { fields: readonly FieldSpec[] }): ReactNode {
   }, [focused]);
   return (
     <div ref={root} role="group" aria-label={t.formOf(component?.title ?? "")} className="flex min-w-0 flex-col gap-3">
-      {component?.description ? <p className="text-ink-2">{visibleText(component.description)}</p> : null}
+      {component?.description ? <p className="text-ink-2"><WithCode text={component.description} /></p> : null}
       <FindingTexts findings={findingsAt("")} />
       <FieldList fields={fields} path={[]} values={form} />
       <OtherParameters fields={fields} isWhole={component === null} />

@@ -4,12 +4,14 @@ import { useState, type ReactNode } from "react";
 import { texts } from "../texts";
 import CodeEditor from "../ui/code-editor";
 import { isMembers } from "../catalogue/parse-catalogue";
+import { fieldLook, FRAME } from "./editor-look";
 import { useForm } from "./form-context";
 import { isSame } from "./form-paths";
 import { otherKeys, type FieldSpec } from "./form-schema";
 import { JsonError, useJsonText } from "./json-field";
 
 const t = texts.nodeForm;
+const LOOK = fieldLook(3);
 
 /** `fields`: those that the form shows elsewhere. Only keys that have changed are sent. */
 export function OtherParameters({ fields, isWhole }: { fields: readonly FieldSpec[]; isWhole: boolean }): ReactNode {
@@ -50,7 +52,8 @@ export function OtherParameters({ fields, isWhole }: { fields: readonly FieldSpe
           isReadOnly={isReadOnly}
           isInvalid={error !== null || refused !== null}
           describedBy="other-parameters-help"
-          className="max-h-96 min-h-14"
+          extensions={LOOK}
+          className={FRAME}
         />
         <JsonError error={error ?? refused} />
       </div>

@@ -24,7 +24,7 @@ export function TextField({ field, path }: FieldProps): ReactNode {
   const text = typeof value === "string" || typeof value === "number" ? String(value) : "";
   const shared = {
     ...state.attributes,
-    className: CONTROL,
+    className: `${CONTROL} max-h-80 [field-sizing:content]`,
     value: text,
     readOnly: isReadOnly,
     placeholder: value === undefined || value === null ? defaultText(field.default) : "",
@@ -33,7 +33,7 @@ export function TextField({ field, path }: FieldProps): ReactNode {
   return (
     <FieldFrame field={field} state={state}>
       {isMultiline ? (
-        <textarea {...shared} rows={4} onChange={(event) => state.set(event.target.value)} />
+        <textarea {...shared} rows={2} onChange={(event) => state.set(event.target.value)} />
       ) : (
         <input {...shared} type="text" list={list} onChange={(event) => state.set(event.target.value)} />
       )}

@@ -6,22 +6,24 @@ import { useEffect, useMemo, useRef, useState, type ReactNode } from "react";
 import { texts } from "../texts";
 import CodeEditor from "../ui/code-editor";
 import { visibleName } from "../ui/visible-text";
+import { fieldLook, FRAME } from "./editor-look";
 import { CONTROL, defaultText, FieldFrame } from "./field-frame";
 import { pathText } from "./form-paths";
 import { useField, useForm } from "./form-context";
 import type { FieldProps } from "./plain-fields";
-import { chips, completion, insert, NO_ENTER, referencesChanged, SINGLE_LINE } from "./reference-chips";
+import { chips, completion, insert, referencesChanged } from "./reference-chips";
 import { ReferencePicker, useReferenceName } from "./reference-picker";
 
 const t = texts.nodeForm;
 
-/** A text with references in braces. `isLine`: it has one line. */
-export function PromptField({ field, path, isLine = false }: FieldProps & { isLine?: boolean }): ReactNode {
+/** A text with references in braces. */
+export function PromptField({ field, path }: FieldProps): ReactNode {
   const state = useField(path);
   const { references } = useForm();
   const text = typeof state.value === "string" ? state.value : typeof state.value === "number" ? String(state.value) : "";
   const shown = state.value === undefined && typeof field.default === "string" ? field.default : text;
-  const { extensions, view } = useReferenceEditor(state.id, pathText(path), isLine);
+  const isLong = path.length === 1 || typeof path.at(-1) === "number" || field.name === "content"; // else it is one of many in a row
+  const { extensions, view } = useReferenceEditor(state.id, pathText(path), isLong ? 3 : 1);
   useEffect(() => {
     view.current?.dispatch({ effects: referencesChanged.of(null) });
   }, [references, view]);
@@ -49,14 +51,14 @@ export function PromptField({ field, path, isLine = false }: FieldProps & { isLi
         isInvalid={state.isInvalid}
         describedBy={`${state.id}-help`}
         extensions={extensions}
-        className={isLine ? "" : "max-h-80 min-h-14"}
+        className={FRAME}
       />
     </FieldFrame>
   );
 }
 
 /** The extensions of a field with references, and its view; the references are those of the latest drawing of the page. */
-function useReferenceEditor(id: string, fieldPath: string, isLine: boolean): { extensions: Extension; view: { current: EditorView | null } } {
+function useReferenceEditor(id: string, fieldPath: string, lines: number): { extensions: Extension; view: { current: EditorView | null } } {
   const { references } = useForm();
   const latest = useRef(references);
   const view = useRef<EditorView | null>(null);
@@ -70,8 +72,8 @@ function useReferenceEditor(id: string, fieldPath: string, isLine: boolean): { e
       return {};
     });
     const names = EditorView.contentAttributes.of({ id, "data-testid": "field", "data-field": fieldPath });
-    return [holder, names, chips(source), completion(source), isLine ? [SINGLE_LINE, NO_ENTER] : []];
-  }, [id, fieldPath, isLine]);
+    return [holder, names, fieldLook(lines), chips(source), completion(source)];
+  }, [id, fieldPath, lines]);
   return { extensions, view };
 }
 

@@ -15,7 +15,6 @@ export interface ReferenceSource {
 
 /** In braces: an output of a node with a path, a variable, or an alias of the container. */
 const REFERENCE = /\{[ \t]*([A-Za-z0-9_:]+@[A-Za-z0-9_.-]+(?:\[-?\d+\][A-Za-z0-9_.-]*)*|(?:sys|env)\.[A-Za-z0-9_.]+|item|index|result)[ \t]*\}/gi;
-const LINE_END = /\r?\n/g;
 
 /** Say that the references have changed. */
 export const referencesChanged = StateEffect.define<null>();
@@ -69,10 +68,6 @@ export function completion(source: ReferenceSource): Extension {
     Prec.high(keymap.of([{ key: "Ctrl-Space", run: startCompletion }, ...completionKeymap])),
   ];
 }
-
-/** A field of one line: line ends become blanks. */
-export const SINGLE_LINE: Extension = EditorView.clipboardInputFilter.of((text) => text.replace(LINE_END, " "));
-export const NO_ENTER: Extension = keymap.of([{ key: "Enter", run: () => true }]);
 
 function complete(context: CompletionContext, source: ReferenceSource): CompletionResult | null {
   const typed = context.matchBefore(/\{[^{}\n]*|(?:^|[\s>(])\/[^\s/{}]*/);

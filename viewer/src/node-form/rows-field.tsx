@@ -70,6 +70,19 @@ interface RowProps {
 function Row({ field, path, row, place, count, onMove, onRemove }: RowProps): ReactNode {
   const state = useField(path);
   const name = `${visibleName(field.entryTitle, 40)} ${place + 1}`;
+  const only = field.entries.length === 1 ? field.entries[0] : undefined;
+  if (only && (typeof row === "string" || (isMembers(row) && Object.keys(row).every((key) => key === only.name))))
+    return (
+      <div className="min-w-0">
+        <div className="flex min-w-0 items-end gap-1">
+          <div className="min-w-0 flex-1">
+            <FieldControl field={{ ...only, title: name }} path={isMembers(row) ? [...path, only.name] : path} />
+          </div>
+          {state.isReadOnly ? null : <EntryActions name={name} place={place} count={count} onMove={onMove} onRemove={onRemove} />}
+        </div>
+        <FindingTexts findings={state.findings} />
+      </div>
+    );
   return (
     <fieldset className="min-w-0 rounded border border-line p-2 pt-1">
       <div className="flex min-h-6 items-center gap-1">
@@ -100,7 +113,7 @@ export function TextsField({ field, path }: FieldProps): ReactNode {
     title: rows.length > 1 ? `${field.entryTitle} ${place + 1}` : field.entryTitle,
     description: "",
     default: rows[place],
-    widget: field.entryWidget === "prompt" ? "prompt" : "multiline",
+    widget: field.entryWidget === "text" ? "multiline" : field.entryWidget,
   });
   return (
     <FieldFrame field={{ ...field, default: undefined }} state={state} isGroup>
@@ -132,7 +145,7 @@ export function TextsField({ field, path }: FieldProps): ReactNode {
 }
 
 function TextEntry({ field, path }: FieldProps): ReactNode {
-  if (field.widget === "prompt") return <FieldControl field={field} path={path} />;
+  if (field.widget !== "multiline") return <FieldControl field={field} path={path} />;
   return <PlainText field={field} path={path} />;
 }
 

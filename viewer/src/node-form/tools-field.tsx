@@ -86,7 +86,7 @@ function Tool({ tool, description, path, place, count, onMove, onRemove }: ToolP
   const state = useField(path);
   const { focused, findings } = useForm();
   const [isOpen, setOpen] = useState(false);
-  const fields = useMemo(() => (description ? fieldsOf(description.params) : []), [description]);
+  const fields = useMemo(() => (description ? fieldsOf(description.params).map((each) => (each.widget === "outputs" ? { ...each, widget: "hidden" as const } : each)) : []), [description]);
   const params = isMembers(tool) && isMembers(tool.params) ? tool.params : {};
   const at = pathText(path);
   const isNeeded = (focused?.startsWith(at) ?? false) || findings.some((each) => each.field?.startsWith(at));
