@@ -41,6 +41,13 @@ _OUTPUT_TYPES: Mapping[str, str] = {  # of outputs that a new node does not decl
     "tips": "string",
     "use_tools": "Array<Object>",
 }
+_TITLES: Mapping[str, str] = {  # of arguments whose name is not their title
+    "cc_email": "Copy to",
+    "q": "Query",
+    "sql": "SQL",
+    "stock_code": "Symbol",
+    "to_email": "To",
+}
 _HIDDEN = frozenset({"function_name", "inputs", "custom_header", "says"})  # what authors do not write
 _COMMON = frozenset(Params.model_fields)
 _ANY = ("string", "number", "boolean", "object", "array", "null")
@@ -203,7 +210,7 @@ def _of_value(name: str, description: str, default: Any, widget: str) -> FormFie
 
 
 def _title(name: str) -> str:
-    return name.replace("_", " ").strip().capitalize()
+    return _TITLES.get(name) or name.replace("_", " ").strip().capitalize()
 
 
 def _first_line(component: Component[Any]) -> str:

@@ -38,9 +38,8 @@ ERRORS: tuple[FormField, ...] = (
     ),
     choice(
         "exception_method",
-        "When it fails",
-        "What happens after the last failed attempt: `comment` continues with the default value, `goto` with other "
-        "nodes. Empty: the run fails.",
+        "After the last attempt",
+        "`comment` continues with the default value, `goto` with other nodes. Without either the run fails.",
         ("comment", "goto"),
         section="failure",
     ),
@@ -77,15 +76,10 @@ def model(name: str, title: str, description: str, kinds: Sequence[str], **more:
 
 
 def _setting(name: str, flag: str, title: str, description: str) -> tuple[FormField, FormField]:
-    """Return the switch that sends a setting of the model, and the setting."""
+    """Return the switch with which the model gets a setting, and the setting."""
     return (
-        switch(
-            flag,
-            f"Set {title[0].lower()}{title[1:]}",
-            f"Whether {title[0].lower()}{title[1:]} is sent.",
-            section="model",
-        ),
-        number(name, title, description, when={flag: [True]}, section="model"),
+        switch(flag, f"Set {title}", "Otherwise the model's own setting counts.", section="model"),
+        number(name, title[0].upper() + title[1:], description, when={flag: [True]}, section="model"),
     )
 
 
@@ -93,13 +87,13 @@ MODEL: tuple[FormField, ...] = (
     model("llm_id", "Model", "The model that is asked.", ("chat", "vision"), default=""),
     choice("parameter", "Freedom", "A preset of RAGFlow's editor for the settings below. Runs do not read it.",
            ("Improvise", "Precise", "Balance", "Custom", "Creative"), section="model"),
-    *_setting("temperature", "temperatureEnabled", "Temperature", "How much answers vary, from 0 to 1."),
+    *_setting("temperature", "temperatureEnabled", "temperature", "How much answers vary, from 0 to 1."),
     *_setting("top_p", "topPEnabled", "Top P", "The share of likely words that the model chooses from, up to 1."),
-    *_setting("presence_penalty", "presencePenaltyEnabled", "Presence penalty",
+    *_setting("presence_penalty", "presencePenaltyEnabled", "presence penalty",
               "Lowers the chance of words that have occurred, up to 1."),
-    *_setting("frequency_penalty", "frequencyPenaltyEnabled", "Frequency penalty",
+    *_setting("frequency_penalty", "frequencyPenaltyEnabled", "frequency penalty",
               "Lowers the chance of words by how often they have occurred, up to 1."),
-    *_setting("max_tokens", "maxTokensEnabled", "Most tokens", "The most tokens of an answer."),
+    *_setting("max_tokens", "maxTokensEnabled", "limit of tokens", "How many tokens an answer has at most."),
     form_field("thinking", "Thinking", "Whether a model that can think before it answers does so.",
                ("string", "boolean", "object", "null"), widget="choice", examples=["enabled", "disabled"],
                section="model"),
