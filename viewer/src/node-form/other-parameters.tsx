@@ -39,7 +39,7 @@ export function OtherParameters({ fields, isWhole }: { fields: readonly FieldSpe
       </summary>
       <div className="flex flex-col gap-1 p-2">
         <p id="other-parameters-help" className="text-xs text-ink-2">
-          {isWhole ? t.unknownComponent : t.otherParametersHelp}
+          {isWhole ? t.wholeForm : t.otherParametersHelp}
         </p>
         <CodeEditor
           value={text}

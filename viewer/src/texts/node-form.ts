@@ -66,7 +66,7 @@ export const nodeFormTexts = {
     parameters: "Parameters",
     otherParameters: "Other parameters",
     otherParametersHelp: "Parameters of the document that this form does not know, as JSON. They are kept as they are.",
-    unknownComponent: "This server does not know the component. Its parameters are kept, and can be changed as JSON.",
+    wholeForm: "The parameters of the node, as JSON.",
     sections: { model: "Model settings", failure: "When it fails", advanced: "Further settings" },
   },
 } as const;
