@@ -21,3 +21,5 @@ export type WholeModelCall = Schemas["WholeModelCallReply"];
 export type EventList = Schemas["EventListReply"];
 export type AgentList = Schemas["AgentListReply"];
 export type CancelledRuns = Schemas["CancelledRunsReply"];
+export type Choice = Schemas["Choice"];
+export type ChoiceList = Schemas["ChoicesReply"];
