@@ -12,7 +12,7 @@ from components.nodes.flow import form_fields
 def outputs_of(entry: Entry) -> frozenset[str] | None:
     """Return the names of the outputs that a node may have; None if it may have any, or its component is unknown."""
     params = entry.params
-    usual = _component_outputs(entry.component)
+    usual = component_outputs(entry.component)
     if usual is None or (entry.component == "Begin" and params.get("mode") == "Webhook"):
         return None
     declared = params.get("outputs")
@@ -24,7 +24,7 @@ def outputs_of(entry: Entry) -> frozenset[str] | None:
     return names | {"result"} if params.get("exception_default_value") else names
 
 
-def _component_outputs(component: str) -> frozenset[str] | None:
+def component_outputs(component: str) -> frozenset[str] | None:
     """Return the outputs that a component sets by itself, whatever the author declares; None if it may set any."""
     tool = tools.find(component)
     if tool is not None:

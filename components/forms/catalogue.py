@@ -10,6 +10,7 @@ from typing import Any
 from canvas.document import drawing
 from components import registry, tools
 from components.base import Component, Params
+from components.checks.known_outputs import component_outputs
 from components.forms.fields import WIDGET, FormField, form_field, number, switch, text, texts
 from components.forms.nodes import FORMS, GROUPS, Form
 from components.forms.shared_fields import DESCRIPTION, ERRORS, OUTPUTS
@@ -28,6 +29,17 @@ _WIDGETS: Mapping[str, str] = {
     "rerank_id": "model",
     "script": "code",
     "sys_prompt": "prompt",
+}
+_OUTPUT_TYPES: Mapping[str, str] = {  # of outputs that a new node does not declare
+    "attachment": "Object",
+    "category": "string",
+    "errors": "Array<string>",
+    "memory_error": "string",
+    "next": "Array<string>",
+    "status_code": "integer",
+    "thinking": "string",
+    "tips": "string",
+    "use_tools": "Array<Object>",
 }
 _HIDDEN = frozenset({"function_name", "inputs", "custom_header", "says"})  # what authors do not write
 _COMMON = frozenset(Params.model_fields)
@@ -82,9 +94,16 @@ def _component_json(name: str, component: Component[Any] | None, tool: Tool[Any]
         "tool": tool is not None or name == "Agent",
         "params": form_schema(form),
         "defaults": defaults_of(form),
-        "outputs": [{"name": output, "type": type_} for output, type_ in form.outputs.items()],
+        "outputs": _outputs_json(name, form),
         "handles": dict(form.handles),
     }
+
+
+def _outputs_json(name: str, form: Form) -> list[dict[str, str]]:
+    """Return what a node of a component may set: the outputs of a new node, then those that some runs add."""
+    later = sorted((component_outputs(name) or frozenset()) - form.outputs.keys())
+    types = {output: _OUTPUT_TYPES.get(output, "unknown") for output in later}
+    return [{"name": output, "type": type_} for output, type_ in {**form.outputs, **types}.items()]
 
 
 def _tool_json(tool: Tool[Any], component: Component[Any]) -> dict[str, Any]:
