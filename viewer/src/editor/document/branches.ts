@@ -33,13 +33,19 @@ export function withHandlesOfCategories(document: Document, nodeId: string): Doc
   const items = node.form.items.reduce<readonly Json[]>((list, item, index) => {
     const handle = textOf(objectOf(item).uuid);
     const isGood = handle !== "" && !known.has(handle);
-    const given = isGood ? handle : crypto.randomUUID();
+    const given = isGood ? handle : newHandle();
     known.add(given);
     return isGood || !isObject(item) ? list : withItem(list, index, withMember(item, "uuid", given));
   }, node.form.items);
   if (items === node.form.items) return document;
   const index = rawNodes(document).findIndex((raw) => objectOf(raw).id === nodeId);
   return setIn(document, ["graph", "nodes", index, "data", "form", "items"], items) as Document;
+}
+
+/** Return a UUID, also where `crypto.randomUUID` is missing: on pages without TLS. */
+function newHandle(): string {
+  const hex = Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+  return hex.replace(/^(.{8})(.{4}).(.{3}).(.{3})(.{12})$/, "$1-$2-4$3-8$4-$5");
 }
 
 /** Return the changed document with the edges of a node moved or removed as its branches were, and as its `to` lists say. */

@@ -1,7 +1,7 @@
 /** The document of a canvas as RAGFlow writes it: reading its drawing, and drawing one that has none. */
 import type { Graph, GraphEdge, GraphNode } from "../../store/graph";
 import { isContainer, sizeOf, type Layout } from "../../graph/layout";
-import { isList, isObject, listOf, objectOf, setIn, textOf, type Json, type JsonObject } from "./json";
+import { isList, isObject, listOf, objectOf, setIn, textOf, withoutMember, type Json, type JsonObject } from "./json";
 
 /** `components`, `graph`, `variables`, … and keys that we do not know. */
 export type Document = JsonObject;
@@ -215,7 +215,7 @@ function formOfParams(label: string, params: JsonObject): JsonObject {
   if (label !== "Categorize" || !isObject(params.category_description)) return params;
   const { category_description: categories, ...others } = params;
   const items = Object.entries(objectOf(categories)).map(([name, written]) => {
-    const { to: _, examples, ...row } = objectOf(written);
+    const { examples, ...row } = withoutMember(objectOf(written), "to");
     return { ...row, name, examples: listOf(examples).map((value) => ({ value })), uuid: handleOfCategory(name) };
   });
   const flags = Object.fromEntries(Object.entries(FLAGS).flatMap(([setting, flag]) => (setting in others ? [[flag, true]] : [])));

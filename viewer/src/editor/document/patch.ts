@@ -15,7 +15,7 @@ export function patchBetween(before: Json, after: Json): Patch {
 }
 
 export function writePatch(patch: Patch): string {
-  return writeJson(patch as unknown as Json);
+  return writeJson(patch);
 }
 
 /** Return the value after a patch. Raises RangeError for a path that does not exist. */
