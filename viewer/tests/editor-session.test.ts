@@ -30,7 +30,8 @@ class Server implements DraftRoutes {
   putDraft = (_: string, text: string, etag: string) => this.store(etag, text, () => documentOf(text));
   restoreVersion = (_: string, versionId: string, etag: string) => this.store(etag, versionId, () => documentOf(TEXT));
 
-  private async store(etag: string, sent: string, change: () => Document): Promise<{ etag: string; digest: string; findings: [] }> {
+  private store = async (etag: string, sent: string, change: () => Document): Promise<{ etag: string; digest: string; findings: [] }> => {
+    await Promise.resolve();
     const failure = this.failures.shift();
     if (failure instanceof ApiError) throw failure;
     if (etag !== this.etag) throw new ApiError(412, "draft_changed", "changed");
@@ -39,7 +40,7 @@ class Server implements DraftRoutes {
     this.saves.push(sent);
     if (failure === "lost") throw new ApiError(0, "unreachable", "no answer");
     return { etag: this.etag, digest: "", findings: [] };
-  }
+  };
 }
 
 class Kept implements UnsavedStore {

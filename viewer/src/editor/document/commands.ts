@@ -6,8 +6,9 @@ import type { ComponentDescription } from "../../catalogue/catalogue";
 import type { FormChange } from "../../node-form/contract";
 import { followBranches, followEdges, withHandlesOfCategories } from "./branches";
 import { connectionProblem, quoted, targetHandleFor, type Connection } from "./connections";
-import { BEGIN, edgesOf, newEdge, nodesOf, nodeTypeOf, rawEdges, rawNodes, setPlace, STARTS, type Document, type DrawnNode } from "./document";
+import { BEGIN, edgesOf, graphOf, newEdge, nodesOf, nodeTypeOf, rawEdges, rawNodes, setPlace, STARTS, type Document, type DrawnNode } from "./document";
 import { insertItem, listOf, objectOf, removeItem, setIn, textOf, withMember, withoutMember, type Json, type JsonObject } from "./json";
+import { drawnLayout } from "../../graph/layout";
 import { newName, newNodeId, type Random } from "./names";
 
 /** A command that cannot be done; the message says why, in a sentence. Nothing has changed. */
@@ -72,11 +73,9 @@ export function removeEdges(document: Document, condition: (edge: Connection & {
 /** Return the document with a new node, and its id. A container gets its start node. */
 export function addNode(document: Document, component: ComponentDescription, place: Place, random?: Random): { document: Document; id: string } {
   const { name: label } = component;
-  if (label === "Begin") throw new Refusal("An agent has one Begin, and a run starts there.");
+  if (label === "Begin" && nodesOf(document).has(BEGIN)) throw new Refusal("An agent has one Begin, and a run starts there.");
   if (label in STARTS) throw new Refusal("The start of a container comes with its container.");
-  const parent = place.parent === null ? undefined : nodesOf(document).get(place.parent);
-  if (label === "ExitLoop" && parent?.label !== "Loop") throw new Refusal("ExitLoop ends a Loop: drop it into one.");
-  const id = newNodeId(document, label, random);
+  const id = label === "Begin" ? BEGIN : newNodeId(document, label, random);
   const form = structuredClone(component.defaults) as JsonObject;
   const size = component.kind === "container" ? { width: 560, height: 260 } : {};
   const node = madeNode(id, label, component.nodeType, newName(document, component.title), form, place, size);
@@ -233,6 +232,28 @@ export function placeNodes(document: Document, places: ReadonlyMap<string, { x: 
     return index < 0 ? now : setPlace(now, index, Math.round(x), Math.round(y));
   }, document);
 }
+
+/** Make containers as large as what lies in them needs, and keep it inside. */
+export function fitContainers(document: Document, ids: readonly string[]): Document {
+  const parents = new Set(ids.flatMap((id) => nodesOf(document).get(id)?.parent ?? []));
+  return [...parents].reduce((now, parent) => {
+    const layout = drawnLayout(graphOf(now));
+    const outer = layout.get(parent);
+    if (!outer) return now;
+    const children = [...nodesOf(now).values()].filter((node) => node.parent === parent);
+    const inside = children.reduce((each, { id }) => {
+      const box = layout.get(id);
+      if (!box || (box.x >= MARGIN.left && box.y >= MARGIN.top)) return each;
+      return setPlace(each, indexOfNode(each, id), Math.max(box.x, MARGIN.left), Math.max(box.y, MARGIN.top));
+    }, now);
+    const boxes = children.flatMap(({ id }) => layout.get(id) ?? []);
+    const width = Math.max(outer.w, ...boxes.map((box) => Math.max(box.x, MARGIN.left) + box.w + MARGIN.right));
+    const height = Math.max(outer.h, ...boxes.map((box) => Math.max(box.y, MARGIN.top) + box.h + MARGIN.bottom));
+    return width === outer.w && height === outer.h ? inside : fitContainers(resizeNode(inside, parent, width, height), [parent]);
+  }, document);
+}
+
+const MARGIN = { left: 10, top: 40, right: 20, bottom: 20 };
 
 export function resizeNode(document: Document, id: string, width: number, height: number): Document {
   return changeNode(document, id, (raw) => withMember(withMember(raw, "width", Math.round(width)), "height", Math.round(height)));

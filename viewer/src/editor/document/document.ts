@@ -75,14 +75,21 @@ export function nodesOf(document: Document): ReadonlyMap<string, DrawnNode> {
   return nodes;
 }
 
+const edgesByList = new WeakMap<object, readonly DrawnEdge[]>();
+
 export function edgesOf(document: Document): readonly DrawnEdge[] {
-  return rawEdges(document).flatMap((raw, index): DrawnEdge[] => {
+  const list = rawEdges(document);
+  const known = edgesByList.get(list);
+  if (known) return known;
+  const edges = list.flatMap((raw, index): DrawnEdge[] => {
     if (!isObject(raw)) return [];
     const [source, target] = [textOf(raw.source), textOf(raw.target)];
     if (!source || !target) return [];
     const [sourceHandle, targetHandle] = [textOf(raw.sourceHandle) || "start", textOf(raw.targetHandle) || "end"];
     return [{ id: textOf(raw.id) || `edge ${index}`, source, target, sourceHandle, targetHandle }];
   });
+  edgesByList.set(list, edges);
+  return edges;
 }
 
 /** Return the branches of a node in the order of its form: the handle of each, and its name. */
@@ -98,33 +105,45 @@ export function branchesOf(label: string, form: JsonObject): readonly { key: str
   return Object.keys(objectOf(form.category_description)).map((name) => ({ key: name, label: name }));
 }
 
+const graphNodes = new WeakMap<JsonObject, GraphNode>();
+
+/** Return a drawn node as views have it; the same object as long as nothing of it has changed. */
+function graphNode(node: DrawnNode): GraphNode {
+  const known = graphNodes.get(node.raw);
+  if (known) return known;
+  const position = objectOf(node.raw.position);
+  const measured = objectOf(node.raw.measured);
+  const branches = branchesOf(node.label, node.form);
+  const made: GraphNode = {
+    id: node.id,
+    kind: textOf(node.raw.type) || nodeTypeOf(node.label),
+    component: node.label,
+    name: node.name,
+    x: numberOf(position.x),
+    y: numberOf(position.y),
+    w: numberOf(node.raw.width) ?? numberOf(measured.width),
+    h: numberOf(node.raw.height) ?? numberOf(measured.height),
+    parent: node.parent,
+    branches,
+    isStart: node.id === BEGIN || node.label in STARTS,
+  };
+  // RAGFlow measures nodes when it shows them; until then a node with more branches than before is too small
+  const least = branches.length ? Math.max(sizeOf({ ...made, h: null }).h, BRANCH_HEIGHT * (branches.length + 1)) : 0;
+  const result = { ...made, h: branches.length ? Math.max(made.h ?? 0, least) : made.h };
+  graphNodes.set(node.raw, result);
+  return result;
+}
+
 /** Return the drawing as the views of graphs have it. */
 export function graphOf(document: Document): Graph {
   const drawn = nodesOf(document);
   const nodes = [...drawn.values()].map((node): GraphNode => {
-    const position = objectOf(node.raw.position);
-    const measured = objectOf(node.raw.measured);
-    const branches = branchesOf(node.label, node.form);
-    const isStart = node.id === BEGIN || node.label in STARTS;
-    const made: GraphNode = {
-      id: node.id,
-      kind: textOf(node.raw.type) || nodeTypeOf(node.label),
-      component: node.label,
-      name: node.name,
-      x: numberOf(position.x),
-      y: numberOf(position.y),
-      w: numberOf(node.raw.width) ?? numberOf(measured.width),
-      h: numberOf(node.raw.height) ?? numberOf(measured.height),
-      parent: node.parent !== null && drawn.has(node.parent) ? node.parent : null,
-      branches,
-      isStart,
-    };
-    // RAGFlow measures nodes when it shows them; until then a node with more branches than before is too small
-    if (!branches.length || made.h === null) return made;
-    return { ...made, h: Math.max(made.h, sizeOf({ ...made, h: null }).h, BRANCH_HEIGHT * (branches.length + 1)) };
+    const made = graphNode(node);
+    return made.parent === null || drawn.has(made.parent) ? made : { ...made, parent: null };
   });
+  const byId = new Map(nodes.map((node) => [node.id, node]));
   const edges = edgesOf(document).map((edge): GraphEdge => {
-    const branches = nodes.find((node) => node.id === edge.source)?.branches ?? [];
+    const branches = byId.get(edge.source)?.branches ?? [];
     const branch = branches.some((each) => each.key === edge.sourceHandle) ? edge.sourceHandle : null;
     return { id: edge.id, from: edge.source, to: edge.target, branch, kind: edgeKind(edge, drawn.get(edge.target)) };
   });

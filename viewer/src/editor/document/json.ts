@@ -33,19 +33,19 @@ export function readJson(text: string): Json {
   }) as Json;
 }
 
-export function writeJson(value: Json): string {
-  if (Array.isArray(value)) {
-    const list = value as readonly Json[];
-    return `[${list.map((item, index) => writeMember(list, String(index), item)).join(",")}]`;
-  }
+/** Return a value as JSON; with an indent for people. */
+export function writeJson(value: Json, indent = 0, level = 1): string {
+  const [start, end] = indent ? [`\n${" ".repeat(indent * level)}`, `\n${" ".repeat(indent * (level - 1))}`] : ["", ""];
+  const written = (holder: object, key: string, member: Json): string => {
+    const source = typeof member === "number" ? sources.get(holder)?.get(key) : undefined;
+    return source !== undefined && Number(source) === member ? source : writeJson(member, indent, level + 1);
+  };
+  const joined = (open: string, parts: readonly string[], close: string): string =>
+    parts.length ? `${open}${parts.map((part) => start + part).join(",")}${end}${close}` : open + close;
+  if (isList(value)) return joined("[", value.map((item, index) => written(value, String(index), item)), "]");
   if (!isObject(value)) return JSON.stringify(value);
-  const members = Object.entries(value).map(([key, member]) => `${JSON.stringify(key)}:${writeMember(value, key, member)}`);
-  return `{${members.join(",")}}`;
-}
-
-function writeMember(holder: object, key: string, value: Json): string {
-  const source = typeof value === "number" ? sources.get(holder)?.get(key) : undefined;
-  return source !== undefined && Number(source) === value ? source : writeJson(value);
+  const colon = indent ? ": " : ":";
+  return joined("{", Object.entries(value).map(([key, member]) => `${JSON.stringify(key)}${colon}${written(value, key, member)}`), "}");
 }
 
 export function isObject(value: unknown): value is JsonObject {

@@ -108,10 +108,11 @@ export class DraftSession {
     }
   }
 
+  /** End the session; what is not saved is kept for the next visit. */
   stop(): void {
     this.isStopped = true;
     if (this.timer !== null) clearTimeout(this.timer);
-    if (this.hasChanges) void this.keep();
+    void this.keep();
   }
 
   private async read(): Promise<Stored> {
@@ -366,6 +367,22 @@ export class DraftSession {
     await this.unsaved.remove(this.pageId);
   }
 
+  /** Read the draft again, which has another ETag than the page knows. What was changed here meanwhile is a conflict. */
+  async reload(): Promise<void> {
+    while (this.saving) await this.saving;
+    const { stored, state } = this;
+    if (!stored || !state.document) return;
+    const isMine = this.hasChanges;
+    const theirs = await this.read();
+    if (isMine) return this.meet(stored, theirs, state.document);
+    this.loaded.push(theirs);
+    if (!isSameBut(theirs.drawn, state.document)) this.replace("Take over the other draft", theirs.drawn);
+  }
+
+  notePublished(versionId: string, digest: string): void {
+    this.setState({ published: { versionId, digest } });
+  }
+
   /** The ETag of the draft that is stored, after what was changed is saved. */
   async savedEtag(): Promise<string> {
     for (let tries = 0; this.hasChanges && tries < 5; tries++) await this.save();
@@ -377,7 +394,8 @@ export class DraftSession {
     this.keeper ??= setTimeout(() => void this.keep(), KEEP_MS);
   }
 
-  private async keep(): Promise<void> {
+  /** Keep what is not saved in this browser. */
+  async keep(): Promise<void> {
     if (this.keeper !== null) clearTimeout(this.keeper);
     this.keeper = null;
     const { stored, state } = this;
