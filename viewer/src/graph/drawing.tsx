@@ -3,7 +3,7 @@ import {
   Handle, Position, ReactFlow, ReactFlowProvider, useReactFlow, useStore, type Edge, type Node, type NodeHandle,
   type NodeProps,
 } from "@xyflow/react";
-import { createContext, memo, use, useCallback, useEffect, useMemo, useRef, type KeyboardEvent, type ReactNode } from "react";
+import { createContext, memo, use, useCallback, useEffect, useMemo, useRef, type KeyboardEvent, type MouseEvent, type ReactNode } from "react";
 
 import { useRun, useRunContext, useRunState } from "../run/use-run";
 import { takenEdges } from "../store/edges";
@@ -16,6 +16,7 @@ import { Button } from "../ui/parts";
 import { useWidth } from "../ui/use-width";
 import { visibleName } from "../ui/visible-text";
 import { isContainer, type Box, type Layout } from "./layout";
+import { NodeEditingContext } from "./node-editing";
 import { countsText, stepToShow } from "./node-facts";
 
 const t = texts.graph;
@@ -28,11 +29,11 @@ interface NodeData extends Record<string, unknown> {
   isOneOfMany: boolean;
   handles: readonly NodeHandle[];
 }
-type RunNode = Node<NodeData>;
+export type RunNode = Node<NodeData>;
 type Walk = (from: string, direction: "next" | "previous" | "up" | "down") => void;
 
 const WalkContext = createContext<Walk>(() => undefined);
-const nodeTypes = { step: memo(StepNode), container: memo(ContainerNode), note: memo(NoteNode) };
+export const nodeTypes = { step: memo(StepNode), container: memo(ContainerNode), note: memo(NoteNode) };
 
 export function Drawing({ graph, layout }: { graph: Graph; layout: Layout }): ReactNode {
   return (
@@ -177,7 +178,7 @@ function handlesOf(node: GraphNode, box: Box): NodeHandle[] {
   ];
 }
 
-interface EdgeData extends Record<string, unknown> {
+export interface EdgeData extends Record<string, unknown> {
   taken: number;
 }
 
@@ -211,7 +212,7 @@ function handleIds(edge: GraphEdge): { sourceHandle: string; targetHandle: strin
   return { sourceHandle: edge.branch === null ? "out" : `b:${edge.branch}`, targetHandle: "in" };
 }
 
-function edgeClass(edge: GraphEdge, taken: number, hasEnded: boolean): string {
+export function edgeClass(edge: GraphEdge, taken: number, hasEnded: boolean): string {
   if (edge.kind === "agent" || edge.kind === "tool") return "edge-static";
   const exception = edge.kind === "exception" ? "edge-exception " : "";
   return `${exception}${taken ? "edge-taken" : hasEnded ? "edge-idle" : ""}`;
@@ -245,13 +246,14 @@ function absoluteBox(graph: Graph, layout: Layout, id: string): Box | undefined 
 }
 
 // -- nodes -------------------------------------------------------------------------------------------------------------
-function useNodeFacts(node: GraphNode) {
+function useNodeFacts(node: GraphNode, isChosen: boolean) {
   const summary = useRun((state) => state.nodes.get(node.id));
   const shown = useRun((state) => nodeState(state, node.id));
   const { store, selectedStep, selectStep } = useRunContext();
   const walk = use(WalkContext);
-  const isSelected = selectedStep !== null && store.getState().steps.find(selectedStep)?.nodeId === node.id;
-  const look = NODE_LOOKS[shown];
+  const editing = use(NodeEditingContext);
+  const isSelected = isChosen || (selectedStep !== null && store.getState().steps.find(selectedStep)?.nodeId === node.id);
+  const look = editing && shown === "pending" ? { ...NODE_LOOKS[shown], icon: editing.iconOf(node), word: editing.describe(node) } : NODE_LOOKS[shown];
   const counts = summary && summary.steps > 1 ? countsText(summary) : null;
   const work = summary?.workMs ? duration(summary.workMs) : null;
   const items = summary?.items ? texts.time.items(summary.items) : null;
@@ -270,7 +272,14 @@ function useNodeFacts(node: GraphNode) {
       "data-state": shown,
       "data-counts": JSON.stringify(summary?.counts ?? {}),
     },
-    button: {
+    button: editing
+      ? {
+          "data-focus": node.id,
+          "aria-pressed": isChosen,
+          onKeyDown: (event: KeyboardEvent) => editing.onKeyDown(node.id, event),
+          onClick: (event: MouseEvent) => editing.onClick(node.id, event),
+        }
+      : {
       "data-focus": node.id,
       onKeyDown,
       onClick: () => {
@@ -282,14 +291,16 @@ function useNodeFacts(node: GraphNode) {
 }
 
 /** The ends of edges: xyflow reads their places from the document, whatever it was given. */
-function Handles({ handles }: { handles: readonly NodeHandle[] }): ReactNode {
+function Handles({ node, handles, isSelected }: { node: GraphNode; handles: readonly NodeHandle[]; isSelected: boolean }): ReactNode {
+  const editing = use(NodeEditingContext);
+  if (editing) return <editing.Extras node={node} isSelected={isSelected} />;
   return handles.map(({ id, type, position, x, y }) => (
     <Handle key={id} id={id ?? null} type={type} position={position} isConnectable={false} style={{ left: x, top: y, width: 1, height: 1, right: "auto", bottom: "auto", transform: "none", border: 0, minWidth: 0, minHeight: 0, opacity: 0 }} />
   ));
 }
 
-function StepNode({ data: { node, handles, isOneOfMany } }: NodeProps<RunNode>): ReactNode {
-  const { look, counts, work, name, isSelected, attributes, button } = useNodeFacts(node);
+function StepNode({ data: { node, handles, isOneOfMany }, selected }: NodeProps<RunNode>): ReactNode {
+  const { look, counts, work, name, isSelected, attributes, button } = useNodeFacts(node, selected);
   const isSmall = useStore((state) => state.transform[2] < SMALL_ZOOM);
   const isTiny = node.parent !== null && node.isStart;
   return (
@@ -299,7 +310,7 @@ function StepNode({ data: { node, handles, isOneOfMany } }: NodeProps<RunNode>):
       data-border={look.border}
       className={`h-full w-full rounded-md bg-surface ${attributes["data-state"] === "skipped" ? "text-ink-2" : ""} ${isSelected ? "ring-2 ring-accent ring-offset-1" : ""}`}
     >
-      <Handles handles={handles} />
+      <Handles node={node} handles={handles} isSelected={selected} />
       {isSmall && isOneOfMany ? (
         <div className="flex h-full items-center justify-center rounded-sm bg-tone text-3xl text-surface" aria-hidden="true">
           {look.icon}
@@ -336,8 +347,8 @@ function StepNode({ data: { node, handles, isOneOfMany } }: NodeProps<RunNode>):
   );
 }
 
-function ContainerNode({ data: { node, handles } }: NodeProps<RunNode>): ReactNode {
-  const { look, counts, work, items, name, isSelected, attributes, button } = useNodeFacts(node);
+function ContainerNode({ data: { node, handles }, selected }: NodeProps<RunNode>): ReactNode {
+  const { look, counts, work, items, name, isSelected, attributes, button } = useNodeFacts(node, selected);
   return (
     <div
       {...attributes}
@@ -345,7 +356,7 @@ function ContainerNode({ data: { node, handles } }: NodeProps<RunNode>): ReactNo
       data-border={look.border}
       className={`h-full w-full rounded-lg bg-panel/60 ${isSelected ? "ring-2 ring-accent ring-offset-1" : ""}`}
     >
-      <Handles handles={handles} />
+      <Handles node={node} handles={handles} isSelected={selected} />
       <button type="button" {...button} className="nopan pointer-events-auto flex h-9 max-w-full items-center gap-1.5 rounded px-2 text-left">
         <span aria-hidden="true" className="flex size-6 shrink-0 items-center justify-center rounded bg-tone-soft text-tone">
           {look.icon}
@@ -360,17 +371,17 @@ function ContainerNode({ data: { node, handles } }: NodeProps<RunNode>): ReactNo
   );
 }
 
-function NoteNode({ data: { node, handles } }: NodeProps<RunNode>): ReactNode {
+function NoteNode({ data: { node, handles }, selected }: NodeProps<RunNode>): ReactNode {
   return (
     <div data-testid="node" data-node-id={node.id} data-state="pending" data-counts="{}" data-tone="amber" className="h-full w-full overflow-hidden rounded border border-line bg-tone-soft p-2 text-ink">
-      <Handles handles={handles} />
+      <Handles node={node} handles={handles} isSelected={selected} />
       {visibleName(node.name, 300)}
     </div>
   );
 }
 
 // -- the same edges for screen readers ---------------------------------------------------------------------------------
-function EdgeList({ graph, edges }: { graph: Graph; edges: readonly Edge<EdgeData>[] }): ReactNode {
+export function EdgeList({ graph, edges }: { graph: Graph; edges: readonly Edge<EdgeData>[] }): ReactNode {
   const names = useMemo(() => new Map(graph.nodes.map((node) => [node.id, node.name])), [graph]);
   return (
     <ul aria-label={t.edges} className="sr-only">

@@ -7,6 +7,7 @@ import { ErrorBoundary } from "../ui/error-boundary";
 import { MissingPage } from "./missing-page";
 import { PageShell } from "./page-shell";
 import { UnreachablePage } from "./unreachable-page";
+import { editorSearch, type EditorSearch } from "../editor/editor-search";
 import { runSearch, type RunSearch } from "../run/run-search";
 import { runListSearch, type RunListSearch } from "../runs/run-list-search";
 
@@ -77,7 +78,14 @@ const runRoute = createRoute({
   component: lazyRouteComponent(() => import("./run-page"), "RunPage"),
 });
 
-const routeTree = rootRoute.addChildren([homeRoute, openRoute, loginRoute, signedInRoute.addChildren([runsRoute, runRoute])]);
+const editorRoute = createRoute({
+  getParentRoute: () => signedInRoute,
+  path: "/agents/$agentId/edit",
+  validateSearch: (search: Record<string, unknown>): EditorSearch => editorSearch(search),
+  component: lazyRouteComponent(() => import("./editor-page"), "EditorPage"),
+});
+
+const routeTree = rootRoute.addChildren([homeRoute, openRoute, loginRoute, signedInRoute.addChildren([runsRoute, runRoute, editorRoute])]);
 
 export function makeRouter() {
   return createRouter({

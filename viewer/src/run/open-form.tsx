@@ -119,11 +119,11 @@ interface ControlProps {
   field: FormField;
   value: unknown;
   error: string | undefined;
-  actions: RunActions;
+  actions: Pick<RunActions, "upload">;
   onChange: (value: unknown) => void;
 }
 
-function Control({ id, field, value, error, actions, onChange }: ControlProps): ReactNode {
+export function Control({ id, field, value, error, actions, onChange }: ControlProps): ReactNode {
   const shared = {
     id,
     "aria-invalid": error !== undefined,
@@ -171,7 +171,7 @@ function Control({ id, field, value, error, actions, onChange }: ControlProps): 
   }
 }
 
-function FileControl({ shared, actions, onChange }: { shared: Readonly<Record<string, unknown>>; actions: RunActions; onChange: (value: unknown) => void }): ReactNode {
+function FileControl({ shared, actions, onChange }: { shared: Readonly<Record<string, unknown>>; actions: Pick<RunActions, "upload">; onChange: (value: unknown) => void }): ReactNode {
   const [note, setNote] = useState("");
   const upload = async (file: File | undefined): Promise<void> => {
     onChange(null);
