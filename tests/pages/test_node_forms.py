@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from canvas.document.drawing import components_of
 from canvas.ids import TenantId
 from components.forms.catalogue import catalogue
 from store.tenants import tenants
@@ -40,10 +41,12 @@ def edge(source: str, target: str, handle: str = "start") -> dict[str, Any]:
 
 
 def drawing(*parts: dict[str, Any], **document: Any) -> dict[str, Any]:
-    """Return a document that has a drawing only."""
-    nodes = [part for part in parts if "data" in part]
-    edges = [part for part in parts if "source" in part]
-    return {"graph": {"nodes": nodes, "edges": edges}, "globals": {}, "variables": {}, **document}
+    """Return a document of a drawing."""
+    graph = {
+        "nodes": [part for part in parts if "data" in part],
+        "edges": [part for part in parts if "source" in part],
+    }
+    return {"components": components_of(graph), "graph": graph, "globals": {}, "variables": {}, **document}
 
 
 STORY = drawing(
@@ -91,6 +94,11 @@ def field(reader: Reader, path: str) -> Any:
     return reader.page.locator(f'[data-testid=field][data-field="{path}"]')
 
 
+def option_of(reader: Reader, text: str = "") -> Any:
+    """Return the options of the list that is open."""
+    return reader.page.get_by_role("listbox").get_by_role("option").filter(has_text=text)
+
+
 def text_of(reader: Reader, path: str) -> str:
     return field(reader, path).inner_text()
 
@@ -117,7 +125,8 @@ def test_every_field_of_every_component_has_a_labelled_control(signed_in: Reader
         assert page.evaluate(UNLABELLED) == [], name
 
 
-UNLABELLED = """() => [...document.querySelectorAll('[role=group] :is(input, select, textarea, [role=textbox], button)')]
+UNLABELLED = """() => [...document.querySelectorAll('[role=group] *')]
+  .filter((each) => each.matches("input, select, textarea, button, [role=textbox]"))
   .filter((each) => {
     const label = each.id && document.querySelector(`label[for="${CSS.escape(each.id)}"]`);
     const name = each.getAttribute("aria-label") || each.getAttribute("aria-labelledby") || each.textContent.trim();
@@ -234,7 +243,7 @@ def test_references_inside_of_an_iteration_have_item_and_index(signed_in: Reader
 
     field(signed_in, "split_ref").press("{")
     page.get_by_role("combobox", name="Search references").wait_for()
-    options = page.get_by_role("option").all_inner_texts()
+    options = option_of(signed_in).all_inner_texts()
     assert {"item", "index"} <= {option.split("\n")[0] for option in options}
     page.keyboard.type("IterationItem:0@item")
     page.keyboard.press("Enter")
@@ -243,13 +252,14 @@ def test_references_inside_of_an_iteration_have_item_and_index(signed_in: Reader
 
     open_form(signed_in, agent, "Message:0")
     page.get_by_role("button", name="Insert a reference: Text").click()
-    page.get_by_role("option").first.wait_for()
-    assert "item" not in {option.split("\n")[0] for option in page.get_by_role("option").all_inner_texts()}
+    option_of(signed_in).first.wait_for()
+    assert "item" not in {option.split("\n")[0] for option in option_of(signed_in).all_inner_texts()}
 
 
 def test_finding_is_at_its_field_and_gone_after_the_correction(signed_in: Reader, client: Client):  # T158
     document = json.loads(json.dumps(STORY))
     document["graph"]["nodes"][1]["data"]["form"].update(llm_id="", sys_prompt="{LLM:9@content}")
+    document["components"] = components_of(document["graph"])
     agent = make_agent(client, document)
     open_form(signed_in, agent, "LLM:0")
     page = signed_in.page
@@ -261,7 +271,7 @@ def test_finding_is_at_its_field_and_gone_after_the_correction(signed_in: Reader
     assert field(signed_in, "prompts").get_attribute("aria-invalid") == "false"
 
     field(signed_in, "llm_id").click()
-    page.get_by_role("option", name="echo").first.click()
+    option_of(signed_in, "echo").first.click()
     field(signed_in, "sys_prompt").fill("Be brief.")
 
     page.locator('[data-field="llm_id"][aria-invalid=false]').wait_for()
@@ -271,6 +281,7 @@ def test_finding_is_at_its_field_and_gone_after_the_correction(signed_in: Reader
 def test_click_on_a_finding_focuses_its_field_in_a_closed_section(signed_in: Reader, client: Client):  # T158
     document = json.loads(json.dumps(STORY))
     document["graph"]["nodes"][1]["data"]["form"].update(exception_method="comment")
+    document["components"] = components_of(document["graph"])
     agent = make_agent(client, document)
     signed_in.visit(f"/agents/{agent}/edit")
 
@@ -355,8 +366,9 @@ def test_viewer_sees_the_form_and_can_change_nothing(reader: Reader, deployment:
     open_form(reader, agent, "LLM:0")
 
     form = reader.page.get_by_role("group", name="Parameters of LLM")
-    writable = """(group) => [...group.querySelectorAll("input, select, textarea, button, [role=textbox]")].filter((each) =>
-      !(each.disabled || each.readOnly || each.getAttribute("aria-readonly") === "true")).map((each) => each.outerHTML)"""
+    writable = """(group) => [...group.querySelectorAll("input, select, textarea, button, [role=textbox]")]
+      .filter((each) => !(each.disabled || each.readOnly || each.getAttribute("aria-readonly") === "true"))
+      .map((each) => each.outerHTML)"""
     assert form.evaluate(writable) == []
     assert form.get_by_role("button", name="Add: Message").count() == 0
 
@@ -390,7 +402,7 @@ def test_axe_finds_nothing_in_the_forms(
         reader.page.evaluate("document.querySelectorAll('[role=group] details').forEach((each) => (each.open = true))")
         if node_id == "Agent:0":
             reader.page.get_by_role("button", name="Insert a reference: System prompt").click()
-            reader.page.get_by_role("option").first.wait_for()
+            option_of(reader).first.wait_for()
         reader.page.evaluate(axe.read_text(encoding="utf-8"))
         found = reader.page.evaluate("rules => axe.run(document, {runOnly: rules})", rules)
         assert [(rule["id"], [each["html"] for each in rule["nodes"]]) for rule in found["violations"]] == []

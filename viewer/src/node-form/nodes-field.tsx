@@ -18,8 +18,8 @@ export function NodesField({ field, path }: FieldProps): ReactNode {
   const { targets, component, form, branchTargets, onBranchTargets } = useForm();
   const state = useField(path);
   const handle = component ? handleOf(component.handles, path, form) : null;
-  const drawn = handle === null || branchTargets === undefined ? null : (branchTargets[handle] ?? []);
-  const listed = drawn ?? textsIn(state.value);
+  const drawn = handle === null ? [] : (branchTargets?.[handle] ?? []);
+  const listed = drawn.length > 0 ? drawn : textsIn(state.value); // a category without edges may have its targets in its row
   const set = (ids: readonly string[]): void => {
     if (handle !== null && onBranchTargets) onBranchTargets(handle, ids);
     else state.set(ids);

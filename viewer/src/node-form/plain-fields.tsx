@@ -10,7 +10,7 @@ import type { Path } from "./form-paths";
 import type { FieldSpec } from "./form-schema";
 
 const t = texts.nodeForm;
-const MASK = "••••"; // what the API sends in place of a secret
+const MASK = /^••••/; // what the API sends in place of a secret
 
 export interface FieldProps {
   field: FieldSpec;
@@ -145,7 +145,7 @@ function unsetValue(value: unknown): unknown {
 export function SecretField({ field, path }: FieldProps): ReactNode {
   const state = useField(path);
   const { value, isReadOnly } = state;
-  const isStored = value === MASK;
+  const isStored = typeof value === "string" && MASK.test(value);
   const typed = isStored || (typeof value !== "string" && typeof value !== "number") ? "" : String(value);
   return (
     <FieldFrame
@@ -172,5 +172,3 @@ export function SecretField({ field, path }: FieldProps): ReactNode {
     </FieldFrame>
   );
 }
-
-export { MASK };

@@ -7,6 +7,7 @@ import { texts } from "../../texts";
 import { ErrorBoundary } from "../../ui/error-boundary";
 import { Button, Empty } from "../../ui/parts";
 import { visibleName } from "../../ui/visible-text";
+import { branchTargets, withBranchTargets } from "../document/branch-targets";
 import { changeForm, disconnect, renameNode } from "../document/commands";
 import { handlesOf } from "../document/connections";
 import { edgesOf, nodesOf, STARTS, type DrawnNode } from "../document/document";
@@ -33,6 +34,7 @@ export function NodePane({ node, focusField }: { node: DrawnNode; focusField: st
     () => [...nodesOf(document).values()].filter((each) => each.id !== node.id && each.parent === node.parent && !["Begin", "Note", "Tool"].includes(each.label) && !(each.label in STARTS)).map(({ id, name }) => ({ nodeId: id, name })),
     [document, node.id, node.parent],
   );
+  const drawnTargets = useMemo(() => branchTargets(document, node.id), [document, node.id]);
   const isAlone = !["Begin", "Note", "Tool", "IterationItem", "LoopItem", "ExitLoop", "UserFillUp", "Answer"].includes(node.label);
   const isDrawnOnly = node.label === "Tool" || node.label === "Note";
   return (
@@ -62,6 +64,8 @@ export function NodePane({ node, focusField }: { node: DrawnNode; focusField: st
             findings={findings}
             references={references}
             targets={targets}
+            branchTargets={drawnTargets}
+            onBranchTargets={(handle, ids) => perform(texts.editor.done.connect, (now) => withBranchTargets(now, node.id, handle, ids))}
             isReadOnly={isReadOnly}
             focusField={focusField}
             onChange={(change) => perform(texts.editor.done.form, (now) => changeForm(now, node.id, change), `form ${node.id} ${change.path.join("/")}`)}
