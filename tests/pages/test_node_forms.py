@@ -99,17 +99,44 @@ def option_of(reader: Reader, text: str = "") -> Any:
     return reader.page.get_by_role("listbox").get_by_role("option").filter(has_text=text)
 
 
+def labels_of(reader: Reader) -> list[str]:
+    """Return the labels of the options of the list that is open."""
+    return [text.split("\n")[0] for text in option_of(reader).all_inner_texts()]
+
+
 def text_of(reader: Reader, path: str) -> str:
     return field(reader, path).inner_text()
 
 
-def test_every_field_of_every_component_has_a_labelled_control(signed_in: Reader, client: Client):  # T154
-    nodes = [node(f"{name}:0", name, {}, at=at) for at, name in enumerate(COMPONENTS)]
+def widgets_of(schema: Any) -> set[str]:
+    """Return the widgets and types of the fields of a schema, those inside of lists too."""
+    found: set[str] = set()
+    for each in schema.get("properties", {}).values():
+        found.add(str(each.get("x-easel-widget") or each.get("type")))
+        found |= widgets_of(each.get("items") or {}) | widgets_of(each)
+    return found
+
+
+def components_with_every_widget() -> list[str]:
+    """Return components that together have a field of each kind."""
+    chosen: list[str] = []
+    seen: set[str] = set()
+    for name, component in sorted(COMPONENTS.items(), key=lambda each: -len(widgets_of(each[1]["params"]))):
+        if widgets_of(component["params"]) - seen:
+            chosen.append(name)
+            seen |= widgets_of(component["params"])
+    return chosen
+
+
+def test_every_field_of_a_component_has_a_labelled_control(signed_in: Reader, client: Client):  # T154
+    names = components_with_every_widget()
+    nodes = [node(f"{name}:0", name, {}, at=at) for at, name in enumerate(names)]
     agent = make_agent(client, drawing(*nodes))
     page = signed_in.page
     signed_in.visit(f"/agents/{agent}/edit")
 
-    for name, component in COMPONENTS.items():
+    for name in names:
+        component = COMPONENTS[name]
         page.evaluate("url => history.pushState({}, '', url)", f"/agents/{agent}/edit?node={name}:0")
         page.get_by_role("group", name=f"Parameters of {component['title']}", exact=True).wait_for()
         shown = page.eval_on_selector_all(
@@ -182,8 +209,7 @@ def test_keys_that_the_form_does_not_know_are_other_parameters(signed_in: Reader
 def test_secret_is_masked_and_sent_only_if_it_was_changed(signed_in: Reader, client: Client):  # T154
     search = node("TavilySearch:0", "TavilySearch", {"api_key": KEY, "query": "{sys.query}"}, at=1)
     agent = make_agent(client, drawing(node("begin", "Begin"), search, edge("begin", "TavilySearch:0")))
-    sent: list[str] = []
-    signed_in.page.on("request", lambda request: sent.append(request.post_data or ""))
+    signed_in.page.add_init_script(RECORD_BODIES)
     open_form(signed_in, agent, "TavilySearch:0")
     secret = field(signed_in, "api_key")
     assert (secret.get_attribute("type"), secret.input_value()) == ("password", "")
@@ -191,13 +217,29 @@ def test_secret_is_masked_and_sent_only_if_it_was_changed(signed_in: Reader, cli
     field(signed_in, "max_results").fill("3")
     wait_for_form(client, agent, "TavilySearch:0", lambda form: form.get("max_results") == 3)
 
+    sent = signed_in.page.evaluate("window.__bodies")
+    assert [body for body in sent if "max_results" in body] != []
     assert [body for body in sent if KEY in body or "api_key" in body] == []
     assert KEY not in signed_in.page.content()
-    exported = client.http.get(f"/api/v1/viewer/agents/{agent}/export").json()
-    assert exported["graph"]["nodes"][1]["data"]["form"]["api_key"] == KEY
+    assert stored_key(client, agent) == KEY
 
     secret.fill("another key")
-    eventually(lambda: [body for body in sent if "another key" in body], bool, seconds=10)
+    eventually(lambda: stored_key(client, agent), lambda key: key == "another key", seconds=10)
+
+
+RECORD_BODIES = """
+window.__bodies = [];
+const send = window.fetch;
+window.fetch = (url, options) => {
+  if (options?.body) void new Response(options.body).text().then((text) => window.__bodies.push(text));
+  return send(url, options);
+};
+"""
+
+
+def stored_key(client: Client, agent: str) -> str:
+    exported = client.http.get(f"/api/v1/viewer/agents/{agent}/export").json()
+    return exported["graph"]["nodes"][1]["data"]["form"]["api_key"]
 
 
 def test_reference_is_picked_by_keyboard_and_the_inserted_text_runs(signed_in: Reader, client: Client):  # T155
@@ -223,7 +265,7 @@ def test_reference_is_picked_by_keyboard_and_the_inserted_text_runs(signed_in: R
     expected = "Answer: {LLM:0@content} of {env.limit}, {sys.query}"
     wait_for_form(client, agent, "Message:0", lambda form: form["content"] == [expected])
     run = client.wait_for(client.start(agent, "why")["run_id"], "succeeded", "failed")
-    assert run["outputs"]["content"].endswith(" of 3, why"), run
+    assert run["answer"].endswith(" of 3, why"), run
 
 
 def test_references_inside_of_an_iteration_have_item_and_index(signed_in: Reader, client: Client):  # T155
@@ -243,8 +285,9 @@ def test_references_inside_of_an_iteration_have_item_and_index(signed_in: Reader
 
     field(signed_in, "split_ref").press("{")
     page.get_by_role("combobox", name="Search references").wait_for()
-    options = option_of(signed_in).all_inner_texts()
-    assert {"item", "index"} <= {option.split("\n")[0] for option in options}
+    assert (
+        labels_of(signed_in).count("item") == labels_of(signed_in).count("index") == 2
+    )  # of the container, and its start
     page.keyboard.type("IterationItem:0@item")
     page.keyboard.press("Enter")
     wait_for_form(client, agent, "StringTransform:0", lambda form: form["split_ref"] == "IterationItem:0@item")
@@ -253,7 +296,9 @@ def test_references_inside_of_an_iteration_have_item_and_index(signed_in: Reader
     open_form(signed_in, agent, "Message:0")
     page.get_by_role("button", name="Insert a reference: Text").click()
     option_of(signed_in).first.wait_for()
-    assert "item" not in {option.split("\n")[0] for option in option_of(signed_in).all_inner_texts()}
+    assert (
+        labels_of(signed_in).count("item") == labels_of(signed_in).count("index") == 1
+    )  # only as outputs of the start
 
 
 def test_finding_is_at_its_field_and_gone_after_the_correction(signed_in: Reader, client: Client):  # T158
@@ -321,7 +366,7 @@ def test_branches_are_added_moved_and_removed(signed_in: Reader, client: Client)
         client, agent, "Switch:0", lambda form: form["conditions"] == [yes] and form["end_cpn_ids"] == ["Message:1"]
     )
     run = client.wait_for(client.start(agent, "yes")["run_id"], "succeeded", "failed")
-    assert run["outputs"]["content"] == "yes"
+    assert run["answer"] == "yes"
 
     page.get_by_role("button", name="Add: Case").click()
     page.get_by_role("button", name="Move Case 2 up").click()
@@ -389,7 +434,6 @@ def test_axe_finds_nothing_in_the_forms(
             node("begin", "Begin", {"inputs": {"city": {"name": "City", "type": "options", "options": ["a"]}}}),
             node("Agent:0", "Agent", {"prompts": [{"role": "user", "content": "{sys.query}"}]}, at=1),
             node("Switch:0", "Switch", cases, at=2),
-            node("CodeExec:0", "CodeExec", COMPONENTS["CodeExec"]["defaults"], at=3),
             edge("begin", "Agent:0"),
         ),
     )
@@ -397,7 +441,7 @@ def test_axe_finds_nothing_in_the_forms(
     reader.sign_in(client)
     rules = ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa", "best-practice"] if theme == "light" else ["color-contrast"]
 
-    for node_id in ("begin", "Agent:0", "Switch:0", "CodeExec:0"):
+    for node_id in ("begin", "Agent:0", "Switch:0"):
         open_form(reader, agent, node_id)
         reader.page.evaluate("document.querySelectorAll('[role=group] details').forEach((each) => (each.open = true))")
         if node_id == "Agent:0":
