@@ -116,6 +116,17 @@ def default_outputs(entry: Entry) -> tuple[str, ...]:
     return found.params.default_outputs if found else ()
 
 
+def possible_outputs(component: str) -> frozenset[str] | None:
+    """Return the outputs that a component sets by itself, whatever the author declares; None if it may set any."""
+    tool = tools.find(component)
+    if tool is not None:
+        return frozenset((*tool.outputs, tool.main_output)) if tool.outputs else None
+    found = find(component)
+    if found is None or found.params.later_outputs is None:
+        return None
+    return frozenset((*found.params.default_outputs, *found.params.later_outputs))
+
+
 def _check_entry(entry: Entry) -> list[tuple[str, str | None, str]]:
     found = find(entry.component)
     if found is None:

@@ -5,14 +5,14 @@ from typing import Any
 
 from canvas.document.document import Entry
 from canvas.validation.reference_scan import rows
-from components import registry, tools
+from components import registry
 from components.nodes.flow import form_fields
 
 
 def outputs_of(entry: Entry) -> frozenset[str] | None:
     """Return the names of the outputs that a node may have; None if it may have any, or its component is unknown."""
     params = entry.params
-    usual = _component_outputs(entry.component)
+    usual = registry.possible_outputs(entry.component)
     if usual is None or (entry.component == "Begin" and params.get("mode") == "Webhook"):
         return None
     declared = params.get("outputs")
@@ -22,17 +22,6 @@ def outputs_of(entry: Entry) -> frozenset[str] | None:
         | _authored_outputs(entry.component, params)
     )
     return names | {"result"} if params.get("exception_default_value") else names
-
-
-def _component_outputs(component: str) -> frozenset[str] | None:
-    """Return the outputs that a component sets by itself, whatever the author declares; None if it may set any."""
-    tool = tools.find(component)
-    if tool is not None:
-        return frozenset((*tool.outputs, tool.main_output)) if tool.outputs else None
-    found = registry.find(component)
-    if found is None or found.params.later_outputs is None:
-        return None
-    return frozenset((*found.params.default_outputs, *found.params.later_outputs))
 
 
 def _authored_outputs(component: str, params: Mapping[str, Any]) -> set[str]:

@@ -1,7 +1,7 @@
 """The catalogue of components and tools for editors: JSON Schemas of their forms, defaults, outputs, handles.
 
-Components of `components/forms/nodes.py` are described by hand. Those of all others, plugins included, follow from
-their parameters and arguments: the type of a field is that of its default.
+Components are described in `components/forms/nodes.py`, tools in `components/forms/tools.py`. The forms of plugins
+follow from their parameters and arguments: the type of a field is that of its default.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,6 +13,7 @@ from components.base import Component, Params
 from components.forms.fields import WIDGET, FormField, form_field, number, switch, text, texts
 from components.forms.nodes import FORMS, GROUPS, Form
 from components.forms.shared_fields import DESCRIPTION, ERRORS, OUTPUTS
+from components.forms.tools import TOOL_FORMS, ToolForm
 from components.tools.framework.base import Argument, Tool
 from components.tools.framework.retired import RETIRED
 
@@ -28,6 +29,24 @@ _WIDGETS: Mapping[str, str] = {
     "rerank_id": "model",
     "script": "code",
     "sys_prompt": "prompt",
+}
+_OUTPUT_TYPES: Mapping[str, str] = {  # of outputs that a new node does not declare
+    "attachment": "Object",
+    "category": "string",
+    "errors": "Array<string>",
+    "memory_error": "string",
+    "next": "Array<string>",
+    "status_code": "integer",
+    "thinking": "string",
+    "tips": "string",
+    "use_tools": "Array<Object>",
+}
+_TITLES: Mapping[str, str] = {  # of arguments whose name is not their title
+    "cc_email": "Copy to",
+    "q": "Query",
+    "sql": "SQL",
+    "stock_code": "Symbol",
+    "to_email": "To",
 }
 _HIDDEN = frozenset({"function_name", "inputs", "custom_header", "says"})  # what authors do not write
 _COMMON = frozenset(Params.model_fields)
@@ -82,9 +101,16 @@ def _component_json(name: str, component: Component[Any] | None, tool: Tool[Any]
         "tool": tool is not None or name == "Agent",
         "params": form_schema(form),
         "defaults": defaults_of(form),
-        "outputs": [{"name": output, "type": type_} for output, type_ in form.outputs.items()],
+        "outputs": _outputs_json(name, form),
         "handles": dict(form.handles),
     }
+
+
+def _outputs_json(name: str, form: Form) -> list[dict[str, str]]:
+    """Return what a node of a component may set: the outputs of a new node, then those that some runs add."""
+    later = sorted((registry.possible_outputs(name) or frozenset()) - form.outputs.keys())
+    types = {output: _OUTPUT_TYPES.get(output, "unknown") for output in later}
+    return [{"name": output, "type": type_} for output, type_ in {**form.outputs, **types}.items()]
 
 
 def _tool_json(tool: Tool[Any], component: Component[Any]) -> dict[str, Any]:
@@ -111,15 +137,31 @@ def _tool_of(component: Component[Any]) -> Tool[Any] | None:
 def _infer_form(component: Component[Any], tool: Tool[Any] | None) -> Form:
     """Return a form that follows from the parameters of a component, and from the arguments of a tool."""
     names = tool.outputs if tool is not None else component.params.default_outputs
-    fields = tuple(_infer_fields(component, tool))
+    described = TOOL_FORMS.get(component.name)
+    if described is not None and tool is not None:
+        fields = tuple(_tool_fields(tool, described))
+    else:
+        fields = tuple(_infer_fields(component, tool))
+    title = described.title if described is not None else component.name
+    own = {each.name for each in fields}
     description = tool.description if tool is not None else _first_line(component)
     return Form(
-        component.name,
+        title,
         "tools" if tool is not None else "other",
         description,
-        (*fields, *ERRORS, DESCRIPTION, OUTPUTS),
+        (*fields, *(each for each in (*ERRORS, DESCRIPTION, OUTPUTS) if each.name not in own)),
         outputs={name: "Array<Object>" if name == "json" else "string" for name in names},
     )
+
+
+def _tool_fields(tool: Tool[Any], described: ToolForm) -> Iterator[FormField]:
+    """Yield the arguments of a call, which a node has too, and then what an author sets."""
+    own = {each.name for each in described.fields}
+    arguments = {each.name: each for each in described.arguments}
+    for name, argument in tool.arguments.items():
+        if name not in own:
+            yield arguments.pop(name, None) or _of_argument(name, argument)
+    yield from (*arguments.values(), *described.fields)
 
 
 def _infer_fields(component: Component[Any], tool: Tool[Any] | None) -> Iterator[FormField]:
@@ -168,7 +210,7 @@ def _of_value(name: str, description: str, default: Any, widget: str) -> FormFie
 
 
 def _title(name: str) -> str:
-    return name.replace("_", " ").strip().capitalize()
+    return _TITLES.get(name) or name.replace("_", " ").strip().capitalize()
 
 
 def _first_line(component: Component[Any]) -> str:

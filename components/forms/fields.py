@@ -12,6 +12,10 @@ from typing import Any, TypeAlias
 Schema: TypeAlias = Mapping[str, Any]
 
 WIDGET, WHEN, ORDER = "x-easel-widget", "x-easel-when", "x-easel-order"
+SECTION = "x-easel-section"  # fields that a page folds: `model`, `failure`, `advanced`
+ENTRY, NEW = "x-easel-entry", "x-easel-new"  # what an entry of a list is called, and what a new one is
+WIDGETS = "x-easel-widgets"  # another widget, with the values of other fields for which it is shown
+KINDS = "x-easel-kinds"  # the kinds of models that are offered
 _ABSENT = object()
 
 
@@ -39,10 +43,15 @@ def form_field(
     default: Any = _ABSENT,
     widget: str = "",
     when: Schema | None = None,
+    section: str = "",
+    entry: str = "",
     **more: Any,
 ) -> FormField:
-    """Return a field. `when`: values of other fields with which it is shown; `more`: further keywords of the schema."""
-    shown = {**({WIDGET: widget} if widget else {}), **({WHEN: dict(when)} if when else {})}
+    """Return a field. `when`: values of other fields with which it is shown; `more`: further keywords of the schema.
+
+    `section`: the fields that are folded with it; `entry`: what an entry of a list is called.
+    """
+    shown = _annotations(widget, when, section, entry)
     typed = types if isinstance(types, str) else list(types)
     schema = {"type": typed, "title": title, "description": description, **more, **shown}
     if default is _ABSENT:
@@ -68,19 +77,21 @@ def switch(name: str, title: str, description: str, **more: Any) -> FormField:
 def choice(name: str, title: str, description: str, options: Sequence[Any], **more: Any) -> FormField:
     """Return a field with one of some values; an empty one counts as absent."""
     allowed = [*options, *(each for each in ("", None) if each not in options)]
-    return FormField(
-        name,
-        {"title": title, "description": description, "enum": allowed, WIDGET: "choice"}
-        | ({WHEN: dict(more["when"])} if more.get("when") else {}),
-        more.get("default"),
-        has_default="default" in more,
-    )
+    annotations = _annotations("choice", more.get("when"), more.get("section", ""), "")
+    schema = {"title": title, "description": description, "enum": allowed, **annotations}
+    return FormField(name, schema, more.get("default"), has_default="default" in more)
 
 
-def rows(name: str, title: str, description: str, properties: Schema, **more: Any) -> FormField:
-    """Return a field with a list of objects, of which `properties` are known."""
+def suggestion(name: str, title: str, description: str, options: Sequence[Any], **more: Any) -> FormField:
+    """Return a field with one of some texts, where documents may also have others: references, other spellings."""
+    return text(name, title, description, **_with_widget("choice", {"examples": list(options), **more}))
+
+
+def rows(name: str, title: str, description: str, properties: Schema, *, new: Any = None, **more: Any) -> FormField:
+    """Return a field with a list of objects, of which `properties` are known. `new`: what is added."""
     items = {"type": "object", "properties": dict(properties)}
-    return form_field(name, title, description, ("array", "null"), **_with_widget("rows", {"items": items, **more}))
+    widget = _with_widget("rows", {"items": items, **({NEW: new} if new is not None else {}), **more})
+    return form_field(name, title, description, ("array", "null"), **widget)
 
 
 def texts(name: str, title: str, description: str, **more: Any) -> FormField:
@@ -91,6 +102,12 @@ def texts(name: str, title: str, description: str, **more: Any) -> FormField:
 def mapping(name: str, title: str, description: str, **more: Any) -> FormField:
     """Return a field with an object."""
     return form_field(name, title, description, ("object", "array", "null"), **more)
+
+
+def _annotations(widget: str, when: Schema | None, section: str, entry: str) -> dict[str, Any]:
+    """Return the annotations that are given."""
+    found = {WIDGET: widget, WHEN: dict(when) if when else None, SECTION: section, ENTRY: entry}
+    return {name: value for name, value in found.items() if value}
 
 
 def _with_widget(widget: str, more: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,29 +1,56 @@
 """Fields that the forms of several components have."""
 
-from components.forms.fields import FormField, choice, form_field, mapping, number, rows, switch, text, texts
+from collections.abc import Sequence
+from typing import Any
 
-OUTPUTS = mapping("outputs", "Outputs", "The outputs of the node, {name: {type, value}}.", widget="outputs")
-DESCRIPTION = text("description", "Description", "What the node does. A model reads it if the node is its tool.")
+from components.forms.fields import KINDS, FormField, choice, form_field, mapping, number, rows, switch, text, texts
+
+OUTPUTS = mapping("outputs", "Outputs", "What later nodes can refer to.", widget="outputs")
+ANSWER_OUTPUTS = mapping(
+    "outputs",
+    "Outputs",
+    "The outputs of the node; `structured` is the JSON Schema of a structured answer.",
+    widget="structured_outputs",
+)
+DESCRIPTION = text(
+    "description",
+    "Description",
+    "What the node does. A model reads it if the node is its tool.",
+    widget="multiline",
+    section="advanced",
+)
 HISTORY = number(
-    "message_history_window_size", "Messages of the history", "How many earlier messages the model gets.", default=12
+    "message_history_window_size",
+    "Messages of the history",
+    "How many earlier messages the model gets.",
+    default=12,
+    section="advanced",
 )
 
 ERRORS: tuple[FormField, ...] = (
-    number("max_retries", "Retries", "How often a failed attempt is repeated.", default=0),
-    number("delay_after_error", "Delay after an error", "Seconds before a failed attempt is repeated.", default=1),
+    number("max_retries", "Retries", "How often a failed attempt is repeated.", default=0, section="failure"),
+    number(
+        "delay_after_error",
+        "Delay after an error",
+        "Seconds before a failed attempt is repeated.",
+        default=1,
+        section="failure",
+    ),
     choice(
         "exception_method",
-        "When it fails",
-        "What happens after the last failed attempt: `comment` continues with the default value, `goto` with other "
-        "nodes. Empty: the run fails.",
+        "After the last attempt",
+        "`comment` continues with the default value, `goto` with other nodes. Without either the run fails.",
         ("comment", "goto"),
+        section="failure",
     ),
     form_field(
         "exception_default_value",
         "Default value",
-        "The output of a node that has failed.",
+        "The output of a node that has failed: a text, or JSON.",
         ("string", "number", "boolean", "object", "array", "null"),
+        widget="text",
         when={"exception_method": ["comment"]},
+        section="failure",
     ),
     texts(
         "exception_goto",
@@ -31,38 +58,50 @@ ERRORS: tuple[FormField, ...] = (
         "The nodes with which the run continues; they follow from the edges.",
         when={"exception_method": ["goto"]},
         widget="nodes",
+        section="failure",
     ),
     text(
         "exception_comment",
         "Comment",
         "A text about the failure. RAGFlow's editor stores it; runs do not read it.",
         when={"exception_method": ["comment"]},
+        section="failure",
     ),
 )
 
-MODEL: tuple[FormField, ...] = (
-    text("llm_id", "Model", "The model that is asked.", default="", widget="model"),
-    text("llm_filter", "Kinds of models", "Which kinds the picker of models lists. Runs do not read it."),
-    form_field("tenant_llm_id", "Id of the model", "RAGFlow's own id of the model. Runs do not read it.",
-               ("integer", "string", "null")),
-    choice("parameter", "Freedom", "A preset of the settings below. Runs do not read it.",
-           ("Improvise", "Precise", "Balance", "Custom", "Creative")),
-    number("temperature", "Temperature", "How much answers vary, from 0.", when={"temperatureEnabled": [True]}),
-    number("top_p", "Top P", "The share of likely words that the model chooses from.", when={"topPEnabled": [True]}),
-    number("presence_penalty", "Presence penalty", "Lowers the chance of words that have occurred.",
-           when={"presencePenaltyEnabled": [True]}),
-    number("frequency_penalty", "Frequency penalty", "Lowers the chance of words by how often they have occurred.",
-           when={"frequencyPenaltyEnabled": [True]}),
-    number("max_tokens", "Most tokens", "The most tokens of an answer.", when={"maxTokensEnabled": [True]}),
-    switch("temperatureEnabled", "Set the temperature", "Whether the temperature is sent."),
-    switch("topPEnabled", "Set Top P", "Whether Top P is sent."),
-    switch("presencePenaltyEnabled", "Set the presence penalty", "Whether the presence penalty is sent."),
-    switch("frequencyPenaltyEnabled", "Set the frequency penalty", "Whether the frequency penalty is sent."),
-    switch("maxTokensEnabled", "Set the most tokens", "Whether the limit is sent."),
-    form_field("thinking", "Thinking", "Whether a model that can think before it answers does so.",
-               ("string", "boolean", "object", "null"), widget="text"),
-)  # fmt: skip
 
+def model(name: str, title: str, description: str, kinds: Sequence[str], **more: Any) -> FormField:
+    """Return a field with a model of some kinds."""
+    return text(name, title, description, **{"widget": "model", KINDS: list(kinds), **more})
+
+
+def _setting(name: str, flag: str, title: str, description: str) -> tuple[FormField, FormField]:
+    """Return the switch with which the model gets a setting, and the setting."""
+    return (
+        switch(flag, f"Set {title}", "Otherwise the model's own setting counts.", section="model"),
+        number(name, title[0].upper() + title[1:], description, when={flag: [True]}, section="model"),
+    )
+
+
+MODEL: tuple[FormField, ...] = (
+    model("llm_id", "Model", "The model that is asked.", ("chat", "vision"), default=""),
+    choice("parameter", "Freedom", "A preset of RAGFlow's editor for the settings below. Runs do not read it.",
+           ("Improvise", "Precise", "Balance", "Custom", "Creative"), section="model"),
+    *_setting("temperature", "temperatureEnabled", "temperature", "How much answers vary, from 0 to 1."),
+    *_setting("top_p", "topPEnabled", "Top P", "The share of likely words that the model chooses from, up to 1."),
+    *_setting("presence_penalty", "presencePenaltyEnabled", "presence penalty",
+              "Lowers the chance of words that have occurred, up to 1."),
+    *_setting("frequency_penalty", "frequencyPenaltyEnabled", "frequency penalty",
+              "Lowers the chance of words by how often they have occurred, up to 1."),
+    *_setting("max_tokens", "maxTokensEnabled", "limit of tokens", "How many tokens an answer has at most."),
+    form_field("thinking", "Thinking", "Whether a model that can think before it answers does so.",
+               ("string", "boolean", "object", "null"), widget="choice", examples=["enabled", "disabled"],
+               section="model"),
+    text("llm_filter", "Kinds of models", "Which kinds RAGFlow's editor lists. Runs do not read it.",
+         section="model"),
+    form_field("tenant_llm_id", "Id of the model", "RAGFlow's own id of the model. Runs do not read it.",
+               ("integer", "string", "null"), section="model"),
+)  # fmt: skip
 PROMPTS: tuple[FormField, ...] = (
     text("sys_prompt", "System prompt", "What the model is, and how it answers.", default="", widget="prompt"),
     rows(
@@ -75,16 +114,19 @@ PROMPTS: tuple[FormField, ...] = (
         },
         default=[{"role": "user", "content": "{sys.query}"}],
         widget="prompts",
+        entry="Message",
+        new={"role": "user", "content": ""},
     ),
     switch("cite", "Citations", "Whether the answer cites passages of knowledge bases.", default=True),
     text("visual_files_var", "Pictures", "The variable with the files that the model sees.", widget="reference"),
-    switch("showStructuredOutput", "Structured output", "Whether the editor shows the schema of the answer."),
-)
+    switch("showStructuredOutput", "Structured output",
+           "Whether the answer is an object, whose schema the editor then shows.", default=False),
+)  # fmt: skip
 
 FORM_INPUTS = mapping(
     "inputs",
     "Fields",
-    "The fields of the form, {name: {name, type, optional, options, value}}.",
+    "What is asked for. Each field is an output by its name.",
     default={},
     widget="form_fields",
 )

@@ -39,7 +39,7 @@ NO_SANDBOX = (
     "and start them again."
 )
 MAX_ERROR_LENGTH = 4000  # characters; of a longer stderr, the end is kept
-_DEFAULT_SCRIPT = 'def main(arg1: str, arg2: str) -> dict:\n    return {"result": arg1 + arg2}\n'
+DEFAULT_SCRIPT = 'def main(arg1: str, arg2: str) -> dict:\n    return {"result": arg1 + arg2}\n'
 _RESULT_KEY = "code:done"
 _MAX_PRINTED = 16_000  # characters of a program's output that a model gets beside its result
 _MAIN_RETURNS = "It defines `main`, without parameters, which returns a JSON value"
@@ -53,7 +53,7 @@ class CodeExecParams(ToolParams):
     fields_with_null: ClassVar[tuple[str, ...]] = ("script",)
 
     lang: Annotated[str, one_of("Support languages", tuple(LANGUAGES))] = "python"
-    script: Annotated[Any, not_empty("Script")] = _DEFAULT_SCRIPT
+    script: Annotated[Any, not_empty("Script")] = DEFAULT_SCRIPT
     arguments: Any = Field(default_factory=dict[str, Any])
     outputs: Any = Field(default_factory=_default_outputs)
 

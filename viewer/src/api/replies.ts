@@ -51,3 +51,6 @@ export type Share = Schemas["ShareRow"];
 export type ShareList = Schemas["ShareListReply"];
 export type CreatedShare = Schemas["NewShareReply"];
 export type SharedRun = Schemas["SharedRunReply"];
+export type Choice = Schemas["Choice"];
+export type ChoiceList = Schemas["ChoicesReply"];
+export type StartedRun = Schemas["StartedReply"];

@@ -8,6 +8,8 @@ export interface RequestOptions {
   body?: unknown;
   /** The ETag that a draft must still have. */
   ifMatch?: string;
+  /** The ETag of what is known: a reply 304 without a body says that it still holds. */
+  ifNoneMatch?: string;
   signal?: AbortSignal;
   /** Of one click: a repeated request with it has its effect once. */
   idempotencyKey?: string;
@@ -50,10 +52,11 @@ export function newIdempotencyKey(): string {
 
 /** Send a request; return its reply if it has succeeded. Raises ApiError; an abort raises AbortError. */
 export async function send(path: string, options: RequestOptions = {}): Promise<Response> {
-  const { method = "GET", query, body, ifMatch, signal, idempotencyKey, accept = "application/json", isSignIn = false } = options;
+  const { method = "GET", query, body, ifMatch, ifNoneMatch, signal, idempotencyKey, accept = "application/json", isSignIn = false } = options;
   const headers = new Headers({ Accept: accept, "X-Easel-Viewer": "1" });
   const isJson = body !== undefined && !(body instanceof FormData) && !(body instanceof Blob);
   if (ifMatch !== undefined) headers.set("If-Match", ifMatch);
+  if (ifNoneMatch !== undefined) headers.set("If-None-Match", ifNoneMatch);
   if (isJson) headers.set("Content-Type", "application/json");
   if (idempotencyKey !== undefined) headers.set("Idempotency-Key", idempotencyKey);
   let response: Response;
@@ -70,7 +73,7 @@ export async function send(path: string, options: RequestOptions = {}): Promise<
     if (signal?.aborted) throw error;
     throw new ApiError(0, "unreachable", UNREACHABLE);
   }
-  if (response.ok) return response;
+  if (response.ok || (response.status === 304 && ifNoneMatch !== undefined)) return response;
   const error = await errorOf(response);
   if (error.status === 401 && !isSignIn) reportSignedOut();
   throw error;

@@ -3,7 +3,9 @@ import {
   Handle, MiniMap, Position, ReactFlow, ReactFlowProvider, useReactFlow, useStore, type Edge, type MiniMapNodeProps,
   type Node, type NodeHandle, type NodeProps,
 } from "@xyflow/react";
-import { createContext, memo, use, useCallback, useMemo, useRef, useState, type KeyboardEvent, type ReactNode } from "react";
+import {
+  createContext, memo, use, useCallback, useMemo, useRef, useState, type KeyboardEvent, type MouseEvent, type ReactNode,
+} from "react";
 
 import { useFilmTime } from "../run/film-bar";
 import { useRun, useRunContext } from "../run/use-run";
@@ -20,6 +22,7 @@ import { visibleName } from "../ui/visible-text";
 import { absoluteBox, useCamera, useFollow, type Camera } from "./camera";
 import { useFigure } from "./overlay";
 import { isContainer, type Box, type Layout } from "./layout";
+import { NodeEditingContext } from "./node-editing";
 import { countsText, stepToShow } from "./node-facts";
 
 const t = texts.graph;
@@ -35,7 +38,7 @@ export type RunNode = Node<NodeData>;
 type Walk = (from: string, direction: "next" | "previous" | "up" | "down") => void;
 
 const WalkContext = createContext<Walk>(() => undefined);
-const nodeTypes = { step: memo(StepNode), container: memo(ContainerNode), note: memo(NoteNode) };
+export const nodeTypes = { step: memo(StepNode), container: memo(ContainerNode), note: memo(NoteNode) };
 
 export function Drawing({ graph, layout }: { graph: Graph; layout: Layout }): ReactNode {
   return (
@@ -190,7 +193,7 @@ function handlesOf(node: GraphNode, box: Box): NodeHandle[] {
   ];
 }
 
-interface EdgeData extends Record<string, unknown> {
+export interface EdgeData extends Record<string, unknown> {
   taken: number;
 }
 
@@ -239,7 +242,7 @@ export function handleIds(edge: GraphEdge): { sourceHandle: string; targetHandle
   return { sourceHandle: edge.branch === null ? "out" : `b:${edge.branch}`, targetHandle: "in" };
 }
 
-function edgeClass(edge: GraphEdge, taken: number, hasEnded: boolean, isActive: boolean): string {
+export function edgeClass(edge: GraphEdge, taken: number, hasEnded: boolean, isActive = false): string {
   if (edge.kind === "agent" || edge.kind === "tool") return "edge-static";
   const exception = edge.kind === "exception" ? "edge-exception " : "";
   return `${exception}${taken ? `edge-taken ${isActive ? "edge-moving" : ""}` : hasEnded ? "edge-idle" : ""}`;
@@ -266,13 +269,14 @@ export function neighbour(graph: Graph, layout: Layout, from: string, direction:
 }
 
 // -- nodes -------------------------------------------------------------------------------------------------------------
-function useNodeFacts(node: GraphNode) {
+function useNodeFacts(node: GraphNode, isChosen: boolean) {
   const summary = useRun((state) => state.nodes.get(node.id));
   const shown = useRun((state) => nodeState(state, node.id));
   const { store, selectedStep, selectStep } = useRunContext();
   const walk = use(WalkContext);
-  const isSelected = selectedStep !== null && store.getState().steps.find(selectedStep)?.nodeId === node.id;
-  const look = NODE_LOOKS[shown];
+  const editing = use(NodeEditingContext);
+  const isSelected = isChosen || (selectedStep !== null && store.getState().steps.find(selectedStep)?.nodeId === node.id);
+  const look = editing && shown === "pending" ? { ...NODE_LOOKS[shown], icon: editing.iconOf(node), word: editing.describe(node) } : NODE_LOOKS[shown];
   const counts = summary && summary.steps > 1 ? countsText(summary) : null;
   const work = summary?.workMs ? duration(summary.workMs) : null;
   const items = summary?.items ? texts.time.items(summary.items) : null;
@@ -293,26 +297,42 @@ function useNodeFacts(node: GraphNode) {
       "data-state": shown,
       "data-counts": JSON.stringify(summary?.counts ?? {}),
     },
-    button: {
-      "data-focus": node.id,
-      onKeyDown,
-      onClick: () => {
-        const step = stepToShow(store.getState(), node.id);
-        if (step !== null) selectStep(step);
-      },
-    },
+    button: editing
+      ? {
+          "data-focus": node.id,
+          "aria-pressed": isChosen,
+          onKeyDown: (event: KeyboardEvent) => editing.onKeyDown(node.id, event),
+          onClick: (event: MouseEvent) => editing.onClick(node.id, event),
+        }
+      : {
+          "data-focus": node.id,
+          onKeyDown,
+          onClick: () => {
+            const step = stepToShow(store.getState(), node.id);
+            if (step !== null) selectStep(step);
+          },
+        },
   };
 }
 
+interface HandlesProps {
+  handles: readonly NodeHandle[];
+  /** Where nodes can be edited: the node, which then has handles of its own. */
+  node?: GraphNode;
+  isSelected?: boolean;
+}
+
 /** The ends of edges: xyflow reads their places from the document, whatever it was given. */
-export function Handles({ handles }: { handles: readonly NodeHandle[] }): ReactNode {
+export function Handles({ handles, node, isSelected = false }: HandlesProps): ReactNode {
+  const editing = use(NodeEditingContext);
+  if (editing && node) return <editing.Extras node={node} isSelected={isSelected} />;
   return handles.map(({ id, type, position, x, y }) => (
     <Handle key={id} id={id ?? null} type={type} position={position} isConnectable={false} style={{ left: x, top: y, width: 1, height: 1, right: "auto", bottom: "auto", transform: "none", border: 0, minWidth: 0, minHeight: 0, opacity: 0 }} />
   ));
 }
 
-function StepNode({ data: { node, handles, isOneOfMany } }: NodeProps<RunNode>): ReactNode {
-  const { look, counts, work, name, isSelected, figure, attributes, button } = useNodeFacts(node);
+function StepNode({ data: { node, handles, isOneOfMany }, selected }: NodeProps<RunNode>): ReactNode {
+  const { look, counts, work, name, isSelected, figure, attributes, button } = useNodeFacts(node, selected);
   const isSmall = useStore((state) => state.transform[2] < SMALL_ZOOM);
   const isTiny = node.parent !== null && node.isStart;
   return (
@@ -322,7 +342,7 @@ function StepNode({ data: { node, handles, isOneOfMany } }: NodeProps<RunNode>):
       data-border={look.border}
       className={`h-full w-full rounded-md bg-surface ${attributes["data-state"] === "skipped" ? "text-ink-2" : ""} ${isSelected ? "ring-2 ring-accent ring-offset-1" : ""}`}
     >
-      <Handles handles={handles} />
+      <Handles node={node} handles={handles} isSelected={selected} />
       {isSmall && isOneOfMany ? (
         <div className="flex h-full items-center justify-center rounded-sm bg-tone text-3xl text-surface" aria-hidden="true">
           {look.icon}
@@ -359,8 +379,8 @@ function StepNode({ data: { node, handles, isOneOfMany } }: NodeProps<RunNode>):
   );
 }
 
-function ContainerNode({ data: { node, handles } }: NodeProps<RunNode>): ReactNode {
-  const { look, counts, work, items, name, isSelected, figure, attributes, button } = useNodeFacts(node);
+function ContainerNode({ data: { node, handles }, selected }: NodeProps<RunNode>): ReactNode {
+  const { look, counts, work, items, name, isSelected, figure, attributes, button } = useNodeFacts(node, selected);
   const progress = useProgress(node.id);
   return (
     <div
@@ -369,7 +389,7 @@ function ContainerNode({ data: { node, handles } }: NodeProps<RunNode>): ReactNo
       data-border={look.border}
       className={`h-full w-full rounded-lg bg-panel/60 ${isSelected ? "ring-2 ring-accent ring-offset-1" : ""}`}
     >
-      <Handles handles={handles} />
+      <Handles node={node} handles={handles} isSelected={selected} />
       <button type="button" {...button} className="nopan pointer-events-auto flex h-9 max-w-full items-center gap-1.5 rounded px-2 text-left">
         <span aria-hidden="true" className="flex size-6 shrink-0 items-center justify-center rounded bg-tone-soft text-tone">
           {look.icon}
@@ -432,17 +452,17 @@ function MapNode({ id, x, y, width, height }: MiniMapNodeProps): ReactNode {
   );
 }
 
-function NoteNode({ data: { node, handles } }: NodeProps<RunNode>): ReactNode {
+function NoteNode({ data: { node, handles }, selected }: NodeProps<RunNode>): ReactNode {
   return (
     <div data-testid="node" data-node-id={node.id} data-state="pending" data-counts="{}" data-tone="amber" className="h-full w-full overflow-hidden rounded border border-line bg-tone-soft p-2 text-ink">
-      <Handles handles={handles} />
+      <Handles node={node} handles={handles} isSelected={selected} />
       {visibleName(node.name, 300)}
     </div>
   );
 }
 
 // -- the same edges for screen readers ---------------------------------------------------------------------------------
-function EdgeList({ graph, edges }: { graph: Graph; edges: readonly Edge<EdgeData>[] }): ReactNode {
+export function EdgeList({ graph, edges }: { graph: Graph; edges: readonly Edge<EdgeData>[] }): ReactNode {
   const names = useMemo(() => new Map(graph.nodes.map((node) => [node.id, node.name])), [graph]);
   return (
     <ul aria-label={t.edges} className="sr-only">

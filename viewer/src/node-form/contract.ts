@@ -38,6 +38,10 @@ export interface NodeFormProps {
   references: readonly ReferenceChoice[];
   /** The other nodes that a branch can lead to. */
   targets: readonly { nodeId: string; name: string }[];
+  /** The nodes that edges lead to from the handles of branches: `Case 1`, `end_cpn_ids`, the uuid of a category. */
+  branchTargets?: Readonly<Record<string, readonly string[]>>;
+  /** Draws the edges from a handle to these nodes alone. Without it the targets are written into the form. */
+  onBranchTargets?: (handle: string, targets: readonly string[]) => void;
   isReadOnly: boolean;
   /** The path of the field to focus, as a finding names it. */
   focusField: string | null;

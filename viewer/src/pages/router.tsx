@@ -6,6 +6,7 @@ import { basePath } from "../api/base";
 import { findReader } from "../api/queries";
 import { compareSearch, type CompareSearch } from "../compare/compare-search";
 import { conversationListSearch, conversationSearch, type ConversationListSearch, type ConversationSearch } from "../conversations/conversation-search";
+import { editorSearch, type EditorSearch } from "../editor/editor-search";
 import { overviewSearch, type OverviewSearch } from "../overview/overview-search";
 import { playSearch, type PlaySearch } from "../play/play-search";
 import { runSearch, type RunSearch } from "../run/run-search";
@@ -174,6 +175,13 @@ const playRoute = createRoute({
   component: lazyRouteComponent(() => import("./play-page"), "PlayPage"),
 });
 
+const editorRoute = createRoute({
+  getParentRoute: () => signedInRoute,
+  path: "/agents/$agentId/edit",
+  validateSearch: (search: Record<string, unknown>): EditorSearch => editorSearch(search),
+  component: lazyRouteComponent(() => import("./editor-page"), "EditorPage"),
+});
+
 const signedInPages = signedInRoute.addChildren([
   runsRoute,
   runRoute,
@@ -187,6 +195,7 @@ const signedInPages = signedInRoute.addChildren([
   agentRoute,
   versionsRoute,
   playRoute,
+  editorRoute,
 ]);
 
 const routeTree = rootRoute.addChildren([homeRoute, openRoute, loginRoute, shareRoute, chatRoute, signedInPages]);

@@ -4,6 +4,8 @@ import { chatTexts } from "./chat";
 import { compareTexts } from "./compare";
 import { conversationTexts } from "./conversations";
 import { copiesTexts } from "./copies";
+import { editorTexts } from "./editor";
+import { nodeFormTexts } from "./node-form";
 import { openPageTexts } from "./open-page";
 import { overviewTexts } from "./overview";
 import { paletteTexts } from "./palette";
@@ -23,6 +25,8 @@ export const texts = {
   ...compareTexts,
   ...conversationTexts,
   ...copiesTexts,
+  ...editorTexts,
+  ...nodeFormTexts,
   ...openPageTexts,
   ...overviewTexts,
   ...paletteTexts,

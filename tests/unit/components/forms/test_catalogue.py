@@ -13,6 +13,7 @@ from components import registry
 from components.base import Params
 from components.forms.catalogue import catalogue, defaults_of, form_of, form_schema
 from components.forms.nodes import FORMS, GROUPS
+from components.forms.tools import TOOL_FORMS
 
 RECORDINGS = Path(__file__).parents[4] / "tests/recordings"
 CATALOGUE = catalogue()
@@ -21,7 +22,7 @@ TOOLS = {each["name"]: each for each in CATALOGUE["tools"]}
 
 NOT_IN_FORMS = {  # parameters of a run that an editor's form has in another way, or not at all
     "temperature_enabled", "top_p_enabled", "presence_penalty_enabled", "frequency_penalty_enabled",
-    "max_tokens_enabled", "custom_header", "wrap_single",
+    "max_tokens_enabled", "custom_header", "wrap_single", "function_name",
 }  # fmt: skip
 
 
@@ -63,7 +64,7 @@ def test_every_field_of_the_recorded_forms_of_described_components_is_described(
     unknown = {
         (component, name)
         for _, component, form in recorded_forms()
-        if component in FORMS
+        if component in COMPONENTS
         for name in form.keys() - COMPONENTS[component]["params"]["properties"].keys()
     }
 
@@ -82,8 +83,8 @@ def test_schemas_are_valid_and_every_field_has_title_type_and_place(name: str) -
         assert "x-easel-order" in field or field["x-easel-widget"] == "hidden"
 
 
-@pytest.mark.parametrize("name", list(FORMS))
-def test_described_component_has_a_description_for_every_field_and_each_parameter_that_it_reads(name: str) -> None:
+@pytest.mark.parametrize("name", list(COMPONENTS))
+def test_component_has_a_description_for_every_field_and_each_parameter_that_it_reads(name: str) -> None:
     fields = COMPONENTS[name]["params"]["properties"]
     found = registry.find(name)
     own = set(found.params.model_fields) - set(Params.model_fields) if found is not None else set()
@@ -98,7 +99,7 @@ def test_options_of_a_field_are_accepted_by_the_component(name: str) -> None:
     assert form is not None
     assert found is not None
     for field in form.fields:
-        for option in field.schema.get("enum", ()):
+        for option in field.schema.get("enum", field.schema.get("examples", ())):
             if option and field.name in found.params.model_fields:
                 try:
                     found.params.model_validate({field.name: option})
@@ -127,6 +128,11 @@ def test_secret_parameters_have_the_widget_of_secrets(name: str) -> None:
     for secret in secrets:
         if "." not in secret:
             assert COMPONENTS[name]["params"]["properties"][secret]["x-easel-widget"] == "secret"
+
+
+def test_every_component_and_tool_of_easel_is_described() -> None:  # A28
+    assert COMPONENTS.keys() == FORMS.keys() | TOOL_FORMS.keys()
+    assert TOOL_FORMS.keys() == TOOLS.keys()
 
 
 @pytest.mark.parametrize("name", list(TOOLS))

@@ -1,0 +1,61 @@
+/** The routes of the editor: the draft of an agent, its versions, and runs of it. Documents are texts, so that no number changes. */
+import type * as replies from "./replies";
+import { apiUrl } from "./base";
+import { request, send } from "./request";
+
+const below = (agentId: string): string => `/viewer/agents/${encodeURIComponent(agentId)}`;
+
+function jsonOf(text: string): Blob {
+  return new Blob([text], { type: "application/json" });
+}
+
+export function readAgent(agentId: string, signal?: AbortSignal): Promise<replies.AgentHead> {
+  return request(below(agentId), signal ? { signal } : {});
+}
+
+/** Return the reply of the draft as it is written. */
+export async function readDraft(agentId: string): Promise<string> {
+  return (await send(`${below(agentId)}/draft`)).text();
+}
+
+/** Change the draft by a JSON Patch. */
+export function patchDraft(agentId: string, patch: string, etag: string): Promise<replies.SavedDraft> {
+  return request(`${below(agentId)}/draft`, { method: "PATCH", body: jsonOf(patch), ifMatch: etag });
+}
+
+/** Replace the draft by a document. */
+export function putDraft(agentId: string, document: string, etag: string): Promise<replies.SavedDraft> {
+  return request(`${below(agentId)}/draft`, { method: "PUT", body: jsonOf(document), ifMatch: etag });
+}
+
+export function publishDraft(agentId: string, about: { title?: string; description?: string }, etag: string, idempotencyKey: string): Promise<replies.VersionRow> {
+  return request(`${below(agentId)}/publish`, { method: "POST", body: about, ifMatch: etag, idempotencyKey });
+}
+
+/** Make a version the draft. */
+export function restoreVersion(agentId: string, versionId: string, etag: string, idempotencyKey: string): Promise<replies.SavedDraft> {
+  return request(`${below(agentId)}/restore`, { method: "POST", body: { version_id: versionId }, ifMatch: etag, idempotencyKey });
+}
+
+export function listVersions(agentId: string, before?: string): Promise<replies.VersionList> {
+  return request(`${below(agentId)}/versions`, { query: { before, limit: 20 } });
+}
+
+/** Return the reply of a version as it is written. */
+export async function readVersion(agentId: string, versionId: string, signal?: AbortSignal): Promise<string> {
+  return (await send(`${below(agentId)}/versions/${versionId}`, signal ? { signal } : {})).text();
+}
+
+export function runNode(agentId: string, nodeId: string, values: Readonly<Record<string, unknown>>, idempotencyKey: string): Promise<replies.StartedRun> {
+  return request(`${below(agentId)}/nodes/${encodeURIComponent(nodeId)}/run`, { method: "POST", body: { values }, idempotencyKey });
+}
+
+/** Start the draft. */
+export function startDraft(agentId: string, query: string, inputs: Readonly<Record<string, unknown>>, idempotencyKey: string): Promise<replies.StartedRun> {
+  return request(`/agents/${encodeURIComponent(agentId)}/runs`, { method: "POST", body: { query, inputs, version: "draft" }, idempotencyKey });
+}
+
+/** Return the address from which a browser saves the draft as a file. */
+export function exportUrl(agentId: string): string {
+  return apiUrl(`${below(agentId)}/export`);
+}

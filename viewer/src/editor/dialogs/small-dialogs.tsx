@@ -1,0 +1,43 @@
+/** The JSON of the draft, and the keys of the editor. */
+import { lazy, Suspense, type ReactNode } from "react";
+
+import { texts } from "../../texts";
+import { Dialog } from "../../ui/dialog";
+import { CopyButton, Empty } from "../../ui/parts";
+import { writeJson } from "../document/json";
+import { useDocument } from "../editor-context";
+
+const CodeEditor = lazy(() => import("../../ui/code-editor"));
+const t = texts.editor;
+
+export function JsonDialog({ onClose }: { onClose: () => void }): ReactNode {
+  const document = useDocument();
+  const text = writeJson(document, 2);
+  return (
+    <Dialog title={t.json.title} description={t.json.text} size="large" onClose={onClose}>
+      <div className="mb-1 self-end">
+        <CopyButton text={() => text} />
+      </div>
+      <Suspense fallback={<Empty>{texts.inspector.loading}</Empty>}>
+        <CodeEditor value={text} onChange={() => undefined} label={t.json.label} language="json" isReadOnly className="max-h-[65dvh]" />
+      </Suspense>
+    </Dialog>
+  );
+}
+
+export function KeysDialog({ onClose }: { onClose: () => void }): ReactNode {
+  return (
+    <Dialog title={t.keys.title} onClose={onClose}>
+      <dl>
+        {t.keys.list.map(([key, what]) => (
+          <div key={key} className="flex gap-3 border-b border-line py-1">
+            <dt className="w-36 shrink-0">
+              <kbd className="font-mono">{key}</kbd>
+            </dt>
+            <dd>{what}</dd>
+          </div>
+        ))}
+      </dl>
+    </Dialog>
+  );
+}
