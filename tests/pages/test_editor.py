@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from canvas.ids import TenantId
+from store.tenants import tenants
 from tests.integration.api.talking import BROKEN, Client, canvas, eventually, message
 from tests.pages.conftest import Reader, ReaderOf
-
 
 RECORDED = Path(__file__).resolve().parents[1].parent / "tests" / "recordings" / "ragflow"
 
@@ -109,7 +110,11 @@ def drag(reader: Reader, start: Any, end: Any, *, onto: tuple[float, float] = (0
 
 def handle(reader: Reader, name: str, handle_id: str) -> Any:
     id_ = node(reader, name).get_attribute("data-focus")
-    return reader.page.locator(f'[data-testid=node][data-node-id="{id_}"]').locator(f'[data-testid=handle][data-handle="{handle_id}"]').first
+    return (
+        reader.page.locator(f'[data-testid=node][data-node-id="{id_}"]')
+        .locator(f'[data-testid=handle][data-handle="{handle_id}"]')
+        .first
+    )
 
 
 ITEMS = [
@@ -125,21 +130,35 @@ FORMS: Mapping[str, Mapping[str, Any]] = {
 EDGES = {("Begin", "Categorize"), ("Categorize", "LLM"), ("LLM", "Message"), ("Categorize", "Message 2")}
 
 
-
-
 def built(client: Client) -> dict[str, Any]:
     """Return the document of FORMS and EDGES as the routes make it, with names as ids."""
     nodes = [
-        {"id": "begin", "type": "beginNode", "position": {"x": 0, "y": 0}, "data": {"label": "Begin", "name": "Begin", "form": {"mode": "conversational"}}},
+        {
+            "id": "begin",
+            "type": "beginNode",
+            "position": {"x": 0, "y": 0},
+            "data": {"label": "Begin", "name": "Begin", "form": {"mode": "conversational"}},
+        },
         *(
-            {"id": f"{name.split()[0]}:{name.replace(' ', '')}", "type": "ragNode", "position": {"x": 300 * place, "y": 120 * (place % 3)}, "data": {"label": name.split()[0], "name": name, "form": form}}
+            {
+                "id": f"{name.split()[0]}:{name.replace(' ', '')}",
+                "type": "ragNode",
+                "position": {"x": 300 * place, "y": 120 * (place % 3)},
+                "data": {"label": name.split()[0], "name": name, "form": form},
+            }
             for place, (name, form) in enumerate(FORMS.items(), 1)
         ),
     ]
     ids = {each["data"]["name"]: each["id"] for each in nodes}
     handles = {("Categorize", "LLM"): "u-bill", ("Categorize", "Message 2"): "u-other"}
     edges = [
-        {"id": f"{one}-{other}", "source": ids[one], "target": ids[other], "sourceHandle": handles.get((one, other), "start"), "targetHandle": "end"}
+        {
+            "id": f"{one}-{other}",
+            "source": ids[one],
+            "target": ids[other],
+            "sourceHandle": handles.get((one, other), "start"),
+            "targetHandle": "end",
+        }
         for one, other in sorted(EDGES)
     ]
     return {"graph": {"nodes": nodes, "edges": edges}, "globals": {}, "variables": {}}
@@ -219,7 +238,9 @@ def test_canvas_built_with_the_pointer_shows_its_run(signed_in: Reader, client: 
     signed_in.page.locator('[data-testid=run-header][data-status="succeeded"]').wait_for()
     signed_in.page.get_by_test_id("stream").get_by_text("hello, that is all").wait_for()
     for name in ("Begin", "Text", "Message"):
-        signed_in.page.locator(f'[data-testid=node][data-node-id="{node(signed_in, name).get_attribute("data-focus")}"][data-state="done"]').wait_for()
+        signed_in.page.locator(
+            f'[data-testid=node][data-node-id="{node(signed_in, name).get_attribute("data-focus")}"][data-state="done"]'
+        ).wait_for()
 
     assert header.get_attribute("data-run-id") in signed_in.page.url
     signed_in.page.get_by_role("tab", name="Form").click()
@@ -267,8 +288,18 @@ def test_nodes_grouped_into_an_iteration_are_freed_again(signed_in: Reader, clie
     """T153, T157: grouping and ungrouping by keyboard; copies; one undo for each."""
     chain = canvas(
         ("begin", "Begin", {}, ["StringTransform:A"]),
-        ("StringTransform:A", "StringTransform", {"method": "merge", "script": "{sys.query}", "delimiters": [","]}, ["StringTransform:B"]),
-        ("StringTransform:B", "StringTransform", {"method": "merge", "script": "x", "delimiters": [","]}, ["Message:0"]),
+        (
+            "StringTransform:A",
+            "StringTransform",
+            {"method": "merge", "script": "{sys.query}", "delimiters": [","]},
+            ["StringTransform:B"],
+        ),
+        (
+            "StringTransform:B",
+            "StringTransform",
+            {"method": "merge", "script": "x", "delimiters": [","]},
+            ["Message:0"],
+        ),
         ("Message:0", "Message", message("done"), []),
     )
     del chain["graph"]
@@ -285,9 +316,11 @@ def test_nodes_grouped_into_an_iteration_are_freed_again(signed_in: Reader, clie
     grouped = document_of(client, agent)
     container = drawn(grouped)["Iteration"]["id"]
     assert edges_of(grouped) == {
-        ("begin", "Iteration"), ("IterationItem", "StringTransform:A"), ("StringTransform:A", "StringTransform:B"), ("Iteration", "Message:0"),
+        ("begin", "Iteration"), ("Iteration", "Message:0"),
+        ("IterationItem", "StringTransform:A"), ("StringTransform:A", "StringTransform:B"),
     }  # fmt: skip
-    assert {name: drawn(grouped)[name].get("parentId") for name in ("IterationItem", "StringTransform:A", "StringTransform:B", "Message:0")} == {
+    inside = ("IterationItem", "StringTransform:A", "StringTransform:B", "Message:0")
+    assert {name: drawn(grouped)[name].get("parentId") for name in inside} == {
         "IterationItem": container, "StringTransform:A": container, "StringTransform:B": container, "Message:0": None,
     }  # fmt: skip
     assert grouped["components"][container]["downstream"] == ["Message:0"]
@@ -326,7 +359,9 @@ def test_change_that_could_not_be_saved_is_saved_later_or_offered_again(signed_i
     signed_in.page.reload()
     node(signed_in, "Typed without the API").wait_for()
 
-    signed_in.page.route("**/draft", lambda route: route.abort() if route.request.method == "PATCH" else route.continue_())
+    signed_in.page.route(
+        "**/draft", lambda route: route.abort() if route.request.method == "PATCH" else route.continue_()
+    )
     name.fill("Left behind")
     signed_in.page.locator('[data-testid=save-state][data-save="offline"]').wait_for()
     signed_in.allow_refusals()
@@ -339,8 +374,13 @@ def test_change_that_could_not_be_saved_is_saved_later_or_offered_again(signed_i
     signed_in.allow_refusals()
 
 
-@pytest.mark.parametrize(("choice", "names"), [("Keep mine", {"Mine", "Message"}), ("Take theirs", {"LLM", "Theirs"}), ("Merge", {"Mine", "Theirs"})])
-def test_draft_changed_in_two_tabs_is_decided_by_the_author(signed_in: Reader, client: Client, choice: str, names: set[str]):
+@pytest.mark.parametrize(
+    ("choice", "names"),
+    [("Keep mine", {"Mine", "Message"}), ("Take theirs", {"LLM", "Theirs"}), ("Merge", {"Mine", "Theirs"})],
+)
+def test_draft_changed_in_two_tabs_is_decided_by_the_author(
+    signed_in: Reader, client: Client, choice: str, names: set[str]
+):
     """T160."""
     agent = new_agent(client, built(client))
     edit(signed_in, agent)
@@ -415,14 +455,20 @@ def test_draft_is_published_with_its_difference_and_an_older_version_is_restored
     notice(signed_in, "The version is the draft now")
     assert drawn(document_of(client, agent))["Message"]["data"]["form"] == FORMS["Message"]
     signed_in.page.get_by_role("button", name="Undo").click()
-    eventually(lambda: drawn(document_of(client, agent))["Message"]["data"]["form"], lambda form: form == {"content": ["changed"]})
+    eventually(
+        lambda: drawn(document_of(client, agent))["Message"]["data"]["form"],
+        lambda form: form == {"content": ["changed"]},
+    )
 
 
 ODD = (
-    '{"zeta": {"b": 1.0, "a": 1152921504606846977}, "graph": {"nodes": [{"id": "begin", "type": "beginNode", "position": {"x": 50.0, "y": 200}, "kept": [1.0],'
+    '{"zeta": {"b": 1.0, "a": 1152921504606846977}, "graph": {"nodes": ['
+    '{"id": "begin", "type": "beginNode", "position": {"x": 50.0, "y": 200}, "kept": [1.0],'
     ' "data": {"label": "Begin", "name": "begin", "form": {"mode": "conversational", "weight": 1.50}}},'
-    ' {"id": "Message:M", "type": "messageNode", "position": {"x": 400, "y": 200}, "data": {"label": "Message", "name": "M", "form": {"content": ["x"]}}}], "edges":'
-    ' [{"id": "e", "source": "begin", "sourceHandle": "start", "target": "Message:M", "targetHandle": "end", "data": {"isHovered": false}}]}, "alpha": null}'
+    ' {"id": "Message:M", "type": "messageNode", "position": {"x": 400, "y": 200},'
+    ' "data": {"label": "Message", "name": "M", "form": {"content": ["x"]}}}], "edges":'
+    ' [{"id": "e", "source": "begin", "sourceHandle": "start", "target": "Message:M", "targetHandle": "end",'
+    ' "data": {"isHovered": false}}]}, "alpha": null}'
 )
 
 
@@ -432,9 +478,14 @@ def recorded(*names: str) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(
     ("name", "text"),
-    [("odd", ODD), *recorded("dsl_testdata/all.json", "dsl_examples/iteration.json", "templates/user_interaction.json")],
+    [
+        ("odd", ODD),
+        *recorded("dsl_testdata/all.json", "dsl_examples/iteration.json", "templates/user_interaction.json"),
+    ],
 )
-def test_imported_document_is_exported_unchanged_but_for_what_was_moved(signed_in: Reader, client: Client, tmp_path: Path, name: str, text: str):
+def test_imported_document_is_exported_unchanged_but_for_what_was_moved(
+    signed_in: Reader, client: Client, tmp_path: Path, name: str, text: str
+):
     """T162, T164: by file, with keys, order and numbers as they are written."""
     agent = new_agent(client)
     edit(signed_in, agent)
@@ -456,7 +507,10 @@ def test_imported_document_is_exported_unchanged_but_for_what_was_moved(signed_i
         signed_in.page.keyboard.press("ArrowDown")
         wait_saved(signed_in)
         eventually(lambda: place_of(client, agent), lambda place: place["y"] == moved[0]["position"]["y"] + 10)
-        moved[0]["position"]["x"], moved[0]["position"]["y"] = place_of(client, agent)["x"], place_of(client, agent)["y"]
+        moved[0]["position"]["x"], moved[0]["position"]["y"] = (
+            place_of(client, agent)["x"],
+            place_of(client, agent)["y"],
+        )
     with signed_in.page.expect_download() as download:
         more(signed_in, "Export as a file")
     exported = json.loads(Path(download.value.path()).read_text(encoding="utf-8"))
@@ -500,8 +554,9 @@ def paste_on_page(reader: Reader, how: str, text: str) -> None:
           if (how === "paste") data.setData("text/plain", text);
           else data.items.add(new File([text], "document.json", {type: "application/json"}));
           const target = document.querySelector("main section");
-          const event = how === "paste" ? new ClipboardEvent("paste", {clipboardData: data, bubbles: true, cancelable: true})
-            : new DragEvent("drop", {dataTransfer: data, bubbles: true, cancelable: true});
+          const options = {bubbles: true, cancelable: true};
+          const event = how === "paste" ? new ClipboardEvent("paste", {clipboardData: data, ...options})
+            : new DragEvent("drop", {dataTransfer: data, ...options});
           target.dispatchEvent(event);
         }""",
         [how, text],
@@ -517,20 +572,22 @@ def test_findings_lead_to_their_nodes_and_disable_run_and_publish(signed_in: Rea
 
     finding = signed_in.page.locator('[data-testid=finding][data-node-id="LLM:LLM"]').first
     finding.wait_for()
-    assert [signed_in.page.get_by_role("button", name=name).first.is_disabled() for name in ("▶ Run", "Publish")] == [True, True]
+    assert [signed_in.page.get_by_role("button", name=name).first.is_disabled() for name in ("▶ Run", "Publish")] == [
+        True,
+        True,
+    ]
     finding.get_by_role("button").click()
     signed_in.page.get_by_test_id("panel").get_by_text("LLM:LLM", exact=True).wait_for()
 
     set_form(signed_in, "LLM", FORMS["LLM"])
-    signed_in.page.locator('[data-testid=finding][data-node-id="LLM:LLM"][data-code="invalid"]').wait_for(state="detached")
+    signed_in.page.locator('[data-testid=finding][data-node-id="LLM:LLM"][data-code="invalid"]').wait_for(
+        state="detached"
+    )
     eventually(lambda: signed_in.page.get_by_role("button", name="Publish").is_enabled(), bool)
 
 
 def test_reader_of_kind_viewer_sees_the_canvas_and_changes_nothing(reader: Reader, client: Client, deployment: Any):
     """T165."""
-    from canvas.ids import TenantId
-    from store.tenants import tenants
-
     agent = new_agent(client, built(client))
     with deployment.server.database.transaction() as tx:
         _, token = tenants.create_token(tx, TenantId(client.tenant_id), "reader", "viewer")
@@ -539,7 +596,10 @@ def test_reader_of_kind_viewer_sees_the_canvas_and_changes_nothing(reader: Reade
     reader.page.get_by_text("This sign-in reads only").first.wait_for()
 
     assert reader.page.get_by_test_id("panel").get_by_label("Name", exact=True).is_editable() is False
-    assert [reader.page.get_by_role("button", name=name).first.is_disabled() for name in ("▶ Run", "Publish")] == [True, True]
+    assert [reader.page.get_by_role("button", name=name).first.is_disabled() for name in ("▶ Run", "Publish")] == [
+        True,
+        True,
+    ]
     node(reader, "LLM").focus()
     reader.page.keyboard.press("Delete")
     reader.page.keyboard.press("ArrowDown")
@@ -563,7 +623,10 @@ def test_axe_finds_nothing_in_the_editor(reader_of: ReaderOf, deployment: Any, c
     def check(place: str) -> None:
         rules = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
         found = reader.page.evaluate("rules => axe.run(document, {runOnly: rules})", rules)
-        assert (place, [(each["id"], [part["html"][:200] for part in each["nodes"]]) for each in found["violations"]]) == (place, [])
+        assert (
+            place,
+            [(each["id"], [part["html"][:200] for part in each["nodes"]]) for each in found["violations"]],
+        ) == (place, [])
 
     check("wide")
     reader.page.get_by_role("button", name="Publish", exact=True).click()
