@@ -62,10 +62,10 @@ def follow_drawing(before: Mapping[str, Any], after: Mapping[str, Any]) -> Field
     """Return the changed document with the entries of nodes derived again whose form or edges have changed.
 
     Parameters that the derivation does not know stay, and so does an entry that the change itself has set. A document
-    without `components` stays without: they are derived when it is parsed.
+    without `components` stays without: they are derived when it is parsed. One without a drawing keeps its entries.
     """
     entries, old_entries = after.get("components"), before.get("components")
-    if not isinstance(entries, Mapping):
+    if not isinstance(entries, Mapping) or after.get("graph") is None:
         return dict(after)
     old_entries = old_entries if isinstance(old_entries, Mapping) else {}
     old, new = drawing.derive(before.get("graph")), drawing.derive(after.get("graph"))

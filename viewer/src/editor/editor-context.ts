@@ -19,6 +19,13 @@ export interface FocusedField {
   field: string | null;
 }
 
+export interface Camera {
+  /** Return the middle of what is in view, on the drawing. */
+  center(): { x: number; y: number };
+  /** Show the whole drawing. */
+  fit(): void;
+}
+
 export interface Editor {
   agentId: string;
   session: DraftSession;
@@ -30,8 +37,7 @@ export interface Editor {
   /** Show a sentence below the top bar, and announce it. */
   notify: (text: string, isProblem?: boolean) => void;
   openDialog: (dialog: EditorDialog) => void;
-  /** Returns the middle of what is in view, on the drawing. */
-  viewCenter: { current: () => { x: number; y: number } };
+  camera: { current: Camera };
   /** Select a node and focus a field of its form. */
   focusField: (place: FocusedField) => void;
 }

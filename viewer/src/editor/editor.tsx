@@ -16,7 +16,7 @@ import { VersionsDialog } from "./dialogs/versions-dialog";
 import { Refusal } from "./document/commands";
 import { nodesOf } from "./document/document";
 import { EditDrawing } from "./drawing/edit-drawing";
-import { countErrors, EditorContext, SelectionContext, type Editor as EditorParts, type EditorDialog, type FocusedField, type Selection } from "./editor-context";
+import { countErrors, EditorContext, SelectionContext, type Camera, type Editor as EditorParts, type EditorDialog, type FocusedField, type Selection } from "./editor-context";
 import type { EditorSearch } from "./editor-search";
 import { FindingsList } from "./findings-list";
 import { Palette } from "./palette";
@@ -44,11 +44,11 @@ export function Editor({ agentId, session, catalogue, isReadOnly, search, onSear
   const [dialog, setDialog] = useState<EditorDialog | null>(null);
   const [focused, setFocused] = useState<FocusedField | null>(null);
   const [open, setOpen] = useState<"palette" | "panel" | null>(null);
-  const viewCenter = useRef(() => ({ x: 0, y: 0 }));
+  const camera = useRef<Camera>({ center: () => ({ x: 0, y: 0 }), fit: () => undefined });
 
   const editor = useMemo((): EditorParts => {
     return {
-      agentId, session, catalogue, isReadOnly, select, viewCenter,
+      agentId, session, catalogue, isReadOnly, select, camera,
       notify: (text, isProblem = false) => notify({ text, isProblem }),
       openDialog: setDialog,
       perform: (name, command, key) => {

@@ -9,7 +9,8 @@ import { edgesOf, graphOf, nodesOf, STARTS, type Document } from "./document/doc
 import type { Editor } from "./editor-context";
 
 export const COMPONENT_TYPE = "application/x-easel-component";
-const SHIFT = 40;
+const STEP = { x: 240, y: 90 };
+const REACH = 6;
 
 export function componentNamed({ catalogue }: Pick<Editor, "catalogue">, name: string): ComponentDescription | null {
   return catalogue.components.find((each) => each.name === name) ?? catalogue.tools.find((each) => each.name === name) ?? null;
@@ -56,17 +57,22 @@ export function addInView(editor: Editor, component: ComponentDescription, selec
   const [only] = selected.length === 1 ? selected : [];
   const node = nodesOf(document).get(only ?? "");
   const container = node && ["Iteration", "Loop"].includes(node.label) ? node.id : (node?.parent ?? null);
-  const at = container === null ? editor.viewCenter.current() : middleOf(document, container);
-  const isTaken = (): boolean =>
-    graphOf(document).nodes.some((each) => {
-      const place = absolutePlace(document, each.id);
-      return !isContainer(each) && Math.abs(place.x + 100 - at.x) < SHIFT && Math.abs(place.y + 25 - at.y) < SHIFT;
-    });
-  while (isTaken()) {
-    at.x += SHIFT;
-    at.y += SHIFT;
-  }
-  addAtPlace(editor, component, at);
+  const at = container === null ? editor.camera.current.center() : middleOf(document, container);
+  addAtPlace(editor, component, freePlace(document, at));
+}
+
+/** Return the place nearest to one where no node lies yet. */
+function freePlace(document: Document, at: { x: number; y: number }): { x: number; y: number } {
+  const taken = graphOf(document)
+    .nodes.filter((node) => !isContainer(node))
+    .map((node) => absolutePlace(document, node.id));
+  const steps = Array.from({ length: (2 * REACH + 1) ** 2 }, (_, index) => [(index % (2 * REACH + 1)) - REACH, Math.floor(index / (2 * REACH + 1)) - REACH] as const);
+  const places = steps.map(([x, y]) => ({ x: at.x + x * STEP.x, y: at.y + y * STEP.y })).sort((a, b) => distance(a, at) - distance(b, at));
+  return places.find((place) => taken.every(({ x, y }) => Math.abs(x + 100 - place.x) >= STEP.x - 10 || Math.abs(y + 25 - place.y) >= STEP.y - 10)) ?? at;
+}
+
+function distance(one: { x: number; y: number }, other: { x: number; y: number }): number {
+  return Math.hypot(one.x - other.x, 2 * (one.y - other.y));
 }
 
 function middleOf(document: Document, id: string): { x: number; y: number } {

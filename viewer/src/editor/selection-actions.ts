@@ -16,7 +16,16 @@ export function removeSelected(editor: Editor, { nodes, edges }: Selection): voi
     const cut = edges.length ? disconnect(document, edges) : document;
     return nodes.length ? deleteNodes(cut, nodes) : cut;
   });
-  if (isDone) editor.select({ nodes: [], edges: [] });
+  if (isDone) show(editor, []);
+}
+
+/** Select nodes; if the focus was on the drawing, it goes to the first of them, or stays on the drawing. */
+function show(editor: Editor, ids: readonly string[]): void {
+  editor.select({ nodes: ids, edges: [] });
+  const { activeElement } = document;
+  const region = document.querySelector<HTMLElement>("[data-canvas]");
+  if (activeElement !== document.body && !region?.contains(activeElement)) return;
+  requestAnimationFrame(() => (document.querySelector<HTMLElement>(`[data-focus="${CSS.escape(ids[0] ?? "")}"]`) ?? region)?.focus());
 }
 
 export function paste(editor: Editor, text: string, name: string = t.done.paste): void {
@@ -26,7 +35,7 @@ export function paste(editor: Editor, text: string, name: string = t.done.paste)
     ids = pasted.ids;
     return pasted.document;
   });
-  if (isDone) editor.select({ nodes: ids, edges: [] });
+  if (isDone) show(editor, ids);
 }
 
 export function duplicate(editor: Editor, ids: readonly string[]): void {
@@ -46,12 +55,12 @@ export function group(editor: Editor, ids: readonly string[], kind: ContainerKin
     made = grouped.id;
     return grouped.document;
   });
-  if (isDone) editor.select({ nodes: [made], edges: [] });
+  if (isDone) show(editor, [made]);
 }
 
 export function ungroupSelected(editor: Editor, id: string): void {
   const body = [...nodesOf(editor.session.getState().document ?? {}).values()].filter((node) => node.parent === id && !node.label.endsWith("Item")).map((node) => node.id);
-  if (editor.perform(t.done.ungroup, (document) => ungroup(document, id))) editor.select({ nodes: body, edges: [] });
+  if (editor.perform(t.done.ungroup, (document) => ungroup(document, id))) show(editor, body);
 }
 
 export function align(editor: Editor, ids: readonly string[], alignment: Alignment): void {
@@ -64,5 +73,7 @@ export async function tidyDrawing(editor: Editor, ids: readonly string[]): Promi
   if (!document) return;
   const laidOut = await tidy(document, ids);
   const isCurrent = editor.session.getState().document === document; // what was changed meanwhile counts
-  if (isCurrent && editor.perform(t.done.tidy, () => laidOut)) editor.notify(t.tidied);
+  if (!isCurrent || !editor.perform(t.done.tidy, () => laidOut)) return;
+  editor.notify(t.tidied);
+  if (ids.length < 2) editor.camera.current.fit();
 }

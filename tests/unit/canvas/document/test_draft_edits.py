@@ -117,6 +117,12 @@ def test_first_drawing_of_a_document_leaves_its_entries() -> None:
     assert after["components"] == document["components"]
 
 
+def test_document_whose_drawing_is_removed_keeps_its_entries() -> None:
+    document = copy.deepcopy(DRAWN)
+
+    assert changed(document, {"op": "remove", "path": "/graph"}) == {"components": DRAWN["components"]}
+
+
 def test_node_that_can_be_derived_again_gets_its_entry() -> None:
     second = edge("Agent:2", "Agent:1", "agentBottom", "agentTop")
     broken = changed(

@@ -12,12 +12,11 @@ import { takenEdges } from "../../store/edges";
 import { isOver } from "../../store/run-status";
 import { texts } from "../../texts";
 import { Button } from "../../ui/parts";
-import { visibleName } from "../../ui/visible-text";
 import { connect, fitContainers, moveNodes, placeNodes } from "../document/commands";
 import { connectionProblem, targetHandleFor } from "../document/connections";
 import { absolutePlace, changeParent, containerAt } from "../document/containers";
 import { graphOf, nodesOf, type Document } from "../document/document";
-import { useDocument, useEditor, useSelection } from "../editor-context";
+import { findingsOf, useDocument, useEditor, useSelection } from "../editor-context";
 import { parseView, writeView } from "../editor-search";
 import { addAtPlace, COMPONENT_TYPE, componentNamed, giveTool } from "../palette-actions";
 import { removeSelected } from "../selection-actions";
@@ -79,7 +78,7 @@ function Flow({ view, onView }: Props): ReactNode {
   );
 
   return (
-    <section ref={pane} aria-label={t.drawing.region} className="relative min-h-0 flex-1" {...dropping} onKeyDown={onEscape(() => select({ nodes: [], edges: [] }))}>
+    <section ref={pane} data-canvas tabIndex={-1} aria-label={t.drawing.region} className="relative min-h-0 flex-1 outline-none" {...dropping} onKeyDown={onEscape(() => select({ nodes: [], edges: [] }))}>
       <NodeEditingContext value={editing}>
         <ReactFlow
           nodes={nodes}
@@ -139,7 +138,7 @@ function useNodeEditing(): NodeEditing {
     latest.current = selection;
   });
   return useMemo(() => {
-    const { catalogue, isReadOnly, openDialog, perform, select } = editor;
+    const { catalogue, isReadOnly, openDialog, perform, select, session } = editor;
     const withNode = (id: string): readonly string[] => (latest.current.nodes.includes(id) ? latest.current.nodes : [id]);
     const onMove = (id: string, [dx, dy]: readonly [number, number]): void => {
       const ids = withNode(id);
@@ -149,7 +148,7 @@ function useNodeEditing(): NodeEditing {
     return {
       Extras: NodeExtras,
       iconOf: ({ component }) => ICONS[component] ?? GROUP_ICONS[catalogue.components.find((each) => each.name === component)?.group ?? ""] ?? "□",
-      describe: ({ component }) => visibleName(component, 40),
+      describe: ({ id }) => t.drawing.findings(findingsOf(session.getState().findings, id).length),
       onClick: (id, event: MouseEvent) => {
         const isMore = event.shiftKey || event.ctrlKey || event.metaKey;
         const known = latest.current.nodes;
@@ -171,7 +170,7 @@ function useNodeEditing(): NodeEditing {
 }
 
 const ICONS: Readonly<Record<string, string>> = {
-  Begin: "▶", Message: "❝", UserFillUp: "?", Switch: "⑂", Categorize: "⑃", Iteration: "↻", Loop: "⟳", IterationItem: "▸", LoopItem: "▸", ExitLoop: "⏏", LLM: "✦", Agent: "☉", Note: "✎", Tool: "⚒",
+  Begin: "▶", Message: "❝", UserFillUp: "?", Switch: "⑂", Categorize: "⋔", Iteration: "↻", Loop: "⟳", IterationItem: "▸", LoopItem: "▸", ExitLoop: "⏏", LLM: "✦", Agent: "☉", Note: "✎", Tool: "⚒",
 };
 const GROUP_ICONS: Readonly<Record<string, string>> = { flow: "→", model: "✦", data: "≣", tools: "⚒", other: "□" };
 
@@ -292,7 +291,7 @@ function useNoteView(pane: RefObject<HTMLElement | null>, onView: (view: string)
 
 function Camera({ view, pane, noteView }: { view: string | undefined; pane: RefObject<HTMLElement | null>; noteView: (viewport: Viewport) => void }): ReactNode {
   const { fitView, zoomIn, zoomOut, setCenter, getViewport, screenToFlowPosition, viewportInitialized } = useReactFlow();
-  const { viewCenter } = useEditor();
+  const { camera } = useEditor();
   const selection = useSelection();
   const initial = useRef(view);
 
@@ -304,15 +303,18 @@ function Camera({ view, pane, noteView }: { view: string | undefined; pane: RefO
   }, [viewportInitialized, setCenter, fitView]);
 
   useEffect(() => {
-    viewCenter.current = () => {
-      const box = pane.current?.getBoundingClientRect();
-      return box ? screenToFlowPosition({ x: box.x + box.width / 2, y: box.y + box.height / 2 }) : { x: 0, y: 0 };
+    camera.current = {
+      center: () => {
+        const box = pane.current?.getBoundingClientRect();
+        return box ? screenToFlowPosition({ x: box.x + box.width / 2, y: box.y + box.height / 2 }) : { x: 0, y: 0 };
+      },
+      fit: () => void requestAnimationFrame(() => void fitView(FIT)),
     };
-  }, [viewCenter, pane, screenToFlowPosition]);
+  }, [camera, pane, screenToFlowPosition, fitView]);
 
   const then = (moved: Promise<boolean>): void => void moved.then(() => noteView(getViewport()));
   return (
-    <div className="absolute right-2 bottom-6 z-10 flex gap-1">
+    <div className="absolute right-2 bottom-8 z-10 flex gap-1">
       <Button aria-label={texts.graph.zoomOut} onClick={() => then(zoomOut())}>
         −
       </Button>

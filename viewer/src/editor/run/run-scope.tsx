@@ -79,14 +79,14 @@ export function RunScope({ runId, children }: Props): ReactNode {
 function ChangedNodes({ children }: { children: ReactNode }): ReactNode {
   const { agentId } = useEditor();
   const document = useDocument();
-  const versionId = useRun((state) => (state.header?.agentId === agentId ? state.header.versionId : null));
+  const versionId = useRun(({ header }) => (header?.agentId === agentId && header.origin?.kind !== "debug" ? header.versionId : null)); // one node alone has a hidden version
   const [version, setVersion] = useState<{ id: string; document: Document } | null>(null);
   useEffect(() => {
     if (!versionId) return;
     const aborted = new AbortController();
     readVersion(agentId, versionId, aborted.signal).then(
       (text) => setVersion({ id: versionId, document: withNodes(objectOf(objectOf(readJson(text)).document)) }),
-      () => undefined, // a version of one node alone is hidden: then nothing is marked
+      () => undefined, // a version that was deleted: then nothing is marked
     );
     return () => aborted.abort();
   }, [agentId, versionId]);
