@@ -1,7 +1,7 @@
 """Templates of agents: the files of examples/templates, which run on the built-in model, and the route that lists them.
 
-The list has RAGFlow's shape; the id of a template is the name of its file. `example` is Easel's own: the body of a
-start (`query`, `inputs`) that shows what the agent does.
+The list has RAGFlow's shape; the id of a template is the name of its file. Easel adds an example, which is the body of
+a start (`query`, `inputs`) that shows what the agent does.
 """
 
 import json

@@ -48,9 +48,8 @@ export function VersionTable({ agentId, versions, chosen, onChoose, mayChange, o
         <tbody>
           <tr className="border-t border-line" data-testid="version-row" data-version={DRAFT}>
             <Choices name={t.draft} id={DRAFT} chosen={chosen} onChoose={onChoose} />
-            <td className="px-2 py-1 font-medium" colSpan={4}>
-              {t.draft}
-            </td>
+            <td className="px-2 py-1 font-medium">{t.draft}</td>
+            <td className="hidden md:table-cell" colSpan={3} />
             <td className="px-2 py-1 text-right">
               <Link to="/agents/$agentId" params={{ agentId }} className={LINK_BUTTON}>
                 {t.open}
