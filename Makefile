@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up check test loaded faults simulate mutants run lock audit licences viewer viewer-check viewer-dev viewer-types pictures
+.PHONY: help setup up check test long loaded faults simulate mutants run lock audit licences viewer viewer-check viewer-dev viewer-types pictures
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,8 +26,11 @@ check: setup ## format, lint, types and unit tests
 	$(BIN)/python -m pytest -q -n 2 tests/unit
 	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory viewer-check; else echo "the web pages are not checked: there is no Node"; fi
 
-test: setup ## every test
+test: setup ## every test but the long ones
 	$(BIN)/python -m pytest -q -n 3
+
+long: setup ## the tests that `make test` leaves out because they take long
+	$(BIN)/python -m pytest -q -n 3 -m long
 
 faults: setup ## every way to disturb a deployment, with a table of what came of it: a quarter of an hour
 	$(BIN)/python -m tests.faults

@@ -29,10 +29,10 @@ log = structlog.get_logger()
 router = APIRouter(tags=["viewer"], route_class=OwnRoute)
 
 _FIELDS = (
-    "retention", "form_expiry", "max_running", "max_activations", "max_output", "max_body_bytes", "max_canvas_bytes",
-    "lease", "renew_every", "inline_advance", "continue_locally_for", "fast_path", "large_values", "llm_max_retries",
-    "allow_any_host", "private_models", "model_proxies", "sandbox", "api_pool", "worker_threads", "worker_pool",
-    "scheduler_threads", "open_metrics", "open_schema",
+    "retention", "model_calls", "model_calls_retention", "form_expiry", "max_running", "max_activations", "max_output",
+    "max_body_bytes", "max_canvas_bytes", "lease", "renew_every", "inline_advance", "continue_locally_for", "fast_path",
+    "large_values", "llm_max_retries", "allow_any_host", "private_models", "model_proxies", "sandbox", "api_pool",
+    "worker_threads", "worker_pool", "scheduler_threads", "open_metrics", "open_schema",
 )  # fmt: skip
 SHOWN_SETTINGS = {f"EASEL_{name.upper()}": name for name in _FIELDS} | {"EASEL_LLM_TIMEOUT_SECONDS": "llm_timeout"}
 """Variable -> field of the settings with consequences for those who look at runs. None is a secret or an address."""

@@ -133,8 +133,15 @@ def received_starts(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @needs_rabbitmq
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("kind", [None, "quorum"], ids=["default vhost", "vhost of quorum queues"])
-@pytest.mark.parametrize("started_first", ["sender", "easel"])
+@pytest.mark.parametrize(
+    ("started_first", "kind"),
+    [
+        ("sender", None),
+        ("easel", "quorum"),
+        pytest.param("easel", None, marks=pytest.mark.long),
+        pytest.param("sender", "quorum", marks=pytest.mark.long),
+    ],
+)
 def test_documented_sender_code_works_on_rabbitmq_before_and_after_easel_starts(
     deployment: Deployment, rabbit: Rabbit, started_first: str, kind: str | None
 ):
@@ -156,6 +163,7 @@ def test_documented_sender_code_works_on_rabbitmq_before_and_after_easel_starts(
 
 
 @needs_rabbitmq
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_quorum_queues_of_an_earlier_release_are_still_used(deployment: Deployment, rabbit: Rabbit):
     broker_url = rabbit.vhost()

@@ -16,6 +16,7 @@ from tests.integration.api.conftest import Server, start_server, with_settings
 from tests.integration.api.talking import Client
 from tests.pages import exported_runs
 from tests.pages.exported_runs import Producer
+from tests.pages.waiting import TIMEOUT_MS, expect
 
 CHROMIUM_FLAGS = (
     "--no-sandbox",
@@ -26,7 +27,6 @@ CHROMIUM_FLAGS = (
     "--no-first-run",
 )
 WIDTH, HEIGHT = 1440, 900
-TIMEOUT_MS = 10_000
 
 RECORD = """
 window.__violations = [];
@@ -139,6 +139,10 @@ class Reader:
     def view(self, name: str) -> None:
         """Show one of the views Graph, Time, Log, Talk."""
         self.page.get_by_role("tab", name=name, exact=True).click()
+        panel = self.page.get_by_role("tabpanel", name=name, exact=True)
+        panel.wait_for()
+        for text in ("Loading…", "Laying out the graph…"):
+            expect(panel.get_by_text(text)).to_have_count(0)
 
     def tab(self, name: str) -> Any:
         """Show a tab of the inspector; return its panel."""

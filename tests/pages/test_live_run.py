@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.integration.api.talking import BROKEN, ECHO, Client, eventually
+from tests.integration.api.talking import BROKEN, ECHO, Client
 from tests.pages.conftest import Deployment, Reader, ReaderOf
 from tests.pages.exported_runs import FORM, SLOW, PacedAnswer
+from tests.pages.waiting import expect
 
 SNAPSHOT = """() => {
   const all = (testid, read) => [...document.querySelectorAll(`[data-testid=${testid}]`)].map(read);
@@ -67,8 +68,8 @@ def test_text_and_states_follow_a_slow_model_and_equal_a_reload(signed_in: Reade
     answer.release()
     wait_for_text(signed_in, "One two \U0001f9e1")
     signed_in.view("Graph")
-    assert signed_in.node("LLM:Writer").get_attribute("data-state") == "running"
-    assert "live" in signed_in.page.get_by_test_id("run-header").inner_text()
+    expect(signed_in.node("LLM:Writer")).to_have_attribute("data-state", "running")
+    expect(signed_in.page.get_by_test_id("run-header")).to_contain_text("live")
 
     answer.release(2)
     wait_for_status(signed_in, "succeeded")
@@ -157,7 +158,7 @@ def test_run_is_followed_by_polling_where_there_is_no_stream(signed_in: Reader, 
     run_id = slow_run(client)
     signed_in.visit(f"/runs/{run_id}?view=talk")
     wait_for_mode(signed_in, "polling")
-    assert "polling" in signed_in.page.get_by_test_id("run-header").inner_text()
+    expect(signed_in.page.get_by_test_id("run-header")).to_contain_text("polling")
 
     answer.release(4)
 
@@ -208,18 +209,18 @@ def test_form_refuses_empty_fields_and_its_answer_continues_the_run(
     for each in (reader, other):
         each.sign_in(client)
         each.visit(f"/runs/{run_id}?view=talk")
-    assert reader.page.get_by_test_id("explain").get_attribute("data-waits-for") == "person"
+    expect(reader.page.get_by_test_id("explain")).to_have_attribute("data-waits-for", "person")
 
     reader.page.get_by_role("button", name="Send the answer").click()
     field = reader.page.get_by_role("textbox", name="Name")
-    assert field.get_attribute("aria-invalid") == "true"
+    expect(field).to_have_attribute("aria-invalid", "true")
     field.fill("Ada")
     reader.page.get_by_role("button", name="Send the answer").click()
 
     for each in (reader, other):
         wait_for_text(each, "Hello Ada")
         wait_for_status(each, "succeeded")
-        assert each.page.get_by_role("region", name="Open form").count() == 0
+        expect(each.page.get_by_role("region", name="Open form")).to_have_count(0)
 
 
 def test_second_answer_to_a_form_is_told_that_it_was_answered(signed_in: Reader, client: Client):
@@ -247,11 +248,11 @@ def test_raised_budget_continues_a_run_that_it_has_stopped(signed_in: Reader, cl
     run_id = client.start(client.agent(SLOW), "Write.", budget={"tokens": 1})["run_id"]
     client.wait_for(run_id, "waiting")
     signed_in.visit(f"/runs/{run_id}")
-    assert signed_in.page.get_by_test_id("explain").get_attribute("data-waits-for") == "budget"
+    expect(signed_in.page.get_by_test_id("explain")).to_have_attribute("data-waits-for", "budget")
 
     signed_in.page.get_by_role("button", name="Raise budget").click()
     pane = signed_in.page.get_by_role("region", name="The run waits for a budget")
-    assert "of 1 tokens" in pane.inner_text()
+    expect(pane).to_contain_text("of 1 tokens")
     pane.get_by_role("textbox").fill("100000")
     pane.get_by_role("button", name="Raise and continue").click()
 
@@ -266,7 +267,7 @@ def test_failed_run_leads_to_its_step_and_shows_values_of_the_server(signed_in: 
 
     signed_in.page.get_by_test_id("explain").get_by_role("button", name="Show the step").click()
 
-    assert "Can't find variable" in signed_in.page.get_by_role("complementary").inner_text()
+    expect(signed_in.page.get_by_role("complementary")).to_contain_text("Can't find variable")
     signed_in.tab("raw").get_by_text('"node_id": "VariableAssigner:0"').wait_for()
 
 
@@ -281,4 +282,4 @@ def test_large_value_is_shown_whole_on_request(signed_in: Reader, client: Client
     panel.get_by_role("button", name="Show the whole value").first.click()
     panel.get_by_role("button", name="Show more").first.click()
 
-    eventually(panel.inner_text, lambda shown: "END" in shown)
+    expect(panel).to_contain_text("END")

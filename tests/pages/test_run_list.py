@@ -9,6 +9,7 @@ import pytest
 from tests.integration.api.talking import BROKEN, ECHO, Client, eventually
 from tests.pages.conftest import Reader
 from tests.pages.exported_runs import FORM
+from tests.pages.waiting import expect
 
 
 def rows_of(reader: Reader) -> list[str]:
@@ -18,7 +19,7 @@ def rows_of(reader: Reader) -> list[str]:
 
 def wait_for_rows(reader: Reader, *run_ids: str) -> None:
     """Wait until the list has exactly these rows, in this order."""
-    eventually(lambda: rows_of(reader), lambda rows: rows == list(run_ids), seconds=10)
+    eventually(lambda: rows_of(reader), lambda rows: rows == list(run_ids), seconds=30)
 
 
 def row(reader: Reader, run_id: str, status: str = "") -> Any:
@@ -34,7 +35,7 @@ def finished(client: Client, dsl: Any, query: str, title: str = "") -> str:
 
 def test_empty_list_names_a_command_and_shows_the_first_run_by_itself(signed_in: Reader, client: Client):
     signed_in.visit("/runs")
-    assert "easel run examples/support_triage.json" in signed_in.page.inner_text("main")
+    expect(signed_in.page.locator("main")).to_contain_text("easel run examples/support_triage.json")
 
     run_id = finished(client, ECHO, "hello")
 
@@ -121,7 +122,7 @@ def test_more_runs_than_a_page_are_each_shown_once(signed_in: Reader, client: Cl
     signed_in.page.get_by_role("button", name="Show more").click()
     signed_in.page.get_by_text("These are all.").wait_for()
 
-    assert signed_in.page.get_by_role("table").get_attribute("aria-rowcount") == str(len(started) + 1)
+    expect(signed_in.page.get_by_role("table")).to_have_attribute("aria-rowcount", str(len(started) + 1))
 
 
 def test_back_from_a_run_leads_to_the_same_place(signed_in: Reader, client: Client):

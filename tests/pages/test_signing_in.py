@@ -11,6 +11,7 @@ from tests.integration.api.conftest import Server
 from tests.integration.api.talking import ECHO, Client
 from tests.pages.conftest import Deployment, Reader, ReaderOf
 from tests.pages.exported_runs import FORM
+from tests.pages.waiting import expect, wait_for_page
 
 REFUSED = "This token is not known"
 
@@ -26,10 +27,6 @@ def stored_texts(reader: Reader) -> str:
     return reader.page.evaluate(script)
 
 
-def page_name(reader: Reader) -> str | None:
-    return reader.page.get_by_test_id("page").get_attribute("data-page")
-
-
 def revoke(server: Server, client: Client) -> None:
     with server.database.transaction() as tx:
         for token in tenants.list_tokens(tx, TenantId(client.tenant_id)):
@@ -39,7 +36,7 @@ def revoke(server: Server, client: Client) -> None:
 def test_page_without_a_sign_in_is_shown_after_signing_in(reader: Reader, client: Client):
     run_id = client.start(client.agent(ECHO), "hello")["run_id"]
     reader.visit(f"/runs/{run_id}?view=log")
-    assert page_name(reader) == "login"
+    wait_for_page(reader, "login")
     assert "to=" in reader.page.url
 
     submit(reader, client.token)
@@ -50,7 +47,7 @@ def test_page_without_a_sign_in_is_shown_after_signing_in(reader: Reader, client
 
 def test_root_leads_to_the_sign_in_and_then_to_the_runs(reader: Reader, client: Client):
     reader.visit("/")
-    assert reader.page.url == f"{reader.url}/login"
+    expect(reader.page).to_have_url(f"{reader.url}/login")
 
     submit(reader, client.token)
 
@@ -79,7 +76,7 @@ def test_unknown_revoked_and_link_tokens_get_the_same_sentence(reader: Reader, d
         submit(reader, token)
         alert = reader.page.get_by_role("alert")
         alert.wait_for()
-        assert REFUSED in alert.inner_text()
+        expect(alert).to_contain_text(REFUSED)
     reader.allow_refusals()
 
 
@@ -90,7 +87,7 @@ def test_eleventh_try_within_a_minute_names_the_seconds(reader: Reader):
             submit(reader, "easel_wrong")
 
     reader.page.get_by_text("too many tries").wait_for()
-    assert " s." in reader.page.get_by_role("alert").inner_text()
+    expect(reader.page.get_by_role("alert")).to_contain_text(" s.")
     reader.allow_refusals()
 
 
@@ -101,12 +98,13 @@ def test_one_time_code_signs_in_once_and_leaves_the_address(
 
     reader.visit(f"/runs#c={code}")
 
-    assert (page_name(reader), reader.page.url) == ("runs", f"{reader.url}/runs")
+    wait_for_page(reader, "runs")
+    expect(reader.page).to_have_url(f"{reader.url}/runs")
     assert code not in stored_texts(reader)
     second = reader_of(deployment.server)
     second.visit(f"/#c={code}")
-    assert page_name(second) == "login"
-    assert "used already" in second.page.get_by_role("alert").inner_text()
+    wait_for_page(second, "login")
+    expect(second.page.get_by_role("alert")).to_contain_text("used already")
     assert code not in second.page.url
     second.allow_refusals()
 
@@ -117,7 +115,7 @@ def test_revoked_token_leads_an_open_page_to_the_sign_in(signed_in: Reader, clie
     revoke(deployment.server, client)
 
     signed_in.page.get_by_text("You are signed out").wait_for()
-    assert page_name(signed_in) == "login"
+    wait_for_page(signed_in, "login")
     signed_in.allow_refusals()
 
 
@@ -135,14 +133,16 @@ def test_revoked_token_ends_the_stream_of_an_open_run(signed_in: Reader, client:
 def test_signing_out_removes_the_cookie_and_back_shows_no_data(signed_in: Reader, client: Client):
     client.start(client.agent(ECHO, "a title of this tenant"), "hello")
     signed_in.visit("/runs")
-    signed_in.page.get_by_role("link", name="a title of this tenant").wait_for()
+    signed_in.page.get_by_role("link", name="a title of this tenant").click()
+    signed_in.page.get_by_test_id("run-header").wait_for()
 
     signed_in.page.get_by_role("button", name="Sign out").click()
     signed_in.page.wait_for_url("**/login")
 
     assert signed_in.page.context.cookies() == []
     signed_in.page.go_back()
-    signed_in.page.wait_for_timeout(300)
+    signed_in.page.wait_for_url("**/login*")
+    wait_for_page(signed_in, "login")
     assert "a title of this tenant" not in signed_in.page.content()
     signed_in.allow_refusals()
 
@@ -157,12 +157,12 @@ def test_reader_of_kind_viewer_sees_everything_and_can_change_nothing(reader: Re
 
     reader.visit("/runs")
     reader.page.get_by_test_id("run-row").wait_for()
-    assert reader.page.get_by_role("checkbox", name="Select the run").count() == 0
+    expect(reader.page.get_by_role("checkbox", name="Select the run")).to_have_count(0)
     reader.visit(f"/runs/{run_id}?view=talk")
 
-    assert reader.page.get_by_role("button", name="Cancel").is_disabled()
-    assert reader.page.get_by_role("button", name="Answer").count() == 0
-    assert "cannot answer" in reader.page.get_by_role("region", name="Open form").inner_text()
+    expect(reader.page.get_by_role("button", name="Cancel")).to_be_disabled()
+    expect(reader.page.get_by_role("button", name="Answer")).to_have_count(0)
+    expect(reader.page.get_by_role("region", name="Open form")).to_contain_text("cannot answer")
 
 
 def test_run_of_another_tenant_does_not_exist(signed_in: Reader, deployment: Deployment):
@@ -172,7 +172,7 @@ def test_run_of_another_tenant_does_not_exist(signed_in: Reader, deployment: Dep
 
     signed_in.visit(f"/runs/{run_id}")
 
-    assert "There is no run" in signed_in.page.inner_text("main")
+    expect(signed_in.page.locator("main")).to_contain_text("There is no run")
     assert "secret" not in signed_in.page.content()
     signed_in.allow_refusals()
 

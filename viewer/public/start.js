@@ -1,4 +1,4 @@
-// Loaded before everything else, under a fixed name: sets the theme before anything is drawn, and loads the page again
+// Loaded before everything else, under a fixed name: sets theme, density and motion before anything is drawn, and loads the page again
 // if a file of it is missing because Easel is being updated.
 (function () {
   "use strict";
@@ -8,9 +8,13 @@
     try { return storage.getItem(key); } catch { return null; }
   }
 
-  var theme = read(localStorage, "easel.theme");
-  var isDark = theme === "dark" || (theme !== "light" && matchMedia("(prefers-color-scheme: dark)").matches);
-  document.documentElement.dataset.theme = isDark ? "dark" : "light";
+  var theme = read(localStorage, "easel.theme"), html = document.documentElement.dataset;
+  var isChosen = theme === "light" || theme === "dark", isHigh = theme === "contrast";
+  var isDark = theme === "dark" || (!isChosen && matchMedia("(prefers-color-scheme: dark)").matches);
+  html.theme = isDark ? "dark" : "light";
+  html.contrast = isHigh || (!isChosen && matchMedia("(prefers-contrast: more)").matches) ? "more" : "normal";
+  html.density = read(localStorage, "easel.density") === "compact" ? "compact" : "normal";
+  html.motion = read(localStorage, "easel.motion") === "off" ? "off" : "system";
 
   function show(text) {
     var root = document.getElementById("root");

@@ -49,7 +49,7 @@ describe("a run of the API", () => {
 
   test("has its header, what the reader may do, and the server's sentence", () => {
     expect(state.header).toMatchObject({ id: id(1), agentId: "", query: "hi" });
-    expect(state.server?.may).toEqual({ cancel: true, answer: true, raise_budget: false });
+    expect(state.server?.may).toEqual({ cancel: true, answer: true, raise_budget: false, rerun: true, fork: true });
     expect(explainRun(state)).toMatchObject({ sentence: "A person must answer.", waitsFor: "person", stepId: id(9) });
     expect(state.server?.waits?.also).toEqual(["More."]);
   });

@@ -9,7 +9,7 @@ import { RUN_LOOKS, runLook } from "../src/store/run-status";
 import { RunStore } from "../src/store/run-store";
 import { entryOf, scopeParts, splitScope } from "../src/store/scopes";
 import { segmentsOf } from "../src/store/segments";
-import { buildTree, filteredRows, keysAbove, summarizeItem, visibleRows } from "../src/store/step-tree";
+import { buildTree, keysAbove, selectSteps, summarizeItem, visibleRows } from "../src/store/step-tree";
 import type { Step } from "../src/store/steps";
 import { activation, id } from "./run-files";
 
@@ -17,7 +17,7 @@ const NOW = 1_700_000_100_000;
 
 const HEADER: RunHeader = {
   id: id(1), status: "running", error: null, agentId: id(2), agentTitle: null, versionId: id(3), versionTitle: null,
-  sessionId: id(4), query: null, createdAt: 0, startedAt: 0, finishedAt: null, origin: null,
+  sessionId: id(4), query: null, createdAt: 0, startedAt: 0, finishedAt: null, origin: null, versionNumber: null, versionDigest: null, draftDigest: null,
   usage: { promptTokens: 0, completionTokens: 0, cachedTokens: 0, calls: 0, unpricedCalls: 0, cost: {} },
 };
 
@@ -237,8 +237,46 @@ describe("the tree of steps", () => {
     const run = runOf(steps);
 
     expect(summarizeItem(run, buildTree(run), "Iteration:A#0.0/Iteration:B#0.0").state).toBe("failed");
-    expect(filteredRows(run, "failed").map((each) => run.steps.id(each.row))).toEqual([id(5)]);
-    expect(filteredRows(run, "active")).toEqual([]);
+  });
+
+  test.each([
+    ["failed", "", 1, ["1 Iteration:A", "2 item 0", "3 Iteration:B", "4 item 0", "5 LLM:B"]],
+    ["active", "", 0, []],
+    ["all", "llm:b", 1, ["1 Iteration:A", "2 item 0", "3 Iteration:B", "4 item 0", "5 LLM:B"]],
+    ["all", "The Begin", 1, ["1 begin"]],
+    ["failed", "begin", 0, []],
+  ] as const)("filtered by %s and the text %j lists these and what they lie in", (filter, text, count, expected) => {
+    const run = runOf(steps);
+    const tree = buildTree(run);
+
+    const selection = selectSteps(run, tree, filter, text, new Map([["begin", "The beginning"]]));
+    const rows = visibleRows(run, tree, new Set(), { selection });
+
+    expect(selection?.count).toBe(count);
+    expect(rows.map((row) => `${row.level} ${row.kind === "item" ? `item ${row.item}` : run.steps.text(row.row, "nodeId")}`)).toEqual(expected);
+  });
+
+  test("by duration has the longest step and item first, at every level", () => {
+    const run = runOf([
+      step(1, "a", { started_at: 0, finished_at: 10 }),
+      step(2, "Iteration:A", { outcome: "ContainerOpened", count: 2, started_at: 0, ended_at: 500 }),
+      step(3, "b", { scope: "Iteration:A#0.0", created_at: 0, started_at: 0, finished_at: 5 }),
+      step(4, "b", { scope: "Iteration:A#0.1", created_at: 0, started_at: 0, finished_at: 400 }),
+      step(5, "c", { started_at: 0, finished_at: 100 }),
+    ]);
+
+    const rows = visibleRows(run, buildTree(run), new Set([`s${id(2)}`]), { order: "duration" });
+
+    expect(rows.map((row) => row.item ?? run.steps.text(row.row, "nodeId"))).toEqual(["Iteration:A", 1, 0, "c", "a"]);
+  });
+
+  test("lists attempts and calls below a step that is open", () => {
+    const attempt = { stepId: id(1), attempt: 1, readyAt: 0, startedAt: 1, endedAt: 2, worker: null, endReason: "retried", code: null, error: null, nextAttemptAt: 3, tokens: null };
+    const run = runOf([step(1, "LLM:0", { attempt: 2 })], {}, [{ type: "attempts", attempts: [attempt] }]);
+
+    const rows = visibleRows(run, buildTree(run), new Set([`s${id(1)}`]));
+
+    expect(rows.map((row) => `${row.level} ${row.kind} ${row.detail}`)).toEqual(["1 step 0", "2 attempt 0", "2 attempt 1"]);
   });
 
   test("of 100,000 steps is built and listed within two seconds", () => {

@@ -6,10 +6,19 @@ import { NODE_LOOKS } from "../src/store/node-states";
 type Rgb = [number, number, number];
 
 const css = readFileSync(new URL("../src/ui/tokens.css", import.meta.url), "utf8");
+const [lightBlock = "", darkBlock = "", contrastBlock = "", darkContrastBlock = ""] = css.split(/^}$/m);
 const themes = {
-  light: tokensOf(css.slice(0, css.indexOf(':root[data-theme="dark"]'))),
-  dark: tokensOf(css.slice(css.indexOf(':root[data-theme="dark"]'))),
+  light: tokensOf(lightBlock),
+  dark: tokensOf(darkBlock),
+  "high contrast": tokensOf(contrastBlock),
+  "dark high contrast": tokensOf(darkContrastBlock),
 };
+const THEMES = [
+  ["light", 4.5, 3],
+  ["dark", 4.5, 3],
+  ["high contrast", 7, 4.5],
+  ["dark high contrast", 7, 4.5],
+] as const;
 const TONES = ["neutral", "muted", "accent", "amber", "violet", "green", "red"];
 
 function tokensOf(text: string): Record<string, Rgb> {
@@ -32,28 +41,38 @@ function contrast(first: Rgb | undefined, second: Rgb | undefined): number {
   return (high + 0.05) / (low + 0.05);
 }
 
-test.each(["light", "dark"] as const)("texts of the %s theme have a contrast of 4.5 on every surface", (name) => {
+test.each(THEMES)("texts of the %s theme have a contrast of %d on every surface", (name, least) => {
   const tokens = themes[name];
   for (const surface of ["surface", "panel", "raised"]) {
-    for (const text of ["ink", "ink-2"]) expect(contrast(tokens[text], tokens[surface]), `${text} on ${surface}`).toBeGreaterThanOrEqual(4.5);
+    for (const text of ["ink", "ink-2"]) expect(contrast(tokens[text], tokens[surface]), `${text} on ${surface}`).toBeGreaterThanOrEqual(least);
   }
   for (const surface of ["surface", "panel", "accent-soft"]) {
-    expect(contrast(tokens.accent, tokens[surface]), `accent on ${surface}`).toBeGreaterThanOrEqual(4.5);
-    expect(contrast(tokens.red, tokens.surface)).toBeGreaterThanOrEqual(4.5);
+    expect(contrast(tokens.accent, tokens[surface]), `accent on ${surface}`).toBeGreaterThanOrEqual(least);
+    expect(contrast(tokens.red, tokens.surface)).toBeGreaterThanOrEqual(least);
   }
   for (const tone of TONES) {
-    expect(contrast(tokens[tone], tokens.surface), `${tone} on surface`).toBeGreaterThanOrEqual(4.5);
-    expect(contrast(tokens[tone], tokens.raised), `${tone} on raised`).toBeGreaterThanOrEqual(4.5);
-    expect(contrast(tokens[tone], tokens[`${tone}-soft`]), `${tone} on its soft tone`).toBeGreaterThanOrEqual(4.5);
-    expect(contrast(tokens["ink-2"], tokens[`${tone}-soft`]), `ink-2 on soft ${tone}`).toBeGreaterThanOrEqual(4.5);
+    expect(contrast(tokens[tone], tokens.surface), `${tone} on surface`).toBeGreaterThanOrEqual(least);
+    expect(contrast(tokens[tone], tokens.raised), `${tone} on raised`).toBeGreaterThanOrEqual(least);
+    expect(contrast(tokens[tone], tokens[`${tone}-soft`]), `${tone} on its soft tone`).toBeGreaterThanOrEqual(least);
+    expect(contrast(tokens["ink-2"], tokens[`${tone}-soft`]), `ink-2 on soft ${tone}`).toBeGreaterThanOrEqual(least);
   }
 });
 
-test.each(["light", "dark"] as const)("graphics of the %s theme have a contrast of 3", (name) => {
+test.each(THEMES)("graphics of the %s theme have enough contrast", (name, _, least) => {
   const tokens = themes[name];
   for (const graphic of ["line-strong", "focus", ...TONES]) {
-    for (const surface of ["surface", "panel"]) expect(contrast(tokens[graphic], tokens[surface]), `${graphic} on ${surface}`).toBeGreaterThanOrEqual(3);
+    for (const surface of ["surface", "panel"]) expect(contrast(tokens[graphic], tokens[surface]), `${graphic} on ${surface}`).toBeGreaterThanOrEqual(least);
   }
+});
+
+test("the block of each theme names its own colours", () => {
+  expect([lightBlock, darkBlock, contrastBlock, darkContrastBlock].map((block) => block.match(/^:root.*(?= \{)/gm)?.at(-1))).toEqual([
+    ':root[data-theme="light"]',
+    ':root[data-theme="dark"]',
+    ':root[data-contrast="more"]',
+    ':root[data-theme="dark"][data-contrast="more"]',
+  ]);
+  for (const tokens of Object.values(themes)) expect(Object.keys(tokens)).toEqual(Object.keys(themes.light));
 });
 
 test("states that must not be confused differ in icon and in border", () => {

@@ -104,6 +104,28 @@ def test_repeated_fork_with_its_key_starts_one_run(client: Client):
     assert len({reply.headers["x-run-id"] for reply in replies}) == 1
 
 
+def test_document_of_a_fork_has_its_edited_parameters_though_no_list_shows_the_version(client: Client):
+    source = finished_run(client, TWO_STEPS)
+    params = {"LLM:0": {"prompts": [{"role": "user", "content": "Be short."}]}}
+    reply = post(client, f"/runs/{source}/fork", {"from": ["LLM:0"], "edits": {"params": params}})
+    assert reply.status_code == 200, reply.text
+    fork = reply.headers["x-run-id"]
+    run = client.run(fork)
+    listed = client.http.get(f"/api/v1/viewer/agents/{run['agent_id']}/versions/{run['version_id']}")
+
+    shown = client.http.get(f"/api/v1/runs/{fork}/document").json()
+
+    assert listed.status_code == 404
+    assert shown["version_id"] == run["version_id"]
+    assert shown["document"]["components"]["LLM:0"]["obj"]["params"]["prompts"] == params["LLM:0"]["prompts"]
+
+
+def test_document_of_a_run_of_another_tenant_is_not_found(server: Server, client: Client):
+    source = finished_run(client, ECHO)
+
+    assert server.client().http.get(f"/api/v1/runs/{source}/document").status_code == 404
+
+
 @pytest.mark.parametrize(
     ("body", "status", "code", "text"),
     [

@@ -88,6 +88,7 @@ def test_run_continues_if_the_attempt_that_cannot_be_stored_has_lost_its_lease(r
     assert run.status == "running"
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_chain_of_two_thousand_nodes_with_side_branches_succeeds(bench: Bench):
     length = 999
@@ -103,6 +104,7 @@ def test_chain_of_two_thousand_nodes_with_side_branches_succeeds(bench: Bench):
     assert run.outputs(f"n{length - 1}") == {"result": length - 1}
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_cycle_with_side_branches_runs_for_many_rounds(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     set_cycle_nodes(bench, monkeypatch, ROUNDS)

@@ -40,13 +40,47 @@ export function listActivations(id: string, query: Query, signal?: AbortSignal):
   return request(`/runs/${id}/activations`, options(signal, { limit: MAX_LISTED, ...query }));
 }
 
+/** Return a page of the steps outside of containers. */
+export function listTopActivations(id: string, after?: string, signal?: AbortSignal): Promise<replies.ActivationList> {
+  const page = after === undefined ? "" : `&after=${encodeURIComponent(after)}`;
+  return request(`/runs/${id}/activations?scope=&limit=${MAX_LISTED}${page}`, options(signal)); // an empty scope is a filter
+}
+
 export function readActivation(id: string, activationId: string, signal?: AbortSignal): Promise<replies.Activation> {
   return request(`/runs/${id}/activations/${activationId}`, options(signal));
 }
 
+/** Return what is said about a step without its values: why it waits, what it reads. */
+export function readStepDetails(id: string, activationId: string): Promise<replies.Activation> {
+  return request(`/runs/${id}/activations/${activationId}`, { query: { values: "none" } });
+}
+
+export function readCriticalPath(id: string): Promise<replies.Run> {
+  return request(`/runs/${id}`, { query: { activations: "none", critical: 1 } });
+}
+
+/** Return a page of the items of a container, from a row number on. */
+export function listItems(id: string, containerId: string, from: number): Promise<replies.ItemList> {
+  return request(`/runs/${id}/items`, { query: { of: containerId, from, limit: MAX_LISTED } });
+}
+
+/** Return a version of an agent with its document; secrets are masked. */
+export function readVersion(agentId: string, versionId: string): Promise<replies.Version> {
+  return request(`/viewer/agents/${agentId}/versions/${versionId}`);
+}
+
+/** The path of the route that exports a run as one file. */
+export function exportPath(id: string): string {
+  return `/runs/${id}/export`;
+}
+
+export function valuePath(id: string, activationId: string, kind: string, name: string): string {
+  return `/runs/${id}/activations/${activationId}/values/${kind}/${encodeURIComponent(name)}`;
+}
+
 /** Return a value whole: a text, or JSON. */
 export async function readWholeValue(id: string, activationId: string, kind: string, name: string): Promise<unknown> {
-  const response = await send(`/runs/${id}/activations/${activationId}/values/${kind}/${encodeURIComponent(name)}`, { accept: "*/*" });
+  const response = await send(valuePath(id, activationId, kind, name), { accept: "*/*" });
   return response.headers.get("Content-Type")?.startsWith("application/json") ? ((await response.json()) as unknown) : response.text();
 }
 

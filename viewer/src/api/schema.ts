@@ -1720,6 +1720,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/runs/{run_id}/document": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Run Document
+         * @description Get the document of the run's version, also of one that no list of versions shows. Secrets are masked.
+         */
+        get: operations["get_run_document_api_v1_runs__run_id__document_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/runs/{run_id}/events": {
         parameters: {
             query?: never;
@@ -4135,6 +4155,26 @@ export interface components {
             tokens: number;
             /** Unpriced Calls */
             unpriced_calls: number;
+        };
+        /**
+         * RunDocumentReply
+         * @description The document that a run executes.
+         */
+        RunDocumentReply: {
+            /**
+             * Digest
+             * @description SHA-256 of the document
+             */
+            digest: string;
+            /**
+             * Document
+             * @description With masks in place of secrets
+             */
+            document: {
+                [key: string]: unknown;
+            };
+            /** Version Id */
+            version_id: string;
         };
         /**
          * RunFileReply
@@ -10107,6 +10147,37 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ComparedStepReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    get_run_document_api_v1_runs__run_id__document_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RunDocumentReply"];
                 };
             };
             /** @description Validation Error */

@@ -1,5 +1,5 @@
 /** Who is signed in, signing in and out. */
-import type { About } from "./replies";
+import type { About, SignInList } from "./replies";
 import { request } from "./request";
 
 export function readAbout(signal?: AbortSignal): Promise<About> {
@@ -13,4 +13,13 @@ export async function signIn(secret: { token: string } | { code: string }): Prom
 
 export async function signOut(): Promise<void> {
   await request("/viewer/session", { method: "DELETE", isSignIn: true });
+}
+
+/** Return the browsers that are signed in with the token of this one, the newest first. */
+export function listSignIns(before?: string, signal?: AbortSignal): Promise<SignInList> {
+  return request("/viewer/sessions_of_mine", { query: { before, limit: 50 }, ...(signal ? { signal } : {}) });
+}
+
+export async function endSignIn(id: string): Promise<void> {
+  await request(`/viewer/sessions_of_mine/${id}`, { method: "DELETE" });
 }

@@ -1,27 +1,30 @@
 /** The drawing of a graph by xyflow. Sizes and handles are given, so nothing is measured; each node reads its own state. */
 import {
-  Handle, Position, ReactFlow, ReactFlowProvider, useReactFlow, useStore, type Edge, type Node, type NodeHandle,
-  type NodeProps,
+  Handle, MiniMap, Position, ReactFlow, ReactFlowProvider, useReactFlow, useStore, type Edge, type MiniMapNodeProps,
+  type Node, type NodeHandle, type NodeProps,
 } from "@xyflow/react";
-import { createContext, memo, use, useCallback, useEffect, useMemo, useRef, type KeyboardEvent, type ReactNode } from "react";
+import { createContext, memo, use, useCallback, useMemo, useRef, useState, type KeyboardEvent, type ReactNode } from "react";
 
-import { useRun, useRunContext, useRunState } from "../run/use-run";
-import { takenEdges } from "../store/edges";
+import { useFilmTime } from "../run/film-bar";
+import { useRun, useRunContext } from "../run/use-run";
 import type { Graph, GraphEdge, GraphNode } from "../store/graph";
+import { containerProgress, type Progress } from "../store/items";
 import { NODE_LOOKS, nodeState } from "../store/node-states";
+import type { RunState } from "../store/run";
 import { isOver } from "../store/run-status";
 import { texts } from "../texts";
 import { duration } from "../ui/format";
 import { Button } from "../ui/parts";
-import { useWidth } from "../ui/use-width";
+import { useShortcut } from "../ui/shortcuts";
 import { visibleName } from "../ui/visible-text";
+import { absoluteBox, useCamera, useFollow, type Camera } from "./camera";
+import { useFigure } from "./overlay";
 import { isContainer, type Box, type Layout } from "./layout";
 import { countsText, stepToShow } from "./node-facts";
 
 const t = texts.graph;
 export const SMALL_ZOOM = 0.4; // below it a node shows its name alone, in large letters
-const MANY_NODES = 300; // above this many, it is a plain box: a thousand buttons are slow to move
-export const FIT = { padding: 0.06, maxZoom: 1 };
+export const MANY_NODES = 300; // above this many, it is a plain box: a thousand buttons are slow to move
 
 export interface NodeData extends Record<string, unknown> {
   node: GraphNode;
@@ -45,36 +48,34 @@ export function Drawing({ graph, layout }: { graph: Graph; layout: Layout }): Re
 function Flow({ graph, layout }: { graph: Graph; layout: Layout }): ReactNode {
   const nodes = useMemo(() => flowNodes(graph, layout), [graph, layout]);
   const edges = useFlowEdges(graph);
-  const { fitView, zoomIn, zoomOut, setCenter } = useReactFlow();
+  const { setCenter } = useReactFlow();
   const { store, selectStep } = useRunContext();
   const isSmall = useStore((state) => state.transform[2] < SMALL_ZOOM);
   const pane = useRef<HTMLElement>(null);
-  const hasMoved = useRef(false);
-  const width = useWidth(pane);
+  const camera = useCamera(pane);
+  const [hasMap, setMap] = useState(false);
+  useFollow(graph, layout, pane);
 
-  useEffect(() => {
-    if (width && !hasMoved.current) void fitView(FIT); // the inspector takes room, and gives it back
-  }, [width, fitView]);
-
+  const centre = useCallback(
+    (nodeId: string, zoom?: number): Promise<boolean> => {
+      const box = absoluteBox(graph, layout, nodeId);
+      return box ? setCenter(box.x + box.w / 2, box.y + box.h / 2, zoom === undefined ? {} : { zoom }) : Promise.resolve(false);
+    },
+    [graph, layout, setCenter],
+  );
   const walk = useCallback<Walk>(
     (from, direction) => {
       const target = neighbour(graph, layout, from, direction);
-      const box = target === undefined ? undefined : absoluteBox(graph, layout, target);
-      if (target === undefined || !box) return;
+      if (target === undefined) return;
       const focus = (): boolean => {
         const button = document.querySelector<HTMLElement>(`[data-focus="${CSS.escape(target)}"]`);
         button?.focus();
         return button !== null;
       };
-      if (!focus()) void setCenter(box.x + box.w / 2, box.y + box.h / 2, { zoom: 1 }).then(() => requestAnimationFrame(focus));
+      if (!focus()) void centre(target, 1).then(() => requestAnimationFrame(focus));
     },
-    [graph, layout, setCenter],
+    [graph, layout, centre],
   );
-
-  const zoomBy = (zoom: () => Promise<boolean>): Promise<boolean> => {
-    hasMoved.current = true;
-    return zoom();
-  };
 
   return (
     <section ref={pane} aria-label={t.region} className="min-h-0 flex-1">
@@ -83,8 +84,7 @@ function Flow({ graph, layout }: { graph: Graph; layout: Layout }): ReactNode {
           nodes={nodes}
           edges={edges}
           nodeTypes={nodeTypes}
-          fitView
-          fitViewOptions={FIT}
+          onInit={camera.open}
           minZoom={0.03}
           maxZoom={2}
           nodesDraggable={false}
@@ -93,9 +93,8 @@ function Flow({ graph, layout }: { graph: Graph; layout: Layout }): ReactNode {
           edgesFocusable={false}
           elementsSelectable={false}
           onlyRenderVisibleElements={!isSmall && graph.nodes.length > MANY_NODES}
-          onMoveStart={(event) => {
-            if (event) hasMoved.current = true;
-          }}
+          onMoveStart={camera.onMoveStart}
+          onMoveEnd={camera.onMoveEnd}
           zoomOnDoubleClick={false}
           disableKeyboardA11y
           onNodeClick={(event, node) => {
@@ -103,30 +102,44 @@ function Flow({ graph, layout }: { graph: Graph; layout: Layout }): ReactNode {
             const step = stepToShow(store.getState(), node.id);
             if (step !== null) selectStep(step);
           }}
+          onNodeDoubleClick={(_, node) => void centre(node.id).then(camera.write)}
           deleteKeyCode={null}
           selectionKeyCode={null}
           multiSelectionKeyCode={null}
           panActivationKeyCode={null}
-        />
-      </WalkContext>
-      <div className="absolute right-2 bottom-6 z-10 flex gap-1">
-        <Button aria-label={t.zoomOut} onClick={() => void zoomBy(zoomOut)}>
-          −
-        </Button>
-        <Button aria-label={t.zoomIn} onClick={() => void zoomBy(zoomIn)}>
-          +
-        </Button>
-        <Button
-          onClick={() => {
-            hasMoved.current = false;
-            void fitView(FIT);
-          }}
         >
-          {t.fit}
-        </Button>
-      </div>
+          {hasMap ? <MiniMap aria-hidden="true" ariaLabel={null} nodeComponent={MapNode} pannable className="bottom-10! bg-panel!" maskColor="transparent" maskStrokeColor="var(--accent)" maskStrokeWidth={8} /> : null}
+        </ReactFlow>
+      </WalkContext>
+      <CameraButtons camera={camera} hasMap={hasMap} onMap={() => setMap(!hasMap)} />
       <EdgeList graph={graph} edges={edges} />
     </section>
+  );
+}
+
+function CameraButtons({ camera, hasMap, onMap }: { camera: Camera; hasMap: boolean; onMap: () => void }): ReactNode {
+  const { isFollowing, setFollowing } = useRunContext();
+  const c = texts.camera;
+  useShortcut("0", c.fit, camera.fit);
+  useShortcut("1", c.actual, camera.actual);
+  useShortcut("+", c.in, camera.zoomIn);
+  useShortcut("-", c.out, camera.zoomOut);
+  return (
+    <div className="absolute right-2 bottom-6 z-10 flex flex-wrap justify-end gap-1">
+      <Button aria-pressed={isFollowing} onClick={() => setFollowing(!isFollowing)}>
+        {c.follow}
+      </Button>
+      <Button aria-pressed={hasMap} onClick={onMap}>
+        {c.minimap}
+      </Button>
+      <Button aria-label={t.zoomOut} onClick={camera.zoomOut}>
+        −
+      </Button>
+      <Button aria-label={t.zoomIn} onClick={camera.zoomIn}>
+        +
+      </Button>
+      <Button onClick={camera.fit}>{t.fit}</Button>
+    </div>
   );
 }
 
@@ -182,27 +195,42 @@ interface EdgeData extends Record<string, unknown> {
 }
 
 function useFlowEdges(graph: Graph): Edge<EdgeData>[] {
-  const state = useRunState();
+  const taken = useRun((state) => state.edges);
+  const hasEnded = useRun((state) => state.header !== null && isOver(state.header.status));
+  const activeNodes = useRun(activeNodesOf); // a text, so that it changes only with the set
+  const before = useRef<readonly Edge<EdgeData>[]>([]);
   return useMemo(() => {
-    const taken = takenEdges(state);
-    const hasEnded = state.header !== null && isOver(state.header.status);
     const ids = new Set(graph.nodes.map((node) => node.id));
-    return graph.edges
+    const active = new Set(activeNodes.split("\n"));
+    const known = new Map(before.current.map((edge) => [edge.id, edge]));
+    const edges = graph.edges
       .filter((edge) => ids.has(edge.from) && ids.has(edge.to))
       .map((edge) => {
         const count = taken.get(edge.id) ?? 0;
+        const className = edgeClass(edge, count, hasEnded, active.has(edge.to));
+        const old = known.get(edge.id);
+        if (old?.className === className && old.data?.taken === count) return old; // what has not changed is not drawn again
         const label = branchLabel(graph, edge);
         return {
           id: edge.id,
           source: edge.from,
           target: edge.to,
           ...handleIds(edge),
-          className: edgeClass(edge, count, hasEnded),
+          className,
           data: { taken: count },
           ...(label ? { label, labelStyle: { fill: "var(--ink-2)", fontSize: 11 }, labelBgStyle: { fill: "var(--surface)" } } : {}),
         };
       });
-  }, [graph, state]);
+    before.current = edges;
+    return edges;
+  }, [graph, taken, hasEnded, activeNodes]);
+}
+
+/** Return the nodes into which edges are in motion, one a line. */
+function activeNodesOf(state: RunState): string {
+  const found: string[] = [];
+  for (const [nodeId, node] of state.nodes) if (node.counts.running || node.counts.streaming) found.push(nodeId);
+  return found.join("\n");
 }
 
 export function handleIds(edge: GraphEdge): { sourceHandle: string; targetHandle: string } {
@@ -211,10 +239,10 @@ export function handleIds(edge: GraphEdge): { sourceHandle: string; targetHandle
   return { sourceHandle: edge.branch === null ? "out" : `b:${edge.branch}`, targetHandle: "in" };
 }
 
-function edgeClass(edge: GraphEdge, taken: number, hasEnded: boolean): string {
+function edgeClass(edge: GraphEdge, taken: number, hasEnded: boolean, isActive: boolean): string {
   if (edge.kind === "agent" || edge.kind === "tool") return "edge-static";
   const exception = edge.kind === "exception" ? "edge-exception " : "";
-  return `${exception}${taken ? "edge-taken" : hasEnded ? "edge-idle" : ""}`;
+  return `${exception}${taken ? `edge-taken ${isActive ? "edge-moving" : ""}` : hasEnded ? "edge-idle" : ""}`;
 }
 
 export function branchLabel(graph: Graph, edge: GraphEdge): string | null {
@@ -237,13 +265,6 @@ export function neighbour(graph: Graph, layout: Layout, from: string, direction:
   return others.sort((a, b) => a.distance - b.distance)[0]?.id;
 }
 
-export function absoluteBox(graph: Graph, layout: Layout, id: string): Box | undefined {
-  const box = layout.get(id);
-  const parent = graph.nodes.find((node) => node.id === id)?.parent;
-  const outer = parent ? absoluteBox(graph, layout, parent) : undefined;
-  return box && outer ? { ...box, x: box.x + outer.x, y: box.y + outer.y } : box;
-}
-
 // -- nodes -------------------------------------------------------------------------------------------------------------
 function useNodeFacts(node: GraphNode) {
   const summary = useRun((state) => state.nodes.get(node.id));
@@ -255,6 +276,7 @@ function useNodeFacts(node: GraphNode) {
   const counts = summary && summary.steps > 1 ? countsText(summary) : null;
   const work = summary?.workMs ? duration(summary.workMs) : null;
   const items = summary?.items ? texts.time.items(summary.items) : null;
+  const figure = useFigure(node.id);
   const name = visibleName(node.name, 120);
   const onKeyDown = (event: KeyboardEvent): void => {
     const direction = ({ ArrowRight: "next", ArrowLeft: "previous", ArrowUp: "up", ArrowDown: "down" } as const)[event.key];
@@ -263,8 +285,9 @@ function useNodeFacts(node: GraphNode) {
     walk(node.id, direction);
   };
   return {
-    look, counts, work, items, name, isSelected,
+    look, counts, work, items, name, isSelected, figure,
     attributes: {
+      ...(figure ? { "data-heat": figure.heat, "data-figure": figure.value } : {}),
       "data-testid": "node",
       "data-node-id": node.id,
       "data-state": shown,
@@ -289,7 +312,7 @@ export function Handles({ handles }: { handles: readonly NodeHandle[] }): ReactN
 }
 
 function StepNode({ data: { node, handles, isOneOfMany } }: NodeProps<RunNode>): ReactNode {
-  const { look, counts, work, name, isSelected, attributes, button } = useNodeFacts(node);
+  const { look, counts, work, name, isSelected, figure, attributes, button } = useNodeFacts(node);
   const isSmall = useStore((state) => state.transform[2] < SMALL_ZOOM);
   const isTiny = node.parent !== null && node.isStart;
   return (
@@ -327,7 +350,7 @@ function StepNode({ data: { node, handles, isOneOfMany } }: NodeProps<RunNode>):
                 <bdi>{name}</bdi>
                 <span className="sr-only">, {look.word},</span>
               </span>
-              <span className="block truncate text-[11px] text-ink-2">{counts ?? [visibleName(node.component, 40), work].filter(Boolean).join(" · ")}</span>
+              <span className="block truncate text-[11px] text-ink-2">{figure?.text ?? counts ?? [visibleName(node.component, 40), work].filter(Boolean).join(" · ")}</span>
             </span>
           )}
         </button>
@@ -337,7 +360,8 @@ function StepNode({ data: { node, handles, isOneOfMany } }: NodeProps<RunNode>):
 }
 
 function ContainerNode({ data: { node, handles } }: NodeProps<RunNode>): ReactNode {
-  const { look, counts, work, items, name, isSelected, attributes, button } = useNodeFacts(node);
+  const { look, counts, work, items, name, isSelected, figure, attributes, button } = useNodeFacts(node);
+  const progress = useProgress(node.id);
   return (
     <div
       {...attributes}
@@ -354,9 +378,57 @@ function ContainerNode({ data: { node, handles } }: NodeProps<RunNode>): ReactNo
           <bdi>{name}</bdi>
           <span className="sr-only">, {look.word},</span>
         </span>
-        <span className="shrink-0 text-[11px] text-ink-2">{[counts, items ?? visibleName(node.component, 40), work].filter(Boolean).join(" · ")}</span>
+        <span className="shrink-0 text-[11px] text-ink-2">{figure?.text ?? [counts, progress ? null : (items ?? visibleName(node.component, 40)), work].filter(Boolean).join(" · ")}</span>
+      </button>
+      {progress ? <ItemsProgress nodeId={node.id} progress={progress} /> : null}
+    </div>
+  );
+}
+
+/** How many items have ended, as a thin line and in words that open the items. */
+function ItemsProgress({ nodeId, progress }: { nodeId: string; progress: Progress }): ReactNode {
+  const { store, onSearch } = useRunContext();
+  const open = (): void => {
+    const { steps } = store.getState();
+    const row = steps.inOrder().findLast((each) => steps.text(each, "nodeId") === nodeId && steps.text(each, "outcome") === "ContainerOpened");
+    if (row !== undefined) onSearch({ items: steps.id(row), item: undefined, which: undefined });
+  };
+  return (
+    <div className="absolute inset-x-2 top-9">
+      <div aria-hidden="true" className="h-1 overflow-hidden rounded bg-line">
+        <div className="h-full bg-tone" style={{ width: `${(100 * progress.done) / Math.max(1, progress.items)}%` }} />
+      </div>
+      <button type="button" onClick={open} className="nopan pointer-events-auto min-h-6 text-[11px] text-accent underline" title={texts.items.open}>
+        {texts.items.done(progress.done, progress.items)}
       </button>
     </div>
+  );
+}
+
+const progressOfState = new WeakMap<RunState, Map<string, Progress>>();
+
+/** Return the progress of a container; null for other nodes, and while the film shows another time. */
+function useProgress(nodeId: string): Progress | null {
+  const time = useFilmTime();
+  const text = useRun((state) => {
+    if (state.rows.isPartial) return "";
+    const known = progressOfState.get(state) ?? containerProgress(state);
+    progressOfState.set(state, known);
+    const progress = known.get(nodeId);
+    return progress ? `${progress.items} ${progress.done}` : "";
+  });
+  if (text === "" || time !== null) return null;
+  const [items = 0, done = 0] = text.split(" ").map(Number);
+  return { items, done };
+}
+
+/** A node on the small map, in the colour of its state. */
+function MapNode({ id, x, y, width, height }: MiniMapNodeProps): ReactNode {
+  const shown = useRun((state) => nodeState(state, id));
+  return (
+    <g data-tone={NODE_LOOKS[shown].tone}>
+      <rect x={x} y={y} width={width} height={height} rx={8} fill="var(--tone)" />
+    </g>
   );
 }
 

@@ -1,9 +1,13 @@
 /** Contents of a run that are read from the API when they are shown. */
 import * as api from "../api/runs";
-import type { CallBodies, RunContents, StepValues, ToolBodies } from "../run/contents";
+import { apiUrl } from "../api/base";
+import { ApiError } from "../api/request";
+import type { CallBodies, CriticalPath, ItemPage, RunContents, StepDetails, StepValues, ToolBodies, ValueKind } from "../run/contents";
 import { isObject } from "../run-file/rows";
+import type { Item } from "../store/items";
 
 const FIRST_TOOL_PAGES = 20;
+const STATES = ["active", "failed", "done", "closed"] as const;
 
 export class ApiContents implements RunContents {
   constructor(private readonly runId: string) {}
@@ -15,6 +19,54 @@ export class ApiContents implements RunContents {
 
   wholeValue(stepId: string, kind: string, name: string): Promise<unknown> {
     return api.readWholeValue(this.runId, stepId, kind, name);
+  }
+
+  valueUrl(stepId: string, kind: ValueKind, name: string): string {
+    return apiUrl(api.valuePath(this.runId, stepId, kind, name), { download: 1 });
+  }
+
+  async stepDetails(stepId: string): Promise<StepDetails> {
+    const { explain, reads } = await api.readStepDetails(this.runId, stepId);
+    return {
+      explain: explain?.sentence ?? null,
+      reads: reads.map((read) => ({ reference: read.reference, nodeId: read.node_id, stepId: read.activation_id, isMissing: read.missing })),
+    };
+  }
+
+  async document(): Promise<unknown> {
+    const { agent_id: agentId, version_id: versionId } = await api.readRun(this.runId);
+    if (agentId === null || versionId === null) return null;
+    try {
+      return (await api.readVersion(agentId, versionId)).document;
+    } catch (error) {
+      if (error instanceof ApiError && error.status === 404) return null; // the agent or its version is gone
+      throw error;
+    }
+  }
+
+  async criticalPath(): Promise<CriticalPath | null> {
+    const { critical } = await api.readCriticalPath(this.runId);
+    return critical ? { ms: critical.ms, parts: critical.parts, steps: critical.steps ?? [], unavailable: critical.unavailable } : null;
+  }
+
+  async items(stepId: string, from: number): Promise<ItemPage> {
+    const list = await api.listItems(this.runId, stepId, from);
+    const place = new Map(list.columns.map((name, index) => [name, index]));
+    const items = list.rows.map((row): Item => {
+      const value = (name: string): unknown => row[place.get(name) ?? -1];
+      const number = (name: string): number | null => (typeof value(name) === "number" ? (value(name) as number) : null);
+      const item = number("item") ?? 0;
+      return {
+        item,
+        state: STATES.find((state) => state === value("state")) ?? "active",
+        createdAt: number("created_at"),
+        endedAt: number("ended_at"),
+        steps: number("steps") ?? 0,
+        tokens: number("tokens") ?? 0,
+        error: list.error_of[String(item)] ?? null,
+      };
+    });
+    return { items, count: list.count, next: list.next };
   }
 
   async callBodies(callId: string): Promise<CallBodies | null> {

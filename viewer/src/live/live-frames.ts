@@ -1,7 +1,7 @@
 /** Replies and stream frames of the API as frames of the store. Members of a newer release are ignored. */
 import type { ActivationList, AttemptList, Graph, Run, ToolCallList } from "../api/replies";
 import { attemptOf, eventOf, formsOf, graphOf, headerOf, isObject, modelCallOf, Row, stepOf, toolCallOf, usageOf } from "../run-file/rows";
-import type { BudgetExceeded, Frame, OpenForm, RunEvent, RunWaits, ServerFacts, TextDelta } from "../store/run";
+import type { BudgetExceeded, Frame, RunBudget, OpenForm, RunEvent, RunWaits, ServerFacts, TextDelta } from "../store/run";
 import { isOver } from "../store/run-status";
 import type { Step } from "../store/steps";
 
@@ -10,16 +10,17 @@ type Fields = Readonly<Record<string, unknown>>;
 /** Return the frames of a run as `GET /runs/{id}?activations=none` and `hello` show it. */
 export function framesOfRun(run: Run): Frame[] {
   const named = { ...run, agent_id: run.agent_id ?? "", version_id: run.version_id ?? "", session_id: run.session_id ?? "" };
-  const may = run.may ?? { cancel: false, answer: false, raise_budget: false };
+  const may = run.may ?? { cancel: false, answer: false, raise_budget: false, rerun: false, fork: false };
   return [
     { type: "header", header: headerOf(new Row(named, "run", null)), now: run.now ?? 0 },
     {
       type: "server",
       facts: {
-        may: { cancel: may.cancel, answer: may.answer, raise_budget: may.raise_budget },
+        may: { cancel: may.cancel, answer: may.answer, raise_budget: may.raise_budget, rerun: may.rerun, fork: may.fork },
         waits: waitsOf(run.waits),
         budgetExceeded: budgetExceededOf(run.budget_exceeded),
         nodes: nodeCountsOf(run.nodes),
+        budgets: budgetsOf(run.budget),
       },
     },
     { type: "forms", forms: isOver(run.status) ? [] : openFormsOf(run.waiting) },
@@ -77,6 +78,8 @@ export function framesOfState(state: Fields): Frame[] {
   const facts: Partial<ServerFacts> = {
     ...("nodes" in state ? { nodes: nodeCountsOf(state.nodes) } : {}),
     ...("waits" in state ? { waits: waitsOf(state.waits) } : {}),
+    ...("edges" in state ? { edges: edgeCountsOf(state.edges) } : {}),
+    ...("budget" in state ? { budgets: budgetsOf(state.budget) } : {}),
   };
   if (Object.keys(facts).length) frames.push({ type: "server", facts });
   const header = {
@@ -126,6 +129,27 @@ function nodeCountsOf(nodes: unknown): Readonly<Record<string, readonly number[]
   );
 }
 
+function edgeCountsOf(edges: unknown): Readonly<Record<string, number>> {
+  if (!isObject(edges)) return {};
+  return Object.fromEntries(Object.entries(edges).map(([edge, count]) => [edge, typeof count === "number" ? count : 0]));
+}
+
+function budgetsOf(budgets: unknown): RunBudget[] {
+  if (!Array.isArray(budgets)) return [];
+  return budgets.filter(isObject).map((each) => ({
+    scope: textOf(each.scope) ?? "run",
+    measure: textOf(each.measure) ?? "",
+    currency: textOf(each.currency),
+    limit: textOf(each.limit) ?? "0",
+    spent: textOf(each.spent) ?? "0",
+    reserved: textOf(each.reserved) ?? "0",
+  }));
+}
+
+function textOf(value: unknown): string | null {
+  return typeof value === "string" || typeof value === "number" ? String(value) : null;
+}
+
 function waitsOf(waits: unknown): RunWaits | null {
   if (!isObject(waits) || typeof waits.sentence !== "string") return null;
   const also = Array.isArray(waits.also) ? waits.also : [];
@@ -141,17 +165,13 @@ function waitsOf(waits: unknown): RunWaits | null {
 
 function budgetExceededOf(value: unknown): BudgetExceeded | null {
   if (!isObject(value)) return null;
-  const text = (name: string): string | null => {
-    const found = value[name];
-    return typeof found === "string" || typeof found === "number" ? String(found) : null;
-  };
   return {
-    scope: text("scope") ?? "run",
-    measure: text("measure") ?? "",
-    currency: text("currency"),
-    limit: text("limit") ?? "",
-    spent: text("spent") ?? "",
-    asked: text("asked") ?? "",
-    model: text("model"),
+    scope: textOf(value.scope) ?? "run",
+    measure: textOf(value.measure) ?? "",
+    currency: textOf(value.currency),
+    limit: textOf(value.limit) ?? "",
+    spent: textOf(value.spent) ?? "",
+    asked: textOf(value.asked) ?? "",
+    model: textOf(value.model),
   };
 }

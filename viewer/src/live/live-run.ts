@@ -3,7 +3,7 @@
  * a tab that is hidden polls only the status. Counts of the server are the checksum of the rows.
  */
 import { readLiveStream } from "../api/live-stream";
-import type { Run } from "../api/replies";
+import type { ActivationList, Run } from "../api/replies";
 import { ApiError, reportSignedOut } from "../api/request";
 import * as api from "../api/runs";
 import type { ServerSentEvent } from "../api/server-sent-events";
@@ -36,6 +36,7 @@ const POLL_MS = 3000;
 const HIDDEN_AFTER_MS = 20_000;
 const HIDDEN_POLL_MS = 15_000;
 const STREAM_AGAIN_MS = 60_000;
+const MAX_ROWS = 20_000; // of a run with more, the steps outside of containers are loaded, and what changes
 const NO_STREAM = [404, 406, 501]; // an older server, or a proxy
 
 class TextGap extends Error {}
@@ -103,6 +104,20 @@ export class LiveRun {
     }
   }
 
+  /** Load the rows that were left out because there are so many; each page is shown as it comes. */
+  async loadAllRows(): Promise<void> {
+    await this.readSteps((after) => api.listActivations(this.runId, { after }, this.stopped.signal));
+    const { rows } = this.store.getState();
+    this.store.apply([{ type: "rows", rows: { ...rows, isPartial: false } }]);
+  }
+
+  /** Load the rows of one item of a container. */
+  async loadItem(entry: string, item: number): Promise<void> {
+    await this.readSteps((after) =>
+      api.listActivations(this.runId, { within: entry, items: `${item}-${item}`, after }, this.stopped.signal),
+    );
+  }
+
   private get isStopped(): boolean {
     return this.stopped.signal.aborted;
   }
@@ -131,7 +146,14 @@ export class LiveRun {
         }),
       ]);
       if (graph) this.store.apply([frames.frameOfGraph(graph)]);
+      const total = run.activations_total ?? 0;
+      const isPartial = total > MAX_ROWS;
+      if (isPartial) {
+        this.store.apply([{ type: "rows", rows: { isPartial, total } }]);
+        this.revision = run.revision ?? 0;
+      }
       this.applyRun(run);
+      if (isPartial) await this.readSteps((after) => api.listTopActivations(this.runId, after, signal));
       this.setStatus({ isLoaded: true, error: null, mode: isOver(run.status) ? "off" : "stream" });
       return true;
     } catch (error) {
@@ -275,23 +297,24 @@ export class LiveRun {
 
   /** Reload the nodes whose rows differ from the counts of two states in a row. */
   private async checkRows(): Promise<void> {
+    if (this.store.getState().rows.isPartial) return;
     const differing = differingNodes(this.store.getState());
     const wrong = differing.filter((nodeId) => this.suspects.has(nodeId));
     this.suspects = new Set(differing.filter((nodeId) => !wrong.includes(nodeId)));
     if (!wrong.length) return;
     try {
-      await this.readSteps({ node_id: wrong.join(",") });
+      await this.readSteps((after) => api.listActivations(this.runId, { node_id: wrong.join(","), after }, this.stopped.signal));
     } catch {
       // the next two states find it again
     }
   }
 
   /** Read pages of steps into the store; return the revision of the first page. */
-  private async readSteps(query: Readonly<Record<string, string | number>>): Promise<number> {
+  private async readSteps(readPage: (after: string | undefined) => Promise<ActivationList>): Promise<number> {
     let after: string | undefined;
     let revision: number | null = null;
     do {
-      const page = await api.listActivations(this.runId, { ...query, ...(after === undefined ? {} : { after }) }, this.stopped.signal);
+      const page = await readPage(after);
       this.clock.note(page.now);
       this.store.apply([{ type: "steps", steps: frames.stepsOf(page) }]);
       revision ??= page.revision;
@@ -333,7 +356,8 @@ export class LiveRun {
     const { signal } = this.stopped;
     try {
       const run = await api.readRun(this.runId, signal);
-      this.revision = await this.readSteps(this.revision ? { since: this.revision } : {});
+      const since = this.revision || undefined;
+      this.revision = await this.readSteps((after) => api.listActivations(this.runId, { since, after }, signal));
       await this.readEvents();
       const calls = await api.listModelCalls(this.runId, undefined, signal);
       this.queue(frames.frameOfModelCalls(calls.calls));

@@ -21,7 +21,7 @@ import { visibleName, visibleText } from "../ui/visible-text";
 import { graphOf, type CanvasDocument } from "../versions/document";
 import { versionName } from "../versions/version-name";
 
-const MarkedDrawing = lazy(() => import("../graph/marked-drawing"));
+const CanvasDrawing = lazy(() => import("../graph/canvas-drawing"));
 const t = texts.agent;
 const route = getRouteApi("/signed-in/agents/$agentId");
 const NO_FINDINGS: readonly FindingRow[] = [];
@@ -140,7 +140,7 @@ function Agent({ agent, document, findings, name, error }: AgentProps): ReactNod
       <div className={isNarrow ? "flex min-h-0 flex-1 flex-col overflow-auto" : "flex min-h-0 flex-1"}>
         <section aria-label={t.drawing} className={isNarrow ? "flex h-[55dvh] shrink-0 flex-col" : "flex min-h-0 min-w-0 flex-1 flex-col"}>
           <Suspense fallback={<Empty>{texts.graph.layingOut}</Empty>}>
-            {graph ? <MarkedDrawing graph={graph} selected={search.node ?? null} onSelect={select} /> : error ? null : <Empty>{texts.agents.loading}</Empty>}
+            {graph ? <CanvasDrawing graph={graph} selected={search.node ?? null} onSelect={select} /> : error ? null : <Empty>{texts.agents.loading}</Empty>}
           </Suspense>
         </section>
         <aside className={`flex min-w-0 flex-col gap-4 border-line p-3 ${isNarrow ? "border-t" : "w-96 shrink-0 overflow-auto border-l"}`} aria-label={search.node === undefined ? t.about : t.parameters}>

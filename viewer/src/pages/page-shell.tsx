@@ -1,14 +1,19 @@
 /** The shell with the reader who is signed in, and what happens when the sign-in ends. */
 import { useQuery } from "@tanstack/react-query";
 import { useRouter } from "@tanstack/react-router";
-import { useEffect, type ReactNode } from "react";
+import { lazy, Suspense, useCallback, useEffect, useState, type ReactNode } from "react";
 
 import { aboutQuery, forgetReader } from "../api/queries";
 import type { About } from "../api/replies";
 import { onSignedOut } from "../api/request";
 import { signOut } from "../api/sign-in";
+import { texts } from "../texts";
 import { Announcer } from "../ui/announcer";
 import { Shell } from "../ui/shell";
+import { useShortcut } from "../ui/shortcuts";
+
+const Palette = lazy(async () => ({ default: (await import("../palette/palette")).Palette }));
+const KeyHelp = lazy(async () => ({ default: (await import("../palette/key-help")).KeyHelp }));
 
 export function PageShell({ children }: { children: ReactNode }): ReactNode {
   const router = useRouter();
@@ -31,9 +36,26 @@ export function PageShell({ children }: { children: ReactNode }): ReactNode {
     await router.navigate({ to: "/login", replace: true });
   };
 
+  const isSignedIn = about?.signed_in ?? false;
+  const [opened, setOpened] = useState<"palette" | "help" | null>(null);
+  const openPalette = useCallback(() => setOpened("palette"), []);
+  const openHelp = useCallback(() => setOpened("help"), []);
+  const close = useCallback(() => setOpened(null), []);
+  useShortcut("Mod+k", texts.palette.command, openPalette, isSignedIn);
+  useShortcut("?", texts.help.command, openHelp);
+
   return (
     <Announcer>
-      <Shell {...(about?.signed_in ? { onSignOut: () => void onSignOut(), reader: nameOf(about.tenant) } : {})}>{children}</Shell>
+      <Shell
+        onHelp={openHelp}
+        {...(about?.signed_in ? { onSignOut: () => void onSignOut(), reader: nameOf(about.tenant), onSearch: openPalette } : {})}
+      >
+        {children}
+      </Shell>
+      <Suspense fallback={null}>
+        {opened === "palette" && isSignedIn ? <Palette onClose={close} /> : null}
+        {opened === "help" ? <KeyHelp onClose={close} /> : null}
+      </Suspense>
     </Announcer>
   );
 }

@@ -1,16 +1,19 @@
 /** The pages and their addresses. Search parameters are plain texts, checked here, so that every view has an address. */
 import { createRootRoute, createRoute, createRouter, lazyRouteComponent, Outlet, redirect } from "@tanstack/react-router";
 
+import { agentListSearch, agentSearch, type AgentListSearch, type AgentSearch } from "../agents/agent-search";
 import { basePath } from "../api/base";
 import { findReader } from "../api/queries";
+import { compareSearch, type CompareSearch } from "../compare/compare-search";
+import { conversationListSearch, conversationSearch, type ConversationListSearch, type ConversationSearch } from "../conversations/conversation-search";
+import { overviewSearch, type OverviewSearch } from "../overview/overview-search";
+import { runSearch, type RunSearch } from "../run/run-search";
+import { runListSearch, type RunListSearch } from "../runs/run-list-search";
 import { ErrorBoundary } from "../ui/error-boundary";
-import { agentListSearch, agentSearch, type AgentListSearch, type AgentSearch } from "../agents/agent-search";
 import { versionSearch, type VersionSearch } from "../versions/version-search";
 import { MissingPage } from "./missing-page";
 import { PageShell } from "./page-shell";
 import { UnreachablePage } from "./unreachable-page";
-import { runSearch, type RunSearch } from "../run/run-search";
-import { runListSearch, type RunListSearch } from "../runs/run-list-search";
 
 const rootRoute = createRootRoute({
   component: () => (
@@ -79,6 +82,48 @@ const runRoute = createRoute({
   component: lazyRouteComponent(() => import("./run-page"), "RunPage"),
 });
 
+const compareRoute = createRoute({
+  getParentRoute: () => signedInRoute,
+  path: "/compare/$a/$b",
+  validateSearch: (search: Record<string, unknown>): CompareSearch => compareSearch(search),
+  component: lazyRouteComponent(() => import("./compare-page"), "ComparePage"),
+});
+
+
+const overviewRoute = createRoute({
+  getParentRoute: () => signedInRoute,
+  path: "/overview",
+  validateSearch: (search: Record<string, unknown>): OverviewSearch => overviewSearch(search),
+  component: lazyRouteComponent(() => import("./overview-page"), "OverviewPage"),
+});
+
+const systemRoute = createRoute({
+  getParentRoute: () => signedInRoute,
+  path: "/system",
+  component: lazyRouteComponent(() => import("./system-page"), "SystemPage"),
+});
+
+const conversationsRoute = createRoute({
+  getParentRoute: () => signedInRoute,
+  path: "/conversations",
+  validateSearch: (search: Record<string, unknown>): ConversationListSearch => conversationListSearch(search),
+  component: lazyRouteComponent(() => import("./conversations-page"), "ConversationsPage"),
+});
+
+const conversationRoute = createRoute({
+  getParentRoute: () => signedInRoute,
+  path: "/conversations/$conversationId",
+  validateSearch: (search: Record<string, unknown>): ConversationSearch => conversationSearch(search),
+  component: lazyRouteComponent(() => import("./conversation-page"), "ConversationPage"),
+});
+
+const settingsRoute = createRoute({
+  getParentRoute: () => signedInRoute,
+  path: "/settings",
+  component: lazyRouteComponent(() => import("./settings-page"), "SettingsPage"),
+});
+
+
 const agentsRoute = createRoute({
   getParentRoute: () => signedInRoute,
   path: "/agents",
@@ -100,7 +145,21 @@ const versionsRoute = createRoute({
   component: lazyRouteComponent(() => import("./versions-page"), "VersionsPage"),
 });
 
-const routeTree = rootRoute.addChildren([homeRoute, openRoute, loginRoute, signedInRoute.addChildren([runsRoute, runRoute, agentsRoute, agentRoute, versionsRoute])]);
+const signedInPages = signedInRoute.addChildren([
+  runsRoute,
+  runRoute,
+  compareRoute,
+  overviewRoute,
+  systemRoute,
+  conversationsRoute,
+  conversationRoute,
+  settingsRoute,
+  agentsRoute,
+  agentRoute,
+  versionsRoute,
+]);
+
+const routeTree = rootRoute.addChildren([homeRoute, openRoute, loginRoute, signedInPages]);
 
 export function makeRouter() {
   return createRouter({

@@ -6,6 +6,7 @@ import { resumeRun, uploadFile } from "../api/runs";
 import { ApiContents } from "../live/api-contents";
 import { LiveRun, type LiveStatus } from "../live/live-run";
 import { LiveActions } from "../run/live-actions";
+import { RunMenu } from "../run/run-menu";
 import type { RunSearch } from "../run/run-search";
 import { RunView } from "../run/run-view";
 import type { RunActions } from "../run/use-run";
@@ -62,6 +63,8 @@ function RunMain({ run: { store, contents, live } }: { run: OpenRun }): ReactNod
       },
       upload: (file) => uploadFile(store.getState().header?.agentId ?? "", file),
       showTalk: () => onSearch({ view: "talk" }),
+      loadAllRows: () => live.loadAllRows(),
+      loadItem: (entry, item) => live.loadItem(entry, item),
     }),
     [live, store, onSearch],
   );
@@ -85,6 +88,7 @@ function RunMain({ run: { store, contents, live } }: { run: OpenRun }): ReactNod
       {isLoaded ? (
         <RunView store={store} contents={contents} search={search} onSearch={onSearch} actions={actions}>
           <LiveActions runId={live.runId} mode={status.mode} onDone={() => void live.refresh()} />
+          <RunMenu runId={live.runId} />
         </RunView>
       ) : null}
       {isLoaded || error ? null : <Empty>{texts.inspector.loading}</Empty>}

@@ -3,18 +3,24 @@ import { useQuery } from "@tanstack/react-query";
 import { getRouteApi } from "@tanstack/react-router";
 import { useCallback, useEffect, useRef, useState, type ReactNode } from "react";
 
+import { findRuns } from "../api/lookups";
 import { aboutQuery } from "../api/queries";
 import { SelectionBar } from "../runs/cancel-selected";
+import { ExportIds } from "../runs/export-ids";
+import { ListMenus } from "../runs/list-menus";
 import { RunFilters } from "../runs/run-filters";
-import { hasFilters, runListSearch } from "../runs/run-list-search";
+import { filtersOf, hasFilters, runListSearch, type RunListChange } from "../runs/run-list-search";
 import { RunTable } from "../runs/run-table";
+import { StartExample } from "../runs/start-example";
 import { useRunList, type LoadedRuns } from "../runs/use-run-list";
 import { texts } from "../texts";
 import { useAnnounce } from "../ui/announcer";
 import { Commands } from "../ui/commands";
 import { moment } from "../ui/format";
 import { Button, Empty } from "../ui/parts";
+import { isHexId } from "../ui/search-values";
 import { TopBar } from "../ui/shell";
+import { useShortcut } from "../ui/shortcuts";
 
 const t = texts.runs;
 const route = getRouteApi("/signed-in/runs");
@@ -32,9 +38,17 @@ export function RunsPage(): ReactNode {
   const isPointed = useRef(false);
   const mayChange = about?.may?.includes("change") ?? false;
 
-  const select = useCallback((id: string, isSelected: boolean) => {
-    setSelected((known) => new Set(isSelected ? [...known, id] : [...known].filter((each) => each !== id)));
+  const select = useCallback((ids: readonly string[], isSelected: boolean) => {
+    setSelected((known) => new Set(isSelected ? [...known, ...ids] : [...known].filter((each) => !ids.includes(each))));
   }, []);
+  useShortcut("Escape", t.keys.unselect, () => setSelected(NONE), selected.size > 0);
+  const onChange = useCallback((change: RunListChange): void => void navigate({ search: (now) => runListSearch({ ...now, ...change }) }), [navigate]);
+  /** Open the run whose id was sent; list what has the text else. */
+  const onSearch = async (q: string): Promise<void> => {
+    const found = isHexId(q) ? await findRuns({ q, limit: 1 }).catch(() => null) : null;
+    if (found?.runs[0]?.id === q) await navigate({ to: "/runs/$runId", params: { runId: q } });
+    else onChange({ q });
+  };
   const { newer, loadNewer } = list;
   useEffect(() => {
     if (newer && isAtTop && !selected.size && !isPointed.current) void loadNewer().catch(() => undefined);
@@ -42,23 +56,34 @@ export function RunsPage(): ReactNode {
 
   const isEmpty = !list.isLoading && !list.error && !list.rows.length;
   return (
-    <main data-testid="page" data-page="runs" data-ready={list.isLoading ? "0" : "1"} data-live="polling" className="flex min-h-0 flex-1 flex-col">
+    <main data-testid="page" data-page="runs" data-ready={list.isLoading ? "0" : "1"} data-live={search.live ?? "polling"} className="flex min-h-0 flex-1 flex-col">
       <title>{`${t.title} · Easel`}</title>
-      <TopBar crumbs={<h1 className="font-semibold">{t.title}</h1>} actions={mayChange || !about ? null : <span className="text-ink-2">{t.readOnly}</span>} />
-      <RunFilters
-        search={search}
-        onChange={(change) => void navigate({ search: (now) => runListSearch({ ...now, ...change }) })}
-        onClear={() => void navigate({ search: {} })}
+      <TopBar
+        crumbs={<h1 className="font-semibold">{t.title}</h1>}
+        actions={
+          <>
+            {mayChange || !about ? null : <span className="truncate text-ink-2">{t.readOnly}</span>}
+            <ListMenus search={search} onLive={(isLive) => onChange({ live: isLive ? undefined : "off" })} onView={(view) => void navigate({ search: view })} />
+          </>
+        }
       />
+      <RunFilters search={search} onChange={onChange} onSearch={(q) => void onSearch(q)} onClear={() => void navigate({ search: ({ live }) => (live ? { live } : {}) })} />
       {selected.size ? (
-        <SelectionBar
-          selected={selected}
-          onClear={() => setSelected(NONE)}
-          onDone={(done) => {
-            setSelected(NONE);
-            setMessage(done);
-          }}
-        />
+        <div className="flex shrink-0 items-stretch">
+          <div className="min-w-0 flex-1">
+            <SelectionBar
+              selected={selected}
+              onClear={() => setSelected(NONE)}
+              onDone={(done) => {
+                setSelected(NONE);
+                setMessage(done);
+              }}
+            />
+          </div>
+          <div className="flex items-center border-b border-line bg-accent-soft px-3">
+            <ExportIds ids={[...selected]} />
+          </div>
+        </div>
       ) : null}
       {message === null ? null : (
         <p className="flex shrink-0 items-center gap-2 bg-panel px-3 py-1">
@@ -76,7 +101,7 @@ export function RunsPage(): ReactNode {
         </p>
       ) : null}
       {list.isLoading ? <Empty>{t.loading}</Empty> : null}
-      {isEmpty ? <NoRuns isFiltered={hasFilters(search)} list={list} /> : null}
+      {isEmpty ? <NoRuns isFiltered={hasFilters(search)} list={list} mayChange={mayChange} /> : null}
       {list.rows.length ? (
         <div
           className="flex min-h-0 flex-1 flex-col"
@@ -86,7 +111,7 @@ export function RunsPage(): ReactNode {
           <RunTable
             rows={list.rows}
             now={list.now}
-            placeKey={JSON.stringify(search)}
+            placeKey={JSON.stringify(filtersOf(search))}
             selected={selected}
             onSelect={mayChange ? select : null}
             onAtTop={setAtTop}
@@ -124,7 +149,7 @@ function More({ list }: { list: LoadedRuns }): ReactNode {
   );
 }
 
-function NoRuns({ isFiltered, list }: { isFiltered: boolean; list: LoadedRuns }): ReactNode {
+function NoRuns({ isFiltered, list, mayChange }: { isFiltered: boolean; list: LoadedRuns; mayChange: boolean }): ReactNode {
   if (isFiltered) {
     return (
       <>
@@ -136,6 +161,7 @@ function NoRuns({ isFiltered, list }: { isFiltered: boolean; list: LoadedRuns })
   return (
     <section className="mx-auto w-full max-w-2xl p-6 sm:pt-14">
       <h2 className="mb-2 text-lg font-semibold">{t.emptyTitle}</h2>
+      <StartExample mayChange={mayChange} />
       <p className="mb-4 text-ink-2">{t.empty}</p>
       <Commands commands={t.commands} />
     </section>

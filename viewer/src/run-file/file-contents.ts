@@ -28,7 +28,12 @@ export class FileContents implements RunContents {
   constructor(
     private readonly file: Blob,
     private readonly index: FileIndex,
+    private readonly versionDocument: unknown = null,
   ) {}
+
+  document(): Promise<unknown> {
+    return Promise.resolve(this.versionDocument);
+  }
 
   async stepValues(stepId: string): Promise<StepValues> {
     const rows = await this.readAll(this.index.values.get(stepId));

@@ -57,7 +57,7 @@ export async function readRunFile(file: Blob, store: RunStore, options: Options)
   }
   reading.check();
   store.apply(reading.frames());
-  return new FileContents(file, reading.index);
+  return new FileContents(file, reading.index, reading.document);
 }
 
 async function readChunk(slice: Blob): Promise<ArrayBuffer> {
@@ -72,6 +72,8 @@ async function readChunk(slice: Blob): Promise<ArrayBuffer> {
 class Reading {
   readonly index: FileIndex = emptyIndex();
   hasFormat = false;
+  /** Of the run's version. */
+  document: unknown = null;
   private readonly members = new Set<string>();
   private readonly steps: Step[] = [];
   private readonly attempts: Attempt[] = [];
@@ -131,7 +133,8 @@ class Reading {
         return;
       case "version": {
         const version = value();
-        this.handling = rows.handlingNodes(rows.isObject(version) ? version.document : null);
+        this.document = rows.isObject(version) ? version.document : null;
+        this.handling = rows.handlingNodes(this.document);
         return;
       }
       case "graph":

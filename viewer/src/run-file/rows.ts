@@ -76,9 +76,21 @@ export function headerOf(row: Row): RunHeader {
     startedAt: row.time("started_at"),
     finishedAt: row.time("finished_at"),
     origin: isObject(origin)
-      ? { kind: textOr(origin.kind, "copy"), runId: typeof origin.run_id === "string" ? origin.run_id : null }
+      ? {
+          kind: textOr(origin.kind, "copy"),
+          runId: typeof origin.run_id === "string" ? origin.run_id : null,
+          from: textsOf(origin.from),
+          edits: textsOf(origin.edits),
+        }
       : null,
+    versionNumber: row.numberOrNull("version_number"),
+    versionDigest: row.textOrNull("version_digest"),
+    draftDigest: row.textOrNull("draft_digest"),
   };
+}
+
+function textsOf(value: unknown): string[] {
+  return Array.isArray(value) ? value.filter((each) => typeof each === "string") : [];
 }
 
 export function usageOf(value: unknown): Usage {
@@ -288,11 +300,11 @@ export function handlingNodes(document: unknown): Set<string> {
   return new Set(handling.map(([id]) => id));
 }
 
-function textOr(value: unknown, otherwise: string): string {
+export function textOr(value: unknown, otherwise: string): string {
   return typeof value === "string" ? value : otherwise;
 }
 
-function numberOr(value: unknown, otherwise: number): number {
+export function numberOr(value: unknown, otherwise: number): number {
   return typeof value === "number" ? value : otherwise;
 }
 

@@ -6,21 +6,29 @@ import { TABS, type Tab } from "./run-search";
 import { NODE_LOOKS, stepState, workOf } from "../store/node-states";
 import type { RunState } from "../store/run";
 import { scopeParts } from "../store/scopes";
-import { segmentsOf } from "../store/segments";
+import { segmentsOf, type Segment } from "../store/segments";
 import type { Step } from "../store/steps";
 import { texts } from "../texts";
 import { count, duration, moment } from "../ui/format";
+import { ErrorBoundary } from "../ui/error-boundary";
 import { Button, CopyButton, StateBadge } from "../ui/parts";
 import { LongText } from "../ui/values";
 import { visibleName, visibleText } from "../ui/visible-text";
-import { AttemptsTab, EventsTab, ModelTab, RawTab, ToolsTab, ValuesTab } from "./inspector-tabs";
+import { Bars, segmentText } from "./bars";
+import { ForkFromHere } from "./copy-actions";
+import { AttemptsTab, EventsTab, RawTab, ToolsTab } from "./inspector-tabs";
+import { ModelTab } from "./model-tab";
+import { ParametersTab } from "./parameters-tab";
+import { Reads, useStepDetails } from "./reads";
+import { runStart } from "./time-domain";
+import { ValuesTab } from "./values-tab";
 import { useNodeNames, useRunContext, useRunState } from "./use-run";
 
 const t = texts.inspector;
 
 export function Inspector({ tab, onTab }: { tab: Tab; onTab: (tab: Tab) => void }): ReactNode {
   const state = useRunState();
-  const { selectedStep, selectStep } = useRunContext();
+  const { selectedStep, selectStep, onSearch } = useRunContext();
   const names = useNodeNames();
   const step = state.steps.find(selectedStep ?? undefined);
   const row = selectedStep === null ? null : state.steps.rowOf(selectedStep);
@@ -48,13 +56,20 @@ export function Inspector({ tab, onTab }: { tab: Tab; onTab: (tab: Tab) => void 
             </h2>
             <p className="truncate text-ink-2">
               {step.component} · <span className="font-mono text-xs">{visibleName(step.nodeId, 80)}</span>
+              {step.attempt > 1 ? ` · ${texts.time.attempt(step.attempt)}` : ""}
             </p>
           </div>
           <StateBadge look={NODE_LOOKS[stepState(state, row)]} extra={duration(step.startedAt === null ? null : workOf(state.steps, row, state.now))} />
+          <ForkFromHere stepId={step.id} />
           {close}
         </div>
         <ItemPath scope={step.scope} state={state} />
-        <Siblings state={state} row={row} />
+        <div className="mt-1 flex flex-wrap items-center gap-2 empty:hidden">
+          <Siblings state={state} row={row} />
+          {step.outcome === "ContainerOpened" ? (
+            <Button onClick={() => onSearch({ items: step.id, item: undefined, which: undefined })}>{texts.items.open}</Button>
+          ) : null}
+        </div>
       </div>
       <Tabs.Root value={tab} onValueChange={(value) => onTab(value as Tab)} className="flex min-h-0 flex-1 flex-col">
         <Tabs.List aria-label={t.title} className="flex shrink-0 flex-wrap border-b border-line px-1">
@@ -72,7 +87,9 @@ export function Inspector({ tab, onTab }: { tab: Tab; onTab: (tab: Tab) => void 
           ))}
         </Tabs.List>
         <Tabs.Content value={tab} className="min-h-0 flex-1 overflow-auto p-3" key={`${step.id} ${tab}`} tabIndex={0}>
-          <TabPane tab={tab} step={step} state={state} />
+          <ErrorBoundary>
+            <TabPane tab={tab} step={step} state={state} />
+          </ErrorBoundary>
         </Tabs.Content>
       </Tabs.Root>
     </>
@@ -101,6 +118,8 @@ function TabPane({ tab, step, state }: { tab: Tab; step: Step; state: RunState }
       return <ToolsTab stepId={step.id} />;
     case "attempts":
       return <AttemptsTab step={step} />;
+    case "parameters":
+      return <ParametersTab stepId={step.id} nodeId={step.nodeId} />;
     case "events":
       return <EventsTab stepId={step.id} />;
     case "raw":
@@ -135,7 +154,7 @@ function Siblings({ state, row }: { state: RunState; row: number }): ReactNode {
   };
   const [before, after] = [go(-1), go(1)];
   return (
-    <div className="mt-1 flex items-center gap-2">
+    <div className="flex items-center gap-2">
       <Button aria-label={t.previous} disabled={before === undefined} onClick={() => before !== undefined && selectStep(state.steps.id(before))}>
         ‹
       </Button>
@@ -155,8 +174,8 @@ function Siblings({ state, row }: { state: RunState; row: number }): ReactNode {
 
 function Overview({ step, state }: { step: Step; state: RunState }): ReactNode {
   const names = useNodeNames();
-  const start = state.header?.startedAt ?? state.header?.createdAt ?? 0;
-  const segments = segmentsOf(step, state.attempts.get(step.id) ?? [], state.modelCalls.get(step.id) ?? [], state.toolCalls.get(step.id) ?? [], start, state.now);
+  const details = useStepDetails(step.id);
+  const segments = segmentsOf(step, state.attempts.get(step.id) ?? [], state.modelCalls.get(step.id) ?? [], state.toolCalls.get(step.id) ?? [], runStart(state), state.now);
   const facts: [string, ReactNode][] = [
     ["outcome", outcomeOf(step, names)],
     ["attempt", step.attempt ? `${step.attempt}${step.crashCount ? `, worker lost ${step.crashCount} time(s)` : ""}` : null],
@@ -184,6 +203,7 @@ function Overview({ step, state }: { step: Step; state: RunState }): ReactNode {
           <LongText text={step.error} />
         </section>
       ) : null}
+      {details?.explain ? <p className="rounded bg-accent-soft p-2">{visibleText(details.explain)}</p> : null}
       <dl className="grid grid-cols-[6.5rem_minmax(0,1fr)] gap-x-2 gap-y-0.5">
         {facts.map(([name, value]) =>
           value === null || value === undefined ? null : (
@@ -194,20 +214,31 @@ function Overview({ step, state }: { step: Step; state: RunState }): ReactNode {
           ),
         )}
       </dl>
-      {segments.length ? (
-        <section>
-          <h3 className="mb-1 font-semibold">{t.steps}</h3>
-          <ol>
-            {segments.map((each, index) => (
-              <li key={index} className="grid grid-cols-[6.5rem_minmax(0,1fr)] gap-x-2">
-                <span className="text-ink-2 tabular-nums">{duration(each.to - each.from)}</span>
-                {visibleText(each.label)}
-              </li>
-            ))}
-          </ol>
-        </section>
-      ) : null}
+      <Reads stepId={step.id} />
+      {segments.length ? <Segments segments={segments} hasFailed={step.outcome === "Failed"} /> : null}
     </div>
+  );
+}
+
+/** Where the time of the step went, as a small bar and as figures. */
+function Segments({ segments, hasFailed }: { segments: readonly Segment[]; hasFailed: boolean }): ReactNode {
+  const from = Math.min(...segments.map((each) => each.from));
+  const to = Math.max(...segments.map((each) => each.to));
+  return (
+    <section>
+      <h3 className="mb-1 font-semibold">{t.steps}</h3>
+      <Bars segments={segments} domain={{ from, to: Math.max(to, from + 1) }} hasFailed={hasFailed} />
+      <ol>
+        {segments.map((each, index) => (
+          <li key={index} className="flex items-center gap-2">
+            <svg aria-hidden="true" width="18" height="10" className="shrink-0">
+              <rect className={`segment segment-${each.kind}`} x="1" y="1" width="16" height="8" rx="1" />
+            </svg>
+            {segmentText(each)}
+          </li>
+        ))}
+      </ol>
+    </section>
   );
 }
 

@@ -1,4 +1,4 @@
-/** What a reader can do with a run of a server: cancel it, answer its form, raise its budget. */
+/** What a reader can do with a run of a server: cancel it, answer its form, raise its budget, repeat and compare it. */
 import { useRef, useState, type ReactNode } from "react";
 
 import { newIdempotencyKey } from "../api/request";
@@ -9,6 +9,8 @@ import { texts } from "../texts";
 import { useAnnounce } from "../ui/announcer";
 import { ConfirmDialog } from "../ui/dialog";
 import { Button } from "../ui/parts";
+import { useShortcut } from "../ui/shortcuts";
+import { CopyActions } from "./copy-actions";
 import { useRun, useRunContext } from "./use-run";
 
 const t = texts.live;
@@ -22,8 +24,17 @@ export function LiveActions({ runId, mode, onDone }: { runId: string; mode: Live
   const [isBusy, setBusy] = useState(false);
   const [error, setError] = useState<string | null>(null);
   const key = useRef("");
-  if (!may || isOver(status)) return null;
   const isAway = mode === "away";
+  const canCancel = may?.cancel === true && !isOver(status) && !isAway;
+  const ask = (): void => {
+    key.current = newIdempotencyKey();
+    setError(null);
+    setAsking(true);
+  };
+  useShortcut("c", texts.runKeys.cancel, ask, canCancel);
+  if (!may) return null;
+  const copies = <CopyActions runId={runId} isAway={isAway} />;
+  if (isOver(status)) return copies;
 
   const cancel = async (): Promise<void> => {
     setBusy(true);
@@ -49,16 +60,13 @@ export function LiveActions({ runId, mode, onDone }: { runId: string; mode: Live
       {may.answer && !isAway ? <Button onClick={() => actions?.showTalk()}>{t.answer}</Button> : null}
       {may.raise_budget && !isAway ? <Button onClick={() => actions?.showTalk()}>{t.raise}</Button> : null}
       <Button
-        disabled={!may.cancel || isAway}
+        disabled={!canCancel}
         title={may.cancel ? undefined : t.notAllowed}
-        onClick={() => {
-          key.current = newIdempotencyKey();
-          setError(null);
-          setAsking(true);
-        }}
+        onClick={ask}
       >
         {t.cancel}
       </Button>
+      {copies}
       {isAsking ? (
         <ConfirmDialog
           title={t.cancelTitle}

@@ -1,10 +1,10 @@
 /** Log: the events of the run, of which only the rows in view exist. */
 import { useVirtualizer } from "@tanstack/react-virtual";
-import { useMemo, useRef, useState, type ReactNode } from "react";
+import { useEffect, useMemo, useRef, useState, type ReactNode } from "react";
 
 import { texts } from "../texts";
 import { clockMs } from "../ui/format";
-import { Empty } from "../ui/parts";
+import { Button, Empty } from "../ui/parts";
 import { visibleName } from "../ui/visible-text";
 import { useNodeNames, useRun, useRunContext } from "./use-run";
 
@@ -15,17 +15,23 @@ const COLUMNS = "grid grid-cols-[3.5rem_6.5rem_minmax(6rem,11rem)_minmax(0,1fr)]
 export function LogPane(): ReactNode {
   const events = useRun((state) => state.events);
   const names = useNodeNames();
-  const { selectedStep, selectStep } = useRunContext();
-  const [filter, setFilter] = useState("");
+  const { selectedStep, selectStep, search, onSearch, isFollowing, setFollowing } = useRunContext();
+  const filter = search.find ?? "";
+  const [kind, setKind] = useState("");
   const scroller = useRef<HTMLDivElement>(null);
   const shown = useMemo(() => {
     const wanted = filter.trim().toLowerCase();
-    if (!wanted) return events;
+    if (!wanted && !kind) return events;
     return events.filter((event) =>
+      (!kind || event.name === kind) &&
       [event.name, event.nodeId ?? "", names.get(event.nodeId ?? "") ?? "", event.summary].some((text) => text.toLowerCase().includes(wanted)),
     );
-  }, [events, names, filter]);
+  }, [events, names, filter, kind]);
+  const kinds = useMemo(() => [...new Set(events.map((event) => event.name))].sort(), [events]);
   const virtual = useVirtualizer({ count: shown.length, getScrollElement: () => scroller.current, estimateSize: () => ROW_HEIGHT, overscan: 12, scrollPaddingStart: ROW_HEIGHT });
+  useEffect(() => {
+    if (isFollowing && shown.length) virtual.scrollToIndex(shown.length - 1, { align: "end" });
+  }, [isFollowing, shown.length, virtual]);
   if (!events.length) return <Empty>{t.empty}</Empty>;
   return (
     <>
@@ -34,12 +40,25 @@ export function LogPane(): ReactNode {
           {t.filter}
           <input
             type="search"
+            data-filter=""
             value={filter}
             placeholder={t.placeholder}
-            onChange={(event) => setFilter(event.target.value)}
+            onChange={(event) => onSearch({ find: event.target.value || undefined }, true)}
             className="min-h-6 w-56 rounded border border-line-strong bg-surface px-2 placeholder:text-ink-2"
           />
         </label>
+        <label className="flex items-center gap-1 text-ink-2">
+          {t.kind}
+          <select value={kind} onChange={(event) => setKind(event.target.value)} className="min-h-6 rounded border border-line-strong bg-surface text-ink">
+            <option value="">{t.allKinds}</option>
+            {kinds.map((each) => (
+              <option key={each}>{each}</option>
+            ))}
+          </select>
+        </label>
+        <Button aria-pressed={isFollowing} onClick={() => setFollowing(!isFollowing)}>
+          {t.follow}
+        </Button>
         <span className="text-ink-2">{t.shown(shown.length, events.length)}</span>
       </div>
       {shown.length ? (

@@ -119,10 +119,11 @@ interface ControlProps {
   field: FormField;
   value: unknown;
   error: string | undefined;
-  actions: RunActions;
+  actions: Pick<RunActions, "upload">;
   onChange: (value: unknown) => void;
 }
 
+/** The control of a field by its type. */
 export function Control({ id, field, value, error, actions, onChange }: ControlProps): ReactNode {
   const shared = {
     id,
@@ -171,7 +172,7 @@ export function Control({ id, field, value, error, actions, onChange }: ControlP
   }
 }
 
-function FileControl({ shared, actions, onChange }: { shared: Readonly<Record<string, unknown>>; actions: RunActions; onChange: (value: unknown) => void }): ReactNode {
+function FileControl({ shared, actions, onChange }: { shared: Readonly<Record<string, unknown>>; actions: Pick<RunActions, "upload">; onChange: (value: unknown) => void }): ReactNode {
   const [note, setNote] = useState("");
   const upload = async (file: File | undefined): Promise<void> => {
     onChange(null);

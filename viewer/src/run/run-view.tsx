@@ -1,20 +1,26 @@
-/** A run: its header, what became of it, the main pane with four views, and the inspector of the selected step. */
+/** A run: its header, what became of it, the main pane with four views, the film bar, and the inspector of the selected step. */
 import * as Tabs from "@radix-ui/react-tabs";
-import { lazy, Suspense, useCallback, useMemo, type ReactNode } from "react";
+import { lazy, Suspense, useCallback, useMemo, useState, type ReactNode } from "react";
 
 import { VIEWS, type RunSearch, type View } from "./run-search";
+import { FilmStore } from "../store/film-store";
 import type { RunStore } from "../store/run-store";
 import { runLook } from "../store/run-status";
 import { texts } from "../texts";
 import { ErrorBoundary } from "../ui/error-boundary";
 import { Empty } from "../ui/parts";
 import { useNarrow } from "../ui/use-width";
+import { useStatusIcon } from "../ui/favicon";
 import { visibleName } from "../ui/visible-text";
 import type { RunContents } from "./contents";
+import { Hatches } from "./bars";
 import { ExplainBar } from "./explain-bar";
+import { FilmBar } from "./film-bar";
 import { Inspector } from "./inspector";
+import { ItemsPanel } from "./items-panel";
 import { LogPane } from "./log-pane";
 import { RunHeader } from "./run-header";
+import { RunKeys } from "./run-keys";
 import { StepsPane } from "./steps-pane";
 import { RunContext, useRun, useRunContext, type RunActions } from "./use-run";
 
@@ -32,22 +38,34 @@ interface Props {
 }
 
 export function RunView({ store, contents, search, onSearch, actions, children }: Props): ReactNode {
+  const film = useMemo(() => new FilmStore(store), [store]);
+  const [isFollowing, setFollowing] = useState(false);
   const selectedStep = search.step ?? null;
   const selectStep = useCallback(
-    (stepId: string | null) => onSearch(stepId === null ? { step: undefined as never, tab: undefined as never } : { step: stepId }),
+    (stepId: string | null) => onSearch(stepId === null ? { step: undefined, tab: undefined } : { step: stepId }),
     [onSearch],
   );
   const context = useMemo(
-    () => ({ store, contents, actions: actions ?? null, selectedStep, selectStep }),
-    [store, contents, actions, selectedStep, selectStep],
+    () => ({ store, film, contents, actions: actions ?? null, search, onSearch, selectedStep, selectStep, isFollowing, setFollowing }),
+    [store, film, contents, actions, search, onSearch, selectedStep, selectStep, isFollowing],
   );
   return (
     <RunContext value={context}>
       <Title />
+      <Hatches />
+      <RunKeys />
       <RunHeader>{children}</RunHeader>
       <ExplainBar />
       <div className="relative flex min-h-0 flex-1">
-        <MainPane search={search} onSearch={onSearch} />
+        <div className="flex min-h-0 min-w-0 flex-1 flex-col">
+          <MainPane />
+          {search.items === undefined ? null : (
+            <ErrorBoundary>
+              <ItemsPanel key={search.items} stepId={search.items} />
+            </ErrorBoundary>
+          )}
+          <FilmBar />
+        </div>
         {selectedStep === null ? null : <SelectedStep tab={search.tab ?? "overview"} onTab={(tab) => onSearch({ tab })} />}
       </div>
     </RunContext>
@@ -56,12 +74,14 @@ export function RunView({ store, contents, search, onSearch, actions, children }
 
 function Title(): ReactNode {
   const header = useRun((state) => state.header);
+  const look = runLook(header?.status ?? "");
+  useStatusIcon(look.tone);
   if (!header) return null;
-  const look = runLook(header.status);
   return <title>{`${look.icon} ${look.word} · ${visibleName(header.agentTitle ?? header.id, 80)} · Easel`}</title>;
 }
 
-function MainPane({ search, onSearch }: Pick<Props, "search" | "onSearch">): ReactNode {
+function MainPane(): ReactNode {
+  const { search, onSearch } = useRunContext();
   const view = search.view ?? "graph";
   return (
     <Tabs.Root value={view} onValueChange={(value) => onSearch({ view: value as View })} className="flex min-h-0 min-w-0 flex-1 flex-col">
@@ -80,7 +100,7 @@ function MainPane({ search, onSearch }: Pick<Props, "search" | "onSearch">): Rea
         <Tabs.Content key={each} value={each} className="flex min-h-0 flex-1 flex-col" tabIndex={-1}>
           <ErrorBoundary>
             <Suspense fallback={<Empty>{texts.inspector.loading}</Empty>}>
-              <Pane view={each} search={search} onSearch={onSearch} />
+              <Pane view={each} />
             </Suspense>
           </ErrorBoundary>
         </Tabs.Content>
@@ -89,12 +109,18 @@ function MainPane({ search, onSearch }: Pick<Props, "search" | "onSearch">): Rea
   );
 }
 
-function Pane({ view, search, onSearch }: { view: View } & Pick<Props, "search" | "onSearch">): ReactNode {
+function Pane({ view }: { view: View }): ReactNode {
+  const context = useRunContext();
+  const filmed = useMemo(() => ({ ...context, store: context.film }), [context]);
   switch (view) {
     case "graph":
-      return <GraphPane />;
+      return (
+        <RunContext value={filmed}>
+          <GraphPane />
+        </RunContext>
+      );
     case "time":
-      return <StepsPane filter={search.only ?? "all"} onFilter={(only) => onSearch({ only })} />;
+      return <StepsPane />;
     case "log":
       return <LogPane />;
     case "talk":
@@ -109,7 +135,9 @@ function SelectedStep(props: Parameters<typeof Inspector>[0]): ReactNode {
     <aside
       aria-label={texts.inspector.title}
       onKeyDown={(event) => {
-        if (event.key === "Escape") selectStep(null);
+        if (event.key !== "Escape" || event.defaultPrevented) return;
+        event.preventDefault();
+        selectStep(null);
       }}
       className={
         isNarrow

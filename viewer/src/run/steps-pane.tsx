@@ -1,53 +1,55 @@
 /** Time: the steps as a tree grid of which only the rows in view exist, with a time axis on the right. */
 import { useVirtualizer } from "@tanstack/react-virtual";
-import { scaleLinear } from "d3-scale";
-import { useEffect, useMemo, useRef, useState, type KeyboardEvent, type ReactNode, type WheelEvent } from "react";
+import { useEffect, useMemo, useRef, useState, type KeyboardEvent, type PointerEvent, type ReactNode } from "react";
 
-import { FILTERS, type RunSearch } from "./run-search";
-import { NODE_LOOKS, stepState, workOf } from "../store/node-states";
+import { FILTERS, openKeys, openParameter, ORDERS, type Order } from "./run-search";
+import { density, type Item } from "../store/items";
 import type { RunState } from "../store/run";
-import { SEGMENT_WORDS, segmentsOf, type Segment, type SegmentKind } from "../store/segments";
-import { filteredRows, keysAbove, summarizeItem, visibleRows, type StepTree, type TreeRow } from "../store/step-tree";
+import type { SegmentKind } from "../store/segments";
+import { keysAbove, selectSteps, visibleRows, type Selection, type StepTree, type TreeRow } from "../store/step-tree";
 import { texts } from "../texts";
-import { count, duration } from "../ui/format";
+import { useAnnounce } from "../ui/announcer";
 import { Button, Empty } from "../ui/parts";
+import { listShortcuts, useShortcut } from "../ui/shortcuts";
 import { useWidth } from "../ui/use-width";
-import { visibleName } from "../ui/visible-text";
+import { Legend, ROW_HEIGHT, segmentAt, segmentText, type Domain } from "./bars";
+import { CriticalSums, SEGMENTS_OF, useCriticalPath, type CriticalKind } from "./critical-sums";
+import { useFilmTime } from "./film-bar";
+import { GRIDS, rowSegments, StepRow, type Columns } from "./step-row";
+import { Axis, Brush } from "./time-axis";
+import { domainOf, domainParameter, runStart, wholeDomain, zoomedBy } from "./time-domain";
 import { useNodeNames, useRunContext, useRunState, useStepTree } from "./use-run";
 
 const t = texts.time;
-const ROW_HEIGHT = 28;
-const BAR_HEIGHT = 12;
-const MIN_BAR_WIDTH = 2;
-const LEGEND: readonly SegmentKind[] = ["queue", "work", "call", "tool", "person", "rate_limit", "open", "lost"];
-
-type Filter = NonNullable<RunSearch["only"]>;
-interface Domain {
-  from: number;
-  to: number;
-}
-
-/** The columns by the width of the pane: without the words of states, then without the axis. */
-type Columns = "wide" | "compact" | "narrow";
+const BRUSH_PARTS = 200;
+const TYPE_AHEAD_MS = 700;
 
 function columnsFor(width: number): Columns {
-  return width >= 900 ? "wide" : width >= 560 ? "compact" : "narrow";
+  return width >= 980 ? "wide" : width >= 560 ? "compact" : "narrow";
 }
 
-const GRIDS: Readonly<Record<Columns, string>> = {
-  wide: "grid-cols-[minmax(12rem,22rem)_10rem_5rem_4.5rem_minmax(10rem,1fr)]",
-  compact: "grid-cols-[minmax(9rem,15rem)_1.75rem_4.5rem_4rem_minmax(10rem,1fr)]",
-  narrow: "grid-cols-[minmax(0,1fr)_1.75rem_5rem_4.5rem]",
-};
+type Zoom = (domain: Domain | null) => void;
 
-export function StepsPane({ filter, onFilter }: { filter: Filter; onFilter: (filter: Filter) => void }): ReactNode {
+export function StepsPane(): ReactNode {
   const state = useRunState();
   const tree = useStepTree();
+  const { search, onSearch } = useRunContext();
+  const names = useNodeNames();
   const whole = useMemo(() => wholeDomain(state), [state]);
-  const [zoomed, setZoomed] = useState<Domain | null>(null);
+  const domain = domainOf(search.w, whole) ?? whole;
   const pane = useRef<HTMLDivElement>(null);
   const columns = columnsFor(useWidth(pane));
-  const domain = zoomed ?? whole;
+  const path = useCriticalPath();
+  const [kind, setKind] = useState<CriticalKind | null>(null);
+  const filter = search.only ?? "all";
+  const find = search.find ?? "";
+  const selection = useMemo(() => selectSteps(state, tree, filter, find, names), [state, tree, filter, find, names]);
+  const zoom: Zoom = (next) => onSearch({ w: domainParameter(next) }, true);
+
+  useShortcut("+", texts.graph.zoomIn, () => zoom(zoomedBy(domain, whole, 0.5, 0.5)));
+  useShortcut("-", texts.graph.zoomOut, () => zoom(zoomedBy(domain, whole, 2, 0.5)));
+  useShortcut("0", t.fit, () => zoom(null));
+
   if (!state.steps.count) {
     return (
       <div ref={pane} className="flex min-h-0 flex-1 flex-col">
@@ -57,71 +59,162 @@ export function StepsPane({ filter, onFilter }: { filter: Filter; onFilter: (fil
   }
   return (
     <div ref={pane} className="flex min-h-0 flex-1 flex-col">
-      <div className="flex shrink-0 flex-wrap items-center gap-1 border-b border-line px-2 py-1">
-        <div role="group" aria-label={t.filter} className="flex gap-1">
-          {FILTERS.map((each) => (
-            <Button key={each} aria-pressed={filter === each} onClick={() => onFilter(each)}>
-              {t[each]}
-            </Button>
-          ))}
-        </div>
-        <span className="flex-1" />
-        {columns === "narrow" ? null : <Zoom domain={domain} whole={whole} onZoom={setZoomed} />}
-      </div>
-      <StepGrid state={state} tree={tree} filter={filter} domain={domain} columns={columns} onZoom={setZoomed} whole={whole} />
+      <Bar domain={domain} whole={whole} columns={columns} onZoom={zoom} selected={selection?.count ?? null} />
+      {path ? <CriticalSums path={path} kind={kind} onKind={setKind} /> : null}
+      <StepGrid
+        state={state}
+        tree={tree}
+        selection={selection}
+        domain={domain}
+        whole={whole}
+        columns={columns}
+        onZoom={zoom}
+        critical={path?.steps ?? NO_STEPS}
+        highlighted={kind}
+      />
+      {columns === "narrow" || (domain.from === whole.from && domain.to === whole.to) ? null : <RunBrush state={state} domain={domain} whole={whole} onZoom={zoom} />}
       {columns === "narrow" ? null : <Legend />}
     </div>
   );
 }
 
-function Zoom({ domain, whole, onZoom }: { domain: Domain; whole: Domain; onZoom: (domain: Domain | null) => void }): ReactNode {
+const NO_STEPS: readonly string[] = [];
+
+interface BarProps {
+  domain: Domain;
+  whole: Domain;
+  columns: Columns;
+  onZoom: Zoom;
+  selected: number | null;
+}
+
+/** Filters, the order of rows, the axis and the zoom. */
+function Bar({ domain, whole, columns, onZoom, selected }: BarProps): ReactNode {
+  const { search, onSearch } = useRunContext();
+  const filter = search.only ?? "all";
   const isWhole = domain.from === whole.from && domain.to === whole.to;
   return (
-    <div className="flex items-center gap-1">
-      <Button aria-label={texts.graph.zoomIn} onClick={() => onZoom(zoomedBy(domain, whole, 0.5, 0.5))}>
-        +
-      </Button>
-      <Button aria-label={texts.graph.zoomOut} disabled={isWhole} onClick={() => onZoom(zoomedBy(domain, whole, 2, 0.5))}>
-        −
-      </Button>
-      <Button disabled={isWhole} onClick={() => onZoom(null)}>
-        {t.fit}
-      </Button>
+    <div className="flex shrink-0 flex-wrap items-center gap-x-2 gap-y-1 border-b border-line px-2 py-1">
+      <div role="group" aria-label={t.filter} className="flex flex-wrap gap-1">
+        {FILTERS.map((each) => (
+          <Button key={each} aria-pressed={filter === each} onClick={() => onSearch({ only: each === "all" ? undefined : each })}>
+            {t[each]}
+          </Button>
+        ))}
+      </div>
+      <input
+        type="search"
+        data-filter=""
+        aria-label={t.find}
+        placeholder={t.findPlaceholder}
+        value={search.find ?? ""}
+        onChange={(event) => onSearch({ find: event.target.value || undefined }, true)}
+        className="min-h-6 w-40 min-w-0 rounded border border-line-strong bg-surface px-2 placeholder:text-ink-2"
+      />
+      {selected === null ? null : (
+        <span role="status" className="text-ink-2">
+          {t.shown(selected)}
+        </span>
+      )}
+      <span className="flex-1" />
+      <label className="flex items-center gap-1 text-ink-2">
+        {t.order}
+        <select
+          value={search.order ?? "canonical"}
+          onChange={(event) => onSearch({ order: ORDERS.find((each) => each === event.target.value && each !== "canonical") })}
+          className="min-h-6 rounded border border-line-strong bg-surface text-ink"
+        >
+          {ORDERS.map((each) => (
+            <option key={each} value={each}>
+              {t.orders[each]}
+            </option>
+          ))}
+        </select>
+      </label>
+      {columns === "narrow" ? null : (
+        <>
+          <Button aria-pressed={search.axis === "clock"} onClick={() => onSearch({ axis: search.axis === "clock" ? undefined : "clock" })}>
+            {t.clock}
+          </Button>
+          <div className="flex items-center gap-1">
+            <Button aria-label={texts.graph.zoomIn} onClick={() => onZoom(zoomedBy(domain, whole, 0.5, 0.5))}>
+              +
+            </Button>
+            <Button aria-label={texts.graph.zoomOut} disabled={isWhole} onClick={() => onZoom(zoomedBy(domain, whole, 2, 0.5))}>
+              −
+            </Button>
+            <Button disabled={isWhole} onClick={() => onZoom(null)}>
+              {t.fit}
+            </Button>
+          </div>
+        </>
+      )}
     </div>
   );
+}
+
+function RunBrush({ state, domain, whole, onZoom }: { state: RunState; domain: Domain; whole: Domain; onZoom: Zoom }): ReactNode {
+  const start = runStart(state);
+  const shown = useMemo(() => density(stepsAsItems(state), start + whole.from, start + whole.to, BRUSH_PARTS, state.now), [state, start, whole]);
+  return <Brush domain={domain} whole={whole} density={shown} onZoom={onZoom} />;
+}
+
+/** Return the steps that have worked, as things that were active for a time. */
+function stepsAsItems({ steps }: RunState): Item[] {
+  const found: Item[] = [];
+  for (let row = 0; row < steps.count; row++) {
+    const createdAt = steps.number(row, "startedAt");
+    if (createdAt === null) continue;
+    found.push({ item: row, state: "done", createdAt, endedAt: steps.number(row, "finishedAt"), steps: 1, tokens: 0, error: null });
+  }
+  return found;
 }
 
 interface GridProps {
   state: RunState;
   tree: StepTree;
-  filter: Filter;
+  selection: Selection | null;
   domain: Domain;
   whole: Domain;
   columns: Columns;
-  onZoom: (domain: Domain | null) => void;
+  onZoom: Zoom;
+  critical: readonly string[];
+  highlighted: CriticalKind | null;
 }
 
-function StepGrid({ state, tree, filter, domain, whole, columns, onZoom }: GridProps): ReactNode {
-  const { selectedStep, selectStep } = useRunContext();
-  const [open, setOpen] = useState<ReadonlySet<string>>(() => new Set());
-  const [focused, setFocused] = useState<string | null>(null);
-  const scroller = useRef<HTMLDivElement>(null);
+/** A segment that the tooltip names: of a row, by its place. */
+interface Named {
+  key: string;
+  segment: number;
+}
 
+function StepGrid({ state, tree, selection, domain, whole, columns, onZoom, critical, highlighted }: GridProps): ReactNode {
+  const { selectedStep, selectStep, search, onSearch } = useRunContext();
+  const names = useNodeNames();
+  const announce = useAnnounce();
+  const [closed, setClosed] = useState<ReadonlySet<string>>(() => new Set());
+  const [focused, setFocused] = useState<string | null>(null);
+  const [named, setNamed] = useState<Named | null>(null);
+  const scroller = useRef<HTMLDivElement>(null);
+  const open = useMemo(() => openKeys(search.x), [search.x]);
+  const order = search.order ?? "canonical";
+
+  // What lies above a selected step is open as well, whatever the address says.
   const [revealed, setRevealed] = useState<string | null>(null);
+  const [above, setAbove] = useState<ReadonlySet<string>>(() => new Set());
   if (selectedStep !== null && selectedStep !== revealed) {
-    setRevealed(selectedStep);
     const row = state.steps.rowOf(selectedStep);
     if (row !== null) {
-      setOpen(new Set([...open, ...keysAbove(state, tree, row)]));
+      setRevealed(selectedStep);
+      setAbove(new Set(keysAbove(state, tree, row)));
       setFocused(`s${selectedStep}`);
     }
   }
-
-  const rows = useMemo(
-    () => (filter === "all" ? visibleRows(state, tree, open) : filteredRows(state, filter)),
-    [state, tree, open, filter],
-  );
+  const opened = useMemo(() => new Set([...open, ...above]), [open, above]);
+  const rows = useMemo(() => visibleRows(state, tree, opened, { order: order satisfies Order, selection, closed }), [state, tree, opened, order, selection, closed]);
   const indexes = useMemo(() => new Map(rows.map((row, index) => [row.key, index])), [rows]);
+  const path = useMemo(() => new Set(critical), [critical]);
+  const kinds = useMemo(() => (highlighted === null ? null : new Set<SegmentKind>(SEGMENTS_OF[highlighted])), [highlighted]);
   const virtual = useVirtualizer({
     count: rows.length,
     getScrollElement: () => scroller.current,
@@ -141,23 +234,62 @@ function StepGrid({ state, tree, filter, domain, whole, columns, onZoom }: GridP
   }, [selectedStep, revealed]);
 
   const toggle = (row: TreeRow, isOpen = !row.isOpen): void => {
-    const next = new Set(open);
-    if (isOpen) next.add(row.key);
-    else next.delete(row.key);
-    setOpen(next);
+    const changed = (keys: ReadonlySet<string>, has: boolean): Set<string> => {
+      const next = new Set(keys);
+      if (has) next.add(row.key);
+      else next.delete(row.key);
+      return next;
+    };
+    if (selection && (row.kind === "item" || row.entry !== null)) {
+      setClosed(changed(closed, !isOpen));
+      return;
+    }
+    setAbove(changed(above, false));
+    onSearch({ x: openParameter(changed(opened, isOpen)) }, true);
   };
   const focus = (index: number): void => {
     const row = rows[Math.max(0, Math.min(rows.length - 1, index))];
     if (!row) return;
+    setNamed(null);
     setFocused(row.key);
     virtual.scrollToIndex(indexes.get(row.key) ?? 0, { align: "auto" });
   };
   const choose = (row: TreeRow): void => {
     setFocused(row.key);
     if (row.kind === "item") toggle(row);
-    else selectStep(state.steps.id(row.row));
+    else if (row.kind === "step") selectStep(state.steps.id(row.row));
+    else onSearch({ step: state.steps.id(row.row), tab: row.kind === "attempt" ? "attempts" : row.kind === "call" ? "model" : "tools" });
   };
+  const walk = (row: TreeRow, by: 1 | -1): boolean => {
+    const segments = rowSegments(state, tree, row);
+    const next = (named?.key === row.key ? named.segment : -1) + by;
+    const segment = segments[next];
+    if (!segment) {
+      setNamed(null);
+      return next < 0 && named?.key === row.key;
+    }
+    setNamed({ key: row.key, segment: next });
+    announce(segmentText(segment));
+    return true;
+  };
+  const right = (row: TreeRow, index: number): void => {
+    if (row.isOpen === false) toggle(row, true);
+    else if (row.isOpen) focus(index + 1);
+    else walk(row, 1);
+  };
+  const left = (row: TreeRow, index: number): void => {
+    if (named?.key === row.key && walk(row, -1)) return;
+    if (row.isOpen) toggle(row, false);
+    else if (row.parentKey) focus(indexes.get(row.parentKey) ?? index);
+  };
+  const typed = useTypeAhead((text) => {
+    const from = focusedIndex ?? -1;
+    const all = [...rows.slice(from + 1), ...rows.slice(0, from + 1)];
+    const found = all.find((row) => nameOf(state, row, names).toLowerCase().startsWith(text));
+    if (found) focus(indexes.get(found.key) ?? 0);
+  });
   const onKeyDown = (event: KeyboardEvent): void => {
+    if (event.target !== event.currentTarget || event.ctrlKey || event.metaKey || event.altKey) return;
     const index = focusedIndex ?? -1;
     const row = rows[index];
     const page = Math.max(1, Math.floor((scroller.current?.clientHeight ?? ROW_HEIGHT) / ROW_HEIGHT) - 2);
@@ -168,43 +300,57 @@ function StepGrid({ state, tree, filter, domain, whole, columns, onZoom }: GridP
       PageUp: () => focus(index - page),
       Home: () => focus(0),
       End: () => focus(rows.length - 1),
-      ArrowRight: () => row && (row.isOpen === false ? toggle(row, true) : row.isOpen ? focus(index + 1) : undefined),
-      ArrowLeft: () => row && (row.isOpen ? toggle(row, false) : row.parentKey ? focus(indexes.get(row.parentKey) ?? index) : undefined),
+      ArrowRight: () => row && right(row, index),
+      ArrowLeft: () => row && left(row, index),
       Enter: () => row && choose(row),
+      " ": () => row && row.isOpen !== null && toggle(row),
     };
-    const action = event.ctrlKey || event.metaKey || event.altKey ? undefined : actions[event.key];
+    const action = actions[event.key] ?? (typed.accepts(event.key, event.shiftKey) ? () => typed.add(event.key) : undefined);
     if (!action) return;
     event.preventDefault();
     action();
   };
-  const onWheel = (event: WheelEvent): void => {
-    if (!event.ctrlKey || columns === "narrow") return;
-    onZoom(zoomedBy(domain, whole, event.deltaY > 0 ? 1.25 : 0.8, 0.5));
+  useWheelZoom(scroller, columns !== "narrow", (factor, point) => onZoom(zoomedBy(domain, whole, factor, point)));
+
+  const onPointerMove = (event: PointerEvent): void => {
+    const target = event.target instanceof Element ? event.target : null;
+    const row = rows[indexes.get(target?.closest("[role=row]")?.id.slice("row-".length) ?? "") ?? -1];
+    const box = target?.closest("[data-bars]")?.getBoundingClientRect();
+    if (!row || !box) {
+      if (named) setNamed(null);
+      return;
+    }
+    const perPixel = (domain.to - domain.from) / box.width;
+    const segment = segmentAt(rowSegments(state, tree, row), domain.from + (event.clientX - box.left) * perPixel, 3 * perPixel);
+    if (segment === null) setNamed(null);
+    else if (named?.key !== row.key || named.segment !== segment) setNamed({ key: row.key, segment });
   };
 
   if (!rows.length) return <Empty>{t.none}</Empty>;
+  const items = virtual.getVirtualItems();
   return (
     <div
       ref={scroller}
       role="treegrid"
       aria-label={t.grid}
       aria-rowcount={rows.length + 1}
-      aria-activedescendant={focused !== null && isRendered(virtual.getVirtualItems(), focusedIndex) ? `row-${focused}` : undefined}
+      aria-colcount={columns === "wide" ? 6 : columns === "compact" ? 5 : 4}
+      aria-activedescendant={focused !== null && isRendered(items, focusedIndex) ? `row-${focused}` : undefined}
       tabIndex={0}
       onKeyDown={onKeyDown}
-      onWheel={onWheel}
+      onPointerMove={onPointerMove}
+      onPointerLeave={() => setNamed(null)}
       onFocus={() => {
         if (focusedIndex === undefined) focus(0);
       }}
       className="group min-h-0 flex-1 overflow-auto"
     >
-      <Hatches />
-      <HeadRow domain={domain} columns={columns} />
+      <HeadRow state={state} domain={domain} whole={whole} columns={columns} onZoom={onZoom} />
       <div role="rowgroup" style={{ height: virtual.getTotalSize(), position: "relative" }}>
-        {virtual.getVirtualItems().map((item) => {
+        {items.map((item) => {
           const row = rows[item.index];
           return row ? (
-            <Row
+            <StepRow
               key={row.key}
               row={row}
               index={item.index}
@@ -212,29 +358,124 @@ function StepGrid({ state, tree, filter, domain, whole, columns, onZoom }: GridP
               state={state}
               tree={tree}
               domain={domain}
-              start={whole.from}
               columns={columns}
               isFocused={row.key === focused}
               isSelected={row.kind === "step" && state.steps.id(row.row) === selectedStep}
+              isCritical={row.kind === "step" && path.has(state.steps.id(row.row))}
+              named={named?.key === row.key ? named.segment : null}
+              highlighted={kinds}
               onChoose={() => choose(row)}
               onToggle={() => toggle(row)}
+              onItems={() => onSearch({ items: state.steps.id(row.row), item: undefined, which: undefined })}
             />
           ) : null;
         })}
+        {columns === "narrow" ? null : <FilmCursor domain={domain} columns={columns} />}
+        {named ? <Tooltip named={named} row={rows[indexes.get(named.key) ?? -1]} top={(indexes.get(named.key) ?? 0) * ROW_HEIGHT} state={state} tree={tree} /> : null}
       </div>
     </div>
   );
+}
+
+/** The figures of a segment, below its row. */
+function Tooltip({ named, row, top, state, tree }: { named: Named; row: TreeRow | undefined; top: number; state: RunState; tree: StepTree }): ReactNode {
+  const segment = row && rowSegments(state, tree, row)[named.segment];
+  if (!segment) return null;
+  return (
+    <div
+      role="presentation"
+      data-testid="segment-tooltip"
+      className="pointer-events-none absolute right-2 z-20 rounded border border-line-strong bg-surface px-2 py-1 shadow-md"
+      style={{ top: top + ROW_HEIGHT }}
+    >
+      {segmentText(segment)}
+      {segment.firstToken === undefined ? "" : ` · ${t.firstToken(segment.firstToken - segment.from)}`}
+    </div>
+  );
+}
+
+/** The time of the film, as a line through all rows. */
+function FilmCursor({ domain, columns }: { domain: Domain; columns: Columns }): ReactNode {
+  const time = useFilmTime();
+  if (time === null || time < domain.from || time > domain.to) return null;
+  const percent = (100 * (time - domain.from)) / (domain.to - domain.from);
+  return (
+    <div aria-hidden="true" className={`pointer-events-none absolute inset-0 grid ${GRIDS[columns]} px-2`}>
+      <div className="relative col-start-[-2]" data-testid="film-cursor">
+        <span className="absolute inset-y-0 w-0.5 bg-red" style={{ left: `${percent}%` }} />
+      </div>
+    </div>
+  );
+}
+
+function nameOf(state: RunState, row: TreeRow, names: ReadonlyMap<string, string>): string {
+  if (row.kind === "item") return t.item(row.item ?? 0);
+  const nodeId = state.steps.text(row.row, "nodeId") ?? "";
+  return names.get(nodeId) ?? nodeId;
 }
 
 function isRendered(items: readonly { index: number }[], index: number | undefined): boolean {
   return items.some((item) => item.index === index);
 }
 
-function HeadRow({ domain, columns }: { domain: Domain; columns: Columns }): ReactNode {
+/** Collect letters that are typed one after the other. One that is a key of the page begins a name only with Shift. */
+function useTypeAhead(onText: (text: string) => void): { accepts: (key: string, isShifted: boolean) => boolean; add: (key: string) => void } {
+  const text = useRef("");
+  const timer = useRef<ReturnType<typeof setTimeout> | undefined>(undefined);
+  return {
+    accepts: (key, isShifted) => {
+      if (!/^[\p{L}\p{N}_: ]$/u.test(key)) return false;
+      return text.current !== "" || isShifted || !listShortcuts().some((each) => each.key === key);
+    },
+    add: (key) => {
+      clearTimeout(timer.current);
+      timer.current = setTimeout(() => {
+        text.current = "";
+      }, TYPE_AHEAD_MS);
+      text.current += key.toLowerCase();
+      onText(text.current);
+    },
+  };
+}
+
+/** Zoom with Ctrl and the wheel at the pointer; the browser must not zoom the page as well. */
+function useWheelZoom(scroller: { readonly current: HTMLElement | null }, isOn: boolean, onZoom: (factor: number, point: number) => void): void {
+  const latest = useRef(onZoom);
+  useEffect(() => {
+    latest.current = onZoom;
+  });
+  useEffect(() => {
+    const element = scroller.current;
+    if (!element || !isOn) return;
+    const onWheel = (event: WheelEvent): void => {
+      if (!event.ctrlKey) return;
+      event.preventDefault();
+      const box = element.querySelector("[data-testid=ruler]")?.getBoundingClientRect();
+      const point = box ? Math.max(0, Math.min(1, (event.clientX - box.left) / box.width)) : 0.5;
+      latest.current(event.deltaY > 0 ? 1.25 : 0.8, point);
+    };
+    element.addEventListener("wheel", onWheel, { passive: false });
+    return () => element.removeEventListener("wheel", onWheel);
+  }, [scroller, isOn]);
+}
+
+interface HeadProps {
+  state: RunState;
+  domain: Domain;
+  whole: Domain;
+  columns: Columns;
+  onZoom: Zoom;
+}
+
+function HeadRow({ state, domain, whole, columns, onZoom }: HeadProps): ReactNode {
+  const { search } = useRunContext();
   return (
     <div role="rowgroup" className="sticky top-0 z-10">
       <div role="row" aria-rowindex={1} className={`grid ${GRIDS[columns]} h-7 items-center border-b border-line bg-panel px-2 text-ink-2`}>
-        <span role="columnheader">{t.name}</span>
+        <span role="columnheader" className="relative">
+          {t.name}
+          {columns === "narrow" ? null : <ColumnGrip />}
+        </span>
         <span role="columnheader">{columns === "wide" ? t.state : <span className="sr-only">{t.state}</span>}</span>
         <span role="columnheader" className="text-right">
           {t.duration}
@@ -242,10 +483,15 @@ function HeadRow({ domain, columns }: { domain: Domain; columns: Columns }): Rea
         <span role="columnheader" className="pr-2 text-right">
           {t.tokens}
         </span>
+        {columns === "wide" ? (
+          <span role="columnheader" className="pr-2 text-right">
+            {t.cost}
+          </span>
+        ) : null}
         {columns === "narrow" ? null : (
-          <span role="columnheader">
+          <span role="columnheader" className="min-w-0">
             <span className="sr-only">{t.axis}</span>
-            <Axis domain={domain} isShort={columns === "compact"} />
+            <Axis domain={domain} whole={whole} isShort={columns === "compact"} clockStart={search.axis === "clock" ? runStart(state) : null} onZoom={onZoom} />
           </span>
         )}
       </div>
@@ -253,218 +499,28 @@ function HeadRow({ domain, columns }: { domain: Domain; columns: Columns }): Rea
   );
 }
 
-function Axis({ domain, isShort }: { domain: Domain; isShort: boolean }): ReactNode {
-  const scale = scaleLinear([domain.from, domain.to], [0, 100]);
-  const ticks = scale.ticks(isShort ? 2 : 5).filter((tick) => scale(tick) <= (isShort ? 80 : 94));
+/** The right edge of the first column, which is dragged to make it wider. */
+function ColumnGrip(): ReactNode {
+  const grip = useRef<HTMLSpanElement>(null);
+  const start = useRef<{ x: number; width: number } | null>(null);
   return (
-    <span aria-hidden="true" className="relative block h-5 text-[11px]">
-      {ticks.map((tick) => (
-        <span key={tick} className="absolute border-l border-line-strong pl-0.5 whitespace-nowrap" style={{ left: `${scale(tick)}%` }}>
-          {axisTime(tick, domain)}
-        </span>
-      ))}
-    </span>
+    <span
+      ref={grip}
+      aria-hidden="true"
+      title={t.resize}
+      className="absolute inset-y-0 -right-1 w-2 cursor-col-resize touch-none hover:bg-line-strong"
+      onPointerDown={(event) => {
+        event.currentTarget.setPointerCapture(event.pointerId);
+        start.current = { x: event.clientX, width: event.currentTarget.parentElement?.clientWidth ?? 0 };
+      }}
+      onPointerMove={(event) => {
+        if (!start.current) return;
+        const width = Math.max(90, Math.min(700, start.current.width + event.clientX - start.current.x));
+        grip.current?.closest<HTMLElement>("[role=treegrid]")?.style.setProperty("--name-width", `${width}px`);
+      }}
+      onPointerUp={() => {
+        start.current = null;
+      }}
+    />
   );
-}
-
-function axisTime(ms: number, domain: Domain): string {
-  return domain.to - domain.from < 2000 || ms < 1000 ? `${Math.round(ms)} ms` : `${(ms / 1000).toLocaleString("en", { maximumFractionDigits: 1 })} s`;
-}
-
-interface RowProps {
-  row: TreeRow;
-  index: number;
-  top: number;
-  state: RunState;
-  tree: StepTree;
-  domain: Domain;
-  start: number;
-  columns: Columns;
-  isFocused: boolean;
-  isSelected: boolean;
-  onChoose: () => void;
-  onToggle: () => void;
-}
-
-function Row({ row, index, top, state, tree, domain, columns, isFocused, isSelected, onChoose, onToggle }: RowProps): ReactNode {
-  const shown = row.kind === "item" ? itemCells(state, tree, row) : stepCells(state, tree, row);
-  const names = useNodeNames();
-  const look = NODE_LOOKS[shown.state];
-  const stepId = state.steps.id(row.row);
-  const name = row.kind === "item" ? t.item(row.item ?? 0) : (names.get(shown.nodeId) ?? shown.nodeId);
-  return (
-    <div
-      id={`row-${row.key}`}
-      role="row"
-      data-testid="step-row"
-      data-kind={row.kind === "item" ? "item" : row.isOpen === null ? "step" : "container"}
-      {...(row.kind === "step" ? { "data-activation": stepId, "data-segments": JSON.stringify(shown.segments.map((each) => [each.kind, each.from, each.to])) } : {})}
-      aria-level={row.level}
-      aria-posinset={row.position}
-      aria-setsize={row.siblings}
-      aria-rowindex={index + 2}
-      aria-selected={isSelected}
-      {...(row.isOpen === null ? {} : { "aria-expanded": row.isOpen })}
-      onClick={onChoose}
-      className={`grid ${GRIDS[columns]} absolute inset-x-0 cursor-pointer items-center border-b border-line px-2 hover:bg-raised aria-selected:bg-accent-soft ${isFocused ? "group-focus-visible:outline-2 group-focus-visible:-outline-offset-2 group-focus-visible:outline-(--focus)" : ""}`}
-      style={{ height: ROW_HEIGHT, transform: `translateY(${top}px)` }}
-    >
-      <span role="gridcell" className="flex min-w-0 items-center gap-1" style={{ paddingLeft: (row.level - 1) * 14 }}>
-        {row.isOpen === null ? (
-          <span className="w-5 shrink-0" />
-        ) : (
-          <span
-            aria-hidden="true"
-            className="w-5 shrink-0 rounded text-center text-ink-2 hover:bg-panel"
-            onClick={(event) => {
-              event.stopPropagation();
-              onToggle();
-            }}
-          >
-            {row.isOpen ? "▾" : "▸"}
-          </span>
-        )}
-        <bdi className="truncate">{visibleName(name, 120)}</bdi>
-        {row.kind === "step" && shown.items !== null ? <span className="shrink-0 text-ink-2">{t.items(shown.items)}</span> : null}
-      </span>
-      <span role="gridcell" data-tone={look.tone} className="flex min-w-0 gap-1 truncate text-tone" title={look.word}>
-        <span aria-hidden="true" className="w-5 shrink-0 text-center">
-          {look.icon}
-        </span>
-        <span className={columns === "wide" ? "truncate" : "sr-only"}>{look.word}</span>
-      </span>
-      <span role="gridcell" className="text-right tabular-nums">
-        {duration(shown.ms)}
-      </span>
-      <span role="gridcell" className="pr-2 text-right tabular-nums">
-        {shown.tokens ? count(shown.tokens) : ""}
-      </span>
-      {columns === "narrow" ? null : (
-        <span role="gridcell" className="h-full min-w-0 overflow-hidden">
-          <Bars segments={shown.segments} domain={domain} hasFailed={shown.state === "failed"} />
-        </span>
-      )}
-    </div>
-  );
-}
-
-interface Cells {
-  nodeId: string;
-  state: ReturnType<typeof stepState>;
-  ms: number | null;
-  tokens: number;
-  items: number | null;
-  segments: Segment[];
-}
-
-function stepCells(state: RunState, tree: StepTree, row: TreeRow): Cells {
-  const step = state.steps.step(row.row);
-  const start = runStart(state);
-  const segments = segmentsOf(step, state.attempts.get(step.id) ?? [], state.modelCalls.get(step.id) ?? [], state.toolCalls.get(step.id) ?? [], start, state.now);
-  return {
-    nodeId: step.nodeId,
-    state: stepState(state, row.row),
-    ms: step.startedAt === null ? null : workOf(state.steps, row.row, state.now),
-    tokens: (step.tokensIn ?? 0) + (step.tokensOut ?? 0),
-    items: row.isOpen === null ? null : (step.count ?? itemsOf(tree, row, step.nodeId, step.ordinal)),
-    segments,
-  };
-}
-
-function itemsOf(tree: StepTree, row: TreeRow, nodeId: string, ordinal: number): number {
-  const suffix = `${nodeId}#${ordinal}`;
-  return tree.items.get(row.scope ? `${row.scope}/${suffix}` : suffix)?.length ?? 0;
-}
-
-function itemCells(state: RunState, tree: StepTree, row: TreeRow): Cells {
-  const item = summarizeItem(state, tree, row.scope);
-  const start = runStart(state);
-  const end = item.endedAt ?? state.now;
-  const segments: Segment[] = item.startedAt === null ? [] : [{ kind: "open", from: item.startedAt - start, to: end - start, label: SEGMENT_WORDS.open }];
-  return { nodeId: "", state: item.state, ms: item.startedAt === null ? null : end - item.startedAt, tokens: item.tokens, items: item.steps, segments };
-}
-
-function Bars({ segments, domain, hasFailed }: { segments: readonly Segment[]; domain: Domain; hasFailed: boolean }): ReactNode {
-  const scale = scaleLinear([domain.from, domain.to], [0, 100]);
-  const title = segments.map((each) => `${each.label} ${duration(each.to - each.from)}`).join(", ");
-  return (
-    <>
-      <span className="sr-only">{title}</span>
-      <svg aria-hidden="true" width="100%" height={ROW_HEIGHT} className="block">
-        <title>{title}</title>
-        {segments.map((each, index) => {
-          const isThin = each.kind === "open" || each.kind === "stream_wait";
-          const isCall = each.kind === "call" || each.kind === "tool";
-          const height = isThin || isCall ? BAR_HEIGHT / 2 : BAR_HEIGHT;
-          const width = scale(each.to) - scale(each.from);
-          return (
-            <rect
-              key={index}
-              className={`segment segment-${each.kind}`}
-              {...(hasFailed && each.kind === "work" ? { "data-failed": "" } : {})}
-              x={`${scale(each.from)}%`}
-              y={(ROW_HEIGHT - height) / 2}
-              width={`max(${MIN_BAR_WIDTH}px, ${width}%)`}
-              style={{ width: `max(${MIN_BAR_WIDTH}px, ${width}%)` }}
-              height={height}
-              rx={1}
-            />
-          );
-        })}
-      </svg>
-    </>
-  );
-}
-
-function Hatches(): ReactNode {
-  return (
-    <svg aria-hidden="true" width="0" height="0" className="absolute">
-      <defs>
-        <pattern id="hatch" width="5" height="5" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
-          <line x1="0" y1="0" x2="0" y2="5" stroke="var(--neutral)" strokeWidth="1.5" />
-        </pattern>
-        <pattern id="cross-hatch" width="5" height="5" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
-          <path d="M0 0V5M0 0H5" stroke="var(--amber)" strokeWidth="1.5" />
-        </pattern>
-        <pattern id="stripes" width="4" height="4" patternUnits="userSpaceOnUse">
-          <line x1="1" y1="0" x2="1" y2="4" stroke="var(--ink)" strokeWidth="2" />
-        </pattern>
-      </defs>
-    </svg>
-  );
-}
-
-function Legend(): ReactNode {
-  return (
-    <ul aria-label={t.legend} className="flex shrink-0 flex-wrap gap-x-4 border-t border-line px-2 py-1 text-xs text-ink-2">
-      {LEGEND.map((kind) => (
-        <li key={kind} className="flex items-center gap-1">
-          <svg aria-hidden="true" width="18" height="10">
-            <rect className={`segment segment-${kind}`} x="1" y="1" width="16" height="8" rx="1" />
-          </svg>
-          {SEGMENT_WORDS[kind]}
-        </li>
-      ))}
-    </ul>
-  );
-}
-
-function runStart(state: RunState): number {
-  return state.header?.startedAt ?? state.header?.createdAt ?? 0;
-}
-
-function wholeDomain(state: RunState): Domain {
-  const start = runStart(state);
-  let last = state.header?.finishedAt ?? state.now;
-  for (let row = 0; row < state.steps.count; row++) last = Math.max(last, state.steps.number(row, "finishedAt") ?? 0);
-  return { from: 0, to: Math.max(1, last - start) };
-}
-
-/** Return a part of the run that is so many times as long, around a point between 0 and 1. */
-function zoomedBy(domain: Domain, whole: Domain, factor: number, point: number): Domain | null {
-  const length = (domain.to - domain.from) * factor;
-  if (length >= whole.to - whole.from) return null;
-  const centre = domain.from + (domain.to - domain.from) * point;
-  const from = Math.max(whole.from, Math.min(whole.to - length, centre - length * point));
-  return { from, to: from + Math.max(0.5, length) };
 }

@@ -11,11 +11,10 @@ import { LongText } from "../ui/values";
 import { visibleName, visibleText } from "../ui/visible-text";
 import { BudgetPane } from "./budget-form";
 import { OpenFormPane } from "./open-form";
+import { MAX_MARKDOWN_CHARS, splitReasoning } from "./reasoning";
 import { useNodeNames, useRun, useRunContext } from "./use-run";
 
 const t = texts.talk;
-const MAX_MARKDOWN_CHARS = 100_000;
-const THINKING = /\ufdd0([^\ufdd1]*)(?:\ufdd1|$)/g;
 
 export default function TalkPane(): ReactNode {
   const streams = useRun((state) => state.streams);
@@ -40,12 +39,6 @@ export default function TalkPane(): ReactNode {
       </div>
     </div>
   );
-}
-
-/** Return the answer and the reasoning of a text, in which reasoning stands between two markers. */
-function splitReasoning(text: string): { answer: string; reasoning: string } {
-  const reasoning = [...text.matchAll(THINKING)].map((match) => match[1] ?? "").join("\n");
-  return { answer: text.replace(THINKING, ""), reasoning };
 }
 
 function Message({ stream }: { stream: MessageStream }): ReactNode {

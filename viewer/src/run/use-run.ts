@@ -2,20 +2,32 @@
 import { createContext, use, useEffect, useMemo, useState, useSyncExternalStore } from "react";
 
 import type { Answers } from "../api/runs";
+import type { FilmStore, ReadableStore } from "../store/film-store";
 import type { RunState } from "../store/run";
-import type { RunStore } from "../store/run-store";
 import { buildTree, type StepTree } from "../store/step-tree";
 import type { RunContents } from "./contents";
+import type { RunSearch } from "./run-search";
 
 /** What can be done with a run of a server; a run out of a file has no actions. */
 export interface RunActions {
   answer(answers: Answers, idempotencyKey: string): Promise<void>;
   upload(file: File): Promise<unknown>;
   showTalk(): void;
+  /** Load the rows of a run that has too many to load them unasked. */
+  loadAllRows?(): Promise<void>;
+  /** Load the rows of one item, by the entry of its container. */
+  loadItem?(entry: string, item: number): Promise<void>;
 }
 
 interface RunContext {
-  store: RunStore;
+  /** What views read: the run as it is, or in the graph as it was at the time of the film. */
+  store: ReadableStore;
+  film: FilmStore;
+  search: RunSearch;
+  onSearch: (change: Partial<RunSearch>, replace?: boolean) => void;
+  /** Whether running nodes and the end of lists are kept in view. */
+  isFollowing: boolean;
+  setFollowing: (isFollowing: boolean) => void;
   contents: RunContents;
   actions: RunActions | null;
   selectedStep: string | null;

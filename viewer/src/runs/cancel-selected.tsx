@@ -3,6 +3,8 @@ import { useRef, useState, type ReactNode } from "react";
 
 import { newIdempotencyKey } from "../api/request";
 import { cancelRuns } from "../api/runs";
+import { CompareSelected } from "../compare/compare-selected";
+import { RerunSelected } from "../rerun/rerun-selected";
 import { texts } from "../texts";
 import { useAnnounce } from "../ui/announcer";
 import { ConfirmDialog } from "../ui/dialog";
@@ -46,6 +48,8 @@ export function SelectionBar({ selected, onClear, onDone }: Props): ReactNode {
     <div role="group" aria-label={t.selected(selected.size)} className="flex shrink-0 flex-wrap items-center gap-2 border-b border-line bg-accent-soft px-3 py-1.5">
       <span className="font-medium">{t.selected(selected.size)}</span>
       <Button onClick={ask}>{t.cancel}</Button>
+      <RerunSelected selected={selected} onDone={onDone} />
+      <CompareSelected selected={selected} />
       <Button onClick={onClear}>{t.unselect}</Button>
       {isAsking ? (
         <ConfirmDialog

@@ -12,9 +12,7 @@ export function rememberPlace(key: string, place: ListPlace): void {
 
 /** Return the place once: a list that is opened again later begins at its top. */
 export function recallPlace(key: string): ListPlace | null {
-  return places.get(key) ?? null;
-}
-
-export function forgetPlaces(): void {
-  places.clear();
+  const place = places.get(key) ?? null;
+  places.delete(key);
+  return place;
 }

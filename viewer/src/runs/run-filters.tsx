@@ -1,29 +1,50 @@
 /** The filters of the list of runs. */
 import { useQuery } from "@tanstack/react-query";
-import { useEffect, useState, type ReactNode } from "react";
+import { useEffect, useRef, useState, type ReactNode } from "react";
 
-import { listAgents } from "../api/runs";
+import { listVersions } from "../api/lookups";
 import { RUN_LOOKS } from "../store/run-status";
 import { texts } from "../texts";
+import { AgentSelect, SELECT } from "../ui/agent-select";
 import { Button } from "../ui/parts";
+import { useShortcut } from "../ui/shortcuts";
+import { TimeRange } from "../ui/time-range";
+import { useNarrow } from "../ui/use-width";
 import { visibleName } from "../ui/visible-text";
-import { hasFilters, TIMES, toggledStatus, type RunListSearch } from "./run-list-search";
+import { filtersOf, hasFilters, ORIGINS, TIMES, toggledStatus, type RunListChange, type RunListSearch } from "./run-list-search";
 
 const t = texts.runs;
-const SELECT = "min-h-7 max-w-48 rounded border border-line-strong bg-surface px-1";
 
 interface Props {
   search: RunListSearch;
-  onChange: (change: Partial<Record<keyof RunListSearch, string | undefined>>) => void;
+  onChange: (change: RunListChange) => void;
+  /** Someone has sent a text from the search field. */
+  onSearch: (text: string) => void;
   onClear: () => void;
 }
 
-export function RunFilters({ search, onChange, onClear }: Props): ReactNode {
-  const agents = useQuery({ queryKey: ["agents"], queryFn: ({ signal }) => listAgents(signal) });
-  const chosen = search.status?.split(",") ?? [];
+export function RunFilters({ search, onChange, onSearch, onClear }: Props): ReactNode {
+  const isNarrow = useNarrow(640);
+  const [isOpen, setOpen] = useState(false);
+  const used = Object.keys(filtersOf(search)).filter((name) => name !== "q").length;
   return (
     <div className="flex shrink-0 flex-wrap items-center gap-x-4 gap-y-2 border-b border-line px-3 py-2">
-      <SearchField text={search.q ?? ""} onSearch={(q) => onChange({ q })} />
+      <SearchField text={search.q ?? ""} onSearch={onSearch} />
+      {isNarrow ? (
+        <Button aria-expanded={isOpen} onClick={() => setOpen(!isOpen)}>
+          {t.filters(used)} {isOpen ? "▴" : "▾"}
+        </Button>
+      ) : null}
+      {isNarrow && !isOpen ? null : <Filters search={search} onChange={onChange} />}
+      {hasFilters(search) ? <Button onClick={onClear}>{t.clear}</Button> : null}
+    </div>
+  );
+}
+
+function Filters({ search, onChange }: Pick<Props, "search" | "onChange">): ReactNode {
+  const chosen = search.status?.split(",") ?? [];
+  return (
+    <>
       <div role="group" aria-label={t.status} className="flex flex-wrap gap-1">
         {Object.entries(RUN_LOOKS).map(([status, look]) => (
           <Button key={status} aria-pressed={chosen.includes(status)} onClick={() => onChange({ status: toggledStatus(search, status) })}>
@@ -32,27 +53,16 @@ export function RunFilters({ search, onChange, onClear }: Props): ReactNode {
           </Button>
         ))}
       </div>
+      <AgentSelect label={t.agent} all={t.allAgents} value={search.agent} onChange={(agent) => onChange({ agent, version: undefined })} />
+      <VersionFilter search={search} onChange={onChange} />
+      <TimeFilter search={search} onChange={onChange} />
       <label className="flex items-center gap-1">
-        <span className="text-ink-2">{t.agent}</span>
-        <select className={SELECT} value={search.agent ?? ""} onChange={(event) => onChange({ agent: event.target.value })}>
-          <option value="">{t.allAgents}</option>
-          {agents.data?.agents.map((agent) => (
-            <option key={agent.id} value={agent.id}>
-              {visibleName(agent.title, 60)}
-            </option>
-          ))}
-          {search.agent !== undefined && !agents.data?.agents.some((agent) => agent.id === search.agent) ? (
-            <option value={search.agent}>{search.agent}</option>
-          ) : null}
-        </select>
-      </label>
-      <label className="flex items-center gap-1">
-        <span className="text-ink-2">{t.time}</span>
-        <select className={SELECT} value={search.time ?? ""} onChange={(event) => onChange({ time: event.target.value })}>
-          <option value="">{t.times.any}</option>
-          {(Object.keys(TIMES) as (keyof typeof TIMES)[]).map((time) => (
-            <option key={time} value={time}>
-              {t.times[time]}
+        <span className="text-ink-2">{t.origin}</span>
+        <select className={SELECT} value={search.origin ?? ""} onChange={(event) => onChange({ origin: event.target.value })}>
+          <option value="">{t.anyOrigin}</option>
+          {ORIGINS.map((origin) => (
+            <option key={origin} value={origin}>
+              {t.origins[origin]}
             </option>
           ))}
         </select>
@@ -61,14 +71,96 @@ export function RunFilters({ search, onChange, onClear }: Props): ReactNode {
         <input type="checkbox" checked={search.trouble === "1"} onChange={(event) => onChange({ trouble: event.target.checked ? "1" : "" })} />
         {t.trouble}
       </label>
-      {hasFilters(search) ? <Button onClick={onClear}>{t.clear}</Button> : null}
-    </div>
+      {search.conversation === undefined ? null : (
+        <Chip name={t.conversation} value={search.conversation.slice(0, 8)} onRemove={() => onChange({ conversation: undefined })} />
+      )}
+    </>
+  );
+}
+
+/** A choice of the agent's versions; without an agent, the version of the address. */
+function VersionFilter({ search: { agent, version }, onChange }: Pick<Props, "search" | "onChange">): ReactNode {
+  const versions = useQuery({
+    queryKey: ["versions", agent],
+    queryFn: ({ signal }) => listVersions(agent ?? "", signal),
+    enabled: agent !== undefined,
+    retry: false,
+  });
+  const rows = versions.data?.versions ?? [];
+  if (agent === undefined || !versions.isSuccess) {
+    return version === undefined ? null : <Chip name={t.version} value={version.slice(0, 8)} onRemove={() => onChange({ version: undefined })} />;
+  }
+  const isListed = version === undefined || rows.some((each) => each.id === version);
+  return (
+    <label className="flex items-center gap-1">
+      <span className="text-ink-2">{t.version}</span>
+      <select className={SELECT} value={version ?? ""} onChange={(event) => onChange({ version: event.target.value })}>
+        <option value="">{t.allVersions}</option>
+        {rows.map((each) => (
+          <option key={each.id} value={each.id}>
+            {each.number} · {visibleName(each.title, 50)}
+          </option>
+        ))}
+        {isListed ? null : <option value={version}>{version}</option>}
+      </select>
+    </label>
+  );
+}
+
+function TimeFilter({ search, onChange }: Pick<Props, "search" | "onChange">): ReactNode {
+  const [isChoosing, setChoosing] = useState(false);
+  const isCustom = isChoosing || search.from !== undefined || search.to !== undefined;
+  return (
+    <>
+      <label className="flex items-center gap-1">
+        <span className="text-ink-2">{t.time}</span>
+        <select
+          className={SELECT}
+          value={isCustom ? "custom" : (search.time ?? "")}
+          onChange={({ target: { value } }) => {
+            setChoosing(value === "custom");
+            if (value !== "custom") onChange({ time: value, from: undefined, to: undefined });
+          }}
+        >
+          <option value="">{t.times.any}</option>
+          {(Object.keys(TIMES) as (keyof typeof TIMES)[]).map((time) => (
+            <option key={time} value={time}>
+              {t.times[time]}
+            </option>
+          ))}
+          <option value="custom">{t.times.custom}</option>
+        </select>
+      </label>
+      {isCustom ? (
+        <TimeRange
+          key={`${search.from} ${search.to}`}
+          from={search.from}
+          to={search.to}
+          isValid={(from, to) => from < to}
+          error={t.badRange}
+          onChange={(from, to) => onChange({ from, to, time: undefined })}
+        />
+      ) : null}
+    </>
+  );
+}
+
+function Chip({ name, value, onRemove }: { name: string; value: string; onRemove: () => void }): ReactNode {
+  return (
+    <span className="flex items-center gap-1 rounded border border-accent bg-accent-soft pl-2">
+      {name} <code className="font-mono text-xs">{value}</code>
+      <button type="button" className="inline-flex size-6 items-center justify-center rounded hover:bg-raised" aria-label={t.removeFilter(name)} onClick={onRemove}>
+        ✕
+      </button>
+    </span>
   );
 }
 
 function SearchField({ text, onSearch }: { text: string; onSearch: (text: string) => void }): ReactNode {
   const [typed, setTyped] = useState(text);
+  const field = useRef<HTMLInputElement>(null);
   useEffect(() => setTyped(text), [text]);
+  useShortcut("/", t.search, () => field.current?.focus());
   return (
     <form
       role="search"
@@ -79,11 +171,12 @@ function SearchField({ text, onSearch }: { text: string; onSearch: (text: string
       }}
     >
       <input
+        ref={field}
         type="search"
         aria-label={t.search}
         placeholder={t.placeholder}
         value={typed}
-        maxLength={300}
+        maxLength={200}
         onChange={(event) => {
           setTyped(event.target.value);
           if (event.target.value === "") onSearch("");

@@ -1,22 +1,29 @@
 /** The table of runs, of which only the rows in view exist. The whole row is a link. */
 import { Link } from "@tanstack/react-router";
-import { useVirtualizer } from "@tanstack/react-virtual";
-import { useEffect, useRef, type ReactNode } from "react";
+import { defaultRangeExtractor, useVirtualizer, type Range } from "@tanstack/react-virtual";
+import { useCallback, useEffect, useRef, useState, type CSSProperties, type ReactNode } from "react";
 
 import type { RunRow } from "../api/replies";
 import { usageOf } from "../run-file/rows";
 import { isOver, runLook } from "../store/run-status";
 import { texts } from "../texts";
-import { clock, count, duration, moment, money } from "../ui/format";
+import { age, clock, count, duration, minute, moment, money } from "../ui/format";
 import { StateBadge } from "../ui/parts";
-import { useNarrow } from "../ui/use-width";
+import { useSettings } from "../ui/settings";
+import { useShortcut } from "../ui/shortcuts";
+import { useStored } from "../ui/stored-value";
+import { useNarrow, useWindowWidth } from "../ui/use-width";
 import { visibleName } from "../ui/visible-text";
+import { gridOf, hiddenColumns, shownColumns, type Column, type ColumnName } from "./columns";
 import { recallPlace, rememberPlace } from "./list-place";
 
 const t = texts.runs;
-const ROW_HEIGHT = 36;
+const ROW_HEIGHTS = { normal: 36, compact: 28 } as const;
 const NARROW_ROW_HEIGHT = 62;
-const WIDE = "grid grid-cols-[1.75rem_11rem_minmax(7rem,11rem)_minmax(7rem,1fr)_4.5rem_6.5rem_4rem_4.5rem] xl:grid-cols-[1.75rem_12.5rem_minmax(7rem,15rem)_minmax(8rem,1fr)_10rem_6rem_4.5rem_5.5rem_6.5rem] items-center gap-x-3 px-3";
+const NARROW = "grid grid-cols-[1.75rem_minmax(0,1fr)_auto] grid-rows-2 items-center gap-x-2 px-3";
+const WIDE = "grid items-center gap-x-3 px-3";
+
+type OnSelect = (ids: readonly string[], isSelected: boolean) => void;
 
 interface Props {
   rows: readonly RunRow[];
@@ -25,42 +32,62 @@ interface Props {
   placeKey: string;
   selected: ReadonlySet<string>;
   /** Null if the reader may not change anything. */
-  onSelect: ((id: string, isSelected: boolean) => void) | null;
+  onSelect: OnSelect | null;
   onAtTop: (isAtTop: boolean) => void;
   children: ReactNode;
 }
 
 export function RunTable({ rows, now, placeKey, selected, onSelect, onAtTop, children }: Props): ReactNode {
   const scroller = useRef<HTMLDivElement>(null);
+  const [focused, setFocused] = useState<string | null>(null);
   const isNarrow = useNarrow(900);
-  const height = isNarrow ? NARROW_ROW_HEIGHT : ROW_HEIGHT;
+  const width = useWindowWidth();
+  const { density, times } = useSettings();
+  const hidden = useStored(hiddenColumns);
+  const columns = shownColumns(hidden, width);
+  const grid: CSSProperties = isNarrow ? {} : { gridTemplateColumns: gridOf(columns, width, times === "absolute") };
+  const headHeight = ROW_HEIGHTS.normal;
+  const height = isNarrow ? NARROW_ROW_HEIGHT : ROW_HEIGHTS[density];
+  const focusedPlace = focused === null ? -1 : rows.findIndex((run) => run.id === focused);
   const virtual = useVirtualizer({
     count: rows.length,
     getScrollElement: () => scroller.current,
     estimateSize: () => height,
     getItemKey: (index) => rows[index]?.id ?? index,
     overscan: 10,
-    scrollPaddingStart: isNarrow ? 0 : ROW_HEIGHT,
+    scrollPaddingStart: isNarrow ? 0 : headHeight,
+    // the row with the focus stays, wherever it is, so that the focus is never lost
+    rangeExtractor: useCallback(
+      (range: Range) => {
+        const shown = defaultRangeExtractor(range);
+        return focusedPlace < 0 || shown.includes(focusedPlace) ? shown : [...shown, focusedPlace].sort((a, b) => a - b);
+      },
+      [focusedPlace],
+    ),
   });
   useEffect(() => virtual.measure(), [virtual, height]);
   useEffect(() => {
     const place = recallPlace(placeKey);
     if (!place || !scroller.current) return;
     scroller.current.scrollTop = place.scrollTop;
-    requestAnimationFrame(() => document.getElementById(`run-${place.runId}`)?.focus({ preventScroll: true }));
+    setFocused(place.runId);
+    requestAnimationFrame(() => linkOf(place.runId)?.focus({ preventScroll: true }));
   }, [placeKey]);
+  const select = useRangeSelection(rows, selected, onSelect);
+  useRowKeys(rows, onSelect === null ? null : select, (index) => virtual.scrollToIndex(index));
   return (
     <div
       ref={scroller}
       className="min-h-0 flex-1 overflow-auto"
-      onScroll={(event) => onAtTop(event.currentTarget.scrollTop < ROW_HEIGHT)}
+      onScroll={(event) => onAtTop(event.currentTarget.scrollTop < headHeight)}
+      onFocus={() => setFocused(focusedRow())}
       tabIndex={0}
       role="region"
       aria-label={t.table}
     >
       <div role="table" aria-label={t.table} aria-rowcount={rows.length + 1}>
         <div role="rowgroup" className={isNarrow ? "sr-only" : "sticky top-0 z-20"}>
-          <Head isSelectable={onSelect !== null} />
+          <Head isSelectable={onSelect !== null} columns={columns} grid={grid} />
         </div>
         <div role="rowgroup" className="relative" style={{ height: virtual.getTotalSize() }}>
           {virtual.getVirtualItems().map((item) => {
@@ -74,15 +101,16 @@ export function RunTable({ rows, now, placeKey, selected, onSelect, onAtTop, chi
                 data-testid="run-row"
                 data-run-id={run.id}
                 data-status={run.status}
-                style={{ height, transform: `translateY(${item.start}px)` }}
-                className={`absolute inset-x-0 border-b border-line hover:bg-panel has-[a:focus-visible]:bg-accent-soft ${selected.has(run.id) ? "bg-accent-soft" : ""} ${isNarrow ? "grid grid-cols-[1.75rem_minmax(0,1fr)_auto] grid-rows-2 items-center gap-x-2 px-3" : WIDE}`}
+                style={{ height, transform: `translateY(${item.start}px)`, ...grid }}
+                className={`absolute inset-x-0 border-b border-line hover:bg-panel has-[a:focus-visible]:bg-accent-soft ${selected.has(run.id) ? "bg-accent-soft" : ""} ${isNarrow ? NARROW : WIDE}`}
               >
                 <Cells
                   run={run}
                   now={now}
                   isNarrow={isNarrow}
+                  columns={columns}
                   isSelected={selected.has(run.id)}
-                  onSelect={onSelect}
+                  onSelect={onSelect === null ? null : (isRange) => select(item.index, isRange)}
                   onOpen={() => rememberPlace(placeKey, { runId: run.id, scrollTop: scroller.current?.scrollTop ?? 0 })}
                 />
               </div>
@@ -95,36 +123,79 @@ export function RunTable({ rows, now, placeKey, selected, onSelect, onAtTop, chi
   );
 }
 
-function Head({ isSelectable }: { isSelectable: boolean }): ReactNode {
-  const { select, ...others } = t.columns;
+function linkOf(runId: string): HTMLElement | null {
+  return document.getElementById(`run-${runId}`);
+}
+
+/** Return the id of the run whose row has the focus. */
+function focusedRow(): string | null {
+  return document.activeElement?.closest<HTMLElement>("[data-run-id]")?.dataset.runId ?? null;
+}
+
+/** Return what selects a row or unselects it; with a range, it selects all rows from the one that was selected last. */
+function useRangeSelection(rows: readonly RunRow[], selected: ReadonlySet<string>, onSelect: OnSelect | null): (index: number, isRange: boolean) => void {
+  const last = useRef<string | null>(null);
+  return (index, isRange) => {
+    const run = rows[index];
+    if (!run) return;
+    const from = isRange ? rows.findIndex((each) => each.id === last.current) : -1;
+    last.current = run.id;
+    if (from < 0) onSelect?.([run.id], !selected.has(run.id));
+    else onSelect?.(rows.slice(Math.min(from, index), Math.max(from, index) + 1).map((each) => each.id), true);
+  };
+}
+
+/** The keys of rows: j and k move the focus, x and X select. */
+function useRowKeys(rows: readonly RunRow[], select: ((index: number, isRange: boolean) => void) | null, scrollTo: (index: number) => void): void {
+  const place = (): number => rows.findIndex((run) => run.id === focusedRow());
+  const move = (by: number): void => {
+    const next = Math.min(rows.length - 1, Math.max(0, place() < 0 ? 0 : place() + by));
+    const run = rows[next];
+    if (!run) return;
+    scrollTo(next);
+    const focus = (): void => linkOf(run.id)?.focus({ preventScroll: true });
+    if (linkOf(run.id)) focus();
+    else requestAnimationFrame(focus);
+  };
+  const selectFocused = (isRange: boolean): void => {
+    if (place() >= 0) select?.(place(), isRange);
+  };
+  useShortcut("j", t.keys.next, () => move(1));
+  useShortcut("k", t.keys.previous, () => move(-1));
+  useShortcut("x", t.keys.select, () => selectFocused(false), select !== null);
+  useShortcut("X", t.keys.range, () => selectFocused(true), select !== null);
+}
+
+function Head({ isSelectable, columns, grid }: { isSelectable: boolean; columns: readonly Column[]; grid: CSSProperties }): ReactNode {
   return (
-    <div role="row" aria-rowindex={1} className={`${WIDE} h-8 border-b border-line bg-panel text-ink-2`}>
-      <span role="columnheader">{isSelectable ? <span className="sr-only">{select}</span> : null}</span>
-      {Object.entries(others).map(([name, title]) => (
-        <span key={name} role="columnheader" className={NUMERIC.has(name) ? `text-right ${name === "cost" ? "hidden xl:block" : ""}` : ""}>
-          {title}
+    <div role="row" aria-rowindex={1} style={grid} className={`${WIDE} h-8 border-b border-line bg-panel text-ink-2`}>
+      <span role="columnheader">{isSelectable ? <span className="sr-only">{t.columns.select}</span> : null}</span>
+      <span role="columnheader">{t.columns.status}</span>
+      <span role="columnheader">{t.columns.agent}</span>
+      {columns.map(({ name, isNumeric }) => (
+        <span key={name} role="columnheader" className={isNumeric ? "text-right" : ""}>
+          {t.columns[name]}
         </span>
       ))}
     </div>
   );
 }
 
-const NUMERIC = new Set(["took", "steps", "tokens", "cost"]);
-
 interface CellsProps {
   run: RunRow;
   now: number;
   isNarrow: boolean;
+  columns: readonly Column[];
   isSelected: boolean;
-  onSelect: Props["onSelect"];
+  onSelect: ((isRange: boolean) => void) | null;
   onOpen: () => void;
 }
 
-function Cells({ run, now, isNarrow, isSelected, onSelect, onOpen }: CellsProps): ReactNode {
-  const usage = usageOf(run.usage);
+function Cells({ run, now, isNarrow, columns, isSelected, onSelect, onOpen }: CellsProps): ReactNode {
   const title = visibleName(run.agent_title ?? run.agent_id ?? "–", 120);
   const created = Date.parse(run.created_at);
-  const waits = run.status === "waiting" && run.waits ? t.waits[run.waits] : undefined;
+  const hasWaits = !isNarrow && columns.some(({ name }) => name === "waits");
+  const waits = run.status === "waiting" && run.waits && !hasWaits ? t.waits[run.waits] : undefined;
   const look = runLook(run.status);
   const badge = <StateBadge look={waits === undefined ? look : { ...look, icon: run.waits === "budget" ? "¤" : "?", word: waits }} />;
   const box = (
@@ -135,7 +206,7 @@ function Cells({ run, now, isNarrow, isSelected, onSelect, onOpen }: CellsProps)
           className="size-5 align-middle"
           aria-label={`${t.select(title)}, ${moment(created)}`}
           checked={isSelected}
-          onChange={(event) => onSelect(run.id, event.target.checked)}
+          onChange={({ nativeEvent }) => onSelect(nativeEvent instanceof MouseEvent && nativeEvent.shiftKey)}
         />
       ) : null}
     </span>
@@ -152,24 +223,6 @@ function Cells({ run, now, isNarrow, isSelected, onSelect, onOpen }: CellsProps)
         <bdi>{title}</bdi>
       </Link>
       {run.version_number ? <span className="text-ink-2"> › {run.version_number}</span> : null}
-      {run.origin ? <span title={texts.run.origin(String(run.origin.kind))}> {run.origin.kind === "fork" ? "⑂" : "↻"}</span> : null}
-    </span>
-  );
-  const query = (
-    <span role="cell" className="min-w-0 truncate">
-      <bdi className={run.error ? "text-red" : "text-ink-2"}>{visibleName(run.error ?? run.query ?? "", 200)}</bdi>
-    </span>
-  );
-  const started = (
-    <span role="cell" className="truncate text-ink-2 tabular-nums">
-      <time dateTime={run.created_at} title={moment(created)}>
-        {startedText(created, now)}
-      </time>
-    </span>
-  );
-  const took = (
-    <span role="cell" className="text-right tabular-nums">
-      {duration(tookOf(run, now))}
     </span>
   );
   if (isNarrow) {
@@ -181,15 +234,14 @@ function Cells({ run, now, isNarrow, isSelected, onSelect, onOpen }: CellsProps)
           {badge}
         </span>
         <span role="presentation" />
-        {query}
+        <Cell name="query" run={run} now={now} />
         <span role="presentation" className="flex justify-end gap-2">
-          {started}
-          {took}
+          <Cell name="started" run={run} now={now} />
+          <Cell name="took" run={run} now={now} />
         </span>
       </>
     );
   }
-  const { activated = 0, active = 0, queued = 0 } = run.progress ?? {};
   return (
     <>
       {box}
@@ -197,20 +249,43 @@ function Cells({ run, now, isNarrow, isSelected, onSelect, onOpen }: CellsProps)
         {badge}
       </span>
       {link}
-      {query}
-      {started}
-      {took}
-      <span role="cell" className="text-right tabular-nums">
-        {isOver(run.status) || !(active + queued) ? count(activated) : `${count(Math.max(0, activated - active - queued))}/${count(activated)}`}
-      </span>
-      <span role="cell" className="text-right tabular-nums">
-        {count(usage.promptTokens + usage.completionTokens)}
-      </span>
-      <span role="cell" className="hidden truncate text-right tabular-nums xl:block">
-        {money(usage.cost) ?? "–"}
-      </span>
+      {columns.map(({ name }) => (
+        <Cell key={name} name={name} run={run} now={now} />
+      ))}
     </>
   );
+}
+
+const CELLS: Readonly<Record<ColumnName, (run: RunRow, now: number) => ReactNode>> = {
+  query: (run) => <bdi className={run.error ? "text-red" : "text-ink-2"}>{visibleName(run.error ?? run.query ?? "", 200)}</bdi>,
+  waits: (run) => (run.status === "waiting" && run.waits ? (t.waitsFor[run.waits] ?? run.waits) : ""),
+  started: (run, now) => <Started created={Date.parse(run.created_at)} now={now} />,
+  took: (run, now) => duration(tookOf(run, now)),
+  steps: (run) => stepsText(run),
+  tokens: (run) => {
+    const usage = usageOf(run.usage);
+    return count(usage.promptTokens + usage.completionTokens);
+  },
+  cost: (run) => money(usageOf(run.usage).cost) ?? "–",
+  origin: (run) => (run.origin ? <span title={texts.run.origin(String(run.origin.kind))}>{originText(String(run.origin.kind))}</span> : ""),
+};
+const NUMERIC: ReadonlySet<ColumnName> = new Set(["took", "steps", "tokens", "cost"]);
+
+function Cell({ name, run, now }: { name: ColumnName; run: RunRow; now: number }): ReactNode {
+  return (
+    <span role="cell" className={`min-w-0 truncate tabular-nums ${NUMERIC.has(name) ? "text-right" : "text-ink-2"}`}>
+      {CELLS[name](run, now)}
+    </span>
+  );
+}
+
+function originText(kind: string): string {
+  return `${kind === "fork" ? "⑂ " : kind === "rerun" ? "↻ " : ""}${t.origins[kind] ?? visibleName(kind, 20)}`;
+}
+
+function stepsText(run: RunRow): string {
+  const { activated = 0, active = 0, queued = 0 } = run.progress ?? {};
+  return isOver(run.status) || !(active + queued) ? count(activated) : `${count(Math.max(0, activated - active - queued))}/${count(activated)}`;
 }
 
 /** Return the milliseconds that a run has taken so far. */
@@ -222,6 +297,14 @@ function tookOf(run: RunRow, now: number): number | null {
 
 const DAY_MS = 86_400_000;
 
-function startedText(created: number, now: number): string {
-  return now - created < DAY_MS / 2 ? clock(created) : moment(created).slice(0, 16);
+/** When a run was accepted: how long ago, or the time, without the date if it was in the last hours. */
+function Started({ created, now }: { created: number; now: number }): ReactNode {
+  const { times } = useSettings();
+  const isRelative = times === "relative" && now > 0;
+  const absolute = now - created < DAY_MS / 2 ? clock(created) : minute(created);
+  return (
+    <time dateTime={new Date(created).toISOString()} title={moment(created)}>
+      {isRelative ? age(created, now) : absolute}
+    </time>
+  );
 }

@@ -5,7 +5,7 @@ import { useCallback, useMemo } from "react";
 import type { RunList, RunRow } from "../api/replies";
 import { listRuns, readRunStates } from "../api/runs";
 import { changingIds, mergeRuns } from "./merge-runs";
-import { apiFilters, type RunListSearch } from "./run-list-search";
+import { apiFilters, filtersOf, type RunListSearch } from "./run-list-search";
 
 const POLL_MS = 2000;
 
@@ -30,7 +30,8 @@ export interface LoadedRuns {
 
 export function useRunList(search: RunListSearch): LoadedRuns {
   const client = useQueryClient();
-  const written = JSON.stringify(search);
+  const isLive = search.live !== "off";
+  const written = JSON.stringify(filtersOf(search));
   const filters = useMemo(() => apiFilters(JSON.parse(written) as RunListSearch, Date.now()), [written]);
   const key = useMemo(() => ["runs", written] as const, [written]);
 
@@ -41,7 +42,7 @@ export function useRunList(search: RunListSearch): LoadedRuns {
     getNextPageParam: (page) => page.next ?? undefined,
     staleTime: Number.POSITIVE_INFINITY,
     // an empty list has no row after which runs are newer
-    refetchInterval: ({ state }) => (state.data?.pages.every((page) => !page.runs.length && !page.next) ? POLL_MS : false),
+    refetchInterval: ({ state }) => (isLive && state.data?.pages.every((page) => !page.runs.length && !page.next) ? POLL_MS : false),
   });
   const pages = list.data?.pages;
   const rows = useMemo(() => mergeRuns(pages?.map((page) => page.runs) ?? [], new Map()), [pages]);
@@ -58,7 +59,7 @@ export function useRunList(search: RunListSearch): LoadedRuns {
       );
       return { newer: reply.newer ?? 0, now: reply.now, after: first };
     },
-    enabled: first !== undefined,
+    enabled: isLive && first !== undefined,
     refetchInterval: POLL_MS,
     staleTime: 0,
   });
@@ -74,7 +75,7 @@ export function useRunList(search: RunListSearch): LoadedRuns {
   return {
     rows,
     now: Math.max(states.data?.now ?? 0, pages?.[0]?.now ?? 0),
-    newer: states.data?.after === first ? (states.data?.newer ?? 0) : 0,
+    newer: isLive && states.data?.after === first ? (states.data?.newer ?? 0) : 0,
     isLoading: list.isPending,
     isLoadingMore: list.isFetchingNextPage,
     hasMore: list.hasNextPage,

@@ -72,8 +72,9 @@ function failureState(run: Pick<RunState, "header" | "handlingNodes">, nodeId: s
   return run.handlingNodes.has(nodeId) || run.header?.status === "succeeded" ? "handled" : "failed";
 }
 
-/** Return the summary of each node that has steps. */
-export function summarizeNodes(run: Pick<RunState, "steps" | "header" | "handlingNodes" | "now" | "server">): Map<string, NodeSummary> {
+/** Return the summary of each node that has steps; of a run whose rows are not all here, by the counts of the server. */
+export function summarizeNodes(run: Pick<RunState, "steps" | "header" | "handlingNodes" | "now" | "server" | "rows">): Map<string, NodeSummary> {
+  if (run.rows.isPartial && run.server) return summarizeCounts(run.server.nodes);
   const nodes = new Map<string, { counts: Partial<Record<StepState, number>> } & Omit<NodeSummary, "state" | "counts">>();
   const { steps } = run;
   for (let row = 0; row < steps.count; row++) {
@@ -105,6 +106,45 @@ export function summarizeNodes(run: Pick<RunState, "steps" | "header" | "handlin
 
 const UNRESPONSIVE = 4; // its place in the counts of a server
 
+/** The state that each place in the counts of a server means; `reported` steps still count as running. */
+const PLACES: readonly StepState[] = [
+  "queued", "ready", "delayed", "running", "unresponsive", "running", "needs_input", "over_budget", "streaming", "open",
+  "done", "failed", "handled", "closed",
+];
+
+function summarizeCounts(nodes: Readonly<Record<string, readonly number[]>>): Map<string, NodeSummary> {
+  return new Map(
+    Object.entries(nodes).map(([id, places]) => {
+      const counts: Partial<Record<StepState, number>> = {};
+      PLACES.forEach((state, place) => {
+        const count = places[place] ?? 0;
+        if (count) counts[state] = (counts[state] ?? 0) + count;
+      });
+      const [attempts = 0, first = 0, last = 0, workMs = 0, tokens = 0] = places.slice(PLACES.length);
+      const steps = Object.values(counts).reduce((sum, count) => sum + count, 0);
+      return [id, { counts, steps, attempts, workMs, items: 0, tokens, firstStarted: first || null, lastFinished: last || null, state: stateOf(counts) }];
+    }),
+  );
+}
+
+/** Return summaries in which one that has not changed is the same object as before, so that its readers rest. */
+export function keepEqual(before: ReadonlyMap<string, NodeSummary>, after: Map<string, NodeSummary>): Map<string, NodeSummary> {
+  for (const [id, summary] of after) {
+    const known = before.get(id);
+    if (known && isSame(known, summary)) after.set(id, known);
+  }
+  return after;
+}
+
+function isSame(a: NodeSummary, b: NodeSummary): boolean {
+  const states = Object.keys(b.counts) as StepState[];
+  return (
+    a.state === b.state && a.steps === b.steps && a.attempts === b.attempts && a.workMs === b.workMs && a.items === b.items &&
+    a.tokens === b.tokens && a.firstStarted === b.firstStarted && a.lastFinished === b.lastFinished &&
+    Object.keys(a.counts).length === states.length && states.every((state) => a.counts[state] === b.counts[state])
+  );
+}
+
 /** Return counts in which some running steps are unresponsive: only the server sees leases. */
 function withUnresponsive(counts: Partial<Record<StepState, number>>, unresponsive: number): Partial<Record<StepState, number>> {
   const running = counts.running ?? 0;
@@ -126,7 +166,7 @@ export function workOf(steps: StepTable, row: number, now: number): number {
   return Math.max(0, end - started);
 }
 
-function stateOf(counts: Partial<Record<StepState, number>>): NodeState {
+export function stateOf(counts: Partial<Record<StepState, number>>): NodeState {
   return PRECEDENCE.find((state) => counts[state]) ?? "pending";
 }
 

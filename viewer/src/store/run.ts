@@ -1,7 +1,8 @@
 /** The state of one run, and the frames that change it. A file and a live stream of the API both send frames. */
+import { takenEdges } from "./edges";
 import type { Graph } from "./graph";
 import { groupBy } from "./groups";
-import { summarizeNodes, type NodeSummary } from "./node-states";
+import { keepEqual, summarizeNodes, type NodeSummary } from "./node-states";
 import { isOver } from "./run-status";
 import { StepTable, type Step } from "./steps";
 
@@ -13,6 +14,14 @@ export interface Usage {
   unpricedCalls: number;
   /** Amounts by currency, as decimal texts. */
   cost: Readonly<Record<string, string>>;
+}
+
+/** Where a copy of a run comes from: at which steps a fork began, and what was changed, in the words of the API. */
+export interface RunOrigin {
+  kind: string;
+  runId: string | null;
+  from: readonly string[];
+  edits: readonly string[];
 }
 
 export interface RunHeader {
@@ -29,7 +38,11 @@ export interface RunHeader {
   createdAt: number | null;
   startedAt: number | null;
   finishedAt: number | null;
-  origin: { kind: string; runId: string | null } | null;
+  origin: RunOrigin | null;
+  versionNumber: number | null;
+  /** Digests of the version and of the agent's draft now; null where they are not known. */
+  versionDigest: string | null;
+  draftDigest: string | null;
 }
 
 /** A try at a step after which the step became ready again. */
@@ -140,11 +153,30 @@ export interface BudgetExceeded {
 /** What only a server knows about a run; a file has none of it. */
 export interface ServerFacts {
   /** What the reader may do now. */
-  may: Readonly<Record<"cancel" | "answer" | "raise_budget", boolean>>;
+  may: Readonly<Record<"cancel" | "answer" | "raise_budget" | "rerun" | "fork", boolean>>;
   waits: RunWaits | null;
   budgetExceeded: BudgetExceeded | null;
   /** Numbers of steps by state, by node (`NODE_COUNTS`). */
   nodes: Readonly<Record<string, readonly number[]>>;
+  /** How often an edge was followed, by `from>to`. */
+  edges: Readonly<Record<string, number>>;
+  budgets: readonly RunBudget[];
+}
+
+/** A limit of what a run may spend; amounts are decimal texts. */
+export interface RunBudget {
+  scope: string;
+  measure: string;
+  currency: string | null;
+  limit: string;
+  spent: string;
+  reserved: string;
+}
+
+/** Which rows of steps are here. A run of more than 20,000 steps is loaded whole only on request. */
+export interface RowsKnown {
+  isPartial: boolean;
+  total: number;
 }
 
 /** A text that continues a message stream. `offset` counts code points, as all positions of texts do. */
@@ -164,6 +196,9 @@ export interface RunState {
   readonly handlingNodes: ReadonlySet<string>;
   readonly steps: StepTable;
   readonly nodes: ReadonlyMap<string, NodeSummary>;
+  /** How often each edge of the graph was followed, by its id. */
+  readonly edges: ReadonlyMap<string, number>;
+  readonly rows: RowsKnown;
   readonly attempts: ReadonlyMap<string, readonly Attempt[]>;
   readonly modelCalls: ReadonlyMap<string, readonly ModelCall[]>;
   readonly toolCalls: ReadonlyMap<string, readonly ToolCall[]>;
@@ -179,6 +214,7 @@ export type Frame =
   | { type: "header"; header: RunHeader; now: number }
   | { type: "graph"; graph: Graph | null; handlingNodes: ReadonlySet<string> }
   | { type: "steps"; steps: readonly Step[] }
+  | { type: "rows"; rows: RowsKnown }
   | { type: "attempts"; attempts: readonly Attempt[] }
   | { type: "model_calls"; calls: readonly ModelCall[] }
   | { type: "tool_calls"; calls: readonly ToolCall[] }
@@ -192,7 +228,7 @@ export type Frame =
   | { type: "reset"; stepId: string; retainedLength: number }
   | { type: "stream_end"; stepId: string; number: number };
 
-const NO_FACTS: ServerFacts = { may: { cancel: false, answer: false, raise_budget: false }, waits: null, budgetExceeded: null, nodes: {} };
+const NO_FACTS: ServerFacts = { may: { cancel: false, answer: false, raise_budget: false, rerun: false, fork: false }, waits: null, budgetExceeded: null, nodes: {}, edges: {}, budgets: [] };
 
 export function emptyRun(): RunState {
   return {
@@ -202,6 +238,8 @@ export function emptyRun(): RunState {
     handlingNodes: new Set(),
     steps: new StepTable(),
     nodes: new Map(),
+    edges: new Map(),
+    rows: { isPartial: false, total: 0 },
     attempts: new Map(),
     modelCalls: new Map(),
     toolCalls: new Map(),
@@ -217,8 +255,22 @@ export function emptyRun(): RunState {
 export function applyFrames(state: RunState, frames: readonly Frame[]): RunState {
   if (!frames.length) return state;
   const next = frames.reduce(applyFrame, state);
-  const hasSteps = frames.some((frame) => !TEXT_FRAMES.has(frame.type));
-  return { ...next, version: state.version + 1, nodes: hasSteps ? summarizeNodes(next) : next.nodes };
+  const version = state.version + 1;
+  if (frames.every((frame) => TEXT_FRAMES.has(frame.type))) return { ...next, version };
+  const areEdgesOld = frames.every((frame) => TEXT_FRAMES.has(frame.type) || frame.type === "clock");
+  return {
+    ...next,
+    version,
+    nodes: keepEqual(state.nodes, summarizeNodes(next)),
+    edges: areEdgesOld ? state.edges : edgesOf(next),
+  };
+}
+
+/** Return the counts of edges by the rows, or by the server where rows are missing. */
+function edgesOf(run: RunState): ReadonlyMap<string, number> {
+  const { graph, server, rows } = run;
+  if (!rows.isPartial || !server || !graph) return takenEdges(run);
+  return new Map(graph.edges.map((edge) => [edge.id, server.edges[`${edge.from}>${edge.to}`] ?? 0]));
 }
 
 /** Frames that change no step, so the states of nodes stay as they are. */
@@ -233,6 +285,8 @@ function applyFrame(state: RunState, frame: Frame): RunState {
     case "steps":
       for (const step of frame.steps) state.steps.upsert(step);
       return state;
+    case "rows":
+      return { ...state, rows: frame.rows };
     case "attempts":
       return { ...state, attempts: merged(state.attempts, frame.attempts, stepOf, (each) => String(each.attempt)) };
     case "model_calls":

@@ -11,6 +11,8 @@ export interface Segment {
   from: number;
   to: number;
   label: string;
+  /** Of a model call: when its first token came. */
+  firstToken?: number;
 }
 
 export const SEGMENT_WORDS: Readonly<Record<SegmentKind, string>> = {
@@ -63,6 +65,8 @@ export function segmentsOf(
       add("rate_limit", call.startedAt - call.waitedMs, call.startedAt, `waited for the rate limit of ${call.account ?? call.model}`);
     }
     add("call", call.startedAt, call.endedAt ?? now, `called ${call.model}`);
+    const added = found.at(-1);
+    if (added?.kind === "call" && call.firstTokenAt !== null) added.firstToken = call.firstTokenAt - start;
   }
   for (const tool of tools) {
     const end = tool.startedAt !== null && tool.elapsedMs !== null ? tool.startedAt + tool.elapsedMs : null;

@@ -1,4 +1,5 @@
-/** Numbers, sizes, durations and times as they are shown. */
+/** Numbers, sizes, durations and times as they are shown, in the time zone of the settings. */
+import { readSettings } from "./settings";
 
 export function duration(ms: number | null): string {
   if (ms === null) return "–";
@@ -23,19 +24,52 @@ export function count(value: number | null): string {
 
 const pad = (value: number, digits = 2): string => String(value).padStart(digits, "0");
 
-/** Return a moment in the reader's time zone: "2026-11-28 13:20:55". */
-export function moment(ms: number): string {
+/** Return year, month, day, hour, minute and second in the zone that the reader has chosen. */
+function fieldsOf(ms: number): [number, number, number, number, number, number] {
   const at = new Date(ms);
-  return `${at.getFullYear()}-${pad(at.getMonth() + 1)}-${pad(at.getDate())} ${clock(ms)}`;
+  return readSettings().zone === "utc"
+    ? [at.getUTCFullYear(), at.getUTCMonth() + 1, at.getUTCDate(), at.getUTCHours(), at.getUTCMinutes(), at.getUTCSeconds()]
+    : [at.getFullYear(), at.getMonth() + 1, at.getDate(), at.getHours(), at.getMinutes(), at.getSeconds()];
+}
+
+const zoneMark = (): string => (readSettings().zone === "utc" ? " UTC" : "");
+
+export function day(ms: number): string {
+  const [year, month, date] = fieldsOf(ms);
+  return `${year}-${pad(month)}-${pad(date)}`;
+}
+
+/** Return a moment in the reader's time zone: "2026-11-28 13:20:55", with "UTC" after it if that is the zone. */
+export function moment(ms: number): string {
+  return `${day(ms)} ${clock(ms)}${zoneMark()}`;
+}
+
+/** Return a moment without its seconds: "2026-11-28 13:20". */
+export function minute(ms: number): string {
+  return `${day(ms)} ${clock(ms).slice(0, 5)}${zoneMark()}`;
 }
 
 export function clock(ms: number): string {
-  const at = new Date(ms);
-  return `${pad(at.getHours())}:${pad(at.getMinutes())}:${pad(at.getSeconds())}`;
+  const [, , , hour, min, second] = fieldsOf(ms);
+  return `${pad(hour)}:${pad(min)}:${pad(second)}`;
 }
 
 export function clockMs(ms: number): string {
   return `${clock(ms)}.${pad(new Date(ms).getMilliseconds(), 3)}`;
+}
+
+const AGES = [
+  [60_000, 1000, "s"],
+  [3_600_000, 60_000, "min"],
+  [48 * 3_600_000, 3_600_000, "h"],
+  [Number.POSITIVE_INFINITY, 86_400_000, "d"],
+] as const;
+
+/** Return how long ago a moment was: "5 min ago". */
+export function age(ms: number, now: number): string {
+  const elapsed = Math.max(0, now - ms);
+  const [, unit, name] = AGES.find(([end]) => elapsed < end) ?? AGES[3];
+  return `${Math.floor(elapsed / unit)} ${name} ago`;
 }
 
 /** Return amounts by currency: "0.0123 USD + 1.00 EUR". */

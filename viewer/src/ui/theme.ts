@@ -1,51 +1,39 @@
-/** The theme: that of the system, or one that the reader has chosen. start.js sets it before anything is drawn. */
-import { useSyncExternalStore } from "react";
+/** Colours, density and motion as attributes of the document. start.js sets them before anything is drawn. */
+import { useEffect } from "react";
 
-export type ThemeChoice = "system" | "light" | "dark";
+import { changeSettings, readSettings, subscribe, useSettings, type Settings } from "./settings";
 
-const KEY = "easel.theme";
-const CHANGED = "easel:theme";
+export type ThemeChoice = Settings["theme"];
+
+const NEXT: Readonly<Record<ThemeChoice, ThemeChoice>> = { system: "light", light: "dark", dark: "contrast", contrast: "system" };
 const dark = matchMedia("(prefers-color-scheme: dark)");
-
-function readChoice(): ThemeChoice {
-  try {
-    const stored = localStorage.getItem(KEY);
-    return stored === "light" || stored === "dark" ? stored : "system";
-  } catch {
-    return "system";
-  }
-}
+const moreContrast = matchMedia("(prefers-contrast: more)");
 
 function apply(): void {
-  const choice = readChoice();
-  const isDark = choice === "dark" || (choice === "system" && dark.matches);
-  document.documentElement.dataset.theme = isDark ? "dark" : "light";
+  const { theme, density, motion } = readSettings();
+  const { dataset } = document.documentElement;
+  const followsSystem = theme === "system" || theme === "contrast";
+  dataset.theme = theme === "dark" || (followsSystem && dark.matches) ? "dark" : "light";
+  dataset.contrast = theme === "contrast" || (theme === "system" && moreContrast.matches) ? "more" : "normal";
+  dataset.density = density;
+  dataset.motion = motion;
 }
 
-function subscribe(listener: () => void): () => void {
-  const onChange = (): void => {
+/** Keep the document as the settings and the system say. */
+export function useAppearance(): void {
+  useEffect(() => {
     apply();
-    listener();
-  };
-  dark.addEventListener("change", onChange);
-  addEventListener(CHANGED, onChange);
-  return () => {
-    dark.removeEventListener("change", onChange);
-    removeEventListener(CHANGED, onChange);
-  };
+    const ends = [subscribe(apply)];
+    for (const query of [dark, moreContrast]) {
+      query.addEventListener("change", apply);
+      ends.push(() => query.removeEventListener("change", apply));
+    }
+    return () => ends.forEach((end) => end());
+  }, []);
 }
 
-/** Return the choice, and a function that goes to the next one. */
+/** Return the theme, and a function that goes to the next one. */
 export function useTheme(): [ThemeChoice, () => void] {
-  const choice = useSyncExternalStore(subscribe, readChoice);
-  const next = { system: "light", light: "dark", dark: "system" }[choice];
-  const goOn = (): void => {
-    try {
-      localStorage.setItem(KEY, next);
-    } catch {
-      return; // without storage the theme is that of the system
-    }
-    dispatchEvent(new Event(CHANGED));
-  };
-  return [choice, goOn];
+  const { theme } = useSettings();
+  return [theme, () => changeSettings({ theme: NEXT[theme] })];
 }

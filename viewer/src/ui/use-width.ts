@@ -13,6 +13,17 @@ export function useNarrow(width: number): boolean {
   );
 }
 
+/** Return the width of the window in pixels. */
+export function useWindowWidth(): number {
+  return useSyncExternalStore(
+    (listener) => {
+      addEventListener("resize", listener);
+      return () => removeEventListener("resize", listener);
+    },
+    () => innerWidth,
+  );
+}
+
 /** Return the width of an element in pixels; 0 before it is known. */
 export function useWidth(ref: RefObject<HTMLElement | null>): number {
   const [width, setWidth] = useState(0);

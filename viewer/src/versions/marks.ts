@@ -1,5 +1,5 @@
 /** A difference on one drawing: the nodes and edges of both documents, and what each mark means. */
-import type { NodeMark } from "../graph/marked-drawing";
+import type { NodeMark } from "../graph/canvas-drawing";
 import type { Graph, GraphNode } from "../store/graph";
 import { texts } from "../texts";
 import type { DocumentDifference } from "./difference";

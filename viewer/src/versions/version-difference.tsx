@@ -12,7 +12,7 @@ import { edgeMarks, MARKS, nodeMarks, unionGraph } from "./marks";
 import { unifiedPatch } from "./unified-patch";
 
 const TextDiff = lazy(() => import("../ui/text-diff"));
-const MarkedDrawing = lazy(() => import("../graph/marked-drawing"));
+const CanvasDrawing = lazy(() => import("../graph/canvas-drawing"));
 const t = texts.versions;
 const SHORT = 60; // characters of a text that stands on one line
 const MAX_DIFF_CHARS = 200_000; // of a text whose lines and words are compared
@@ -61,7 +61,7 @@ export function VersionDifference({ before, after, labels, jsonTexts, isEqualSto
       </div>
       <div className="flex h-80 min-w-0 flex-col overflow-hidden rounded border border-line sm:h-96">
         <Suspense fallback={<p className="p-3 text-ink-2">{texts.graph.layingOut}</p>}>
-          <MarkedDrawing graph={graph} marks={marks} edgeMarks={marksOfEdges} selected={view.node} onSelect={(node) => show({ ...view, node })} />
+          <CanvasDrawing graph={graph} marks={marks} edgeMarks={marksOfEdges} selected={view.node} onSelect={(node) => show({ ...view, node })} />
         </Suspense>
       </div>
       <Changes difference={difference} labels={labels} node={view.node} onAll={() => show({ ...view, node: null })} />
