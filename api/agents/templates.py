@@ -1,7 +1,7 @@
 """Templates of agents: the files of examples/templates, which run on the built-in model, and the route that lists them.
 
-The list has RAGFlow's shape; the id of a template is the name of its file. `example` is Easel's own: the body of a
-start (`query`, `inputs`) that shows what the agent does.
+The list has RAGFlow's shape; the id of a template is the name of its file. Easel adds an example, which is the body of
+a start (`query`, `inputs`) that shows what the agent does.
 """
 
 import json
@@ -21,14 +21,16 @@ from scheduler.views.json_values import milliseconds
 router = APIRouter(tags=["agents"])
 
 FOLDER = Path(__file__).parents[2] / "examples" / "templates"
+SIMPLEST = "chat"
 MODEL = "echo@Easel"
 """The model of every node of a template, which needs no vendor."""
 
 
 @cache
 def read_templates() -> Mapping[str, Mapping[str, Any]]:
-    """Return the templates by id, as the list shows them, in the order of their ids."""
-    return {path.stem: _template_json(path) for path in sorted(FOLDER.glob("*.json"))}
+    """Return the templates by id, as the list shows them: the simplest first, then in the order of their ids."""
+    paths = sorted(FOLDER.glob("*.json"), key=lambda path: (path.stem != SIMPLEST, path.stem))
+    return {path.stem: _template_json(path) for path in paths}
 
 
 @router.get("/agents/templates")

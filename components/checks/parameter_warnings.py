@@ -168,7 +168,7 @@ def _retrieval(params: Params) -> Iterator[ParameterWarning]:
     if source == "memory" or params.get("dataset_ids") or params.get("kb_ids"):
         return
     if source == "dataset":
-        reason = f"no knowledge base is chosen, {_FAILS}. Choose one (`easel kb create` makes one)"
+        reason = f"no knowledge base is chosen, {_FAILS}. Choose one, or make one with easel kb create"
         yield ParameterWarning("dataset_ids", "no_dataset", reason)
     elif not params.get("memory_ids"):
         reason = "no knowledge base or memory is chosen, so the node finds nothing. Choose one"

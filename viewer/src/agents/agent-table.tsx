@@ -65,7 +65,7 @@ function Cells({ row, isNarrow, onTag }: { row: AgentRow; isNarrow: boolean; onT
         </span>
         {row.description ? <span className="block truncate text-ink-2">{visibleName(row.description, 160)}</span> : null}
       </span>
-      <span role="cell" className="flex min-w-0 flex-wrap gap-1">
+      <span role="cell" className={`flex min-w-0 flex-wrap gap-1 ${isNarrow && !row.tags.length ? "sr-only" : ""}`}>
         {row.tags.slice(0, 8).map((tag) => (
           <button
             key={tag}

@@ -1,8 +1,8 @@
 /** Starting an example, for a reader who has no agent yet. */
 import { request } from "./request";
 
-const TEMPLATE = "sort_requests"; // runs on the built-in model
-const QUERY = "My invoice is wrong";
+const TEMPLATE = "customer_support"; // runs on the built-in model
+const QUERY = "When do you open?";
 
 /** Keys of one click: a repeated start makes neither a second agent nor a second run. */
 export interface ExampleKeys {

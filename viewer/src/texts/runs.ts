@@ -46,7 +46,7 @@ export const runsTexts = {
     exportHint: "Save the ids as a text file, one a line",
     exported: (count: number) => `${count} id${count === 1 ? " was" : "s were"} saved as runs.txt.`,
     startExample: "Start an example",
-    startExampleHint: "It makes an agent from the template “Sort requests”, which runs on the built-in model and costs nothing.",
+    startExampleHint: "It makes an agent from the template “Customer support”, which runs on the built-in model and costs nothing.",
     keys: { next: "Next run", previous: "Previous run", select: "Select the run, or not", range: "Select up to the run", unselect: "Clear the selection" },
     trouble: "Trouble",
     troubleHint: "failed, or with further attempts",

@@ -19,12 +19,17 @@ export const versionsTexts = {
     none: "There is no version yet: publishing makes one, and so does the start of a changed draft.",
     loading: "Loading…",
     unknown: "This version is not there any more. Choose another one.",
-    chooseTwo: "Choose two of the list, A and B.",
     // -- the difference
     difference: "Difference",
     differenceOf: (a: string, b: string) => `From ${a} to ${b}`,
     kinds: { added: "added", removed: "removed", changed: "changed", moved: "moved" },
-    count: (count: number) => `${plural(count, "change")} in what runs and what stands beside it.`,
+    /** What is changed, added and removed: "2 nodes changed, 1 edge added". */
+    parts: (counts: readonly (readonly [count: number, one: string, kind: string])[]) =>
+      counts.filter(([count]) => count).map(([count, one, kind]) => `${plural(count, one)} ${kind}`).join(", "),
+    node: "node",
+    edge: "edge",
+    variable: "variable",
+    other: "other part",
     same: "The documents are equal.",
     secretsDiffer: "The documents differ in secrets only, or in the order of keys. Secrets are not shown.",
     onlyDrawing: "No difference in what runs. Only the drawing, notes or the state of a conversation differ.",
@@ -50,6 +55,7 @@ export const versionsTexts = {
     versionTitle: "Title",
     versionDescription: "Description",
     confirmPublish: "Publish",
+    cancel: "Cancel",
     firstPublication: "Nothing is published yet.",
     hasErrors: "The draft cannot run. Correct these findings first:",
     publishedNow: (title: string) => `Published: ${title}.`,

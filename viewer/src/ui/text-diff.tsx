@@ -7,6 +7,9 @@ import { useEffect, useRef, type ReactNode } from "react";
 
 import { codeTheme } from "./code-theme";
 
+/** The lines that are left out: without the character that many fonts lack. */
+const collapsed = EditorView.theme({ ".cm-collapsedLines:before": { content: '"⋯"' }, ".cm-collapsedLines:after": { content: '"⋯"' } });
+
 interface Props {
   before: string;
   after: string;
@@ -26,6 +29,7 @@ export default function TextDiff({ before, after, labels: [beforeLabel, afterLab
         EditorState.readOnly.of(true),
         EditorView.contentAttributes.of({ "aria-label": label }),
         codeTheme,
+        collapsed,
       ],
     });
     const view = new MergeView({

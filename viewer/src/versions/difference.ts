@@ -77,11 +77,6 @@ export function differenceOf(documentA: CanvasDocument, documentB: CanvasDocumen
   return { nodes, edges, variables, others, moved, runsDiffer, isSame: isEqual(a, b) };
 }
 
-/** Return the number of changes, as a headline counts them. */
-export function countChanges({ nodes, edges, variables, others }: DocumentDifference): number {
-  return nodes.length + edges.length + variables.length + others.length;
-}
-
 // -- nodes -------------------------------------------------------------------------------------------------------------
 function nodeChanges(before: DocumentNode, after: DocumentNode, nodesA: ReadonlyMap<string, DocumentNode>, nodesB: ReadonlyMap<string, DocumentNode>): ValueChange[] {
   const heads = (["name", "component", "parent"] as const).flatMap((field): ValueChange[] =>
@@ -159,8 +154,10 @@ function branchLabel(node: DocumentNode | undefined, branch: string | null): str
 function otherChanges(a: CanvasDocument, b: CanvasDocument): ValueChange[] {
   const rest = (document: CanvasDocument): Fields =>
     Object.fromEntries(Object.entries(document).filter(([key]) => !["components", "graph", "variables", "globals"].includes(key) && !STATE.has(key)));
-  const globals = (document: CanvasDocument): Fields =>
-    Object.fromEntries(Object.entries(fieldsOf(document.globals)).filter(([key]) => !IS_RUNTIME.test(key)));
+  const globals = (document: CanvasDocument): Fields => {
+    const declared = fieldsOf(document.variables); // a conversation begins with these values, whatever globals has
+    return Object.fromEntries(Object.entries(fieldsOf(document.globals)).filter(([key]) => !IS_RUNTIME.test(key) && !(key.replace(/^env\./, "") in declared)));
+  };
   return [...changesOf(globals(a), globals(b), "globals"), ...changesOf(rest(a), rest(b), "")];
 }
 

@@ -58,6 +58,7 @@ export function PublishDialog({ agentId, published, onDone, onClose }: Props): R
         {both.error ? <p role="alert">{both.error.message}</p> : null}
         {both.isPending ? <p className="text-ink-2">{t.loading}</p> : null}
         {both.data && !both.data.before ? <p>{t.firstPublication}</p> : null}
+        {both.data?.before?.digest !== undefined && both.data.before.digest === both.data.after.digest ? <p>{t.nothingToPublish}</p> : null}
         {both.data?.before ? (
           <VersionDifference
             before={both.data.before.document}
@@ -101,7 +102,7 @@ export function PublishDialog({ agentId, published, onDone, onClose }: Props): R
             </Button>
           ) : null}
           <Button className="px-3! py-1!" onClick={onClose}>
-            {t.keep}
+            {t.cancel}
           </Button>
           <Button type="submit" disabled={click.isBusy || !both.data || errors.length > 0 || isChanged} className={PRIMARY}>
             {t.confirmPublish}

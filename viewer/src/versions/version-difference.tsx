@@ -5,7 +5,7 @@ import { texts } from "../texts";
 import { CopyButton, StateBadge } from "../ui/parts";
 import { asJson, LongText, Value } from "../ui/values";
 import { visibleName, visibleText } from "../ui/visible-text";
-import { countChanges, differenceOf, type DocumentDifference, type EdgeDifference, type NodeDifference, type ValueChange } from "./difference";
+import { differenceOf, type DocumentDifference, type EdgeDifference, type NodeDifference, type ValueChange } from "./difference";
 import { graphOf, unwrapped, type CanvasDocument } from "./document";
 import { formatJson } from "./json-text";
 import { edgeMarks, MARKS, nodeMarks, unionGraph } from "./marks";
@@ -74,7 +74,13 @@ export function VersionDifference({ before, after, labels, jsonTexts, isEqualSto
 function headline(difference: DocumentDifference, isEqualStored: boolean | undefined): string {
   if (difference.isSame) return isEqualStored === false ? t.secretsDiffer : t.same;
   if (!difference.runsDiffer) return t.onlyDrawing;
-  return t.count(countChanges(difference));
+  const { nodes, edges, variables, others } = difference;
+  return t.parts([
+    ...(["changed", "added", "removed"] as const).map((kind) => [nodes.filter((node) => node.kind === kind).length, t.node, t.kinds[kind]] as const),
+    ...(["added", "removed"] as const).map((kind) => [edges.filter((edge) => edge.kind === kind).length, t.edge, t.kinds[kind]] as const),
+    [variables.length, t.variable, t.kinds.changed],
+    [others.length, t.other, t.kinds.changed],
+  ]);
 }
 
 function Legend({ showsLayout }: { showsLayout: boolean }): ReactNode {

@@ -37,7 +37,7 @@ export function VersionTable({ agentId, versions, chosen, onChoose, mayChange, o
             <th scope="col" className={head}>{a}</th>
             <th scope="col" className={head}>{b}</th>
             <th scope="col" className={head}>{version}</th>
-            <th scope="col" className={head}>{state}</th>
+            <th scope="col" className={`${head} hidden md:table-cell`}>{state}</th>
             <th scope="col" className={`${head} hidden md:table-cell`}>{when}</th>
             <th scope="col" className={`${head} hidden text-right md:table-cell`}>{runs}</th>
             <th scope="col" className={head}>
@@ -48,9 +48,8 @@ export function VersionTable({ agentId, versions, chosen, onChoose, mayChange, o
         <tbody>
           <tr className="border-t border-line" data-testid="version-row" data-version={DRAFT}>
             <Choices name={t.draft} id={DRAFT} chosen={chosen} onChoose={onChoose} />
-            <td className="px-2 py-1 font-medium" colSpan={4}>
-              {t.draft}
-            </td>
+            <td className="px-2 py-1 font-medium">{t.draft}</td>
+            <td className="hidden md:table-cell" colSpan={3} />
             <td className="px-2 py-1 text-right">
               <Link to="/agents/$agentId" params={{ agentId }} className={LINK_BUTTON}>
                 {t.open}
@@ -65,15 +64,15 @@ export function VersionTable({ agentId, versions, chosen, onChoose, mayChange, o
                   <bdi>{versionName(each)}</bdi>
                 </span>
                 {each.description ? <span className="block truncate text-ink-2">{visibleName(each.description, 120)}</span> : null}
-                <time dateTime={each.created_at} className="block text-ink-2 tabular-nums md:hidden">
-                  {moment(Date.parse(each.created_at)).slice(0, 16)}
-                </time>
-              </td>
-              <td className="px-2 py-1">
-                <span className="flex flex-wrap gap-1">
-                  {each.published ? <StateBadge look={PUBLISHED} /> : null}
-                  {each.same_as_draft ? <StateBadge look={LIKE_DRAFT} /> : null}
+                <span className="flex flex-col items-start gap-1 md:hidden">
+                  <time dateTime={each.created_at} className="text-ink-2 tabular-nums">
+                    {moment(Date.parse(each.created_at)).slice(0, 16)}
+                  </time>
+                  <States version={each} />
                 </span>
+              </td>
+              <td className="hidden px-2 py-1 md:table-cell">
+                <States version={each} />
               </td>
               <td className="hidden px-2 py-1 whitespace-nowrap text-ink-2 tabular-nums md:table-cell">
                 <time dateTime={each.created_at}>{moment(Date.parse(each.created_at))}</time>
@@ -102,13 +101,22 @@ export function VersionTable({ agentId, versions, chosen, onChoose, mayChange, o
   );
 }
 
+function States({ version }: { version: VersionRow }): ReactNode {
+  return (
+    <span className="flex flex-wrap gap-1">
+      {version.published ? <StateBadge look={PUBLISHED} /> : null}
+      {version.same_as_draft ? <StateBadge look={LIKE_DRAFT} /> : null}
+    </span>
+  );
+}
+
 function Choices({ name, id, chosen, onChoose }: { name: string; id: string; chosen: Props["chosen"]; onChoose: Props["onChoose"] }): ReactNode {
   return (["a", "b"] as const).map((side) => (
     <td key={side} className="w-8 px-2 py-1">
       <input
         type="radio"
         name={`version-${side}`}
-        className="size-6 align-middle"
+        className="m-0.5 size-5 align-middle"
         aria-label={side === "a" ? t.chooseA(name) : t.chooseB(name)}
         checked={chosen[side] === id}
         onChange={() => onChoose(side, id)}
