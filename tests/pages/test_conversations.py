@@ -17,10 +17,10 @@ def talk(client: Client, agent: str, *queries: str, session_id: str = "") -> tup
     """Say something several times; return the ids of the conversation and of its runs."""
     runs: list[str] = []
     for query in queries:
-        started = client.start(agent, query, **({"session_id": session_id} if session_id else {}))
+        started = client.start(agent, query, on_busy="enqueue", **({"session_id": session_id} if session_id else {}))
         session_id = started["session_id"]
         runs.append(started["run_id"])
-        client.wait_for(runs[-1], "succeeded")
+    client.wait_for(runs[-1], "succeeded")
     return session_id, runs
 
 
