@@ -47,7 +47,7 @@ def test_only_pages_that_exist_are_linked(reader: Reader):
     reader.visit()
 
     links = reader.page.eval_on_selector_all("a[href]", "links => links.map((link) => new URL(link.href).pathname)")
-    assert set(links) <= {"/open", "/runs", "/ui/"}
+    assert set(links) <= {"/open", "/runs", "/conversations", "/overview", "/system", "/settings", "/ui/"}
 
 
 def test_run_that_succeeded_shows_its_header_and_the_way_it_took(reader: Reader, deployment: Deployment):

@@ -158,3 +158,105 @@ def test_cancelling_several_asks_once_and_says_what_was_over(signed_in: Reader, 
     for run_id in waiting:
         row(signed_in, run_id, "cancelled").wait_for()
     assert client.run(over)["status"] == "succeeded"
+
+
+def test_example_is_started_from_the_empty_list(signed_in: Reader, client: Client):
+    signed_in.visit("/runs")
+
+    signed_in.page.get_by_role("button", name="Start an example").click()
+
+    signed_in.page.locator("[data-testid=run-header][data-status=succeeded]").wait_for()
+    assert [run["agent_title"] for run in client.http.get("/api/v1/runs?limit=10").json()["runs"]] == ["Sort requests"]
+
+
+def test_version_conversation_origin_and_range_select_their_runs(signed_in: Reader, client: Client):
+    agent = client.agent(ECHO, "an agent")
+    first = client.start(agent, "one")
+    client.wait_for(first["run_id"], "succeeded")
+    client.http.put(f"/api/v1/agents/{agent}", json={"title": "an agent", "dsl": FORM})
+    second = client.start(agent, "two")["run_id"]
+    client.wait_for(second, "waiting")
+    version = client.run(first["run_id"])["version_id"]
+    signed_in.visit(f"/runs?conversation={first['session_id']}")
+    wait_for_rows(signed_in, first["run_id"])
+
+    signed_in.page.get_by_role("button", name="Remove the filter Conversation").click()
+    wait_for_rows(signed_in, second, first["run_id"])
+    signed_in.page.get_by_role("combobox", name="Agent").select_option("an agent")
+    signed_in.page.get_by_role("combobox", name="Version").select_option(version)
+    wait_for_rows(signed_in, first["run_id"])
+    signed_in.page.reload()
+    wait_for_rows(signed_in, first["run_id"])
+    signed_in.page.get_by_role("combobox", name="Version").select_option("")
+    signed_in.page.get_by_role("combobox", name="Origin").select_option("fork")
+    signed_in.page.get_by_text("No run matches").wait_for()
+    signed_in.page.get_by_role("combobox", name="Origin").select_option("none")
+    wait_for_rows(signed_in, second, first["run_id"])
+    signed_in.page.get_by_role("combobox", name="Started").select_option("custom")
+    signed_in.page.get_by_label("From").fill("2020-01-01T10:00")
+    signed_in.page.get_by_label("to", exact=True).fill("2020-01-02T10:00")
+    signed_in.page.get_by_role("button", name="Show", exact=True).click()
+    signed_in.page.get_by_text("No run matches").wait_for()
+
+
+def test_keys_and_shift_select_ranges_and_their_ids_are_exported(signed_in: Reader, client: Client):
+    agent = client.agent(ECHO)
+    runs = [client.start(agent, f"number {number}")["run_id"] for number in range(6)][::-1]
+    signed_in.visit("/runs")
+    wait_for_rows(signed_in, *runs)
+
+    row(signed_in, runs[1]).get_by_role("checkbox").click()
+    row(signed_in, runs[3]).get_by_role("checkbox").click(modifiers=["Shift"])
+    signed_in.page.get_by_text("3 selected").first.wait_for()
+    signed_in.page.keyboard.press("j")
+    signed_in.page.wait_for_function("id => document.activeElement?.id === id", arg=f"run-{runs[4]}")
+    signed_in.page.keyboard.press("x")
+    signed_in.page.get_by_text("4 selected").first.wait_for()
+    with signed_in.page.expect_download() as download:
+        signed_in.page.get_by_role("button", name="Export ids").click()
+    assert sorted(download.value.path().read_text().split()) == sorted(runs[1:5])
+
+    row(signed_in, runs[4]).get_by_role("link").focus()
+    signed_in.page.keyboard.press("Escape")
+    signed_in.page.get_by_text("4 selected").first.wait_for(state="detached")
+
+
+def test_views_and_columns_are_kept_and_rows_stand_still_when_not_live(signed_in: Reader, client: Client):
+    bad = finished(client, BROKEN, "one")
+    good = finished(client, ECHO, "two")
+    signed_in.visit("/runs?status=failed")
+    wait_for_rows(signed_in, bad)
+
+    signed_in.page.get_by_role("button", name="Views").click()
+    signed_in.page.get_by_role("menuitem", name="Save or remove views").click()
+    signed_in.page.get_by_label("Name of the present filters").fill("What failed")
+    signed_in.page.get_by_role("button", name="Save the view").click()
+    signed_in.page.get_by_role("button", name="Columns").click()
+    signed_in.page.get_by_role("checkbox", name="Tokens").uncheck()
+    signed_in.page.keyboard.press("Escape")
+    signed_in.visit("/runs")
+    wait_for_rows(signed_in, good, bad)
+    assert signed_in.page.get_by_role("columnheader", name="Tokens").count() == 0
+    assert signed_in.page.get_by_role("columnheader", name="Waits for").count() == 1
+    signed_in.page.get_by_role("button", name="Views").click()
+    signed_in.page.get_by_role("menuitem", name="What failed").click()
+    wait_for_rows(signed_in, bad)
+
+    signed_in.page.get_by_role("switch", name="Live").uncheck()
+    signed_in.page.locator("[data-testid=page][data-live=off]").wait_for()
+    requests = len(signed_in.requested)
+    newer = finished(client, BROKEN, "three")
+    assert [url for url in signed_in.requested[requests:] if "/runs" in url] == []
+    assert rows_of(signed_in) == [bad]
+    signed_in.page.get_by_role("switch", name="Live").check()
+    row(signed_in, newer).wait_for()
+
+
+def test_id_in_the_search_field_opens_the_run(signed_in: Reader, client: Client):
+    run_id = finished(client, ECHO, "one")
+    signed_in.visit("/runs")
+
+    signed_in.page.get_by_role("searchbox").fill(run_id)
+    signed_in.page.get_by_role("searchbox").press("Enter")
+
+    signed_in.page.locator(f'[data-testid=run-header][data-run-id="{run_id}"]').wait_for()

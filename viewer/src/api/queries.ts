@@ -9,6 +9,7 @@ export function makeQueryClient(): QueryClient {
   return new QueryClient({
     defaultOptions: {
       queries: {
+        networkMode: "always", // a deployment on this machine answers without a network
         staleTime: 30_000,
         gcTime: 300_000,
         refetchOnWindowFocus: false,

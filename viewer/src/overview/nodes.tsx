@@ -37,7 +37,7 @@ function Nodes({ label, nodes, overview }: { label: string; nodes: readonly Over
     <Table label={label} head={[t.columns.node, t.columns.agent, t.columns.steps, t.columns.failed, t.columns.median, t.columns.p95]} textColumns={2}>
       {nodes.map((node) => (
         <tr key={`${node.version_id} ${node.node_id}`}>
-          <th scope="row" className="text-left font-normal">
+          <th scope="row" className="min-w-32 text-left font-normal">
             <Link to="/runs" search={{ agent: node.agent_id, version: node.version_id, ...range }} className="inline-block min-h-6 leading-6 [overflow-wrap:anywhere] text-accent underline">
               <bdi>{visibleName(node.node_id, 60)}</bdi>
             </Link>

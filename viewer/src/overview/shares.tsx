@@ -29,7 +29,7 @@ export function AgentShares({ overview }: { overview: Overview }): ReactNode {
     return {
       key: agent.agent_id,
       name: (
-        <Link to="/runs" search={listFilter(from, to, agent.agent_id)} className="inline-block min-h-6 max-w-full truncate leading-6 text-accent underline">
+        <Link to="/runs" search={listFilter(from, to, agent.agent_id)} className="inline-block min-h-6 max-w-full truncate align-top leading-6 text-accent underline">
           <bdi>{name}</bdi>
         </Link>
       ),
@@ -56,7 +56,7 @@ export function ModelShares({ overview }: { overview: Overview }): ReactNode {
     const tokens = tokensOf(model);
     return {
       key: `${model.model}@${model.account}`,
-      name: <bdi className="inline-block max-w-full truncate">{visibleName(model.account ? `${model.model} · ${model.account}` : model.model, 100)}</bdi>,
+      name: <bdi className="inline-block max-w-full truncate align-top leading-6">{visibleName(model.account ? `${model.model} · ${model.account}` : model.model, 100)}</bdi>,
       amount: currency === null ? tokens : (cost[currency] ?? 0),
       tokens,
       cost,

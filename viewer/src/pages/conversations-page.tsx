@@ -116,7 +116,7 @@ function Row({ row, now }: { row: ConversationRow; now: number }): ReactNode {
   const agent = visibleName(row.agent_title ?? t.deleted, 80);
   return (
     <tr data-testid="conversation-row" data-conversation-id={row.id} className="relative border-b border-line hover:bg-panel has-[a:focus-visible]:bg-accent-soft max-md:block max-md:py-1.5">
-      <th scope="row" className={`${cell} truncate text-left font-medium max-md:block`}>
+      <th scope="row" className={`${cell} truncate text-left font-medium max-md:block!`}>
         <Link to="/conversations/$conversationId" params={{ conversationId: row.id }} className="inline-block min-h-6 max-w-full truncate align-middle leading-6 after:absolute after:inset-0 after:content-[''] focus-visible:outline-offset-[-2px]">
           <bdi>{visibleName(row.name, 120) || t.unnamed}</bdi>
         </Link>
@@ -139,7 +139,7 @@ function Row({ row, now }: { row: ConversationRow; now: number }): ReactNode {
         <span className="md:hidden">{t.messages(row.messages)}</span>
         <span className="max-md:hidden">{count(row.messages)}</span>
       </td>
-      <td className={`${cell} truncate text-ink-2 max-lg:hidden`}>
+      <td className={`${cell} truncate text-ink-2 max-lg:hidden!`}>
         <bdi>{visibleName(row.user_id, 60)}</bdi>
       </td>
       <td className={`${cell} text-right whitespace-nowrap text-ink-2 tabular-nums`}>

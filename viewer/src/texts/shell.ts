@@ -13,7 +13,7 @@ export const shellTexts = {
     search: "Search",
     searchHint: "Search and actions (Ctrl+K)",
     help: "Help",
-    helpHint: "Keys that work here (?)",
+    helpHint: "Help: keys that work here (?)",
     settings: "Settings",
     more: "More",
     moreHint: "More pages",

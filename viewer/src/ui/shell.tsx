@@ -70,15 +70,13 @@ function Rail({ reader, onSignOut, onSearch, onHelp }: Actions): ReactNode {
       aria-label={texts.pages}
       className={`flex shrink-0 flex-col gap-1 overflow-y-auto border-r border-line bg-panel p-1 ${isPinned ? "w-50" : "w-20"}`}
     >
-      <span className="flex items-center justify-center py-1">
-        {isPinned ? (
-          <span className="flex-1 px-2 font-semibold" aria-hidden="true">
-            Easel
-          </span>
-        ) : null}
+      <span className={`flex items-center py-1 ${isPinned ? "" : "flex-col"}`}>
+        <span className={`font-semibold ${isPinned ? "flex-1 px-2" : ""}`} aria-hidden="true">
+          Easel
+        </span>
         <RailButton
           icon={isPinned ? "«" : "»"}
-          name={isPinned ? "" : "Easel"}
+          name=""
           hint={isPinned ? t.unpin : t.pin}
           isPinned={false}
           isExpanded={isPinned}
@@ -173,7 +171,7 @@ function RailButton({ icon, name, hint, isPinned, isLabelled = false, isExpanded
   return (
     <button
       type="button"
-      className={`${lookOf(isPinned)} ${name ? "" : "w-8! min-w-8!"}`}
+      className={`${lookOf(isPinned)} ${name ? "" : "min-h-7! w-8! min-w-8!"}`}
       onClick={onClick}
       title={hint}
       {...(isLabelled ? {} : { "aria-label": hint })}
