@@ -48,7 +48,7 @@ FIRST = canvas(
 def started(client: Client, agent: str, query: str = "hi") -> str:
     """Start a run and wait until it is over; return its id."""
     run_id = client.start(agent, query)["run_id"]
-    eventually(lambda: client.run(run_id)["status"], lambda status: status in ("succeeded", "failed"), seconds=60)
+    eventually(lambda: client.run(run_id)["status"], lambda status: status in ("succeeded", "failed"), seconds=90)
     return run_id
 
 
@@ -154,8 +154,12 @@ def test_two_versions_align_nodes_by_id_and_show_what_differs_word_by_word(signe
 
 def test_rows_of_many_steps_are_read_in_pages_while_they_are_scrolled(signed_in: Reader, client: Client):
     agent = agent_of(client, large_canvas())  # T099
-    query = ",".join(map(str, range(ITEMS)))
-    a, b = started(client, agent, query), started(client, agent, f"{query[:-3]}other")
+    a = started(client, agent, ",".join(map(str, range(ITEMS))))
+    edits = {"outputs": {f"StringTransform:Second[{ITEMS - 1}]": {"result": "other"}}}
+    reply = client.http.post(f"/api/v1/runs/{a}/fork", json={"from": ["Message:End"], "edits": edits})
+    assert reply.status_code == 202, reply.text
+    b = reply.json()["run_id"]
+    client.wait_for(b, "succeeded")
     signed_in.visit(f"/compare/{a}/{b}")
     page = signed_in.page
     total = client.http.get(f"/api/v1/runs/{a}/compare/{b}?limit=1").json()["totals"]
