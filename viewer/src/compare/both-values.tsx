@@ -102,7 +102,7 @@ function Diff({ a, b, name }: { a: unknown; b: unknown; name: string }): ReactNo
         <span className="flex-1">A</span>
         <span className="flex-1">B</span>
       </div>
-      <TextDiff before={visibleText(textOf(a))} after={visibleText(textOf(b))} labels={[`A: ${name}`, `B: ${name}`]} language={isText ? "text" : "json"} />
+      <TextDiff before={visibleText(textOf(a))} after={visibleText(textOf(b))} labels={[`A: ${visibleName(name, 80)}`, `B: ${visibleName(name, 80)}`]} language={isText ? "text" : "json"} />
     </Suspense>
   );
 }

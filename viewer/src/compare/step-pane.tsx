@@ -32,9 +32,6 @@ export function StepPane({ a, b, stepId, names, onClose }: Props): ReactNode {
       aria-label={t.title}
       data-testid="compared-step"
       data-activation={stepId}
-      onKeyDown={(event) => {
-        if (event.key === "Escape") onClose();
-      }}
       className="flex h-[48%] min-h-64 shrink-0 flex-col border-t-2 border-line-strong bg-surface max-md:absolute max-md:inset-0 max-md:z-30 max-md:h-auto"
     >
       <div className="flex shrink-0 items-start gap-2 border-b border-line px-3 py-1.5">

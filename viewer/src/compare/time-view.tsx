@@ -38,7 +38,8 @@ export function TimeView({ a, b, comparison, names, selected, onSelect }: Props)
         head={
           <>
             <span role="columnheader">{t.step}</span>
-            <span role="columnheader" aria-label={t.columns.took} className="flex justify-between tabular-nums">
+            <span role="columnheader" className="flex justify-between tabular-nums">
+              <span className="sr-only">{t.columns.took}</span>
               {TICKS.map((tick) => (
                 <span key={tick}>{runs ? duration(tick * span) : ""}</span>
               ))}

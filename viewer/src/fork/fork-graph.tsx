@@ -13,6 +13,7 @@ import type { Look } from "../store/run-status";
 import { scopeParts } from "../store/scopes";
 import { texts } from "../texts";
 import { Button, Empty } from "../ui/parts";
+import { visibleName } from "../ui/visible-text";
 import { stepsOfNode, type ForkPoint } from "./places";
 
 const t = texts.fork;
@@ -101,7 +102,7 @@ interface PointFieldProps {
 function PointField({ run, point, firstStep, onPoint }: PointFieldProps): ReactNode {
   const id = useId();
   const rows = useMemo(() => stepsOfNode(run, point.nodeId), [run, point.nodeId]);
-  const name = run.graph?.nodes.find((node) => node.id === point.nodeId)?.name ?? point.nodeId;
+  const name = visibleName(run.graph?.nodes.find((node) => node.id === point.nodeId)?.name ?? point.nodeId, 80);
   if (rows.length < 2) {
     return (
       <p>

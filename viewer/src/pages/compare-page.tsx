@@ -49,12 +49,19 @@ export function ComparePage(): ReactNode {
       {head ? (
         <div className="relative flex min-h-0 flex-1 flex-col overflow-y-auto">
           <Summary head={head} onRuns={(first, second) => void navigate({ params: { a: first, b: second }, search: (now) => withStep(now, null) })} onStep={onStep} onReload={comparison.reload} />
-          <Panes a={a} b={b} search={search} comparison={comparison} onSearch={onSearch} onStep={onStep} />
-          {search.step === undefined ? null : (
-            <ErrorBoundary key={search.step}>
-              <StepPane a={a} b={b} stepId={search.step} names={comparison.names} onClose={() => onStep(null)} />
-            </ErrorBoundary>
-          )}
+          <div
+            className="contents"
+            onKeyDown={(event) => {
+              if (event.key === "Escape" && search.step !== undefined) onStep(null);
+            }}
+          >
+            <Panes a={a} b={b} search={search} comparison={comparison} onSearch={onSearch} onStep={onStep} />
+            {search.step === undefined ? null : (
+              <ErrorBoundary key={search.step}>
+                <StepPane a={a} b={b} stepId={search.step} names={comparison.names} onClose={() => onStep(null)} />
+              </ErrorBoundary>
+            )}
+          </div>
         </div>
       ) : null}
     </main>
