@@ -17,7 +17,6 @@ export const chatTexts = {
     removeFile: (name: string) => `Remove ${name}`,
     uploading: "uploading…",
     restart: "New conversation",
-    again: "Start again",
     changeValues: "Change the inputs",
     writing: "is writing",
     answered: "Form answered",
