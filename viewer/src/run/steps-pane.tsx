@@ -117,9 +117,10 @@ function Bar({ domain, whole, columns, onZoom, selected }: BarProps): ReactNode 
         </span>
       )}
       <span className="flex-1" />
-      <label className="flex items-center gap-1 text-ink-2">
-        {t.order}
+      <span className="flex items-center gap-1 text-ink-2">
+        <span aria-hidden="true">{t.order}</span>
         <select
+          aria-label={t.orderLabel}
           value={search.order ?? "canonical"}
           onChange={(event) => onSearch({ order: ORDERS.find((each) => each === event.target.value && each !== "canonical") })}
           className="min-h-6 rounded border border-line-strong bg-surface text-ink"
@@ -130,7 +131,7 @@ function Bar({ domain, whole, columns, onZoom, selected }: BarProps): ReactNode 
             </option>
           ))}
         </select>
-      </label>
+      </span>
       {columns === "narrow" ? null : (
         <>
           <Button aria-pressed={search.axis === "clock"} onClick={() => onSearch({ axis: search.axis === "clock" ? undefined : "clock" })}>
@@ -305,7 +306,8 @@ function StepGrid({ state, tree, selection, domain, whole, columns, onZoom, crit
       Enter: () => row && choose(row),
       " ": () => row && row.isOpen !== null && toggle(row),
     };
-    const action = actions[event.key] ?? (typed.accepts(event.key, event.shiftKey) ? () => typed.add(event.key) : undefined);
+    const type = typed.accepts(event.key, event.shiftKey) ? () => typed.add(event.key) : undefined;
+    const action = typed.isTyping() ? (type ?? actions[event.key]) : (actions[event.key] ?? type);
     if (!action) return;
     event.preventDefault();
     action();
@@ -418,11 +420,18 @@ function isRendered(items: readonly { index: number }[], index: number | undefin
   return items.some((item) => item.index === index);
 }
 
+interface TypeAhead {
+  isTyping: () => boolean;
+  accepts: (key: string, isShifted: boolean) => boolean;
+  add: (key: string) => void;
+}
+
 /** Collect letters that are typed one after the other. One that is a key of the page begins a name only with Shift. */
-function useTypeAhead(onText: (text: string) => void): { accepts: (key: string, isShifted: boolean) => boolean; add: (key: string) => void } {
+function useTypeAhead(onText: (text: string) => void): TypeAhead {
   const text = useRef("");
   const timer = useRef<ReturnType<typeof setTimeout> | undefined>(undefined);
   return {
+    isTyping: () => text.current !== "",
     accepts: (key, isShifted) => {
       if (!/^[\p{L}\p{N}_: ]$/u.test(key)) return false;
       return text.current !== "" || isShifted || !listShortcuts().some((each) => each.key === key);

@@ -102,6 +102,7 @@ export const runTexts = {
     find: "Filter steps by text",
     findPlaceholder: "name, error or id",
     order: "order",
+    orderLabel: "Order of the steps",
     orders: { canonical: "canonical", start: "by start", duration: "by duration", cost: "by cost" },
     clock: "Clock",
     cost: "Cost",
@@ -124,8 +125,8 @@ export const runTexts = {
   },
   log: {
     table: "Events of the run",
-    kind: "kind",
-    allKinds: "all",
+    kind: "Kind of event",
+    allKinds: "all kinds",
     follow: "Follow",
     filter: "Filter events",
     placeholder: "kind, node or text",
