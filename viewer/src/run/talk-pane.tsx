@@ -15,6 +15,7 @@ import { useNodeNames, useRun, useRunContext } from "./use-run";
 
 const t = texts.talk;
 const MAX_MARKDOWN_CHARS = 100_000;
+const MAX_GROWING_CHARS = 2_000;
 const THINKING = /\ufdd0([^\ufdd1]*)(?:\ufdd1|$)/g;
 
 export default function TalkPane(): ReactNode {
@@ -48,6 +49,38 @@ function splitReasoning(text: string): { answer: string; reasoning: string } {
   return { answer: text.replace(THINKING, ""), reasoning };
 }
 
+/**
+ * Markdown of a text that grows: blocks that are complete are not rendered again, and a last block that has become long
+ * is shown as it is written, so that each delta costs little.
+ */
+function GrowingMarkdown({ text }: { text: string }): ReactNode {
+  const blocks = blocksOf(text);
+  const last = blocks.pop() ?? "";
+  return (
+    <>
+      {blocks.map((block, index) => (
+        <Markdown key={index} text={block} />
+      ))}
+      {last.length > MAX_GROWING_CHARS ? <p className="break-words whitespace-pre-wrap">{visibleText(last)}</p> : <Markdown text={last} />}
+    </>
+  );
+}
+
+/** Return the blocks of Markdown: parts that end with an empty line outside of a fence of code. */
+function blocksOf(text: string): string[] {
+  const blocks: string[] = [];
+  let block = "";
+  let isFenced = false;
+  for (const line of text.split(/(?<=\n)/)) {
+    if (/^\s*(```|~~~)/.test(line)) isFenced = !isFenced;
+    block += line;
+    if (isFenced || line.trim() !== "" || block.trim() === "") continue;
+    blocks.push(block);
+    block = "";
+  }
+  return [...blocks, block];
+}
+
 function Message({ stream }: { stream: MessageStream }): ReactNode {
   const names = useNodeNames();
   const { selectStep } = useRunContext();
@@ -73,7 +106,7 @@ function Message({ stream }: { stream: MessageStream }): ReactNode {
           <pre className="font-sans whitespace-pre-wrap">{visibleText(reasoning.slice(0, MAX_MARKDOWN_CHARS))}</pre>
         </details>
       ) : null}
-      {isPlain || isLong ? <LongText text={answer} /> : <Markdown text={answer} />}
+      <div data-text="">{isPlain || isLong ? <LongText text={answer} /> : isOpen ? <GrowingMarkdown text={answer} /> : <Markdown text={answer} />}</div>
       {isOpen ? (
         <span aria-hidden="true" className="inline-block h-4 w-2 animate-pulse bg-accent align-text-bottom" />
       ) : null}
