@@ -15,7 +15,7 @@ import { useWidth } from "../ui/use-width";
 import { Legend, ROW_HEIGHT, segmentAt, segmentText, type Domain } from "./bars";
 import { CriticalSums, SEGMENTS_OF, useCriticalPath, type CriticalKind } from "./critical-sums";
 import { useFilmTime } from "./film-bar";
-import { GRIDS, rowSegments, StepRow, type Columns } from "./step-row";
+import { GRIDS, rowSegments, StepRow, type Columns, type RowHandlers } from "./step-row";
 import { Axis, Brush } from "./time-axis";
 import { domainOf, domainParameter, runStart, wholeDomain, zoomedBy } from "./time-domain";
 import { useNodeNames, useRunContext, useRunState, useStepTree } from "./use-run";
@@ -36,7 +36,7 @@ export function StepsPane(): ReactNode {
   const { search, onSearch } = useRunContext();
   const names = useNodeNames();
   const whole = useMemo(() => wholeDomain(state), [state]);
-  const domain = domainOf(search.w, whole) ?? whole;
+  const domain = useMemo(() => domainOf(search.w, whole) ?? whole, [search.w, whole]);
   const pane = useRef<HTMLDivElement>(null);
   const columns = columnsFor(useWidth(pane));
   const path = useCriticalPath();
@@ -245,8 +245,11 @@ function StepGrid({ state, tree, selection, domain, whole, columns, onZoom, crit
       setClosed(changed(closed, !isOpen));
       return;
     }
-    setAbove(changed(above, false));
-    onSearch({ x: openParameter(changed(opened, isOpen)) }, true);
+    const next = changed(opened, isOpen);
+    const parameter = openParameter(next);
+    const written = openKeys(parameter);
+    setAbove(new Set([...next].filter((key) => !written.has(key)))); // an address has room for some hundred rows
+    onSearch({ x: parameter }, true);
   };
   const focus = (index: number): void => {
     const row = rows[Math.max(0, Math.min(rows.length - 1, index))];
@@ -328,6 +331,12 @@ function StepGrid({ state, tree, selection, domain, whole, columns, onZoom, crit
     else if (named?.key !== row.key || named.segment !== segment) setNamed({ key: row.key, segment });
   };
 
+  const handlers = useRef<RowHandlers>({ choose, toggle, openItems: () => undefined });
+  useEffect(() => {
+    const openItems = (row: TreeRow): void => onSearch({ items: state.steps.id(row.row), item: undefined, which: undefined });
+    handlers.current = { choose, toggle, openItems };
+  });
+
   if (!rows.length) return <Empty>{t.none}</Empty>;
   const items = virtual.getVirtualItems();
   return (
@@ -366,9 +375,7 @@ function StepGrid({ state, tree, selection, domain, whole, columns, onZoom, crit
               isCritical={row.kind === "step" && path.has(state.steps.id(row.row))}
               named={named?.key === row.key ? named.segment : null}
               highlighted={kinds}
-              onChoose={() => choose(row)}
-              onToggle={() => toggle(row)}
-              onItems={() => onSearch({ items: state.steps.id(row.row), item: undefined, which: undefined })}
+              handlers={handlers}
             />
           ) : null;
         })}

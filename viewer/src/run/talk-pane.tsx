@@ -1,5 +1,5 @@
 /** Talk: what the user asked and what the run wrote, in the order in which its readers received it. */
-import { useState, type ReactNode } from "react";
+import { useLayoutEffect, useRef, useState, type ReactNode } from "react";
 
 import type { MessageStream } from "../store/run";
 import { isOver } from "../store/run-status";
@@ -15,6 +15,7 @@ import { useNodeNames, useRun, useRunContext } from "./use-run";
 
 const t = texts.talk;
 const MAX_MARKDOWN_CHARS = 100_000;
+const AT_END_PIXELS = 40;
 const MAX_GROWING_CHARS = 2_000;
 const THINKING = /\ufdd0([^\ufdd1]*)(?:\ufdd1|$)/g;
 
@@ -22,8 +23,21 @@ export default function TalkPane(): ReactNode {
   const streams = useRun((state) => state.streams);
   const forms = useRun((state) => state.forms);
   const query = useRun((state) => state.header?.query ?? null);
+  const isLive = useRun((state) => state.server !== null && !isOver(state.header?.status ?? ""));
+  const box = useRef<HTMLDivElement>(null);
+  const [isAtEnd, setAtEnd] = useState(true);
+  useLayoutEffect(() => {
+    if (isLive && isAtEnd && box.current) box.current.scrollTop = box.current.scrollHeight;
+  }, [streams, forms, isLive, isAtEnd]);
   return (
-    <div className="min-h-0 flex-1 overflow-auto" tabIndex={0} role="region" aria-label={texts.run.views.talk}>
+    <div
+      ref={box}
+      className="min-h-0 flex-1 overflow-auto"
+      tabIndex={0}
+      role="region"
+      aria-label={texts.run.views.talk}
+      onScroll={({ currentTarget: { scrollHeight, scrollTop, clientHeight } }) => setAtEnd(scrollHeight - scrollTop - clientHeight < AT_END_PIXELS)}
+    >
       <div className="mx-auto flex max-w-3xl flex-col gap-3 p-3">
         {query ? (
           <section aria-label={t.asked} className="self-end rounded-lg bg-accent-soft px-3 py-2">
@@ -38,6 +52,11 @@ export default function TalkPane(): ReactNode {
         {forms.map((form) => (
           <OpenFormPane key={form.nodeId} form={form} />
         ))}
+        {isLive && !isAtEnd ? (
+          <Button className="sticky bottom-2 self-center shadow-md" onClick={() => setAtEnd(true)}>
+            {t.jump}
+          </Button>
+        ) : null}
       </div>
     </div>
   );

@@ -72,6 +72,7 @@ export const runTexts = {
     copyId: "Copy the id of the run",
     copyError: "Copy the error",
     wholeError: "Whole error",
+    report: "Download a report",
   },
   graph: {
     none: "The file has no graph: the version of the canvas was deleted before the export. The steps are in Time.",
@@ -147,6 +148,7 @@ export const runTexts = {
     empty: "The run has written nothing.",
     form: "Open form",
     plain: "Plain text",
+    jump: "Jump to now",
     cut: (shown: string, whole: string) => `The first ${shown} of ${whole} are shown.`,
   },
   inspector: {
