@@ -1,12 +1,13 @@
-"""A model provider that writes a token every 50 ms until its client disconnects, and records the times.
+"""A model provider that writes a token every 50 ms (`--interval`) until its client disconnects, and records the times.
 
-    python -m bench.servers.token_server    # prints its port
+    python -m bench.servers.token_server [--interval SECONDS]    # prints its port
 
 POST /v1/chat/completions streams; the last message's text is the stream's name. GET /<name> returns the record of a
 stream: {"opened": seconds, "closed": seconds or null, "tokens": [seconds, ...]} on the machine's monotonic clock, or {}
 if there is none.
 """
 
+import argparse
 import asyncio
 import json
 import time
@@ -29,8 +30,9 @@ class StreamRecord:
 class TokenServer:
     """The provider, with its streams by name; a new stream replaces an earlier one of the same name."""
 
-    def __init__(self) -> None:
+    def __init__(self, interval: float = TOKEN_INTERVAL) -> None:
         self.streams: dict[str, StreamRecord] = {}
+        self._interval = interval
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one request and close the connection."""
@@ -60,7 +62,7 @@ class TokenServer:
                 stream.tokens.append(time.monotonic())
                 await writer.drain()
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(asyncio.shield(leaving), TOKEN_INTERVAL)
+                    await asyncio.wait_for(asyncio.shield(leaving), self._interval)
         finally:
             stream.closed = time.monotonic()
             leaving.cancel()
@@ -89,7 +91,10 @@ def _token(number: int) -> bytes:
 
 async def main() -> None:
     """Serve until the process ends."""
-    server = await asyncio.start_server(TokenServer().serve, "127.0.0.1", 0, backlog=1000)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--interval", type=float, default=TOKEN_INTERVAL, help="seconds between two tokens")
+    interval: float = parser.parse_args().interval
+    server = await asyncio.start_server(TokenServer(interval).serve, "127.0.0.1", 0, backlog=1000)
     print(server.sockets[0].getsockname()[1], flush=True)  # noqa: T201 (the parent process reads it)
     await server.serve_forever()
 

@@ -6,7 +6,7 @@ import { numbersOf } from "../run/run-search";
 import { useRun, useRunContext } from "../run/use-run";
 import type { Graph } from "../store/graph";
 import type { RunState } from "../store/run";
-import { useWidth } from "../ui/use-width";
+import { useSize } from "../ui/use-width";
 import type { Box, Layout } from "./layout";
 
 export const FIT = { padding: 0.06, maxZoom: 1 };
@@ -27,33 +27,39 @@ export function useCamera(pane: RefObject<HTMLElement | null>): Camera {
   const { fitView, zoomIn, zoomOut, zoomTo, setViewport, getViewport } = useReactFlow();
   const flow = useStoreApi();
   const { search, onSearch, setFollowing } = useRunContext();
-  const first = useRef(search.z);
+  const first = useRef(search.z); // what the address named, until the reader moves the camera
   const hasMoved = useRef(search.z !== undefined);
-  const width = useWidth(pane);
+  const { width, height: paneHeight } = useSize(pane);
+
+  const open = useCallback((): void => {
+    const [zoom, x, y] = numbersOf(first.current);
+    const { width: paneWidth, height } = flow.getState();
+    if (zoom === undefined || x === undefined || y === undefined) void fitView(FIT);
+    else void setViewport({ zoom, x: paneWidth / 2 - x * zoom, y: height / 2 - y * zoom });
+  }, [flow, fitView, setViewport]);
 
   useEffect(() => {
-    if (width && !hasMoved.current) void fitView(FIT); // the inspector takes room, and gives it back
-  }, [width, fitView]);
+    if (!width || !paneHeight) return;
+    if (first.current !== undefined) requestAnimationFrame(open); // when the drawing knows its size as well
+    else if (!hasMoved.current) void fitView(FIT); // the inspector takes room, and gives it back
+  }, [width, paneHeight, fitView, open]);
 
   const write = useCallback((): void => {
     const { width: paneWidth, height } = flow.getState();
     const { x, y, zoom } = getViewport();
     const centre = [(paneWidth / 2 - x) / zoom, (height / 2 - y) / zoom];
     hasMoved.current = true;
+    first.current = undefined;
     onSearch({ z: [Number(zoom.toFixed(4)), ...centre.map(Math.round)].join(",") }, true);
   }, [flow, getViewport, onSearch]);
 
   return useMemo(() => {
     const zoomed = (zoom: Promise<boolean>): void => void zoom.then(write);
     return {
-      open: () => {
-        const [zoom, x, y] = numbersOf(first.current);
-        const { width: paneWidth, height } = flow.getState();
-        if (zoom === undefined || x === undefined || y === undefined) void fitView(FIT);
-        else void setViewport({ zoom, x: paneWidth / 2 - x * zoom, y: height / 2 - y * zoom });
-      },
+      open,
       fit: () => {
         hasMoved.current = false;
+        first.current = undefined;
         onSearch({ z: undefined }, true);
         void fitView(FIT);
       },
@@ -64,13 +70,14 @@ export function useCamera(pane: RefObject<HTMLElement | null>): Camera {
       onMoveStart: (event) => {
         if (!event) return;
         hasMoved.current = true;
+        first.current = undefined;
         setFollowing(false);
       },
       onMoveEnd: (event) => {
         if (event) write();
       },
     };
-  }, [flow, fitView, zoomIn, zoomOut, zoomTo, setViewport, onSearch, setFollowing, write]);
+  }, [fitView, zoomIn, zoomOut, zoomTo, onSearch, setFollowing, write, open]);
 }
 
 /** Keep a running node in view, without zooming. */

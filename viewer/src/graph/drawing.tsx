@@ -348,13 +348,13 @@ function StepNode({ data: { node, handles, isOneOfMany }, selected }: NodeProps<
           {look.icon}
         </div>
       ) : isSmall ? (
-        <button type="button" {...button} className="nopan pointer-events-auto flex h-full w-full items-center gap-1.5 overflow-hidden rounded-md bg-tone-soft px-1.5 text-left">
+        <button type="button" {...button} className={`nopan pointer-events-auto flex h-full w-full items-center gap-1.5 overflow-hidden rounded-md px-1.5 text-left ${figure ? "" : "bg-tone-soft"}`}>
           <span aria-hidden="true" className="text-2xl text-tone">
             {look.icon}
           </span>
           <span className={isTiny ? "sr-only" : "line-clamp-2 text-[20px] leading-[21px] font-medium text-ink"}>
-            <bdi>{name}</bdi>
-            <span className="sr-only">, {look.word}</span>
+            <bdi>{figure ? figure.text : name}</bdi>
+            <span className="sr-only">{figure ? `, ${name}, ` : ", "}{look.word}</span>
           </span>
         </button>
       ) : (
@@ -390,7 +390,8 @@ function ContainerNode({ data: { node, handles }, selected }: NodeProps<RunNode>
       className={`h-full w-full rounded-lg bg-panel/60 ${isSelected ? "ring-2 ring-accent ring-offset-1" : ""}`}
     >
       <Handles node={node} handles={handles} isSelected={selected} />
-      <button type="button" {...button} className="nopan pointer-events-auto flex h-9 max-w-full items-center gap-1.5 rounded px-2 text-left">
+      <div className="flex h-9 items-center pr-2">
+      <button type="button" {...button} className="nopan pointer-events-auto flex h-9 min-w-0 items-center gap-1.5 rounded px-2 text-left">
         <span aria-hidden="true" className="flex size-6 shrink-0 items-center justify-center rounded bg-tone-soft text-tone">
           {look.icon}
         </span>
@@ -401,6 +402,7 @@ function ContainerNode({ data: { node, handles }, selected }: NodeProps<RunNode>
         <span className="shrink-0 text-[11px] text-ink-2">{figure?.text ?? [counts, progress ? null : (items ?? visibleName(node.component, 40)), work].filter(Boolean).join(" · ")}</span>
       </button>
       {progress ? <ItemsProgress nodeId={node.id} progress={progress} /> : null}
+      </div>
     </div>
   );
 }
@@ -414,14 +416,14 @@ function ItemsProgress({ nodeId, progress }: { nodeId: string; progress: Progres
     if (row !== undefined) onSearch({ items: steps.id(row), item: undefined, which: undefined });
   };
   return (
-    <div className="absolute inset-x-2 top-9">
-      <div aria-hidden="true" className="h-1 overflow-hidden rounded bg-line">
-        <div className="h-full bg-tone" style={{ width: `${(100 * progress.done) / Math.max(1, progress.items)}%` }} />
-      </div>
-      <button type="button" onClick={open} className="nopan pointer-events-auto min-h-6 text-[11px] text-accent underline" title={texts.items.open}>
+    <>
+      <button type="button" onClick={open} className="nopan pointer-events-auto ml-auto min-h-6 shrink-0 text-[11px] text-accent underline" title={texts.items.open}>
         {texts.items.done(progress.done, progress.items)}
       </button>
-    </div>
+      <div aria-hidden="true" className="absolute inset-x-2 top-9 h-1 overflow-hidden rounded bg-line">
+        <div className="h-full bg-tone" style={{ width: `${(100 * progress.done) / Math.max(1, progress.items)}%` }} />
+      </div>
+    </>
   );
 }
 

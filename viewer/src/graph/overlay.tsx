@@ -74,9 +74,10 @@ export function OverlayChoice(): ReactNode {
   const show = (next: Overlay): void => onSearch({ overlay: next === "state" ? undefined : next });
   useShortcut("o", t.key, () => show(OVERLAYS[(OVERLAYS.indexOf(overlay) + 1) % OVERLAYS.length] ?? "state"));
   return (
-    <label className="flex items-center gap-1 rounded bg-surface/90 px-1 text-ink-2">
-      {t.label}
+    <span className="flex items-center gap-1 rounded bg-surface/90 px-1 text-ink-2">
+      <span aria-hidden="true">{t.label}</span>
       <select
+        aria-label={t.label}
         value={overlay}
         onChange={(event) => show(OVERLAYS.find((each) => each === event.target.value) ?? "state")}
         className="min-h-6 rounded border border-line-strong bg-surface text-ink"
@@ -87,6 +88,6 @@ export function OverlayChoice(): ReactNode {
           </option>
         ))}
       </select>
-    </label>
+    </span>
   );
 }

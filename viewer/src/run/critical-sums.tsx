@@ -13,6 +13,7 @@ import { useRun, useRunContext } from "./use-run";
 const t = texts.time;
 const KINDS = ["run_slot", "queue", "rate_limit", "person", "stream_wait", "work", "rest"] as const;
 const LIVE_MS = 5000;
+const LARGE = { steps: 2000, ms: 30_000 }; // the path of a large run takes the server a while
 
 export type CriticalKind = (typeof KINDS)[number];
 
@@ -27,12 +28,13 @@ export function useCriticalPath(): CriticalPath | null {
   const { contents } = useRunContext();
   const id = useRun((state) => state.header?.id ?? "");
   const status = useRun((state) => state.header?.status ?? "");
+  const liveMs = useRun((state) => (state.steps.count > LARGE.steps ? LARGE.ms : LIVE_MS));
   const { data } = useQuery({
     queryKey: ["run", id, "critical", isOver(status)],
     queryFn: () => contents.criticalPath?.() ?? null,
     enabled: contents.criticalPath !== undefined && id !== "",
-    staleTime: isOver(status) ? Number.POSITIVE_INFINITY : LIVE_MS,
-    refetchInterval: isOver(status) ? false : LIVE_MS,
+    staleTime: isOver(status) ? Number.POSITIVE_INFINITY : liveMs,
+    refetchInterval: isOver(status) ? false : liveMs,
   });
   return data ?? null;
 }

@@ -1,6 +1,8 @@
 /** One sentence on what became of the run, with the step that is the cause. */
 import { useMemo, type ReactNode } from "react";
 
+import { apiUrl } from "../api/base";
+import { exportPath } from "../api/runs";
 import { explainRun } from "../store/explain";
 import { isOver } from "../store/run-status";
 import { texts } from "../texts";
@@ -42,6 +44,11 @@ export function ExplainBar(): ReactNode {
         </button>
       ) : null}
       <Responsible />
+      {waitsFor === "nobody" && state.server !== null && state.header ? (
+        <a href={apiUrl(exportPath(state.header.id))} download className="min-h-6 text-tone underline">
+          {t.report}
+        </a>
+      ) : null}
       {error ? <CopyButton text={() => error} label={t.copyError} /> : null}
       {isLong ? (
         <details className="basis-full">

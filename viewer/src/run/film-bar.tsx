@@ -25,10 +25,9 @@ export function useFilmTime(): number | null {
 export function FilmBar(): ReactNode {
   const hasSteps = useRun((state) => state.steps.count > 0);
   const isPartial = useRun((state) => state.rows.isPartial);
-  if (!hasSteps) return null;
   return (
-    <section aria-label={t.title} className="flex shrink-0 flex-wrap items-center gap-x-2 gap-y-1 border-t border-line bg-panel px-2 py-1">
-      {isPartial ? <LoadRows /> : <Player />}
+    <section aria-label={t.title} className="flex min-h-9 shrink-0 flex-wrap items-center gap-x-2 gap-y-1 border-t border-line bg-panel px-2 py-1">
+      {isPartial ? <LoadRows /> : hasSteps ? <Player /> : null}
     </section>
   );
 }

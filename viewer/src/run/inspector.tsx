@@ -80,7 +80,7 @@ export function Inspector({ tab, onTab }: { tab: Tab; onTab: (tab: Tab) => void 
               value={each}
               data-testid="inspector-tab"
               data-tab={each}
-              className="min-h-8 border-b-2 border-transparent px-2 text-ink-2 data-[state=active]:border-accent data-[state=active]:font-medium data-[state=active]:text-ink"
+              className="min-h-8 border-b-2 border-transparent px-1.5 text-ink-2 data-[state=active]:border-accent data-[state=active]:font-medium data-[state=active]:text-ink"
             >
               {t.tabs[each]}
               <TabCount state={state} step={step} tab={each} />

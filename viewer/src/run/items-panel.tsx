@@ -8,7 +8,7 @@ import { NODE_LOOKS, stepState, workOf, type StepState } from "../store/node-sta
 import { isOver } from "../store/run-status";
 import { segmentsOf } from "../store/segments";
 import { texts } from "../texts";
-import { count, duration } from "../ui/format";
+import { duration } from "../ui/format";
 import { Button, Empty } from "../ui/parts";
 import { useWidth } from "../ui/use-width";
 import { visibleName } from "../ui/visible-text";
@@ -131,7 +131,9 @@ function Strip({ items, chosen, onItem, onRange }: StripProps): ReactNode {
   const width = useWidth(box);
   const now = useRun((state) => state.now);
   const cells = useMemo(() => cellsOf(items, Math.max(1, Math.floor(width / CELL_PIXELS))), [items, width]);
-  const [active, setActive] = useState(0);
+  const chosenCell = chosen === null ? -1 : cells.findIndex((cell) => cell.items.some((each) => each.item === chosen));
+  const [moved, setActive] = useState<number | null>(null);
+  const active = moved ?? Math.max(0, chosenCell);
   const [hovered, setHovered] = useState<number | null>(null);
   const at = Math.min(active, cells.length - 1);
   const open = (cell: Cell | undefined): void => {
@@ -173,7 +175,7 @@ function Strip({ items, chosen, onItem, onRange }: StripProps): ReactNode {
             data-testid="item-cell"
             data-state={cell.state}
             data-tone={NODE_LOOKS[LOOKS[cell.state]].tone}
-            className={`item-cell item-cell-${cell.state} min-w-[3px] flex-1 cursor-pointer aria-selected:outline-2 aria-selected:-outline-offset-2 aria-selected:outline-(--ink) ${index === at ? "group-focus-visible:outline-2 group-focus-visible:-outline-offset-2 group-focus-visible:outline-(--focus)" : ""} ${cells.length * 6 < width ? "border-r border-surface" : ""}`}
+            className={`item-cell item-cell-${cell.state} min-w-[3px] flex-1 cursor-pointer aria-selected:outline-2 aria-selected:-outline-offset-2 aria-selected:outline-(--ink) ${index === at ? "group-focus-visible:outline-2 group-focus-visible:-outline-offset-2 group-focus-visible:outline-(--focus)" : ""} ${cells.length * 4 < width ? "border-r border-surface" : ""}`}
             onPointerEnter={() => setHovered(index)}
             onClick={() => {
               setActive(index);
@@ -258,7 +260,7 @@ function ItemSteps({ stepId, item }: { stepId: string; item: number }): ReactNod
       <li className="grid grid-cols-[minmax(6rem,14rem)_1.75rem_4.5rem_minmax(0,1fr)] text-[11px] text-ink-2">
         <span className="col-start-4 flex justify-between">
           <span>{duration(shown.from)}</span>
-          <span>{`${duration(shown.to)} (${count(rows.length)})`}</span>
+          <span>{duration(shown.to)}</span>
         </span>
       </li>
     </ul>

@@ -47,15 +47,12 @@ export function LogPane(): ReactNode {
             className="min-h-6 w-56 rounded border border-line-strong bg-surface px-2 placeholder:text-ink-2"
           />
         </label>
-        <label className="flex items-center gap-1 text-ink-2">
-          {t.kind}
-          <select value={kind} onChange={(event) => setKind(event.target.value)} className="min-h-6 rounded border border-line-strong bg-surface text-ink">
-            <option value="">{t.allKinds}</option>
-            {kinds.map((each) => (
-              <option key={each}>{each}</option>
-            ))}
-          </select>
-        </label>
+        <select aria-label={t.kind} value={kind} onChange={(event) => setKind(event.target.value)} className="min-h-6 rounded border border-line-strong bg-surface text-ink">
+          <option value="">{t.allKinds}</option>
+          {kinds.map((each) => (
+            <option key={each}>{each}</option>
+          ))}
+        </select>
         <Button aria-pressed={isFollowing} onClick={() => setFollowing(!isFollowing)}>
           {t.follow}
         </Button>

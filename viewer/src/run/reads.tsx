@@ -26,12 +26,13 @@ export function Reads({ stepId }: { stepId: string }): ReactNode {
   const details = useStepDetails(stepId);
   const names = useNodeNames();
   const { onSearch } = useRunContext();
-  if (!details?.reads.length) return null;
+  const reads = details?.reads.filter((read) => read.nodeId === null || names.has(read.nodeId)) ?? []; // else it only looks like one
+  if (!reads.length) return null;
   return (
     <section className="mt-2">
       <h3 className="font-semibold">{t.reads}</h3>
       <ul data-testid="reads">
-        {details.reads.map((read) => (
+        {reads.map((read) => (
           <li key={read.reference} className="flex flex-wrap items-baseline gap-x-2">
             <code className="font-mono text-xs break-all">
               <bdi>{visibleName(read.reference, 120)}</bdi>

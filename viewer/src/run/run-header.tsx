@@ -50,7 +50,7 @@ export function RunHeader({ children }: { children?: ReactNode }): ReactNode {
         <UsageFacts header={header} />
         {header.versionTitle || header.versionNumber !== null ? (
           <Fact name={t.version}>
-            {[header.versionNumber, header.versionTitle && visibleName(header.versionTitle, 90)].filter((each) => each !== null && each !== "").join(" · ")}
+            {[header.versionNumber, header.versionTitle && visibleName(header.versionTitle, 40)].filter((each) => each !== null && each !== "").join(" · ")}
             {differsFromDraft(header) ? (
               <span data-testid="draft-differs" data-tone="amber" data-border="solid" className="ml-1 rounded bg-tone-soft px-1 text-tone" title={t.draftDiffersTitle}>
                 {t.draftDiffers}

@@ -40,13 +40,18 @@ interface Props {
   /** The place of the segment that the tooltip names. */
   named: number | null;
   highlighted: ReadonlySet<SegmentKind> | null;
-  onChoose: () => void;
-  onToggle: () => void;
-  onItems: () => void;
+  /** The latest ones, in an object that stays the same, so that a row which has not changed is not rendered again. */
+  handlers: { readonly current: RowHandlers };
+}
+
+export interface RowHandlers {
+  choose: (row: TreeRow) => void;
+  toggle: (row: TreeRow) => void;
+  openItems: (row: TreeRow) => void;
 }
 
 export const StepRow = memo(function StepRow(props: Props): ReactNode {
-  const { row, index, top, state, tree, domain, columns, isFocused, isSelected, isCritical, named, highlighted, onChoose, onToggle, onItems } = props;
+  const { row, index, top, state, tree, domain, columns, isFocused, isSelected, isCritical, named, highlighted, handlers } = props;
   const names = useNodeNames();
   const shown = cellsOf(state, tree, row);
   const look = NODE_LOOKS[shown.state];
@@ -66,7 +71,7 @@ export const StepRow = memo(function StepRow(props: Props): ReactNode {
       aria-rowindex={index + 2}
       aria-selected={isSelected}
       {...(row.isOpen === null ? {} : { "aria-expanded": row.isOpen })}
-      onClick={onChoose}
+      onClick={() => handlers.current.choose(row)}
       className={`grid ${GRIDS[columns]} absolute inset-x-0 cursor-pointer items-center border-b border-line px-2 hover:bg-raised aria-selected:bg-accent-soft ${isFocused ? "group-focus-visible:outline-2 group-focus-visible:-outline-offset-2 group-focus-visible:outline-(--focus)" : ""}`}
       style={{ height: ROW_HEIGHT, transform: `translateY(${top}px)` }}
     >
@@ -79,7 +84,7 @@ export const StepRow = memo(function StepRow(props: Props): ReactNode {
             className="w-5 shrink-0 rounded text-center text-ink-2 hover:bg-panel"
             onClick={(event) => {
               event.stopPropagation();
-              onToggle();
+              handlers.current.toggle(row);
             }}
           >
             {row.isOpen ? "▾" : "▸"}
@@ -100,7 +105,7 @@ export const StepRow = memo(function StepRow(props: Props): ReactNode {
             className="min-h-6 shrink-0 text-accent underline"
             onClick={(event) => {
               event.stopPropagation();
-              onItems();
+              handlers.current.openItems(row);
             }}
           >
             {t.items(shown.items)}

@@ -15,7 +15,7 @@ import { useWidth } from "../ui/use-width";
 import { Legend, ROW_HEIGHT, segmentAt, segmentText, type Domain } from "./bars";
 import { CriticalSums, SEGMENTS_OF, useCriticalPath, type CriticalKind } from "./critical-sums";
 import { useFilmTime } from "./film-bar";
-import { GRIDS, rowSegments, StepRow, type Columns } from "./step-row";
+import { GRIDS, rowSegments, StepRow, type Columns, type RowHandlers } from "./step-row";
 import { Axis, Brush } from "./time-axis";
 import { domainOf, domainParameter, runStart, wholeDomain, zoomedBy } from "./time-domain";
 import { useNodeNames, useRunContext, useRunState, useStepTree } from "./use-run";
@@ -36,7 +36,7 @@ export function StepsPane(): ReactNode {
   const { search, onSearch } = useRunContext();
   const names = useNodeNames();
   const whole = useMemo(() => wholeDomain(state), [state]);
-  const domain = domainOf(search.w, whole) ?? whole;
+  const domain = useMemo(() => domainOf(search.w, whole) ?? whole, [search.w, whole]);
   const pane = useRef<HTMLDivElement>(null);
   const columns = columnsFor(useWidth(pane));
   const path = useCriticalPath();
@@ -117,9 +117,10 @@ function Bar({ domain, whole, columns, onZoom, selected }: BarProps): ReactNode 
         </span>
       )}
       <span className="flex-1" />
-      <label className="flex items-center gap-1 text-ink-2">
-        {t.order}
+      <span className="flex items-center gap-1 text-ink-2">
+        <span aria-hidden="true">{t.order}</span>
         <select
+          aria-label={t.orderLabel}
           value={search.order ?? "canonical"}
           onChange={(event) => onSearch({ order: ORDERS.find((each) => each === event.target.value && each !== "canonical") })}
           className="min-h-6 rounded border border-line-strong bg-surface text-ink"
@@ -130,7 +131,7 @@ function Bar({ domain, whole, columns, onZoom, selected }: BarProps): ReactNode 
             </option>
           ))}
         </select>
-      </label>
+      </span>
       {columns === "narrow" ? null : (
         <>
           <Button aria-pressed={search.axis === "clock"} onClick={() => onSearch({ axis: search.axis === "clock" ? undefined : "clock" })}>
@@ -244,8 +245,11 @@ function StepGrid({ state, tree, selection, domain, whole, columns, onZoom, crit
       setClosed(changed(closed, !isOpen));
       return;
     }
-    setAbove(changed(above, false));
-    onSearch({ x: openParameter(changed(opened, isOpen)) }, true);
+    const next = changed(opened, isOpen);
+    const parameter = openParameter(next);
+    const written = openKeys(parameter);
+    setAbove(new Set([...next].filter((key) => !written.has(key)))); // an address has room for some hundred rows
+    onSearch({ x: parameter }, true);
   };
   const focus = (index: number): void => {
     const row = rows[Math.max(0, Math.min(rows.length - 1, index))];
@@ -305,7 +309,8 @@ function StepGrid({ state, tree, selection, domain, whole, columns, onZoom, crit
       Enter: () => row && choose(row),
       " ": () => row && row.isOpen !== null && toggle(row),
     };
-    const action = actions[event.key] ?? (typed.accepts(event.key, event.shiftKey) ? () => typed.add(event.key) : undefined);
+    const type = typed.accepts(event.key, event.shiftKey) ? () => typed.add(event.key) : undefined;
+    const action = typed.isTyping() ? (type ?? actions[event.key]) : (actions[event.key] ?? type);
     if (!action) return;
     event.preventDefault();
     action();
@@ -325,6 +330,12 @@ function StepGrid({ state, tree, selection, domain, whole, columns, onZoom, crit
     if (segment === null) setNamed(null);
     else if (named?.key !== row.key || named.segment !== segment) setNamed({ key: row.key, segment });
   };
+
+  const handlers = useRef<RowHandlers>({ choose, toggle, openItems: () => undefined });
+  useEffect(() => {
+    const openItems = (row: TreeRow): void => onSearch({ items: state.steps.id(row.row), item: undefined, which: undefined });
+    handlers.current = { choose, toggle, openItems };
+  });
 
   if (!rows.length) return <Empty>{t.none}</Empty>;
   const items = virtual.getVirtualItems();
@@ -364,9 +375,7 @@ function StepGrid({ state, tree, selection, domain, whole, columns, onZoom, crit
               isCritical={row.kind === "step" && path.has(state.steps.id(row.row))}
               named={named?.key === row.key ? named.segment : null}
               highlighted={kinds}
-              onChoose={() => choose(row)}
-              onToggle={() => toggle(row)}
-              onItems={() => onSearch({ items: state.steps.id(row.row), item: undefined, which: undefined })}
+              handlers={handlers}
             />
           ) : null;
         })}
@@ -418,11 +427,18 @@ function isRendered(items: readonly { index: number }[], index: number | undefin
   return items.some((item) => item.index === index);
 }
 
+interface TypeAhead {
+  isTyping: () => boolean;
+  accepts: (key: string, isShifted: boolean) => boolean;
+  add: (key: string) => void;
+}
+
 /** Collect letters that are typed one after the other. One that is a key of the page begins a name only with Shift. */
-function useTypeAhead(onText: (text: string) => void): { accepts: (key: string, isShifted: boolean) => boolean; add: (key: string) => void } {
+function useTypeAhead(onText: (text: string) => void): TypeAhead {
   const text = useRef("");
   const timer = useRef<ReturnType<typeof setTimeout> | undefined>(undefined);
   return {
+    isTyping: () => text.current !== "",
     accepts: (key, isShifted) => {
       if (!/^[\p{L}\p{N}_: ]$/u.test(key)) return false;
       return text.current !== "" || isShifted || !listShortcuts().some((each) => each.key === key);

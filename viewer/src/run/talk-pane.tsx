@@ -1,5 +1,5 @@
 /** Talk: what the user asked and what the run wrote, in the order in which its readers received it. */
-import { useState, type ReactNode } from "react";
+import { useLayoutEffect, useRef, useState, type ReactNode } from "react";
 
 import type { MessageStream } from "../store/run";
 import { isOver } from "../store/run-status";
@@ -8,7 +8,7 @@ import { bytes } from "../ui/format";
 import { Markdown } from "../ui/markdown";
 import { Button, CopyButton, Empty } from "../ui/parts";
 import { LongText } from "../ui/values";
-import { visibleName } from "../ui/visible-text";
+import { visibleName, visibleText } from "../ui/visible-text";
 import { BudgetPane } from "./budget-form";
 import { Hideable } from "./hidden";
 import { OpenFormPane } from "./open-form";
@@ -16,13 +16,28 @@ import { MAX_MARKDOWN_CHARS, splitReasoning } from "./reasoning";
 import { useNodeNames, useRun, useRunContext } from "./use-run";
 
 const t = texts.talk;
+const AT_END_PIXELS = 40;
+const MAX_GROWING_CHARS = 2_000;
 
 export default function TalkPane(): ReactNode {
   const streams = useRun((state) => state.streams);
   const forms = useRun((state) => state.forms);
   const query = useRun((state) => state.header?.query ?? null);
+  const isLive = useRun((state) => state.server !== null && !isOver(state.header?.status ?? ""));
+  const box = useRef<HTMLDivElement>(null);
+  const [isAtEnd, setAtEnd] = useState(true);
+  useLayoutEffect(() => {
+    if (isLive && isAtEnd && box.current) box.current.scrollTop = box.current.scrollHeight;
+  }, [streams, forms, isLive, isAtEnd]);
   return (
-    <div className="min-h-0 flex-1 overflow-auto" tabIndex={0} role="region" aria-label={texts.run.views.talk}>
+    <div
+      ref={box}
+      className="min-h-0 flex-1 overflow-auto"
+      tabIndex={0}
+      role="region"
+      aria-label={texts.run.views.talk}
+      onScroll={({ currentTarget: { scrollHeight, scrollTop, clientHeight } }) => setAtEnd(scrollHeight - scrollTop - clientHeight < AT_END_PIXELS)}
+    >
       <div className="mx-auto flex max-w-3xl flex-col gap-3 p-3">
         <Hideable part="request">{query ? <Asked query={query} /> : null}</Hideable>
         <Hideable part="outputs">
@@ -35,6 +50,11 @@ export default function TalkPane(): ReactNode {
         {forms.map((form) => (
           <OpenFormPane key={form.nodeId} form={form} />
         ))}
+        {isLive && !isAtEnd ? (
+          <Button className="sticky bottom-2 self-center shadow-md" onClick={() => setAtEnd(true)}>
+            {t.jump}
+          </Button>
+        ) : null}
       </div>
     </div>
   );
@@ -59,6 +79,38 @@ export function Reasoning({ text }: { text: string }): ReactNode {
   );
 }
 
+/**
+ * Markdown of a text that grows: blocks that are complete are not rendered again, and a last block that has become long
+ * is shown as it is written, so that each delta costs little.
+ */
+function GrowingMarkdown({ text }: { text: string }): ReactNode {
+  const blocks = blocksOf(text);
+  const last = blocks.pop() ?? "";
+  return (
+    <>
+      {blocks.map((block, index) => (
+        <Markdown key={index} text={block} />
+      ))}
+      {last.length > MAX_GROWING_CHARS ? <p className="break-words whitespace-pre-wrap">{visibleText(last)}</p> : <Markdown text={last} />}
+    </>
+  );
+}
+
+/** Return the blocks of Markdown: parts that end with an empty line outside of a fence of code. */
+function blocksOf(text: string): string[] {
+  const blocks: string[] = [];
+  let block = "";
+  let isFenced = false;
+  for (const line of text.split(/(?<=\n)/)) {
+    if (/^\s*(```|~~~)/.test(line)) isFenced = !isFenced;
+    block += line;
+    if (isFenced || line.trim() !== "" || block.trim() === "") continue;
+    blocks.push(block);
+    block = "";
+  }
+  return [...blocks, block];
+}
+
 export function Message({ stream }: { stream: MessageStream }): ReactNode {
   const names = useNodeNames();
   const { selectStep } = useRunContext();
@@ -79,7 +131,7 @@ export function Message({ stream }: { stream: MessageStream }): ReactNode {
         <CopyButton text={() => answer} />
       </div>
       <Reasoning text={reasoning} />
-      {isPlain || isLong ? <LongText text={answer} /> : <Markdown text={answer} />}
+      <div data-text="">{isPlain || isLong ? <LongText text={answer} /> : isOpen ? <GrowingMarkdown text={answer} /> : <Markdown text={answer} />}</div>
       {isOpen ? (
         <span aria-hidden="true" className="inline-block h-4 w-2 animate-pulse bg-accent align-text-bottom" />
       ) : null}

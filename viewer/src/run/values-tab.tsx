@@ -1,5 +1,5 @@
 /** Inputs and outputs of a step: each value as JSON, text or Markdown, whole, as a file, and beside that of the step before. */
-import { lazy, Suspense, useCallback, useEffect, useId, useState, type ReactNode } from "react";
+import { lazy, Suspense, useCallback, useEffect, useId, useMemo, useState, type ReactNode } from "react";
 
 import { texts } from "../texts";
 import { bytes } from "../ui/format";
@@ -110,6 +110,7 @@ function StepValue({ stepId, nodeId, kind, name, value: stored, before }: ValueP
   const [isDiff, setDiff] = useState(false);
   const value = whole ? whole.value : stored;
   const isText = typeof value === "string" || (cut !== null && whole === null);
+  const size = useMemo(() => cut ?? sizeOf(value), [cut, value]);
   const hasWhole = contents.wholeValue !== undefined;
   const load = async (): Promise<void> => {
     setBusy(true);
@@ -128,7 +129,7 @@ function StepValue({ stepId, nodeId, kind, name, value: stored, before }: ValueP
         <span id={id} className="min-w-0 flex-1 basis-24 truncate font-mono text-xs font-semibold">
           <bdi>{visibleName(name)}</bdi>
         </span>
-        <span className="text-xs text-ink-2">{bytes(cut ?? sizeOf(value))}</span>
+        <span className="text-xs text-ink-2">{size === null ? "" : bytes(size)}</span>
         <FormatChoice format={format} isText={isText} onFormat={setFormat} />
         {before === null ? null : (
           <Button aria-pressed={isDiff} title={t.diffTitle} onClick={() => setDiff(!isDiff)}>
@@ -171,6 +172,7 @@ function Shown({ value, format }: { value: unknown; format: Format }): ReactNode
       </Suspense>
     );
   }
+  if (cutBytes(value) !== null) return <Value value={value} />;
   if (format === "text" && typeof value !== "string") return <LongText text={asJson(value)} />;
   if (format === "tree" && typeof value === "string") return <Value value={parsed(value)} />;
   return <Value value={value} />;
@@ -306,7 +308,9 @@ function previewOf(value: unknown): string {
   return typeof value === "object" && value !== null && "$preview" in value && typeof value.$preview === "string" ? value.$preview : "";
 }
 
-function sizeOf(value: unknown): number {
-  if (typeof value === "object" && value !== null && "bytes" in value && typeof value.bytes === "number") return value.bytes;
-  return new Blob([typeof value === "string" ? value : asJson(value, 0)]).size;
+/** Return the bytes of a value as UTF-8; null if it is nested too deeply to be written. */
+function sizeOf(value: unknown): number | null {
+  if (typeof value === "object" && value !== null && "$gone" in value && "bytes" in value && typeof value.bytes === "number") return value.bytes;
+  const text = typeof value === "string" ? value : asJson(value, 0);
+  return text === texts.values.deep ? null : new Blob([text]).size;
 }

@@ -54,9 +54,12 @@ export function segmentsOf(
   if (ready !== null && (step.createdAt ?? ready) < ready) add("run_slot", step.createdAt, ready);
   for (const attempt of earlier) {
     add("queue", attempt.readyAt ?? ready, attempt.startedAt);
-    add(attempt.endReason === "worker_lost" ? "lost" : "work", attempt.startedAt, attempt.endedAt);
+    const isLost = attempt.endReason === "worker_lost";
+    const lost = attempt.worker === null ? SEGMENT_WORDS.lost : `${SEGMENT_WORDS.lost} (${attempt.worker})`;
+    add(isLost ? "lost" : "work", attempt.startedAt, attempt.endedAt, isLost ? lost : SEGMENT_WORDS.work);
     const between = BETWEEN[attempt.endReason ?? ""];
-    if (between) add(between, attempt.endedAt, attempt.nextAttemptAt ?? step.startedAt ?? now);
+    const reason = between === "rate_limit" ? attempt.error : null; // it names the account
+    if (between) add(between, attempt.endedAt, attempt.nextAttemptAt ?? step.startedAt ?? now, reason ?? SEGMENT_WORDS[between]);
     ready = attempt.nextAttemptAt ?? attempt.endedAt ?? ready;
   }
   addCurrent(step, ready, now, add);

@@ -119,9 +119,17 @@ export function visibleRows(run: RunState, tree: StepTree, open: ReadonlySet<str
 
 const NONE: ReadonlySet<string> = new Set();
 
+interface Detail {
+  kind: "attempt" | "call" | "tool";
+  detail: number;
+}
+
+const NO_DETAILS: readonly Detail[] = [];
+
 /** Return what is listed below a step: its attempts if there are several, its calls of models and tools. */
-function detailsOf(run: RunState, stepId: string): { kind: "attempt" | "call" | "tool"; detail: number }[] {
-  const list = (kind: "attempt" | "call" | "tool", count: number) => Array.from({ length: count }, (_, detail) => ({ kind, detail }));
+function detailsOf(run: RunState, stepId: string): readonly Detail[] {
+  if (!run.attempts.has(stepId) && !run.modelCalls.has(stepId) && !run.toolCalls.has(stepId)) return NO_DETAILS;
+  const list = (kind: Detail["kind"], count: number): Detail[] => Array.from({ length: count }, (_, detail) => ({ kind, detail }));
   const earlier = run.attempts.get(stepId)?.length ?? 0;
   return [
     ...list("attempt", earlier ? earlier + 1 : 0),

@@ -74,6 +74,7 @@ export const runTexts = {
     copyId: "Copy the id of the run",
     copyError: "Copy the error",
     wholeError: "Whole error",
+    report: "Download a report",
   },
   graph: {
     none: "The file has no graph: the version of the canvas was deleted before the export. The steps are in Time.",
@@ -104,6 +105,7 @@ export const runTexts = {
     find: "Filter steps by text",
     findPlaceholder: "name, error or id",
     order: "order",
+    orderLabel: "Order of the steps",
     orders: { canonical: "canonical", start: "by start", duration: "by duration", cost: "by cost" },
     clock: "Clock",
     cost: "Cost",
@@ -126,8 +128,8 @@ export const runTexts = {
   },
   log: {
     table: "Events of the run",
-    kind: "kind",
-    allKinds: "all",
+    kind: "Kind of event",
+    allKinds: "all kinds",
     follow: "Follow",
     filter: "Filter events",
     placeholder: "kind, node or text",
@@ -148,6 +150,7 @@ export const runTexts = {
     empty: "The run has written nothing.",
     form: "Open form",
     plain: "Plain text",
+    jump: "Jump to now",
     cut: (shown: string, whole: string) => `The first ${shown} of ${whole} are shown.`,
   },
   inspector: {
