@@ -36,5 +36,5 @@ export default defineConfig({
     chunkSizeWarningLimit: 600,
   },
   server: { proxy: { "/api": API } },
-  test: { include: ["tests/**/*.test.ts"], environment: "node" },
+  test: { include: ["tests/**/*.test.ts"], environment: "node", testTimeout: 60_000 },
 });

@@ -11,6 +11,7 @@ import { RunStore } from "../src/store/run-store";
 import type { Step } from "../src/store/steps";
 import { openKeys, openParameter, runSearch } from "../src/run/run-search";
 import { domainOf, domainParameter, within, zoomedBy } from "../src/run/time-domain";
+import { processorTime } from "./processor-time";
 import { activation, id } from "./run-files";
 
 const NOW = 10_000;
@@ -120,11 +121,11 @@ describe("the film of a run", () => {
   test("of 10,000 steps shows a time within 50 ms", () => {
     const many = Array.from({ length: 10_000 }, (_, at) => step(at, `LLM:${at % 3}`, { created_at: at, started_at: at + 1, finished_at: at + 2 }));
     const long = new Film(runOf(many));
-    const began = performance.now();
+    const began = processorTime();
 
     for (let at = 0; at < 10; at++) long.nodesAt(at * 1000);
 
-    expect((performance.now() - began) / 10).toBeLessThan(50);
+    expect((processorTime() - began) / 10).toBeLessThan(50);
   });
 });
 

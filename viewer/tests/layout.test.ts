@@ -2,6 +2,7 @@ import { expect, test } from "vitest";
 
 import { computedLayout, drawnLayout, type Box, type Layout } from "../src/graph/layout";
 import type { Graph, GraphNode } from "../src/store/graph";
+import { processorTime } from "./processor-time";
 
 function node(id: string, fields: Partial<GraphNode> = {}): GraphNode {
   return { id, kind: "ragNode", component: "LLM", name: id, x: null, y: null, w: null, h: null, parent: null, branches: [], isStart: false, ...fields };
@@ -47,11 +48,11 @@ test("the same graph gives the same layout, also one with a cycle", async () => 
 test("1,000 nodes are laid out within five seconds", async () => {
   const nodes = Array.from({ length: 1000 }, (_, at) => node(`n${at}`));
   const edges = nodes.slice(1).map((each, at): [string, string] => [`n${at - (at % 7)}`, each.id]);
-  const began = performance.now();
+  const began = processorTime();
 
   await computedLayout(graphOf(nodes, ...edges));
 
-  expect(performance.now() - began).toBeLessThan(5000);
+  expect(processorTime() - began).toBeLessThan(5000);
 });
 
 test("a drawing keeps its places, and a container without a size holds its children", () => {

@@ -11,6 +11,7 @@ import { entryOf, scopeParts, splitScope } from "../src/store/scopes";
 import { segmentsOf } from "../src/store/segments";
 import { buildTree, keysAbove, selectSteps, summarizeItem, visibleRows } from "../src/store/step-tree";
 import type { Step } from "../src/store/steps";
+import { processorTime } from "./processor-time";
 import { activation, id } from "./run-files";
 
 const NOW = 1_700_000_100_000;
@@ -282,11 +283,11 @@ describe("the tree of steps", () => {
   test("of 100,000 steps is built and listed within two seconds", () => {
     const many = Array.from({ length: 100_000 }, (_, at) => step(at, "LLM:0", { scope: `Iteration:A#0.${at}` }));
     const run = runOf([step(200_000, "Iteration:A", { outcome: "ContainerOpened" }), ...many]);
-    const began = performance.now();
+    const began = processorTime();
 
     const rows = visibleRows(run, buildTree(run), new Set([`s${id(200_000)}`]));
 
     expect(rows).toHaveLength(100_001);
-    expect(performance.now() - began).toBeLessThan(2000);
+    expect(processorTime() - began).toBeLessThan(2000);
   });
 });

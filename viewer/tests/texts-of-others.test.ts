@@ -6,6 +6,7 @@ import { bytes, duration } from "../src/ui/format";
 import { checkedUrl } from "../src/ui/markdown";
 import { isTooHeavy } from "../src/ui/markdown-limits";
 import { visibleName, visibleText } from "../src/ui/visible-text";
+import { processorTime } from "./processor-time";
 
 test.each([
   ["https://example.com/a", true], ["http://example.com", true], ["mailto:a@b.c", true], ["HTTPS://EXAMPLE.COM", true],
@@ -66,7 +67,7 @@ test.each([
 });
 
 test("the check of a text takes a moment, whatever is in it", () => {
-  const began = performance.now();
+  const began = processorTime();
   for (const text of [" ".repeat(100_000), "1".repeat(100_000), "\t>".repeat(33_000), "#".repeat(100_000)]) isTooHeavy(text);
-  expect(performance.now() - began).toBeLessThan(2_000);
+  expect(processorTime() - began).toBeLessThan(2_000);
 });
