@@ -19,17 +19,19 @@ function apply(): void {
   dataset.motion = motion;
 }
 
-/** Keep the document as the settings and the system say. */
+/** Keep the document as the settings and the system say, until the returned function is called. */
+function keepAppearance(): () => void {
+  apply();
+  const ends = [subscribe(apply)];
+  for (const query of [dark, moreContrast]) {
+    query.addEventListener("change", apply);
+    ends.push(() => query.removeEventListener("change", apply));
+  }
+  return () => ends.forEach((end) => end());
+}
+
 export function useAppearance(): void {
-  useEffect(() => {
-    apply();
-    const ends = [subscribe(apply)];
-    for (const query of [dark, moreContrast]) {
-      query.addEventListener("change", apply);
-      ends.push(() => query.removeEventListener("change", apply));
-    }
-    return () => ends.forEach((end) => end());
-  }, []);
+  useEffect(keepAppearance, []);
 }
 
 /** Return the theme, and a function that goes to the next one. */
