@@ -603,6 +603,8 @@ def test_reader_of_kind_viewer_sees_the_canvas_and_changes_nothing(reader: Reade
     node(reader, "LLM").focus()
     reader.page.keyboard.press("Delete")
     reader.page.keyboard.press("ArrowDown")
+    palette(reader, "Message").click()
+    notice(reader, "This sign-in reads only")
     assert node(reader, "LLM").is_visible()
     assert edges_of(document_of(client, agent)) == EDGES
 

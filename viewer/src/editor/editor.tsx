@@ -52,6 +52,10 @@ export function Editor({ agentId, session, catalogue, isReadOnly, search, onSear
       notify: (text, isProblem = false) => notify({ text, isProblem }),
       openDialog: setDialog,
       perform: (name, command, key) => {
+        if (isReadOnly) {
+          notify({ text: t.readOnly, isProblem: true });
+          return false;
+        }
         try {
           session.apply(name, command, key ?? null);
           return true;
@@ -114,6 +118,7 @@ export function Editor({ agentId, session, catalogue, isReadOnly, search, onSear
                 onClose={() => setDialog(null)}
                 onStarted={(runId) => {
                   setDialog(null);
+                  setOpen("panel");
                   onSearch({ run: runId, tab: "run" });
                 }}
               />

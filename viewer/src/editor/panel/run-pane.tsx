@@ -54,16 +54,18 @@ function RunHead({ children, onClose }: { children: ReactNode; onClose: () => vo
     <header data-testid="run-header" data-run-id={header.id} data-status={header.status} className="shrink-0 border-b border-line p-3">
       <div className="flex flex-wrap items-center gap-2">
         <StateBadge look={runLook(header.status)} {...(took === null ? {} : { extra: took })} />
-        {children}
         <span className="flex-1" />
+        <Button aria-label={t.close} title={t.close} onClick={onClose}>
+          ✕
+        </Button>
+      </div>
+      <div className="mt-1 flex flex-wrap items-center gap-2">
+        {children}
         <Link to="/runs/$runId" params={{ runId: header.id }} className="min-h-6 leading-6 text-accent underline">
           {t.open}
         </Link>
         <Button disabled={isReadOnly} onClick={() => openDialog("run")}>
           {t.new}
-        </Button>
-        <Button aria-label={t.close} title={t.close} onClick={onClose}>
-          ✕
         </Button>
       </div>
       <p data-testid="explain" data-waits-for={explanation.waitsFor} data-tone={explanation.tone} className="mt-1">
