@@ -126,7 +126,7 @@ def test_stream_that_breaks_is_continued_without_a_gap_or_repetition(
         else:
             route.continue_()
 
-    signed_in.page.route("**/live*", break_twice)
+    signed_in.page.route("**/api/v1/runs/*/live*", break_twice)
     signed_in.visit(f"/runs/{run_id}?view=talk")
     wait_for_mode(signed_in, "away")
     wait_for_text(signed_in, "One two")
@@ -153,7 +153,7 @@ def beginning_of_stream(client: Client, run_id: str, word: str) -> str:
 def test_run_is_followed_by_polling_where_there_is_no_stream(signed_in: Reader, client: Client, answer: PacedAnswer):
     refused = json.dumps({"code": "not_acceptable", "message": "no streams here", "details": None})
     signed_in.page.route(
-        "**/live*", lambda route: route.fulfill(status=406, content_type="application/json", body=refused)
+        "**/api/v1/runs/*/live*", lambda route: route.fulfill(status=406, content_type="application/json", body=refused)
     )
     run_id = slow_run(client)
     signed_in.visit(f"/runs/{run_id}?view=talk")
@@ -166,7 +166,7 @@ def test_run_is_followed_by_polling_where_there_is_no_stream(signed_in: Reader, 
     wait_for_status(signed_in, "succeeded")
     polled = snapshot(signed_in)
     signed_in.allow_refusals()
-    signed_in.page.unroute("**/live*")
+    signed_in.page.unroute("**/api/v1/runs/*/live*")
     signed_in.page.reload()
     signed_in.page.locator('[data-testid=page][data-ready="1"]').wait_for()
     reloaded = snapshot(signed_in)
