@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from api.webhooks.payload import SECTIONS
 from canvas.document import parsing, references
 from canvas.document.document import Document, Entry
 from canvas.graph.canvas import compile_canvas
@@ -64,6 +65,8 @@ def _candidates(document: Document) -> Iterator[str]:
     for entry in document.entries.values():
         declared = entry.params.get("outputs")
         names = outputs_of(entry)
+        if entry.component == "Begin" and entry.params.get("mode") == "Webhook":
+            names = frozenset(SECTIONS)
         for name in {*(names or (declared if isinstance(declared, dict) else ())), "_ERROR"}:
             if not _is_of_old_syntax(document, entry, name):
                 yield f"{entry.id}@{name}"

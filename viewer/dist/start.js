@@ -1,16 +1,22 @@
-// Loaded before everything else, under a fixed name: sets the theme before anything is drawn, and loads the page again
+// Loaded before everything else, under a fixed name: sets theme, density and motion before anything is drawn, and loads the page again
 // if a file of it is missing because Easel is being updated.
 (function () {
   "use strict";
   var KEY = "easel.reloads", TRIES = 10, isWaiting = false;
 
-  function read(storage, key) {
-    try { return storage.getItem(key); } catch { return null; }
+  function read(storage, key) { // in a frame of another site the storage itself may be refused
+    try { return window[storage].getItem(key); } catch { return null; }
   }
 
-  var theme = read(localStorage, "easel.theme");
-  var isDark = theme === "dark" || (theme !== "light" && matchMedia("(prefers-color-scheme: dark)").matches);
-  document.documentElement.dataset.theme = isDark ? "dark" : "light";
+  var given = new URLSearchParams(location.search).get("theme"); // of the page that shows a chat in a frame
+  var theme = given === "light" || given === "dark" ? given : read("localStorage", "easel.theme");
+  var html = document.documentElement.dataset;
+  var isChosen = theme === "light" || theme === "dark", isHigh = theme === "contrast";
+  var isDark = theme === "dark" || (!isChosen && matchMedia("(prefers-color-scheme: dark)").matches);
+  html.theme = isDark ? "dark" : "light";
+  html.contrast = isHigh || (!isChosen && matchMedia("(prefers-contrast: more)").matches) ? "more" : "normal";
+  html.density = read("localStorage", "easel.density") === "compact" ? "compact" : "normal";
+  html.motion = read("localStorage", "easel.motion") === "off" ? "off" : "system";
 
   function show(text) {
     var root = document.getElementById("root");
@@ -20,9 +26,9 @@
   addEventListener("error", function (event) {
     var failed = event.target;
     if (isWaiting || !(failed instanceof HTMLScriptElement || failed instanceof HTMLLinkElement)) return;
-    if (failed.rel === "icon") return;
+    if (failed.rel === "icon" || document.querySelector("main")) return; // a page that is shown stays, and says what is missing
     isWaiting = true;
-    var tries = Number(read(sessionStorage, KEY)) || 0;
+    var tries = Number(read("sessionStorage", KEY)) || 0;
     var text = "Easel is being updated";
     if (tries >= TRIES) {
       text += ". Its files could not be loaded in " + TRIES + " tries: reload the page in a moment.";
@@ -35,6 +41,8 @@
   }, true);
 
   addEventListener("easel:started", function () {
-    try { sessionStorage.removeItem(KEY); } catch { /* without storage there is no counter */ }
+    setTimeout(function () { // later than a file of the first page could fail
+      try { sessionStorage.removeItem(KEY); } catch { /* without storage there is no counter */ }
+    }, 10000);
   });
 })();

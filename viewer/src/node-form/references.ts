@@ -22,6 +22,8 @@ const ALIASES: readonly Output[] = [
   { name: "index", type: "integer" },
   { name: "result", type: "unknown" },
 ];
+/** What a webhook's call gives to Begin. */
+const WEBHOOK = ["query", "headers", "body"].map((name): Output => ({ name, type: "object" }));
 const GLOBAL = /^(sys|env)\.[A-Za-z0-9_.]+$/;
 const OUTPUT = /^[A-Za-z0-9_.-]+$/;
 const NODE = /^[A-Za-z0-9_:]+$/;
@@ -106,6 +108,7 @@ function authored(component: string, form: Members): Output[] {
   switch (component) {
     case "Begin":
     case "UserFillUp":
+      if (component === "Begin" && form.mode === "Webhook") return WEBHOOK;
       return formFields(form.inputs).map(([name, field]) => ({ name, type: textOf(field.type) || "string" }));
     case "Loop":
       return membersIn(form.loop_variables).map((row) => ({ name: textOf(row.variable), type: textOf(row.type) || "unknown" }));
