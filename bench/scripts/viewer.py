@@ -317,7 +317,7 @@ def live_latency(bench: Bench) -> list[Figure]:
             tab.evaluate(WATCH_NODES)
             bench.stage.client.post(f"/runs/{run_id}/resume", json={"inputs": {"name": "x"}}).raise_for_status()
             bench.await_status(run_id, "succeeded")
-            tab.wait_for_function("() => Object.keys(window.__seen).length >= 21", timeout=20_000)
+            tab.wait_for_function("() => Object.keys(window.__seen).length >= 22", timeout=20_000)
             seen: dict[str, float] = tab.evaluate("window.__seen")
         page = bench.stage.client.get(f"/runs/{run_id}/activations", params={"scope": "*"}).json()
         names, ended = page["columns"].index("node_id"), page["columns"].index("finished_at")

@@ -1,5 +1,5 @@
 /** Talk: what the user asked and what the run wrote, in the order in which its readers received it. */
-import { useLayoutEffect, useRef, useState, type ReactNode } from "react";
+import { memo, useLayoutEffect, useRef, useState, type ReactNode } from "react";
 
 import type { MessageStream } from "../store/run";
 import { isOver } from "../store/run-status";
@@ -81,7 +81,7 @@ export function Reasoning({ text }: { text: string }): ReactNode {
 
 /**
  * Markdown of a text that grows: blocks that are complete are not rendered again, and a last block that has become long
- * is shown as it is written, so that each delta costs little.
+ * is shown as it is written, in pieces of which only the last one changes. So each delta costs little.
  */
 function GrowingMarkdown({ text }: { text: string }): ReactNode {
   const blocks = blocksOf(text);
@@ -91,9 +91,26 @@ function GrowingMarkdown({ text }: { text: string }): ReactNode {
       {blocks.map((block, index) => (
         <Markdown key={index} text={block} />
       ))}
-      {last.length > MAX_GROWING_CHARS ? <p className="break-words whitespace-pre-wrap">{visibleText(last)}</p> : <Markdown text={last} />}
+      {last.length > MAX_GROWING_CHARS ? piecesOf(last).map((piece, index) => <Piece key={index} text={piece} />) : <Markdown text={last} />}
     </>
   );
+}
+
+const Piece = memo(function Piece({ text }: { text: string }): ReactNode {
+  return <p className="m-0! break-words whitespace-pre-wrap">{visibleText(text)}</p>;
+});
+
+/** Return a text in pieces of about MAX_GROWING_CHARS that end at a space, so that one which is full stays the same. */
+function piecesOf(text: string): string[] {
+  const pieces: string[] = [];
+  let from = 0;
+  while (text.length - from > MAX_GROWING_CHARS) {
+    const space = text.indexOf(" ", from + MAX_GROWING_CHARS);
+    if (space < 0) break;
+    pieces.push(text.slice(from, space));
+    from = space + 1;
+  }
+  return [...pieces, text.slice(from)];
 }
 
 /** Return the blocks of Markdown: parts that end with an empty line outside of a fence of code. */
