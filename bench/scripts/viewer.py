@@ -2,9 +2,9 @@
 [--half-hour]`.
 
 The script starts `easel up` with a home of its own and opens runs in a Chromium without a window, signed in, with warm
-caches. Frames are counted by `requestAnimationFrame`, tasks by a `PerformanceObserver`, heap and elements by the
-developer tools' protocol after a garbage collection, processor time by /proc. Each figure stands beside its goal; the
-load of the machine is printed above the table, because everything runs on the same cores.
+caches. Frames are counted by the browser's callback before each paint, long tasks by its observer, heap and elements
+by the developer tools' protocol after a garbage collection, processor time by /proc. Each figure stands beside its
+goal; the load of the machine is printed above the table, because everything runs on the same cores.
 """
 
 import argparse

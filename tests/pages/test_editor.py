@@ -79,8 +79,9 @@ def choose(reader: Reader, name: str) -> None:
 def set_form(reader: Reader, name: str, form: Mapping[str, Any]) -> None:
     """Write the form of a node as JSON, by keyboard."""
     choose(reader, name)
-    field = reader.page.get_by_test_id("panel").get_by_role("textbox", name="Form, as JSON")
-    field.focus()
+    panel = reader.page.get_by_test_id("panel")
+    panel.get_by_role("button", name="As JSON").click()
+    panel.get_by_role("textbox", name="Parameters").focus()
     reader.page.keyboard.press("Control+a")
     reader.page.keyboard.insert_text(json.dumps(form))
 
@@ -619,7 +620,7 @@ def test_axe_finds_nothing_in_the_editor(reader_of: ReaderOf, deployment: Any, c
     reader = reader_of(deployment.server, theme=theme)
     reader.sign_in(client)
     edit(reader, agent, "?node=Categorize%3ACategorize")
-    reader.page.get_by_test_id("panel").get_by_role("textbox", name="Form, as JSON").wait_for()
+    reader.page.get_by_test_id("panel").get_by_role("group", name="Parameters of Categorize").wait_for()
     reader.page.evaluate(axe.read_text(encoding="utf-8"))
 
     def check(place: str) -> None:

@@ -36,7 +36,8 @@ def test_opener_has_commands_and_needs_no_sign_in(reader: Reader):
 
 
 def test_address_without_a_page_says_so_and_leads_back(reader: Reader):
-    reader.visit("/agents")
+    reader.visit("/open")
+    reader.page.evaluate("history.pushState({}, '', '/nowhere'); dispatchEvent(new PopStateEvent('popstate'))")
 
     expect(reader.page.get_by_test_id("page")).to_have_attribute("data-page", "missing")
     reader.page.get_by_role("link", name="Open a run file").last.click()
@@ -47,7 +48,7 @@ def test_only_pages_that_exist_are_linked(reader: Reader):
     reader.visit()
 
     links = reader.page.eval_on_selector_all("a[href]", "links => links.map((link) => new URL(link.href).pathname)")
-    assert set(links) <= {"/open", "/runs", "/conversations", "/overview", "/system", "/settings", "/ui/"}
+    assert set(links) <= {"/open", "/runs", "/conversations", "/overview", "/system", "/settings", "/agents", "/ui/"}
 
 
 def test_run_that_succeeded_shows_its_header_and_the_way_it_took(reader: Reader, deployment: Deployment):

@@ -166,7 +166,9 @@ def test_example_is_started_from_the_empty_list(signed_in: Reader, client: Clien
     signed_in.page.get_by_role("button", name="Start an example").click()
 
     signed_in.page.locator("[data-testid=run-header][data-status=succeeded]").wait_for()
-    assert [run["agent_title"] for run in client.http.get("/api/v1/runs?limit=10").json()["runs"]] == ["Sort requests"]
+    assert [run["agent_title"] for run in client.http.get("/api/v1/runs?limit=10").json()["runs"]] == [
+        "Customer support"
+    ]
 
 
 def test_version_conversation_origin_and_range_select_their_runs(signed_in: Reader, client: Client):

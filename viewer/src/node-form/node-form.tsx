@@ -1,7 +1,8 @@
 /** The form of a node, made of its component's JSON Schema. Changes go out one by one, by path. */
-import { useEffect, useMemo, useRef, type ReactNode } from "react";
+import { useEffect, useMemo, useRef, useState, type ReactNode } from "react";
 
 import { texts } from "../texts";
+import { Button } from "../ui/parts";
 import type { NodeFormProps } from "./contract";
 import { WithCode } from "./field-frame";
 import { FieldList } from "./field-list";
@@ -10,6 +11,7 @@ import { fieldsOf, type FieldSpec } from "./form-schema";
 import { OtherParameters } from "./other-parameters";
 
 const t = texts.nodeForm;
+const NO_FIELDS: readonly FieldSpec[] = [];
 const FOCUSABLE = "input:not(:disabled), select:not(:disabled), textarea, button:not(:disabled), [contenteditable=true], summary";
 
 export default function NodeForm(props: NodeFormProps): ReactNode {
@@ -26,16 +28,27 @@ export default function NodeForm(props: NodeFormProps): ReactNode {
 function Form({ fields }: { fields: readonly FieldSpec[] }): ReactNode {
   const { component, form, findingsAt, focused } = useForm();
   const root = useRef<HTMLDivElement>(null);
+  const [isJson, setJson] = useState(component === null);
+  useEffect(() => {
+    if (focused !== null && component !== null) setJson(false); // its field is to be seen
+  }, [focused, component]);
   useEffect(() => {
     const control = focused === null ? null : root.current?.querySelector<HTMLElement>(`[data-field="${CSS.escape(focused)}"]`);
     if (control) focusControl(control);
   }, [focused]);
   return (
     <div ref={root} role="group" aria-label={t.formOf(component?.title ?? "")} className="flex min-w-0 flex-col gap-3">
-      {component?.description ? <p className="text-ink-2"><WithCode text={component.description} /></p> : null}
+      <div className="flex items-start gap-2">
+        <p className="min-w-0 flex-1 text-ink-2">{component?.description ? <WithCode text={component.description} /> : null}</p>
+        {component ? (
+          <Button aria-pressed={isJson} onClick={() => setJson(!isJson)}>
+            {t.asJson}
+          </Button>
+        ) : null}
+      </div>
       <FindingTexts findings={findingsAt("")} />
-      <FieldList fields={fields} path={[]} values={form} />
-      <OtherParameters fields={fields} isWhole={component === null} />
+      {isJson ? null : <FieldList fields={fields} path={[]} values={form} />}
+      <OtherParameters key={String(isJson)} fields={isJson ? NO_FIELDS : fields} isWhole={isJson} />
     </div>
   );
 }

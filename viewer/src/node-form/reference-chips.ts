@@ -63,7 +63,7 @@ export function chips(source: ReferenceSource): Extension {
 /** Complete references after `{` and `/`. `isWhole`: the field is a reference as a whole, without braces. */
 export function completion(source: ReferenceSource): Extension {
   return [
-    autocompletion({ override: [(context) => complete(context, source)], icons: false, maxRenderedOptions: 200 }),
+    autocompletion({ override: [(context) => complete(context, source)], icons: false, maxRenderedOptions: 200, interactionDelay: 0 }),
     tooltips({ position: "fixed", parent: document.body }),
     Prec.high(keymap.of([{ key: "Ctrl-Space", run: startCompletion }, ...completionKeymap])),
   ];

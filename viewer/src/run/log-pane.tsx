@@ -50,7 +50,9 @@ export function LogPane(): ReactNode {
         <select aria-label={t.kind} value={kind} onChange={(event) => setKind(event.target.value)} className="min-h-6 rounded border border-line-strong bg-surface text-ink">
           <option value="">{t.allKinds}</option>
           {kinds.map((each) => (
-            <option key={each}>{each}</option>
+            <option key={each} value={each}>
+              {visibleName(each, 60)}
+            </option>
           ))}
         </select>
         <Button aria-pressed={isFollowing} onClick={() => setFollowing(!isFollowing)}>

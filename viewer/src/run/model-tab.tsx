@@ -57,7 +57,7 @@ function Call({ call, before, isOpen: isFirstOpen, isMarkdown }: CallProps): Rea
       <summary className="min-h-6 cursor-pointer bg-panel px-2 py-1">
         <span className="font-semibold">{visibleName(call.model, 80)}</span>{" "}
         <span className={hasFailed ? "text-tone" : "text-ink-2"}>{visibleName(call.status, 30)}</span>{" "}
-        <span className="text-ink-2">{figuresOf(call)}</span>
+        <span className="text-ink-2">{visibleName(figuresOf(call))}</span>
       </summary>
       <div className="p-2">
         {call.error ? <p className="mb-2 break-words text-tone">{visibleText(call.error)}</p> : null}

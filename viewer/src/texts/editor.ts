@@ -87,7 +87,6 @@ export const editorTexts = {
       several: (count: number) => `${count} nodes are selected`,
       note: "Text",
       invalidJson: "This is not JSON, so it is not taken over yet.",
-      form: "Form, as JSON",
     },
     findings: {
       title: "Findings",

@@ -64,6 +64,7 @@ export const nodeFormTexts = {
     plainTool: "The document names this tool without parameters.",
     unknownTool: "Unknown tool",
     parameters: "Parameters",
+    asJson: "As JSON",
     otherParameters: "Other parameters",
     otherParametersHelp: "Parameters of the document that this form does not know, as JSON. They are kept as they are.",
     wholeForm: "The parameters of the node, as JSON.",
