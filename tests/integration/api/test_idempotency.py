@@ -369,6 +369,7 @@ NATURALLY_IDEMPOTENT = {  # repeating these changes nothing more
     "POST /api/v1/runs/{run_id}/cancel",
     "POST /api/v1/agents/{agent_id}/cancel",
     "POST /api/v1/tasks/{task_id}/cancel",
+    "POST /api/v1/agentbots/{agent_id}/cancel",
     "PATCH /api/v1/tasks/{task_id}",
     "POST /api/v1/retrieval",
     "PUT /api/v1/budgets",
