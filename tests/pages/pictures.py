@@ -70,8 +70,8 @@ def _take_live_pictures(browser: Any, server: Server) -> None:
     support = client.agent(json.loads(SUPPORT.read_text(encoding="utf-8")), "Support triage")
     form = client.agent(exported_runs.FORM, "Return form")
     broken = client.agent(BROKEN, "Count the words")
-    runs = [
-        client.start(agent, query)["run_id"]
+    started = [
+        client.start(agent, query)
         for agent, query in (
             (support, "My invoice is wrong: I was charged twice"),
             (support, "The app crashes when I open a report"),
@@ -80,6 +80,7 @@ def _take_live_pictures(browser: Any, server: Server) -> None:
             (support, "My invoice is wrong: I was charged twice, and the amount differs"),
         )
     ]
+    runs = [each["run_id"] for each in started]
     for run_id in runs:
         client.wait_for(run_id, "succeeded", "failed", "waiting")
     triaged = client.http.get(f"/api/v1/runs/{runs[0]}/activations").json()
@@ -95,7 +96,7 @@ def _take_live_pictures(browser: Any, server: Server) -> None:
         ("form", "light", f"/runs/{runs[2]}?view=talk"),
         ("compare", "light", f"/compare/{runs[0]}/{runs[1]}"),
         ("editor", "light", f"/agents/{templates['customer_support']}/edit"),
-        ("playground", "dark", f"/agents/{support}/play?run={runs[0]}"),
+        ("playground", "dark", f"/agents/{support}/play?conversation={started[0]['session_id']}"),
         ("agents", "light", "/agents"),
         ("overview", "light", "/overview"),
     ):
