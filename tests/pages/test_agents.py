@@ -34,7 +34,7 @@ def rows_of(reader: Reader) -> list[str]:
 
 
 def wait_for_rows(reader: Reader, *agents: str) -> None:
-    eventually(lambda: rows_of(reader), lambda rows: rows == list(agents), seconds=10)
+    eventually(lambda: rows_of(reader), lambda rows: rows == list(agents), seconds=30)
 
 
 def finished(client: Client, agent: str, query: str = "hello") -> str:
@@ -82,7 +82,7 @@ def test_more_agents_than_a_page_are_each_listed_once(signed_in: Reader, client:
 
     signed_in.page.get_by_role("button", name="Show more").click()
 
-    eventually(lambda: rows_of(signed_in), lambda rows: len(rows) == 35 and set(rows) == agents, seconds=10)
+    eventually(lambda: rows_of(signed_in), lambda rows: len(rows) == 35 and set(rows) == agents, seconds=30)
     signed_in.page.get_by_text("These are all.").wait_for()
 
 

@@ -200,7 +200,8 @@ def beginning_of_reply(url: str, chat: Chat, body: Any, word: str) -> tuple[dict
     return head, "\n".join(lines) + "\n"
 
 
-def test_stop_cancels_the_run(reader: Reader, chat_of: ChatOf, deployment: Deployment):
+def begin_answer(reader: Reader, chat_of: ChatOf, deployment: Deployment) -> tuple[PacedAnswer, Chat]:
+    """Ask in a chat; return the answer, of which one word is shown, and the chat."""
     paced = PacedAnswer("One ", "two.")
     deployment.producer.vendor.script[:] = [paced]
     chat = chat_of(SLOW)
@@ -208,6 +209,11 @@ def test_stop_cancels_the_run(reader: Reader, chat_of: ChatOf, deployment: Deplo
     say(reader.page, "Write.")
     paced.release()
     reader.page.get_by_test_id("chat-answer").filter(has_text="One").wait_for()
+    return paced, chat
+
+
+def test_stop_cancels_the_run(reader: Reader, chat_of: ChatOf, deployment: Deployment):
+    paced, chat = begin_answer(reader, chat_of, deployment)
 
     reader.page.get_by_role("button", name="Stop").click()
 
@@ -396,13 +402,7 @@ def test_what_is_wrong_is_said_with_a_remedy(reader: Reader, chat_of: ChatOf, de
 
 
 def test_revoked_link_ends_an_answer_that_is_being_written(reader: Reader, chat_of: ChatOf, deployment: Deployment):
-    paced = PacedAnswer("One ", "two.")
-    deployment.producer.vendor.script[:] = [paced]
-    chat = chat_of(SLOW)
-    reader.visit(chat.address)
-    say(reader.page, "Write.")
-    paced.release()
-    reader.page.get_by_test_id("chat-answer").filter(has_text="One").wait_for()
+    paced, chat = begin_answer(reader, chat_of, deployment)
 
     revoke_links(deployment.server, chat.client)
 

@@ -63,7 +63,7 @@ def rows(reader: Reader) -> list[list[str]]:
 
 
 def wait_for_rows(reader: Reader, *expected: tuple[str, str]) -> None:
-    eventually(lambda: rows(reader), lambda found: found == [list(each) for each in expected], seconds=10)
+    eventually(lambda: rows(reader), lambda found: found == [list(each) for each in expected], seconds=30)
 
 
 def test_runs_that_took_other_ways_name_the_router_and_mark_edges(signed_in: Reader, client: Client):

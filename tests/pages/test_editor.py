@@ -263,7 +263,7 @@ def wait_for_edges(reader: Reader, *edges: tuple[str, str]) -> None:
             any(one.startswith(source) and other.startswith(target) for one, other in ends) for source, target in edges
         )
 
-    eventually(shown, matches, seconds=10)
+    eventually(shown, matches, seconds=30)
 
 
 def test_edge_that_is_not_possible_is_refused_with_a_sentence(signed_in: Reader, client: Client):
@@ -350,7 +350,7 @@ def test_change_that_could_not_be_saved_is_saved_later_or_offered_again(signed_i
     name = signed_in.page.get_by_test_id("panel").get_by_label("Name", exact=True)
 
     name.fill("Saved by itself")
-    eventually(lambda: drawn(document_of(client, agent)), lambda nodes: "Saved by itself" in nodes, seconds=10)
+    eventually(lambda: drawn(document_of(client, agent)), lambda nodes: "Saved by itself" in nodes, seconds=30)
     signed_in.page.context.set_offline(True)
     name.fill("Typed without the API")
     signed_in.page.locator('[data-testid=save-state][data-save="offline"]').wait_for()

@@ -82,7 +82,7 @@ def params_of(client: Client, agent: str, node_id: str) -> dict[str, Any]:
 
 def wait_for_form(client: Client, agent: str, node_id: str, condition: Callable[[dict[str, Any]], bool]) -> Any:
     """Wait until the editor has saved a form; return it."""
-    return eventually(lambda: form_of(client, agent, node_id), condition, seconds=10)
+    return eventually(lambda: form_of(client, agent, node_id), condition, seconds=30)
 
 
 def open_form(reader: Reader, agent: str, node_id: str) -> None:
@@ -224,7 +224,7 @@ def test_secret_is_masked_and_sent_only_if_it_was_changed(signed_in: Reader, cli
     assert stored_key(client, agent) == KEY
 
     secret.fill("another key")
-    eventually(lambda: stored_key(client, agent), lambda key: key == "another key", seconds=10)
+    eventually(lambda: stored_key(client, agent), lambda key: key == "another key", seconds=30)
 
 
 RECORD_BODIES = """
@@ -335,7 +335,7 @@ def test_click_on_a_finding_focuses_its_field_in_a_closed_section(signed_in: Rea
     ).first.click()
 
     focused = "document.activeElement.dataset.field"
-    eventually(lambda: signed_in.page.evaluate(focused), lambda name: name == "exception_default_value", seconds=10)
+    eventually(lambda: signed_in.page.evaluate(focused), lambda name: name == "exception_default_value", seconds=30)
 
 
 def test_branches_are_added_moved_and_removed(signed_in: Reader, client: Client):  # T154
@@ -397,7 +397,7 @@ def test_categories_lead_to_nodes_by_edges(signed_in: Reader, client: Client):  
     def targets() -> Any:
         return params_of(client, agent, "Categorize:0")["category_description"].get("Invoice", {})
 
-    stored = eventually(targets, lambda category: category.get("to") == ["Message:0"], seconds=10)
+    stored = eventually(targets, lambda category: category.get("to") == ["Message:0"], seconds=30)
     assert stored["examples"] == ["I was charged twice."]
     edges = draft(client, agent)["graph"]["edges"]
     assert [each["target"] for each in edges if each["source"] == "Categorize:0"] == ["Message:0"]

@@ -60,7 +60,7 @@ def test_tiles_equal_the_api_and_a_bar_leads_to_exactly_its_runs(signed_in: Read
     signed_in.page.locator("[data-bar=failed]").last.click()
     signed_in.page.wait_for_url("**/runs?status=failed&from=*")
     expected = listed_by_api(client, signed_in.page.url)
-    eventually(lambda: rows_of(signed_in), lambda rows: rows == expected, seconds=10)
+    eventually(lambda: rows_of(signed_in), lambda rows: rows == expected, seconds=30)
     assert expected == failed or (bars == 2 and expected < failed)  # the runs may lie in two parts of the range
 
     signed_in.page.go_back()
