@@ -392,6 +392,12 @@ class Run:
         return "".join(stream.text for stream in self.streams)
 
 
+def subscribe(pubsub: Any, channel: str) -> None:
+    """Subscribe to a channel of Redis, and return once Redis has confirmed it."""
+    pubsub.subscribe(channel)
+    until(lambda: (pubsub.get_message(timeout=0.1) or {}).get("type") == "subscribe")
+
+
 def until(condition: Callable[[], Any], *, seconds: float = WAIT_TIMEOUT) -> Any:
     """Wait until a condition is true; return its value. Fails after `seconds`."""
     deadline = time.monotonic() + seconds

@@ -37,7 +37,7 @@ def test_read_only_database_is_reported_and_runs_succeed_once_it_is_writable(
     with run_product(database_url, redis_url, tmp_path, monkeypatch) as product:
         for number in range(WAITING_RUNS):
             assert product.post_run(f"before {number}").status_code == 202
-        until(lambda: product.gate.waiting_nodes == WAITING_RUNS)
+        until(lambda: len(product.gate.waiting_runs) == WAITING_RUNS)
 
         execute_autocommit(
             database_url, f'alter database "{name}" set default_transaction_read_only = on', end_other_connections
@@ -74,7 +74,7 @@ def test_full_disk_is_reported_and_runs_succeed_once_there_is_space(
         with run_product(servers.database_url, redis_url, tmp_path, monkeypatch) as product:
             for number in range(WAITING_RUNS):
                 assert product.post_run(f"before {number}").status_code == 202
-            until(lambda: product.gate.waiting_nodes == WAITING_RUNS)
+            until(lambda: len(product.gate.waiting_runs) == WAITING_RUNS)
 
             fill_events(servers.database_url, home)
             rejected = product.post_run("meanwhile")

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import UUID
 
 import pytest
 import redis
@@ -22,7 +21,7 @@ from scheduler.messaging.notifications import Notifications, RunEnd
 from scheduler.messaging.redis_bus import Bus, channel
 from store.primitives.ids import new_id
 from store.runs.new_activations import TaskMessage
-from tests.integration.engine import REDIS_AWAY, WAIT_TIMEOUT, until
+from tests.integration.engine import REDIS_AWAY, WAIT_TIMEOUT, subscribe, until
 
 
 @pytest.fixture
@@ -77,8 +76,8 @@ def test_queue_probe_expires_but_not_because_clocks_differ(dispatch: Dispatch, s
 def test_applied_decision_is_sent_to_workers_and_readers(dispatch: Dispatch, server: redis.Redis):
     run_id = new_id()
     applied = Notifications(run_id, [TaskMessage(run_id, new_id(), "LLM", "LLM:0")], events=range(5, 6))
-    with server.pubsub(ignore_subscribe_messages=True) as pubsub:
-        subscribe(pubsub, run_id)
+    with server.pubsub() as pubsub:
+        subscribe(pubsub, channel(run_id))
 
         dispatch.publish(applied)
 
@@ -124,9 +123,9 @@ class OneFetch:
 
 
 def test_sender_that_wants_a_message_gets_the_oldest_of_the_queue(redis_url: str, server: redis.Redis):
-    with closing_dispatch(redis_url) as dispatch, server.pubsub(ignore_subscribe_messages=True) as pubsub:
+    with closing_dispatch(redis_url) as dispatch, server.pubsub() as pubsub:
         run_id = new_id()
-        subscribe(pubsub, run_id)
+        subscribe(pubsub, channel(run_id))
         dispatch.enqueue_nodes([TaskMessage(run_id, new_id(), "LLM", "first")])
         dispatch.fetcher = fetcher = OneFetch()
 
@@ -227,8 +226,8 @@ def test_celery_publish_signals_see_every_task_message(redis_url: str, server: r
 def test_readers_are_notified_although_the_queue_accepts_nothing(dispatch: Dispatch, server: redis.Redis):
     run_id = new_id()
     server.set(NODES, "no list")
-    with server.pubsub(ignore_subscribe_messages=True) as pubsub:
-        subscribe(pubsub, run_id)
+    with server.pubsub() as pubsub:
+        subscribe(pubsub, channel(run_id))
 
         dispatch.publish(Notifications(run_id, [TaskMessage(run_id, new_id(), "LLM", "LLM:0")], events=range(4, 5)))
 
@@ -332,11 +331,6 @@ def messages_in(server: redis.Redis, queue: str) -> list[dict[str, Any]]:
 
 def body(message: dict[str, Any]) -> Any:
     return json.loads(base64.b64decode(message["body"]))
-
-
-def subscribe(listener: Any, run_id: UUID) -> None:
-    listener.subscribe(channel(run_id))
-    until(lambda: listener.get_message(timeout=0.01) is None and listener.subscribed)
 
 
 def next_message(listener: Any) -> Any:

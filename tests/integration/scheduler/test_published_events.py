@@ -34,7 +34,7 @@ from store.primitives.json_codec import encode
 from store.runs import run_queries
 from store.runs.events import EventRow
 from tests.builders import content
-from tests.integration.engine import FORM, Bench, Run, until
+from tests.integration.engine import FORM, Bench, Run, subscribe, until
 
 ROOT = Path(__file__).parents[3]
 ANSWER = "Forty-two, of course."
@@ -72,8 +72,7 @@ def following(bench: Bench, run_id: UUID | None) -> Iterator[Follower]:
     """Follow a run with a bare Redis client until the block ends."""
     assert run_id is not None, "a subscriber knows the run before it starts"
     with redis.Redis.from_url(bench.redis_url) as client, client.pubsub() as pubsub:
-        pubsub.subscribe(events_channel(RunId(run_id)))
-        until(lambda: pubsub.get_message(timeout=0.1))
+        subscribe(pubsub, events_channel(RunId(run_id)))
         yield Follower(pubsub)
 
 

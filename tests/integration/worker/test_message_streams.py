@@ -26,7 +26,7 @@ from store.runs import activations, message_streams
 from store.tables.runs import activations as rows
 from store.tables.runs import turns as turn_rows
 from tests.builders import content
-from tests.integration.engine import Bench, Run, at_work, until
+from tests.integration.engine import Bench, Run, at_work, subscribe, until
 from tests.integration.worker.provider import FIRST_WORD, FULL_TEXT, MODEL, hanging_model
 from tests.integration.worker.short_rate_windows import expire_rate_limit_waits
 from worker.context import text_stream
@@ -43,7 +43,7 @@ EXPIRE_LEASES = text("""
 
 @pytest.fixture
 def listener(bench: Bench) -> Iterator["StreamListener"]:
-    with redis.Redis.from_url(bench.redis_url) as client, client.pubsub(ignore_subscribe_messages=True) as pubsub:
+    with redis.Redis.from_url(bench.redis_url) as client, client.pubsub() as pubsub:
         yield StreamListener(pubsub)
 
 
@@ -112,6 +112,7 @@ def test_text_before_a_model_reference_is_streamed_but_is_no_output_of_the_model
     bench.script = Script([{"reply": ANSWER}])
     run = listener.start(bench, LINE, say=content("Hello {sys.query}! {model@content}"), query="Ann")
     bench.play()
+    listener.wait_for_last_event(run)
 
     assert run.text == f"Hello Ann! {ANSWER}"
     assert run.outputs("model")["content"] == ANSWER
@@ -134,6 +135,7 @@ def test_model_without_a_message_publishes_no_text_deltas(bench: Bench, listener
     bench.script = Script([{"reply": ANSWER}])
     run = listener.start(bench, "begin -> model -> work", work={"script": "{model@content}"})
     bench.play()
+    listener.wait_for_last_event(run)
 
     assert run.status == "succeeded"
     assert listener.text_deltas() == []
@@ -238,6 +240,7 @@ def test_postponed_node_resets_its_message_stream_before_it_writes_again(
     expire_rate_limit_waits(bench, run)
     Sweeper(bench.coordinator).tick()
     bench.play()
+    listener.wait_for_last_event(run)
 
     assert (run.status, run.text) == ("succeeded", "So: One two. Bye.")
     assert run.event_names.count("message_reset") == 1
@@ -293,6 +296,7 @@ def test_second_attempt_resets_the_message_stream_of_the_first(bench: Bench, lis
             until(lambda: run.status == "succeeded")
             assert provider.client_has_closed.wait(5)
 
+    listener.wait_for_last_event(run)
     assert run.status == "succeeded"
     assert run.text == f"So: {FULL_TEXT} Bye."
     assert run.activation("model").attempt == 2
@@ -340,9 +344,13 @@ class StreamListener:
     def start(self, bench: Bench, *parts: str, **options: Any) -> Run:
         """Start a run after subscribing to its notifications."""
         start = bench.a_start(*parts, run_id=new_id(), **options)
-        self.pubsub.subscribe(channel(start.run_id))
-        until(lambda: self.pubsub.get_message(timeout=0.01) is None)
+        subscribe(self.pubsub, channel(start.run_id))
         return bench.start_run(start)
+
+    def wait_for_last_event(self, run: Run) -> None:
+        """Wait for the notification of the last event of a run that is at rest."""
+        last = max(event.number for event in run.events)
+        until(lambda: any(message.get("n", 0) >= last for message in self._gather()))
 
     def _gather(self) -> list[dict[str, Any]]:
         while (message := self.pubsub.get_message(timeout=0.02)) is not None:
@@ -364,6 +372,7 @@ def play_answer(bench: Bench, listener: StreamListener) -> Run:
     bench.script = Script([{"reply": ANSWER}])
     run = listener.start(bench, LINE, say=MESSAGE)
     bench.play()
+    listener.wait_for_last_event(run)
     assert run.status == "succeeded"
     return run
 
