@@ -266,7 +266,7 @@ def draw_1_000(bench: Bench) -> list[Figure]:
     """P4: a drawing of 1,000 nodes: opening, panning and zooming, at rest and while its run goes on."""
     components = chain(999)
     graph = drawing(components)
-    wanted = {"drawn": '[data-testid=node][data-state="done"]'}
+    wanted = {"drawn": '[data-testid=distant-nodes][data-counts*="done"]'}
 
     def pan(tab: Any) -> None:
         tab.mouse.move(700, 500)

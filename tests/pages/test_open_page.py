@@ -12,6 +12,7 @@ from tests.pages.conftest import Deployment, Reader, ReaderOf
 from tests.pages.exported_runs import ITEMS
 from tests.pages.waiting import expect
 
+MANY_NODES = 320  # so many that they are not elements each when they are small
 MAX_ELEMENTS = 3_000
 MAX_TASK_MS = 5_000  # the goal is 200 on an idle machine; other tests run beside this one
 
@@ -303,6 +304,41 @@ def test_graph_without_a_drawing_is_laid_out_with_counts(reader: Reader, deploym
     inner = reader.node("StringTransform:Second").bounding_box()
     assert outer["x"] < inner["x"]
     assert inner["x"] + inner["width"] < outer["x"] + outer["width"]
+
+
+def test_graph_of_many_nodes_is_one_canvas_from_afar_and_nodes_from_near(
+    reader: Reader, deployment: Deployment, tmp_path: Path
+):
+    document = load(deployment.file("answered_run"))
+    nodes = document["graph"]["nodes"]
+    message = next(node for node in nodes if node["id"] == "Message:0")
+    nodes += [{**nodes[-1], "id": f"Copy:{number}", "name": f"Copy {number}"} for number in range(MANY_NODES)]
+    for number, node in enumerate(nodes):
+        node |= {"x": 260 * (number % 20), "y": 120 * (number // 20)}
+    document["graph"]["drawn"] = True
+    file = tmp_path / "many.json"
+    file.write_text(json.dumps(document), encoding="utf-8")
+    reader.open(file, f"z=0.2,{message['x'] + 100},{message['y'] + 25}")
+
+    canvas = reader.page.get_by_test_id("distant-nodes")
+    canvas.wait_for()
+    assert json.loads(canvas.get_attribute("data-counts"))["skipped"] >= MANY_NODES
+    box = canvas.bounding_box()
+    middle = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    reader.page.mouse.move(*middle)
+    pointed = reader.page.locator("section p", has_text=message["name"])
+    pointed.wait_for()
+    reader.page.mouse.click(*middle)
+    reader.page.locator("aside [role=tabpanel]").wait_for()
+    assert f"step={step_of(document, 'Message:0')}" in reader.page.url
+
+    reader.page.get_by_role("button", name="Go to the nodes").press("Enter")
+    node = reader.node("Message:0")
+    expect(node.get_by_role("button")).to_be_focused()
+    expect(canvas).to_have_count(0)
+    reader.page.keyboard.press("0")
+    expect(reader.page.get_by_role("button", name="Go to the nodes")).to_be_focused()
+    expect(node).to_have_count(0)
 
 
 # -- files that are no run ---------------------------------------------------------------------------------------------

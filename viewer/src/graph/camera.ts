@@ -1,5 +1,5 @@
 /** The camera of the drawing: fit, zoom, its place in the address, and following running nodes. */
-import { useReactFlow, useStoreApi, type OnMove } from "@xyflow/react";
+import { getViewportForBounds, useReactFlow, useStoreApi, type OnMove } from "@xyflow/react";
 import { useCallback, useEffect, useMemo, useRef, type RefObject } from "react";
 
 import { numbersOf } from "../run/run-search";
@@ -23,25 +23,33 @@ export interface Camera {
   onMoveEnd: OnMove;
 }
 
-export function useCamera(pane: RefObject<HTMLElement | null>): Camera {
-  const { fitView, zoomIn, zoomOut, zoomTo, setViewport, getViewport } = useReactFlow();
+/** Return the camera of a drawing whose nodes lie within bounds. */
+export function useCamera(pane: RefObject<HTMLElement | null>, bounds: Box | null): Camera {
+  const { zoomIn, zoomOut, zoomTo, setViewport, getViewport } = useReactFlow();
   const flow = useStoreApi();
   const { search, onSearch, setFollowing } = useRunContext();
   const first = useRef(search.z); // what the address named, until the reader moves the camera
   const hasMoved = useRef(search.z !== undefined);
   const { width, height: paneHeight } = useSize(pane);
 
+  const fitView = useCallback((): void => {
+    const { width: paneWidth, height, minZoom } = flow.getState();
+    if (!bounds || !paneWidth || !height) return;
+    const { x, y, w, h } = bounds;
+    void setViewport(getViewportForBounds({ x, y, width: w, height: h }, paneWidth, height, minZoom, FIT.maxZoom, FIT.padding));
+  }, [bounds, flow, setViewport]);
+
   const open = useCallback((): void => {
     const [zoom, x, y] = numbersOf(first.current);
     const { width: paneWidth, height } = flow.getState();
-    if (zoom === undefined || x === undefined || y === undefined) void fitView(FIT);
+    if (zoom === undefined || x === undefined || y === undefined) fitView();
     else void setViewport({ zoom, x: paneWidth / 2 - x * zoom, y: height / 2 - y * zoom });
   }, [flow, fitView, setViewport]);
 
   useEffect(() => {
     if (!width || !paneHeight) return;
     if (first.current !== undefined) requestAnimationFrame(open); // when the drawing knows its size as well
-    else if (!hasMoved.current) void fitView(FIT); // the inspector takes room, and gives it back
+    else if (!hasMoved.current) fitView(); // the inspector takes room, and gives it back
   }, [width, paneHeight, fitView, open]);
 
   const write = useCallback((): void => {
@@ -61,7 +69,7 @@ export function useCamera(pane: RefObject<HTMLElement | null>): Camera {
         hasMoved.current = false;
         first.current = undefined;
         onSearch({ z: undefined }, true);
-        void fitView(FIT);
+        fitView();
       },
       actual: () => zoomed(zoomTo(1)),
       zoomIn: () => zoomed(zoomIn()),

@@ -21,23 +21,26 @@ import { useShortcut } from "../ui/shortcuts";
 import { visibleName } from "../ui/visible-text";
 import { absoluteBox, useCamera, useFollow, type Camera } from "./camera";
 import { useFigure } from "./overlay";
-import { isContainer, type Box, type Layout } from "./layout";
+import { distantDrawing, nodeAt } from "./distant-drawing";
+import { DistantView } from "./distant-view";
+import { absoluteBoxes, boundsOf, isContainer, type Box, type Layout } from "./layout";
 import { NodeEditingContext } from "./node-editing";
 import { countsText, stepToShow } from "./node-facts";
 
 const t = texts.graph;
 export const SMALL_ZOOM = 0.4; // below it a node shows its name alone, in large letters
-export const MANY_NODES = 300; // above this many, it is a plain box: a thousand buttons are slow to move
+export const MANY_NODES = 300; // above this many, all of them are then one canvas: a thousand buttons are slow to move
 
 export interface NodeData extends Record<string, unknown> {
   node: GraphNode;
-  isOneOfMany: boolean;
   handles: readonly NodeHandle[];
 }
 export type RunNode = Node<NodeData>;
 type Walk = (from: string, direction: "next" | "previous" | "up" | "down") => void;
 
 const WalkContext = createContext<Walk>(() => undefined);
+const NONE = { nodes: new Array<RunNode>(), edges: new Array<Edge<EdgeData>>() };
+const DISTANT = { x: 0, y: 0, zoom: 0.05 }; // until the camera has found its place
 export const nodeTypes = { step: memo(StepNode), container: memo(ContainerNode), note: memo(NoteNode) };
 
 export function Drawing({ graph, layout }: { graph: Graph; layout: Layout }): ReactNode {
@@ -51,11 +54,14 @@ export function Drawing({ graph, layout }: { graph: Graph; layout: Layout }): Re
 function Flow({ graph, layout }: { graph: Graph; layout: Layout }): ReactNode {
   const nodes = useMemo(() => flowNodes(graph, layout), [graph, layout]);
   const edges = useFlowEdges(graph);
-  const { setCenter } = useReactFlow();
+  const { setCenter, screenToFlowPosition } = useReactFlow();
   const { store, selectStep } = useRunContext();
   const isSmall = useStore((state) => state.transform[2] < SMALL_ZOOM);
   const pane = useRef<HTMLElement>(null);
-  const camera = useCamera(pane);
+  const bounds = useMemo(() => boundsOf(absoluteBoxes(graph, layout).values()), [graph, layout]);
+  const camera = useCamera(pane, bounds);
+  const isLarge = graph.nodes.length > MANY_NODES;
+  const isDistant = isLarge && isSmall;
   const [hasMap, setMap] = useState(false);
   useFollow(graph, layout, pane);
 
@@ -66,10 +72,8 @@ function Flow({ graph, layout }: { graph: Graph; layout: Layout }): ReactNode {
     },
     [graph, layout, setCenter],
   );
-  const walk = useCallback<Walk>(
-    (from, direction) => {
-      const target = neighbour(graph, layout, from, direction);
-      if (target === undefined) return;
+  const approach = useCallback(
+    (target: string): void => {
       const focus = (): boolean => {
         const button = document.querySelector<HTMLElement>(`[data-focus="${CSS.escape(target)}"]`);
         button?.focus();
@@ -77,17 +81,34 @@ function Flow({ graph, layout }: { graph: Graph; layout: Layout }): ReactNode {
       };
       if (!focus()) void centre(target, 1).then(() => requestAnimationFrame(focus));
     },
-    [graph, layout, centre],
+    [centre],
   );
+  const walk = useCallback<Walk>(
+    (from, direction) => {
+      const target = neighbour(graph, layout, from, direction);
+      if (target !== undefined) approach(target);
+    },
+    [graph, layout, approach],
+  );
+  const select = (nodeId: string): void => {
+    const step = stepToShow(store.getState(), nodeId);
+    if (step !== null) selectStep(step);
+  };
+  const distant = useMemo(() => (isLarge ? distantDrawing(graph, layout) : null), [isLarge, graph, layout]);
+  const distantNode = ({ clientX, clientY }: MouseEvent): string | undefined => {
+    const { x, y } = screenToFlowPosition({ x: clientX, y: clientY });
+    return distant && isSmall ? nodeAt(distant, x, y)?.id : undefined;
+  };
 
   return (
     <section ref={pane} aria-label={t.region} className="min-h-0 flex-1">
       <WalkContext value={walk}>
         <ReactFlow
-          nodes={nodes}
-          edges={edges}
+          nodes={isDistant ? NONE.nodes : nodes}
+          edges={isDistant ? NONE.edges : edges}
           nodeTypes={nodeTypes}
           onInit={camera.open}
+          {...(isLarge ? { defaultViewport: DISTANT } : {})}
           minZoom={0.03}
           maxZoom={2}
           nodesDraggable={false}
@@ -95,15 +116,21 @@ function Flow({ graph, layout }: { graph: Graph; layout: Layout }): ReactNode {
           nodesFocusable={false}
           edgesFocusable={false}
           elementsSelectable={false}
-          onlyRenderVisibleElements={!isSmall && graph.nodes.length > MANY_NODES}
+          onlyRenderVisibleElements={isLarge}
           onMoveStart={camera.onMoveStart}
           onMoveEnd={camera.onMoveEnd}
           zoomOnDoubleClick={false}
           disableKeyboardA11y
           onNodeClick={(event, node) => {
-            if ((event.target as Element).closest("button")) return; // it selects the step itself
-            const step = stepToShow(store.getState(), node.id);
-            if (step !== null) selectStep(step);
+            if (!(event.target as Element).closest("button")) select(node.id); // a button selects the step itself
+          }}
+          onPaneClick={(event) => {
+            const nodeId = distantNode(event);
+            if (nodeId !== undefined) select(nodeId);
+          }}
+          onDoubleClick={(event) => {
+            const nodeId = distantNode(event);
+            if (nodeId !== undefined) void centre(nodeId, 1).then(camera.write);
           }}
           onNodeDoubleClick={(_, node) => void centre(node.id).then(camera.write)}
           deleteKeyCode={null}
@@ -111,7 +138,8 @@ function Flow({ graph, layout }: { graph: Graph; layout: Layout }): ReactNode {
           multiSelectionKeyCode={null}
           panActivationKeyCode={null}
         >
-          {hasMap ? <MiniMap aria-hidden="true" ariaLabel={null} nodeComponent={MapNode} pannable className="bottom-10! bg-panel!" maskColor="transparent" maskStrokeColor="var(--accent)" maskStrokeWidth={8} /> : null}
+          {distant && isSmall ? <DistantView drawing={distant} edges={edges} onApproach={approach} /> : null}
+          {hasMap && !isDistant ? <MiniMap aria-hidden="true" ariaLabel={null} nodeComponent={MapNode} pannable className="bottom-10! bg-panel!" maskColor="transparent" maskStrokeColor="var(--accent)" maskStrokeWidth={8} /> : null}
         </ReactFlow>
       </WalkContext>
       <CameraButtons camera={camera} hasMap={hasMap} onMap={() => setMap(!hasMap)} />
@@ -162,7 +190,7 @@ export function flowNodes(graph: Graph, layout: Layout): RunNode[] {
       id: node.id,
       type: node.kind === "noteNode" ? "note" : isContainer(node) ? "container" : "step",
       position: { x: box.x, y: box.y },
-      data: { node, handles, isOneOfMany: graph.nodes.length > MANY_NODES },
+      data: { node, handles },
       ...size,
       measured: size,
       handles,
@@ -331,7 +359,7 @@ export function Handles({ handles, node, isSelected = false }: HandlesProps): Re
   ));
 }
 
-function StepNode({ data: { node, handles, isOneOfMany }, selected }: NodeProps<RunNode>): ReactNode {
+function StepNode({ data: { node, handles }, selected }: NodeProps<RunNode>): ReactNode {
   const { look, counts, work, name, isSelected, figure, attributes, button } = useNodeFacts(node, selected);
   const isSmall = useStore((state) => state.transform[2] < SMALL_ZOOM);
   const isTiny = node.parent !== null && node.isStart;
@@ -343,11 +371,7 @@ function StepNode({ data: { node, handles, isOneOfMany }, selected }: NodeProps<
       className={`h-full w-full rounded-md bg-surface ${attributes["data-state"] === "skipped" ? "text-ink-2" : ""} ${isSelected ? "ring-2 ring-accent ring-offset-1" : ""}`}
     >
       <Handles node={node} handles={handles} isSelected={selected} />
-      {isSmall && isOneOfMany ? (
-        <div className="flex h-full items-center justify-center rounded-sm bg-tone text-3xl text-surface" aria-hidden="true">
-          {look.icon}
-        </div>
-      ) : isSmall ? (
+      {isSmall ? (
         <button type="button" {...button} className={`nopan pointer-events-auto flex h-full w-full items-center gap-1.5 overflow-hidden rounded-md px-1.5 text-left ${figure ? "" : "bg-tone-soft"}`}>
           <span aria-hidden="true" className="text-2xl text-tone">
             {look.icon}
@@ -469,10 +493,17 @@ export function EdgeList({ graph, edges }: { graph: Graph; edges: readonly Edge<
   return (
     <ul aria-label={t.edges} className="sr-only">
       {edges.map((edge) => (
-        <li key={edge.id} data-testid="edge" data-edge={`${edge.source}>${edge.target}`} data-taken={edge.data?.taken ?? 0}>
-          {t.edge(visibleName(names.get(edge.source) ?? "", 80), visibleName(names.get(edge.target) ?? "", 80), edge.data?.taken ?? 0)}
-        </li>
+        <EdgeRow key={edge.id} edge={edge} names={names} />
       ))}
     </ul>
   );
 }
+
+const EdgeRow = memo(function EdgeRow({ edge, names }: { edge: Edge<EdgeData>; names: ReadonlyMap<string, string> }): ReactNode {
+  const taken = edge.data?.taken ?? 0;
+  return (
+    <li data-testid="edge" data-edge={`${edge.source}>${edge.target}`} data-taken={taken}>
+      {t.edge(visibleName(names.get(edge.source) ?? "", 80), visibleName(names.get(edge.target) ?? "", 80), taken)}
+    </li>
+  );
+});

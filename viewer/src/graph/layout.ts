@@ -59,6 +59,36 @@ export function drawnLayout(graph: Graph): Layout {
   return layout;
 }
 
+/** Return the boxes of all nodes on the drawing as a whole. */
+export function absoluteBoxes(graph: Graph, layout: Layout): ReadonlyMap<string, Box> {
+  const parents = new Map(graph.nodes.map((node) => [node.id, node.parent]));
+  const boxes = new Map<string, Box>();
+  const place = (id: string, depth: number): Box | undefined => {
+    const known = boxes.get(id);
+    const box = layout.get(id);
+    if (known || !box) return known;
+    const parent = parents.get(id);
+    const outer = parent != null && depth < 20 ? place(parent, depth + 1) : undefined;
+    const placed = outer ? { ...box, x: box.x + outer.x, y: box.y + outer.y } : box;
+    boxes.set(id, placed);
+    return placed;
+  };
+  for (const node of graph.nodes) place(node.id, 0);
+  return boxes;
+}
+
+/** Return the smallest box around boxes; null if there are none. */
+export function boundsOf(boxes: Iterable<Box>): Box | null {
+  let [left, top, right, bottom] = [Infinity, Infinity, -Infinity, -Infinity];
+  for (const { x, y, w, h } of boxes) {
+    left = Math.min(left, x);
+    top = Math.min(top, y);
+    right = Math.max(right, x + w);
+    bottom = Math.max(bottom, y + h);
+  }
+  return left === Infinity ? null : { x: left, y: top, w: right - left, h: bottom - top };
+}
+
 /** Lay out a graph without a drawing: what lies in containers first. The same graph gives the same layout. */
 export async function computedLayout(graph: Graph): Promise<Layout> {
   const dagre = await import("@dagrejs/dagre");

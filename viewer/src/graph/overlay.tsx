@@ -26,7 +26,16 @@ export interface Figure {
 
 export function useFigure(nodeId: string): Figure | null {
   const shown = use(OverlayContext);
-  if (!shown) return null;
+  return shown && figureOf(shown, nodeId);
+}
+
+/** Return what gives the figure of any node; null while the overlay is the state. */
+export function useFigures(): ((nodeId: string) => Figure) | null {
+  const shown = use(OverlayContext);
+  return useMemo(() => shown && ((nodeId: string) => figureOf(shown, nodeId)), [shown]);
+}
+
+function figureOf(shown: Shown, nodeId: string): Figure {
   const value = shown.figures.of.get(nodeId) ?? 0;
   return { value, text: textOf(shown, value), heat: heatOf(value, shown.figures.most) };
 }

@@ -88,6 +88,7 @@ export const runTexts = {
     nodes: "Nodes",
     edge: (from: string, to: string, count: number) => `${from} to ${to}, followed ${count} time${count === 1 ? "" : "s"}`,
     region: "Graph of the canvas",
+    approach: (nodes: number) => `Go to the nodes (${nodes.toLocaleString("en")})`,
   },
   time: {
     grid: "Steps of the run and where their time went",

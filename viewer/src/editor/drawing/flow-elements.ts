@@ -46,7 +46,7 @@ function flowNode(node: GraphNode, box: Box, handles: readonly PlacedHandle[], i
     id: node.id,
     type: node.kind === "noteNode" ? "note" : isContainer(node) ? "container" : "step",
     position: { x: box.x, y: box.y },
-    data: isSameNode ? known.flow.data : { node, handles: [], isOneOfMany: false },
+    data: isSameNode ? known.flow.data : { node, handles: [] },
     selected: isSelected,
     draggable: !isFixed,
     ...size,
