@@ -21,6 +21,8 @@ const filesBelowUi: Plugin = {
   },
 };
 
+const isOurs = (id: string): boolean => !id.includes("node_modules");
+
 export default defineConfig({
   base: "./", // addresses are relative to `<base href>`, so the pages work below any path
   plugins: [react(), tailwindcss(), licenses(), filesBelowUi],
@@ -34,6 +36,18 @@ export default defineConfig({
     modulePreload: { polyfill: false }, // the polyfill calls fetch
     assetsInlineLimit: 0,
     chunkSizeWarningLimit: 600,
+    rolldownOptions: {
+      output: {
+        // one file for what every page needs, and one for what the views of a run share: a page is some 20 requests
+        codeSplitting: {
+          groups: [
+            { name: "libraries", test: /node_modules\/(@tanstack|@radix-ui|@floating-ui|(react|react-dom|react-remove-scroll|scheduler)\/)/, priority: 3 },
+            { name: "pages", test: (id) => isOurs(id) && /\/src\/(api|texts|ui\/(?!code-|text-diff|markdown))/.test(id), priority: 2 },
+            { name: "run", test: (id) => isOurs(id) && /\/src\/(store|live)\//.test(id), priority: 2, minShareCount: 2 },
+          ],
+        },
+      },
+    },
   },
   server: { proxy: { "/api": API } },
   test: { include: ["tests/**/*.test.ts"], environment: "node", testTimeout: 60_000 },

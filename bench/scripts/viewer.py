@@ -22,9 +22,10 @@ from typing import Any
 
 import httpx2
 
-from bench.fixtures.deployment import Deployment, run_deployment, wait_until
+from bench.fixtures.deployment import Deployment, run_deployment
 from bench.fixtures.growth_engine import component_node, merge_node
 from bench.measuring.cpu import cpu_ms_of
+from bench.scripts.reading import ReadRequest, add_runs, measure
 
 FLAGS = (
     "--no-sandbox",
@@ -38,6 +39,9 @@ window.__tasks = [];
 new PerformanceObserver((list) => {
   for (const entry of list.getEntries()) window.__tasks.push(entry.duration);
 }).observe({entryTypes: ["longtask"]});
+new PerformanceObserver((list) => {
+  for (const entry of list.getEntries()) window.__largestPaint = entry.startTime;
+}).observe({type: "largest-contentful-paint", buffered: true});
 window.__firsts = {};
 const look = () => {
   for (const [name, selector] of Object.entries(window.__wanted ?? {})) {
@@ -72,6 +76,16 @@ SCROLL = """(ms) => new Promise((resolve) => {
 ALL_ROWS = """() => {
   const header = document.querySelector("[data-testid=run-header]");
   return header !== null && /10,00\\d steps/.test(header.innerText);
+}"""
+LOADED = """() => {
+  const loaded = performance.getEntriesByType("resource");
+  const code = loaded.filter(({name}) => /[.](js|css)$/.test(new URL(name).pathname));
+  return {
+    bytes: code.reduce((sum, {encodedBodySize}) => sum + encodedBodySize, 0),
+    requests: loaded.length + 1,
+    others: loaded.filter(({name}) => new URL(name).origin !== location.origin).length,
+    paint: window.__largestPaint,
+  };
 }"""
 WATCH_NODES = """() => {
   window.__seen = {};
@@ -123,6 +137,15 @@ class Bench:
             time.sleep(0.2)
 
     @contextmanager
+    def fresh_context(self) -> Generator["Bench"]:
+        """A context without anything in its caches, signed in."""
+        context = signed_in_context(self.context.browser, self.stage)
+        try:
+            yield Bench(self.stage, context)
+        finally:
+            context.close()
+
+    @contextmanager
     def page(self, address: str, wanted: Mapping[str, str] | None = None) -> Generator[Any]:
         """Open an address in a tab, noting when each wanted selector matches first, in milliseconds."""
         tab = self.context.new_page()
@@ -132,6 +155,18 @@ class Bench:
             yield tab
         finally:
             tab.close()
+
+
+def signed_in_context(browser: Any, stage: Deployment) -> Any:
+    """Return a new context of a browser that is signed in to a deployment."""
+    context = browser.new_context(viewport={"width": 1440, "height": 900})
+    context.set_default_timeout(60_000)
+    reply = context.request.post(
+        f"{stage.url}/api/v1/viewer/session", data={"token": stage.token}, headers={"X-Easel-Viewer": "1"}
+    )
+    if not reply.ok:
+        raise RuntimeError(f"Signing in was answered with {reply.status}.")
+    return context
 
 
 def firsts(tab: Any, *names: str) -> list[float]:
@@ -217,6 +252,37 @@ def drawing(components: Mapping[str, Any], width: int = 40) -> dict[str, Any]:
 
 
 # -- measurements ------------------------------------------------------------------------------------------------------
+def first_load(bench: Bench) -> list[Figure]:
+    """P1: what the first visit to the list and to a run loads, and when the largest part is painted."""
+    run_id = bench.run(iteration(), items(32))
+    bench.await_status(run_id, "succeeded")
+    figures: list[Figure] = []
+    for name, address in (("list of runs", "/runs"), ("run", f"/runs/{run_id}")):
+        cold: list[Mapping[str, float]] = []
+        warm: list[Mapping[str, float]] = []
+        for _ in range(5):
+            with bench.fresh_context() as fresh:
+                for visits in (cold, warm):
+                    with fresh.page(address) as tab:
+                        tab.locator("[data-testid=page][data-ready='1']").wait_for()
+                        tab.wait_for_timeout(300)  # a larger part may come after the page is ready
+                        visits.append(tab.evaluate(LOADED))
+        first = cold[0]
+        figures += [
+            Figure("P1", f"{name}: scripts and styles, compressed", f"{first['bytes'] / 1000:.0f} kB", "450 kB"),
+            Figure(
+                "P1", f"{name}: requests, of these to other hosts", f"{first['requests']}, {first['others']}", "40, 0"
+            ),
+            Figure("P1", f"{name}: largest paint, cold, median of 5", median_ms(cold, "paint"), "1,000 ms"),
+            Figure("P1", f"{name}: largest paint, warm, median of 5", median_ms(warm, "paint"), "400 ms"),
+        ]
+    return figures
+
+
+def median_ms(visits: Sequence[Mapping[str, float]], name: str) -> str:
+    return f"{statistics.median(each[name] for each in visits):,.0f} ms"
+
+
 def open_100(bench: Bench) -> list[Figure]:
     """P2: a run of 100 steps, from the navigation to the coloured drawing."""
     run_id = bench.run(iteration(), items(32))
@@ -354,6 +420,50 @@ def longest(tasks: Sequence[float]) -> str:
     return f"{max(tasks):.0f} ms" if tasks else "below 50 ms"
 
 
+def list_100_000(bench: Bench) -> list[Figure]:
+    """P7: the list of 100,000 runs: its first page, and a page far back."""
+    run_id = bench.run(chain(2), "x")
+    bench.await_status(run_id, "succeeded")
+    add_runs(bench.stage, run_id, 100_000)
+    before = ""
+    for _ in range(1_000):  # 100 at once: the 2,000th page of 50
+        page = bench.stage.client.get("/runs", params={"limit": 100, **({"before": before} if before else {})}).json()
+        before = page["next"]
+    painted: list[float] = []
+    for _ in range(21):
+        with bench.page("/runs", {"row": "[data-testid=run-row]"}) as tab:
+            painted += firsts(tab, "row")
+    spent = {
+        name: p95(measure(bench.stage, ReadRequest(name, "/runs", {"limit": 50, **query}), 40)[0])
+        for name, query in (("first", {}), ("far", {"before": before}), ("none", {"status": "stopping"}))
+    }
+    return [
+        Figure("P7", "100,000 runs: first page, the reply: p95 of 40", f"{spent['first']:.0f} ms", "150 ms"),
+        Figure("P7", "first page to paint: p95 of 20", f"{p95(painted[1:]):.0f} ms", "600 ms"),
+        Figure("P7", "2,000th page beside the first", f"{spent['far'] / spent['first']:.1f} ×", "1.5 ×"),
+        Figure("P7", "a status that no run has: p95 of 40", f"{spent['none']:.0f} ms", "1,000 ms"),
+    ]
+
+
+def compare_10_000(bench: Bench) -> list[Figure]:
+    """P11: the comparison of two runs of 10,000 steps, until its first rows."""
+    pair = [bench.run(iteration(), items(3_333)) for _ in range(2)]
+    for run_id in pair:
+        bench.await_status(run_id, "succeeded")
+    times: list[float] = []
+    for _ in range(3):
+        with bench.page(f"/compare/{pair[0]}/{pair[1]}", {"row": "[data-testid=compare-row]"}) as tab:
+            times += firsts(tab, "row")
+    return [
+        Figure(
+            "P11",
+            "two runs of 10,000 steps: first rows, median of 3",
+            f"{statistics.median(times):,.0f} ms",
+            "3,000 ms",
+        )
+    ]
+
+
 def watchers(bench: Bench) -> list[Figure]:
     """P8: what one watcher and a hundred watchers of a running run of 10,000 steps cost the database and the API."""
     spent = {count: processor_share(bench, count) for count in (0, 1, 100)}
@@ -420,12 +530,15 @@ def heap_growth(bench: Bench, minutes: float) -> list[Figure]:
 
 
 MEASUREMENTS: Mapping[str, Callable[[Bench], list[Figure]]] = {
+    "P1": first_load,
     "P2": open_100,
     "P3": open_10_000,
     "P4": draw_1_000,
     "P5": live_latency,
     "P6": text_deltas,
+    "P7": list_100_000,
     "P8": watchers,
+    "P11": compare_10_000,
 }
 
 
@@ -458,13 +571,7 @@ def main() -> None:
             sync_playwright() as playwright,
         ):
             browser = playwright.chromium.launch(executable_path=chromium, args=list(FLAGS))
-            context = browser.new_context(viewport={"width": 1440, "height": 900})
-            context.set_default_timeout(60_000)
-            signed_in = context.request.post(
-                f"{stage.url}/api/v1/viewer/session", data={"token": stage.token}, headers={"X-Easel-Viewer": "1"}
-            )
-            wait_until(lambda: signed_in.ok, f"signing in was answered with {signed_in.status}")
-            bench = Bench(stage, context)
+            bench = Bench(stage, signed_in_context(browser, stage))
             for name in chosen:
                 measure = MEASUREMENTS.get(name)
                 figures += measure(bench) if measure else heap_growth(bench, 30 if options.half_hour else 2)

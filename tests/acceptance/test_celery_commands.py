@@ -98,7 +98,7 @@ class CeleryShell:
                 process.wait(TIMEOUT)
 
 
-@pytest.fixture(scope="module", params=["redis", pytest.param("rabbitmq", marks=needs_rabbitmq)])
+@pytest.fixture(scope="module", params=["redis", pytest.param("rabbitmq", marks=[needs_rabbitmq, pytest.mark.long])])
 def shell(request: pytest.FixtureRequest) -> Iterator[CeleryShell]:
     folder = Path(tempfile.mkdtemp(prefix="easel-celery-"))
     folder.chmod(0o711)

@@ -22,8 +22,9 @@ import httpx2
 import pytest
 
 from bench.fixtures.deployment import Deployment, environment_of, run_deployment, wait_until
+from tests.chromium import find_chromium
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+CHROMIUM = find_chromium()
 OVER = ("succeeded", "failed", "cancelled")
 FORM = {"inputs": {"name": {"type": "line", "name": "Name"}}, "tips": "Who are you?"}
 LLM = {"llm_id": "m@OpenAI-API-Compatible", "prompts": [{"role": "user", "content": "{sys.query}"}]}

@@ -80,6 +80,7 @@ def test_message_redelivered_after_the_visibility_timeout_is_executed_once(clust
     assert {(row.attempt, row.crash_count) for row in cluster.rows(ACTIVATIONS)} == {(1, 0)}
 
 
+@pytest.mark.long
 def test_clocks_a_minute_apart_expire_no_lease_and_hide_no_lost_message(cluster: Cluster):
     cluster.ensure_stopped("worker")
     cluster.ensure_stopped("sweeper")

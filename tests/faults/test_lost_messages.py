@@ -16,7 +16,7 @@ RECOVERY_TIME = 90.0  # seconds within which all runs end
 ALL = text("select a.run_id, a.id from activations a join runs r on r.id = a.run_id where r.tenant_id = :tenant_id")
 
 
-@pytest.mark.parametrize("inline_advance", [True, False])
+@pytest.mark.parametrize("inline_advance", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_runs_succeed_after_redis_is_emptied(cluster: Cluster, inline_advance: bool):
     processes = [cluster.start("worker", "-c", "3", EASEL_INLINE_ADVANCE=str(int(inline_advance)), **LONG_LEASES)]
     if not inline_advance:

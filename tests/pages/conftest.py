@@ -1,6 +1,5 @@
 """The web pages in a real browser: one deployment and one Chromium for all tests, a new context for each."""
 
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 
 from embedded import EmbeddedServers
 from tests import services as test_services
+from tests.chromium import find_chromium
 from tests.integration.api.browsers import cookie_of, some_address
 from tests.integration.api.conftest import Server, start_server, with_settings
 from tests.integration.api.talking import Client
@@ -94,7 +94,7 @@ def server_below_path(deployment: Deployment) -> Iterator[Server]:
 def browser() -> Iterator[Any]:
     """A Chromium without a window."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="the extra `browser` is not installed")
-    executable = shutil.which("chromium") or shutil.which("chromium-browser")
+    executable = find_chromium()
     if executable is None:
         pytest.skip("there is no Chromium on this machine")
     with sync_api.sync_playwright() as playwright:

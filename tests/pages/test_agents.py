@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -10,22 +9,12 @@ import pytest
 from api.agents.templates import read_templates
 from store.tenants import tenants
 from tests.integration.api.talking import BROKEN, ECHO, FORM, Client, canvas, eventually, message
+from tests.pages.axe_findings import axe_findings
 from tests.pages.conftest import Deployment, Reader, ReaderOf
 
 HALF_DRAWN = canvas(("begin", "Begin", {}, ["LLM:0"]), ("LLM:0", "LLM", {"llm_id": ""}, ["Message:0"]),
                     ("Message:0", "Message", message("{LLM:0@content}"), []))  # fmt: skip
 HOSTILE = "<img src=x onerror=alert(1)> \u202egpj.exe"
-
-
-def axe_findings(reader: Reader) -> list[Any]:
-    """Return what axe finds on the page; skips the test where axe is not installed."""
-    axe = Path(__file__).resolve().parents[2] / "viewer" / "node_modules" / "axe-core" / "axe.min.js"
-    if not axe.exists():
-        pytest.skip("axe-core is not installed: npm ci in viewer/")
-    reader.page.evaluate(axe.read_text(encoding="utf-8"))
-    options = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]}
-    found = reader.page.evaluate("options => axe.run(document, options)", options)["violations"]
-    return [(each["id"], [node["html"][:200] for node in each["nodes"]]) for each in found]
 
 
 def rows_of(reader: Reader) -> list[str]:
@@ -250,28 +239,27 @@ def test_viewer_token_makes_and_starts_nothing(reader: Reader, client: Client, d
     assert reader.page.get_by_role("button", name="Publish…").is_disabled()
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1440, 400])
 def test_pages_of_agents_have_no_axe_finding(
-    reader_of: ReaderOf, deployment: Deployment, client: Client, theme: Any, width: int
+    reader_of: ReaderOf, deployment: Deployment, client: Client, width: int
 ):  # T120
     agent = client.agent(read_templates()["customer_support"]["dsl"], uuid4().hex)
     set_tags(client, agent, "support")
     client.wait_for(client.start(agent, "I have a problem")["run_id"], "waiting")
     client.agent(FORM, "another")
-    reader = reader_of(deployment.server, theme=theme, width=width)
+    reader = reader_of(deployment.server, width=width)
     reader.sign_in(client)
 
     reader.visit("/agents")
     reader.page.locator("[data-testid=agent-row]").first.wait_for()
-    found = axe_findings(reader)
+    found = axe_findings(reader.page)
     reader.page.get_by_role("button", name="New agent…").click()
     reader.page.get_by_role("dialog").get_by_role("radio").first.wait_for()
-    found += axe_findings(reader)
+    found += axe_findings(reader.page)
     reader.visit(f"/agents/{agent}?node=LLM%3AAnswer")
     reader.page.get_by_test_id("parameters").wait_for()
     reader.page.get_by_test_id("run-row").wait_for()
-    found += axe_findings(reader)
+    found += axe_findings(reader.page)
 
     assert found == []
     assert reader.page.evaluate("document.documentElement.scrollWidth <= innerWidth")

@@ -1,9 +1,6 @@
 """Conversations in a real browser."""
 
-from typing import Any
 from uuid import uuid4
-
-import pytest
 
 from tests.integration.api.talking import ECHO, Client, eventually
 from tests.pages.axe_findings import axe_findings, width_of
@@ -116,14 +113,13 @@ def test_unknown_conversation_has_a_sentence_and_the_empty_list_too(signed_in: R
     signed_in.allow_refusals()
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_axe_finds_nothing_on_conversations(reader_of: ReaderOf, deployment: Deployment, client: Client, theme: Any):
+def test_axe_finds_nothing_on_conversations(reader_of: ReaderOf, deployment: Deployment, client: Client):
     session, _ = talk(client, client.agent(ECHO, "an agent"), "# hello", "again")
-    reader = reader_of(deployment.server, theme=theme)
+    reader = reader_of(deployment.server)
     reader.sign_in(client)
     for address in ("/conversations", "/conversations?q=nothing", f"/conversations/{session}"):
         reader.visit(address)
-        assert axe_findings(reader.page, theme) == [], address
+        assert axe_findings(reader.page) == [], address
         reader.page.set_viewport_size({"width": 360, "height": 800})
         eventually(lambda: width_of(reader.page), lambda width: width <= 360)
         reader.page.set_viewport_size({"width": 1440, "height": 900})

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.integration.api.conftest import Server
+from tests.pages.axe_findings import axe_findings
 from tests.pages.conftest import Deployment, Reader, ReaderOf
 from tests.pages.exported_runs import ITEMS
 from tests.pages.waiting import expect
@@ -466,42 +467,30 @@ def test_policy_refuses_what_a_text_would_need(reader: Reader, deployment: Deplo
 
 
 # -- accessibility and appearance --------------------------------------------------------------------------------------
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_axe_finds_nothing(reader_of: ReaderOf, deployment: Deployment, theme: Any, tmp_path: Path):
-    axe = Path(__file__).resolve().parents[2] / "viewer" / "node_modules" / "axe-core" / "axe.min.js"
-    if not axe.exists():
-        pytest.skip("axe-core is not installed: npm ci in viewer/")
-    reader = reader_of(deployment.server, theme=theme)
+def test_axe_finds_nothing(reader_of: ReaderOf, deployment: Deployment, tmp_path: Path):
+    reader = reader_of(deployment.server)
     document = load(deployment.file("failed_run"))
     step = step_of(document, "LLM:Reply")
-    source = axe.read_text(encoding="utf-8")
-
-    def findings() -> list[str]:
-        reader.page.evaluate(source)
-        tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
-        options = {"runOnly": tags if theme == "light" else ["color-contrast"]}  # only colours depend on the theme
-        found = reader.page.evaluate("options => axe.run(document, options)", options)
-        return [f"{each['id']}: {node['html'][:200]}" for each in found["violations"] for node in each["nodes"]]
 
     reader.visit()
-    assert findings() == []
+    assert axe_findings(reader.page) == []
     broken = tmp_path / "broken.json"
     broken.write_text("{}")
     reader.choose(broken)
     reader.page.get_by_role("alert").wait_for()
-    assert findings() == []
+    assert axe_findings(reader.page) == []
     reader.choose(deployment.file("failed_run"))
     for view in ("Graph", "Time", "Log", "Talk"):
         reader.view(view)
-        assert findings() == [], view
+        assert axe_findings(reader.page) == [], view
     reader.view("Graph")
     reader.page.get_by_role("button", name="Node list").click()
-    assert findings() == []
+    assert axe_findings(reader.page) == []
     reader.page.goto(f"{reader.url}/open?step={step}")
     reader.choose(deployment.file("failed_run"))
     for tab in ("overview", "input", "output", "model", "tools", "attempts", "events", "raw"):
         reader.tab(tab).get_by_text("Loading…").wait_for(state="detached")
-        assert findings() == [], tab
+        assert axe_findings(reader.page) == [], tab
 
 
 @pytest.mark.parametrize("width", [400, 320])

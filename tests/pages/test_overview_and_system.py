@@ -4,7 +4,6 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 from uuid import uuid4
 
-import pytest
 from sqlalchemy import text
 
 from embedded import EmbeddedServers
@@ -147,7 +146,7 @@ def test_queue_is_red_while_no_worker_answers_and_green_again_by_itself(
         reader.page.locator("[data-testid=queue][data-queue=nodes][data-moving=false]").wait_for()
 
         assert reader.page.get_by_test_id("system-health").get_attribute("data-problems") != "0"
-        assert axe_findings(reader.page, "light") == []
+        assert axe_findings(reader.page) == []
         reader.page.goto("about:blank")  # before its server is gone
 
 
@@ -165,16 +164,15 @@ def test_system_page_keeps_what_it_shows_while_the_api_is_away(reader: Reader, d
     reader.allow_refusals()
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_axe_finds_nothing_on_figures(reader_of: ReaderOf, deployment: Deployment, client: Client, theme: Any):
+def test_axe_finds_nothing_on_figures(reader_of: ReaderOf, deployment: Deployment, client: Client):
     for dsl in (MODEL, BROKEN, FORM):
         finished(client, dsl)
-    reader = reader_of(deployment.server, theme=theme)
+    reader = reader_of(deployment.server)
     reader.sign_in(client)
     reader.visit("/overview?time=hour")
     for summary in reader.page.locator("summary").all():
         summary.click()
-    assert axe_findings(reader.page, theme) == []
+    assert axe_findings(reader.page) == []
 
     reader.page.set_viewport_size({"width": 360, "height": 800})
     eventually(lambda: width_of(reader.page), lambda width: width <= 360)

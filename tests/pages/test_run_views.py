@@ -3,12 +3,13 @@
 import json
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 
 from tests.integration.api.talking import Client, canvas, eventually, message
 from tests.integration.worker.scripted_vendor import calls, said
+from tests.pages.axe_findings import axe_findings
 from tests.pages.conftest import Deployment, Reader, ReaderOf
 from tests.pages.exported_runs import agent_canvas, large_canvas, transform
 
@@ -535,25 +536,11 @@ def as_if_it_were_large(route: Any) -> None:
 
 
 # -- appearance --------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_axe_finds_nothing_in_the_views_of_a_run(
-    reader_of: ReaderOf, deployment: Deployment, client: Client, theme: Literal["light", "dark"]
-):
-    axe = Path(__file__).resolve().parents[2] / "viewer" / "node_modules" / "axe-core" / "axe.min.js"
-    if not axe.exists():
-        pytest.skip("axe-core is not installed: npm ci in viewer/")
+def test_axe_finds_nothing_in_the_views_of_a_run(reader_of: ReaderOf, deployment: Deployment, client: Client):
     run_id = iteration_run(client, 3)
     container = step_of(rows_of(client, run_id), "Iteration:Rows")
-    reader = reader_of(deployment.server, theme=theme)
+    reader = reader_of(deployment.server)
     reader.sign_in(client)
-    source = axe.read_text(encoding="utf-8")
-
-    def findings() -> list[str]:
-        reader.page.evaluate(source)
-        tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
-        options = {"runOnly": tags if theme == "light" else ["color-contrast"]}  # only colours depend on the theme
-        found = reader.page.evaluate("options => axe.run(document, options)", options)
-        return [f"{each['id']}: {node['html'][:200]}" for each in found["violations"] for node in each["nodes"]]
 
     for view, shown in (
         (f"view=time&items={container}&item=1&x=s{container}&t=5&w=0,20", "item-step"),
@@ -563,7 +550,7 @@ def test_axe_finds_nothing_in_the_views_of_a_run(
         reader.visit(f"/runs/{run_id}?{view}")
         reader.page.get_by_test_id(shown).first.wait_for()
         reader.page.get_by_text("Loading…").wait_for(state="detached")
-        assert findings() == [], view
+        assert axe_findings(reader.page) == [], view
 
 
 def centre_of(reader: Reader, node_id: str) -> tuple[float, float]:

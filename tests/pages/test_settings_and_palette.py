@@ -3,8 +3,6 @@
 from typing import Any
 from uuid import uuid4
 
-import pytest
-
 from tests.integration.api.browsers import cookie_of
 from tests.integration.api.talking import ECHO, Client, eventually
 from tests.pages.axe_findings import axe_findings, width_of
@@ -194,25 +192,22 @@ def test_icon_and_title_follow_the_status_of_the_run(signed_in: Reader, client: 
     eventually(lambda: icon.get_attribute("href"), lambda href: href.endswith("icon.svg"))
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_axe_finds_nothing_on_settings_and_palette(
-    reader_of: ReaderOf, deployment: Deployment, client: Client, theme: Any
-):
+def test_axe_finds_nothing_on_settings_and_palette(reader_of: ReaderOf, deployment: Deployment, client: Client):
     finished(client, "a question", "an agent")
-    reader = reader_of(deployment.server, theme=theme)
+    reader = reader_of(deployment.server)
     reader.sign_in(client)
     reader.visit("/settings")
-    assert axe_findings(reader.page, theme) == []
+    assert axe_findings(reader.page) == []
     choose(reader, "Theme", "high contrast")
-    assert axe_findings(reader.page, "dark") == []
+    assert axe_findings(reader.page) == []
     open_palette(reader).fill("question")
     reader.page.get_by_role("group", name="Runs").wait_for()
-    assert axe_findings(reader.page, theme) == []
+    assert axe_findings(reader.page) == []
     reader.page.keyboard.press("Escape")
     reader.page.get_by_role("dialog").wait_for(state="detached")
     reader.page.keyboard.press("?")
     reader.page.get_by_role("dialog").wait_for()
-    assert axe_findings(reader.page, theme) == []
+    assert axe_findings(reader.page) == []
     reader.page.keyboard.press("Escape")
 
     reader.page.set_viewport_size({"width": 360, "height": 800})

@@ -4,7 +4,9 @@ import { RouterProvider } from "@tanstack/react-router";
 import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";
 
+import { basePath } from "./api/base";
 import { queryClient } from "./api/queries";
+import { beginFirstRead, hadReader } from "./live/first-read";
 import { redeemCode } from "./pages/one-time-code";
 import { makeRouter } from "./pages/router";
 import { takeShareSecret } from "./shares/share-secret";
@@ -13,6 +15,7 @@ import "./ui/styles.css";
 async function start(root: HTMLElement): Promise<void> {
   takeShareSecret();
   await redeemCode();
+  beginRunPage();
   createRoot(root).render(
     <StrictMode>
       <QueryClientProvider client={queryClient}>
@@ -21,6 +24,16 @@ async function start(root: HTMLElement): Promise<void> {
     </StrictMode>,
   );
   dispatchEvent(new Event("easel:started"));
+}
+
+/** Load the code and the data of the page of a run at once: the router asks for them after it knows the reader. */
+function beginRunPage(): void {
+  const path = location.pathname.slice(basePath().replace(/\/$/, "").length);
+  const runId = /^\/runs\/([0-9a-f]{32})$/.exec(path)?.[1];
+  if (runId === undefined || !hadReader.read()) return;
+  void beginFirstRead(runId).then((read) => (read?.graph?.drawn === false ? import("@dagrejs/dagre") : null));
+  void import("./pages/run-page");
+  void import("./graph/graph-pane");
 }
 
 const root = document.getElementById("root");

@@ -1,7 +1,7 @@
 /** The routes of runs that pages use. */
 import type { Query } from "./base";
 import type * as replies from "./replies";
-import { newIdempotencyKey, request, send } from "./request";
+import { ApiError, newIdempotencyKey, request, send } from "./request";
 
 export const PAGE_ROWS = 50;
 const MAX_LISTED = 2000;
@@ -34,6 +34,24 @@ export function readRun(id: string, signal?: AbortSignal): Promise<replies.Run> 
 
 export function readGraph(id: string, signal?: AbortSignal): Promise<replies.Graph> {
   return request(`/runs/${id}/graph`, options(signal));
+}
+
+export interface RunAndGraph {
+  run: replies.Run;
+  /** Null if the version of the run is gone. */
+  graph: replies.Graph | null;
+}
+
+/** Read a run and its graph. `isSignIn`: nobody knows yet whether there is a reader, and a 401 is no sign-out. */
+export async function readRunAndGraph(id: string, signal?: AbortSignal, isSignIn = false): Promise<RunAndGraph> {
+  const [run, graph] = await Promise.all([
+    request<replies.Run>(`/runs/${id}`, { ...options(signal, { activations: "none" }), isSignIn }),
+    request<replies.Graph>(`/runs/${id}/graph`, { ...options(signal), isSignIn }).catch((error: unknown) => {
+      if (error instanceof ApiError && error.status === 404) return null;
+      throw error;
+    }),
+  ]);
+  return { run, graph };
 }
 
 export function listActivations(id: string, query: Query, signal?: AbortSignal): Promise<replies.ActivationList> {

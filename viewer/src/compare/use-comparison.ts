@@ -3,8 +3,7 @@ import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { useMemo } from "react";
 
 import { compareRuns, type Comparison } from "../api/copies";
-import { listActivations, readGraph, readRun } from "../api/runs";
-import { ApiError } from "../api/request";
+import { listActivations, readRunAndGraph } from "../api/runs";
 import { frameOfGraph, framesOfRun, stepsOf } from "../live/live-frames";
 import { applyFrames, emptyRun, type Frame, type RunState } from "../store/run";
 import type { CompareFilter } from "./compare-search";
@@ -82,7 +81,7 @@ function useRunState(runId: string) {
 }
 
 async function loadRun(runId: string, signal: AbortSignal): Promise<RunState> {
-  const [run, graph] = await Promise.all([readRun(runId, signal), readGraph(runId, signal).catch(orNoGraph)]);
+  const { run, graph } = await readRunAndGraph(runId, signal);
   const frames: Frame[] = framesOfRun(run);
   if (graph) frames.push(frameOfGraph(graph));
   let after: string | undefined;
@@ -92,10 +91,4 @@ async function loadRun(runId: string, signal: AbortSignal): Promise<RunState> {
     after = page.next ?? undefined;
   } while (after !== undefined);
   return applyFrames(emptyRun(), frames);
-}
-
-/** A version may be gone, and its graph with it; the run is there all the same. */
-function orNoGraph(error: unknown): null {
-  if (error instanceof ApiError && error.status === 404) return null;
-  throw error;
 }

@@ -13,6 +13,7 @@ import { continuesText, type Frame } from "../store/run";
 import { isOver } from "../store/run-status";
 import type { RunStore } from "../store/run-store";
 import { Backoff } from "./backoff";
+import { takeFirstRead } from "./first-read";
 import * as frames from "./live-frames";
 import { ServerClock } from "./server-clock";
 
@@ -138,13 +139,7 @@ export class LiveRun {
   private async open(): Promise<boolean> {
     const { signal } = this.stopped;
     try {
-      const [run, graph] = await Promise.all([
-        api.readRun(this.runId, signal),
-        api.readGraph(this.runId, signal).catch((error: unknown) => {
-          if (error instanceof ApiError && error.status === 404) return null; // the version is gone
-          throw error;
-        }),
-      ]);
+      const { run, graph } = await takeFirstRead(this.runId, signal);
       if (graph) this.store.apply([frames.frameOfGraph(graph)]);
       const total = run.activations_total ?? 0;
       const isPartial = total > MAX_ROWS;

@@ -7,6 +7,7 @@ import { findReader } from "../api/queries";
 import { compareSearch, type CompareSearch } from "../compare/compare-search";
 import { conversationListSearch, conversationSearch, type ConversationListSearch, type ConversationSearch } from "../conversations/conversation-search";
 import { editorSearch, type EditorSearch } from "../editor/editor-search";
+import { hadReader } from "../live/first-read";
 import { overviewSearch, type OverviewSearch } from "../overview/overview-search";
 import { playSearch, type PlaySearch } from "../play/play-search";
 import { runSearch, type RunSearch } from "../run/run-search";
@@ -85,8 +86,8 @@ const signedInRoute = createRoute({
   id: "signed-in",
   beforeLoad: async ({ location }) => {
     const about = await findReader();
+    hadReader.write(about.signed_in);
     if (about.share) redirect({ to: "/s", replace: true, throw: true }); // a visitor sees one run
-    if (!about.signed_in) redirect({ to: "/login", search: location.href === "/runs" ? {} : { to: location.href }, replace: true, throw: true });
     if (about.signed_in) keepFor(JSON.stringify([about.tenant, about.user_id]));
     else redirect({ to: "/login", search: location.href === "/runs" ? {} : { to: location.href }, replace: true, throw: true });
   },

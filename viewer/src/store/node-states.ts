@@ -72,9 +72,9 @@ function failureState(run: Pick<RunState, "header" | "handlingNodes">, nodeId: s
   return run.handlingNodes.has(nodeId) || run.header?.status === "succeeded" ? "handled" : "failed";
 }
 
-/** Return the summary of each node that has steps; of a run whose rows are not all here, by the counts of the server. */
+/** Return the summary of each node that has steps; while not all rows are here, by the counts of the server. */
 export function summarizeNodes(run: Pick<RunState, "steps" | "header" | "handlingNodes" | "now" | "server" | "rows">): Map<string, NodeSummary> {
-  if (run.rows.isPartial && run.server) return summarizeCounts(run.server.nodes);
+  if (run.server && (run.rows.isPartial || run.steps.count === 0)) return summarizeCounts(run.server.nodes);
   const nodes = new Map<string, { counts: Partial<Record<StepState, number>> } & Omit<NodeSummary, "state" | "counts">>();
   const { steps } = run;
   for (let row = 0; row < steps.count; row++) {
