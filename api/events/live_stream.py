@@ -183,7 +183,7 @@ class _LiveStream:
         """Yield all frames of the stream, and comments while nothing happens."""
         clock = asyncio.get_running_loop().time
         yield encode_frame("hello", self.request.hello)
-        self.beat_at, self.check_at = clock() + self.streams.keepalive_interval, clock() + CHECK_INTERVAL
+        self.beat_at, self.check_at = clock() + self.streams.keepalive_interval, _next_check(clock())
         reason = ByeReason.OVER
         try:
             async with aclosing(self._contents()) as contents:
@@ -208,7 +208,7 @@ class _LiveStream:
             return ByeReason.SHUTTING_DOWN
         if now < self.check_at:
             return None
-        self.check_at = now + CHECK_INTERVAL
+        self.check_at = _next_check(now)
         try:
             return await self.request.check()
         except SQLAlchemyError as error:
@@ -404,6 +404,11 @@ class _LiveStream:
                 self.revision = revision
                 return
             after = rows[-1].id
+
+
+def _next_check(now: float) -> float:
+    """Return when a caller is checked next: all at the same moments, so that they share a statement."""
+    return (now // CHECK_INTERVAL + 1) * CHECK_INTERVAL
 
 
 def _read_changes(database: Database, request: LiveRequest, since: int, after: str | None) -> live_snapshots.ChangePage:
