@@ -14,9 +14,9 @@ from api.http.replies import json_reply
 from api.http.reply_styles import OwnRoute
 from api.requests.auth import RunViewer
 from api.requests.dependencies import ApiContext, ApiContextDep
-from api.runs.redaction import ERROR_OUTPUTS, NODE_INPUTS, VARIABLES, Redaction, load_redaction
 from api.runs.reply_models import ActivationReply
 from api.runs.run_lookup import find_run_id, run_not_found
+from api.visitors.redaction import ERROR_OUTPUTS, NODE_INPUTS, VARIABLES, Redaction, load_redaction
 from canvas.budget import usage_json
 from canvas.document.document import Entry
 from canvas.document.references import Ref
