@@ -55,6 +55,7 @@ from api.runs import (
     run_export,
     run_graph,
     run_list,
+    run_shares,
     runs,
     share_links,
     shared_sessions,
@@ -66,7 +67,6 @@ from api.viewer import overview as viewer_overview
 from api.viewer import system as viewer_system
 from api.viewer import versions as viewer_versions
 from api.viewer.state import ViewerState
-from api.visitors import run_shares
 from api.webhooks import routes as webhook_routes
 from components import plugins
 from knowledge.bases.search import KnowledgeBaseSearch

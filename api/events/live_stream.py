@@ -301,7 +301,7 @@ class _LiveStream:
         return is_news
 
     def _can_skip(self, events: Sequence[EventRow]) -> bool:
-        """Return whether these events are the next ones, and there is no text to put in order before them."""
+        """Return whether these events are the next ones and no text has to come before them."""
         return not self.unsent and not self.transcript.has_streams and events[0].number == self.transcript.after + 1
 
     def _must_send(self) -> bool:

@@ -1,1 +1,1 @@
-"""What visitors of a share see: the shares of a run, what they hide in its replies and frames, and answers of forms."""
+"""What visitors of a share see: what its replies and frames leave out, and which answers to forms it accepts."""

@@ -625,7 +625,7 @@ def test_shares_of_a_run_are_listed_in_pages_and_limited(
     client = workerless_server.client(kind="admin")
     run_id = client.start(client.agent(ECHO))["run_id"]
     made = [share(client, run_id)["id"] for _ in range(3)]
-    monkeypatch.setattr("api.visitors.run_shares.MAX_VALID", 3)
+    monkeypatch.setattr("api.runs.run_shares.MAX_VALID", 3)
 
     first = client.http.get(f"/api/v1/runs/{run_id}/shares", params={"limit": 2}).json()
     second = client.http.get(f"/api/v1/runs/{run_id}/shares", params={"limit": 2, "after": first["next"]}).json()
