@@ -174,7 +174,7 @@ export const runTexts = {
     noValues: { input: "The step has read nothing.", output: "The step has stored nothing." },
     variables: "Variables that it has set",
     containerOutputs: (node: string) => `Written for ${node}`,
-    noCalls: "The step has called no model, or its calls are no longer stored.",
+    noCalls: "The step has called no model, or its calls are not stored: EASEL_MODEL_CALLS is off, or they are older than EASEL_MODEL_CALLS_RETENTION.",
     noTools: "The step has called no tool.",
     oneAttempt: "The step needed one attempt.",
     noEvents: "The step has no events.",
