@@ -6,7 +6,7 @@ from fastapi.responses import Response
 from api.http.errors import FORBIDDEN, RequestRefused
 from api.http.replies import id_or_unused, success
 from api.http.schemas import TagsBody
-from api.requests.auth import ApiTokenCaller
+from api.requests.auth import ApiTokenCaller, Viewer
 from api.requests.dependencies import ApiContextDep
 from api.requests.request_bodies import SmallBody, body_openapi, parse_body
 from canvas.errors import NotFound
@@ -17,7 +17,7 @@ router = APIRouter(tags=["agents"])
 
 
 @router.get("/agents/tags")
-def list_tags(context: ApiContextDep, principal: ApiTokenCaller, canvas_category: str = "") -> Response:
+def list_tags(context: ApiContextDep, principal: Viewer, canvas_category: str = "") -> Response:
     """List the tags of the caller's agents with their counts, the most frequent first; optionally of one category."""
     with context.database.transaction() as tx:
         found = canvas_list.tags_in_use(tx, principal.tenant_id, canvas_category)

@@ -7,17 +7,20 @@ begins: then the read sees everything that was committed before the stream's req
 import asyncio
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from api.events.live_frames import event_frame
 from canvas.errors import NotFound
-from canvas.events.run_events import LONGEST_QUOTE
+from canvas.events.run_events import LONGEST_QUOTE, MESSAGE_RESET
+from canvas.events.stream_sequencer import Position, SequencedEvent
 from canvas.ids import RunId, TenantId
 from scheduler.coordinator.version_cache import VersionCache
 from scheduler.views.event_frames import EventSerializer
 from store.db.database import Database
 from store.runs import event_log, run_queries
 from store.runs.event_log import EventDetails
+from store.runs.events import EventRow
 from store.runs.passwords import load_mask
 from store.runs.run_queries import EventPage
 
@@ -31,11 +34,25 @@ _Rows = Callable[[Database, TenantId, RunId, int], Any]
 
 @dataclass(frozen=True, slots=True)
 class EventOutline:
-    """Events of a run without the values of nodes; `details` by the number of the event."""
+    """Events of a run without the values of nodes; `details` by the number of the event.
+
+    `frames`: all of them encoded, where no message stream is open, so that they are the same for every client; else
+    None.
+    """
 
     page: EventPage
     details: Mapping[int, EventDetails]
     serializer: EventSerializer
+    frames: bytes | None
+    _encoded: dict[tuple[Position, int, int], bytes] = field(default_factory=dict[tuple[Position, int, int], bytes])
+
+    def frame(self, event: SequencedEvent[EventRow]) -> bytes:
+        """Return the frame of an event, which is encoded once for all clients that have the same before it."""
+        key = (event.position, event.retained_length, event.epoch)
+        found = self._encoded.get(key)
+        if found is None:
+            found = self._encoded[key] = event_frame(self.serializer, event, self.details.get(event.number))
+        return found
 
 
 class EventReader:
@@ -97,7 +114,13 @@ class EventReader:
             query = str(page.run.request.get("query") or "")[: LONGEST_QUOTE + 1]
             run = replace(page.run, request={"query": query})  # a whole request may have 1 MiB, for each stream
             serializer = EventSerializer(run, canvas, load_mask(tx, canvas, tenant_id, run_id))
-            return EventOutline(replace(page, run=run), details, serializer)
+        frames = None
+        if not page.streams and not any(event.name == MESSAGE_RESET for event in page.events):
+            frames = b"".join(
+                event_frame(serializer, SequencedEvent(Position(event.number), event), details.get(event.number))
+                for event in page.events
+            )
+        return EventOutline(replace(page, run=run), details, serializer, frames)
 
 
 def _not_found(run_id: RunId) -> NotFound:

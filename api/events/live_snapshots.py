@@ -1,5 +1,9 @@
 """Snapshots of runs for the pages that show them live: one reader per run and process for all its clients.
 
+A reader has the only subscription to its run, and relays what it receives: text at most every 50 ms, with what is
+adjacent joined, and the number of the last event at most every 250 ms. All clients are given it at the same moment, so
+they wake once for many notifications and share one read of the events.
+
 A reader takes a snapshot when an event notification has come, and by a timer, since a claim sends no notification.
 Between two snapshots are at least 250 ms and twenty times as long as the last one took, so that a large run slows its
 own picture down and not the database. A reader ends with its last client.
@@ -23,6 +27,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from api.events.event_reader import EventReader
 from api.events.live_frames import call_frames, frame_of, steps_frame
+from api.events.notification_relay import NotificationRelay
 from canvas.budget import usage_json
 from canvas.ids import ActivationId, RunId, TenantId
 from canvas.state.run_state import RunStatus
@@ -49,6 +54,7 @@ from store.runs.activation_list import ActivationListRow
 log = structlog.get_logger()
 
 MAX_ROWS = 2_000  # activations of a frame
+TEXT_INTERVAL = 0.05  # seconds between two relays of text to the clients
 MIN_PAUSE = 0.25  # seconds between two snapshots of a run
 PAUSE_FACTOR = 20.0  # the pause after a snapshot, as a multiple of its duration
 WAITS_INTERVAL = 2.0  # seconds between two explanations of what a run waits for
@@ -56,7 +62,9 @@ WORK_INTERVAL = 1.0  # seconds until the next snapshot without a notification: w
 IDLE_INTERVAL = 2.0  # the same, if nothing is at work: an answer may come, or a notification may be lost
 RETRY_INTERVAL = 2.0  # seconds until the next try after an error of the database
 TASK = "easel-live-snapshots"  # the name of the task of a reader
+RELAY_TASK = "easel-live-relay"  # of the task that relays its notifications
 QUEUE_SIZE = 100  # messages that are queued for a reader while it pauses
+LISTEN_INTERVAL = 60.0  # seconds; nothing happens then
 
 LimitOf = Callable[[str], float]
 """Seconds that one attempt of a component may take."""
@@ -138,7 +146,10 @@ class SnapshotReader:
         self._tenant_id, self._run_id = tenant_id, run_id
         self._clients = set[Subscription]()
         self._requested = True
-        self._listening: Subscription | None = None
+        self._news = Subscription(run_id, QUEUE_SIZE)  # for the next snapshot
+        self._relay = NotificationRelay(TEXT_INTERVAL, MIN_PAUSE)
+        self._is_listening = asyncio.Event()
+        self._listening: asyncio.Task[None] | None = None
         self._picture = _Picture(since=0)
         self._last_event = 0  # that the last snapshot has seen
         self._task: asyncio.Task[None] | None = None
@@ -162,6 +173,12 @@ class SnapshotReader:
         """Add a client, which is awakened after each snapshot."""
         self._clients.add(client)
 
+    async def listen(self) -> None:
+        """Begin to relay notifications if this is the first client. Return when the run is subscribed to."""
+        if self._listening is None:
+            self._listening = asyncio.create_task(self._listen(), name=RELAY_TASK)
+        await self._is_listening.wait()
+
     def start(self, revision: int) -> None:
         """Take a snapshot soon, for a client that has the rows of a revision; begin to take them if this is the first.
 
@@ -180,47 +197,65 @@ class SnapshotReader:
 
     def cancel(self) -> None:
         """End the reader."""
-        if self._task is not None:
-            self._task.cancel()
+        for task in (self._task, self._listening):
+            if task is not None:
+                task.cancel()
 
     def request(self) -> None:
         """Take the next snapshot as soon as the pause is over."""
         self._requested = True
-        if self._listening is not None:
-            self._listening.wake()
+        self._news.wake()
+
+    async def _listen(self) -> None:
+        """Relay the notifications of the run to the next snapshot at once, and to the clients when it is time."""
+        clock = asyncio.get_running_loop().time
+        try:
+            async with self._subscriptions.subscribe(self._run_id) as subscription:
+                self._is_listening.set()
+                while True:
+                    due_at = self._relay.due_at
+                    seconds = LISTEN_INTERVAL if due_at is None else max(0.0, due_at - clock())
+                    notification = await subscription.get(seconds)
+                    while notification is not None:
+                        self._news.deliver(notification)
+                        self._relay.add(notification)
+                        notification = subscription.poll()
+                    for message in self._relay.take_due(clock()):
+                        for client in self._clients:
+                            client.deliver(message)
+        finally:
+            self._is_listening.set()  # no client waits for a subscription that does not come
 
     async def _work(self) -> None:
-        async with self._subscriptions.subscribe(self._run_id, QUEUE_SIZE) as subscription:
-            self._listening = subscription
-            while True:
-                self._requested = False
-                began = time.monotonic()
-                interval = RETRY_INTERVAL
-                try:
-                    seconds = await self._events.in_thread(self._take)
-                except SQLAlchemyError as error:
-                    seconds = time.monotonic() - began
-                    log.warning("live_snapshot_failed", run_id=str(self._run_id), error=str(error).splitlines()[0])
-                except Exception:  # its clients wait for snapshots, so the task must not end
-                    seconds = time.monotonic() - began
-                    log.exception("live_snapshot_failed", run_id=str(self._run_id))
-                else:
-                    self._count(seconds)
-                    interval = self.last.interval if self.last is not None else IDLE_INTERVAL
-                for client in self._clients:
-                    client.wake()
-                await asyncio.sleep(pause_after(seconds))
-                await self._wait(subscription, interval - pause_after(seconds))
+        while True:
+            self._requested = False
+            began = time.monotonic()
+            interval = RETRY_INTERVAL
+            try:
+                seconds = await self._events.in_thread(self._take)
+            except SQLAlchemyError as error:
+                seconds = time.monotonic() - began
+                log.warning("live_snapshot_failed", run_id=str(self._run_id), error=str(error).splitlines()[0])
+            except Exception:  # its clients wait for snapshots, so the task must not end
+                seconds = time.monotonic() - began
+                log.exception("live_snapshot_failed", run_id=str(self._run_id))
+            else:
+                self._count(seconds)
+                interval = self.last.interval if self.last is not None else IDLE_INTERVAL
+            for client in self._clients:
+                client.wake()
+            await asyncio.sleep(pause_after(seconds))
+            await self._wait(interval - pause_after(seconds))
 
-    async def _wait(self, subscription: Subscription, seconds: float) -> None:
+    async def _wait(self, seconds: float) -> None:
         """Wait until a snapshot is requested, events are stored that the last one has not seen, or time is over."""
         clock = asyncio.get_running_loop().time
         until = clock() + seconds
         while not self._requested and (left := until - clock()) > 0:
-            notification = await subscription.get(left)
+            notification = await self._news.get(left)
             while notification is not None:
                 self._requested |= self._is_news(notification)
-                notification = subscription.poll()
+                notification = self._news.poll()
 
     def _is_news(self, notification: Mapping[str, Any]) -> bool:
         match notification:

@@ -10,7 +10,7 @@ again by their revision, text is that of the row, and of the members of `state` 
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -28,7 +28,6 @@ from api.events.live_frames import (
     delta_frames,
     encode_frame,
     ends_in_thinking,
-    event_frame,
     steps_frame,
 )
 from api.events.live_snapshots import MAX_ROWS, LimitOf, Snapshot, SnapshotReader, SnapshotReaders
@@ -95,7 +94,7 @@ class LiveStreams:
         keepalive_interval: float = KEEPALIVE_INTERVAL,
         metrics: LiveMetrics | None = None,
     ) -> None:
-        self._reader, self._subscriptions = reader, subscriptions
+        self._reader = reader
         self._max_streams, self.keepalive_interval = max_streams, keepalive_interval
         self._metrics = metrics or LiveMetrics()
         self._open = 0
@@ -135,16 +134,17 @@ class LiveStreams:
 
     async def follow(self, request: LiveRequest) -> AsyncGenerator[bytes]:
         """Yield the frames of a stream, `hello` to `bye`, and comments that keep its connection open."""
-        async with self._subscriptions.subscribe(request.run_id, QUEUE_SIZE) as subscription:
-            self._clients.add(subscription)
-            try:
-                with self.readers.watch(request.tenant_id, request.run_id, subscription) as reader:
-                    stream = _LiveStream(self, self._reader, reader, subscription, request)
-                    async with aclosing(stream.frames()) as frames:
-                        async for frame in frames:
-                            yield frame
-            finally:
-                self._clients.discard(subscription)
+        subscription = Subscription(request.run_id, QUEUE_SIZE)  # to what the reader of the run relays
+        self._clients.add(subscription)
+        try:
+            with self.readers.watch(request.tenant_id, request.run_id, subscription) as reader:
+                await reader.listen()
+                stream = _LiveStream(self, self._reader, reader, subscription, request)
+                async with aclosing(stream.frames()) as frames:
+                    async for frame in frames:
+                        yield frame
+        finally:
+            self._clients.discard(subscription)
 
 
 @dataclass(slots=True)
@@ -163,6 +163,7 @@ class _LiveStream:
     rows: Mapping[ActivationId, StreamRow] = field(default_factory=dict[ActivationId, StreamRow])
     thinking: dict[ActivationId, bool] = field(default_factory=dict[ActivationId, bool])
     unsent: list[Frame[EventRow]] = field(default_factory=list[Frame[EventRow]])
+    encoded: bytes = b""  # frames of events that were not sent yet, and precede the unsent ones
     sent: Position = field(init=False)
     status: str = field(init=False)
     revision: int = field(init=False)  # whose rows the client has
@@ -182,7 +183,7 @@ class _LiveStream:
         """Yield all frames of the stream, and comments while nothing happens."""
         clock = asyncio.get_running_loop().time
         yield encode_frame("hello", self.request.hello)
-        self.beat_at, self.check_at = clock() + self.streams.keepalive_interval, clock() + CHECK_INTERVAL
+        self.beat_at, self.check_at = clock() + self.streams.keepalive_interval, _next_check(clock())
         reason = ByeReason.OVER
         try:
             async with aclosing(self._contents()) as contents:
@@ -207,7 +208,7 @@ class _LiveStream:
             return ByeReason.SHUTTING_DOWN
         if now < self.check_at:
             return None
-        self.check_at = now + CHECK_INTERVAL
+        self.check_at = _next_check(now)
         try:
             return await self.request.check()
         except SQLAlchemyError as error:
@@ -240,10 +241,10 @@ class _LiveStream:
             if self.transcript.needs_rows and clock() >= read_at:
                 is_news = await self._read_events()
                 read_at = 0.0 if is_news else clock() + RETRY_INTERVAL
-            if self.unsent and (self._must_send() or clock() >= delta_at):
-                for position, frame in self._take_unsent():
-                    yield frame
-                    self.sent = position
+            if self.encoded or (self.unsent and (self._must_send() or clock() >= delta_at)):
+                position, frames = self._take_unsent()
+                yield frames
+                self.sent = position
                 delta_at = clock() + MIN_DELTA_INTERVAL
             if not is_started:
                 is_started = True
@@ -288,32 +289,42 @@ class _LiveStream:
         self.outline, self.status = outline, page.run.status
         self.has_read_all, self.last_event = page.is_last, page.run.last_event
         self.rows = {row.id: row for row in page.streams}
-        frames = self.transcript.on_rows(page.events, page.streams)
-        self.unsent += frames
+        if outline.frames and self._can_skip(page.events):
+            self.transcript.skip_to(page.events[-1].number)
+            self.encoded, is_news = outline.frames, True
+        else:
+            frames = self.transcript.on_rows(page.events, page.streams)
+            self.unsent += frames
+            is_news = bool(frames)
         if not page.is_last:
             self.transcript.mark_stale()
-        return bool(frames)
+        return is_news
+
+    def _can_skip(self, events: Sequence[EventRow]) -> bool:
+        """Return whether these events are the next ones and no text has to come before them."""
+        return not self.unsent and not self.transcript.has_streams and events[0].number == self.transcript.after + 1
 
     def _must_send(self) -> bool:
         """Return whether there is more to send than text: an event does not wait for text to be joined."""
         return self._is_complete() or any(isinstance(frame, SequencedEvent) for frame in self.unsent)
 
-    def _take_unsent(self) -> Iterator[tuple[Position, bytes]]:
-        """Yield the frames of all events and text that were not sent yet, with consecutive texts joined.
+    def _take_unsent(self) -> tuple[Position, bytes]:
+        """Return the frames of all events and text that were not sent yet, with consecutive texts joined.
 
-        Each comes with the position of the client that has it.
+        They come with the position of the client that has them.
         """
         frames, self.unsent = join_deltas(self.unsent), []
+        encoded, self.encoded = [self.encoded], b""
         outline, self.outline = self.outline, None
         for frame in frames:
             if isinstance(frame, TextDelta):
-                yield frame.position, b"".join(self._text_frames(frame))
+                encoded += self._text_frames(frame)
                 continue
             assert outline is not None  # events come from rows, and are sent right after they were read
             if frame.stored.name == MESSAGE_RESET and frame.stored.activation is not None:
                 self.thinking.pop(frame.stored.activation, None)
-            details = outline.details.get(frame.number)
-            yield frame.position, event_frame(outline.serializer, frame, details)
+            encoded.append(outline.frame(frame))
+        return frames[-1].position if frames else self.transcript.position, b"".join(encoded)
 
     def _text_frames(self, delta: TextDelta) -> list[bytes]:
         row = self.rows.get(delta.stream_id)
@@ -332,7 +343,7 @@ class _LiveStream:
         return self.has_read_all and RunStatus(self.status).is_over and self.transcript.after >= self.last_event
 
     def _has_ended(self) -> bool:
-        return self._is_complete() and not self.unsent and self.is_final
+        return self._is_complete() and not self.unsent and not self.encoded and self.is_final
 
     # -- rows and state -----------------------------------------------------------------------------------------------
     async def _show(self, snapshot: Snapshot) -> AsyncGenerator[bytes]:
@@ -342,14 +353,14 @@ class _LiveStream:
             return
         is_older = self.rows_at is not None and snapshot.now <= self.rows_at
         is_next = snapshot.number == self.number + 1 and snapshot.since <= self.revision
+        rows = b""
         if snapshot.number == self.number or is_older:
             self.number = snapshot.number
             if not is_over:
                 self.snapshots.request()
                 return
         elif is_next and snapshot.rows is not None:
-            if snapshot.rows:
-                yield snapshot.rows
+            rows = snapshot.rows
             self.number, self.revision, self.rows_at = snapshot.number, snapshot.revision, snapshot.now
         else:
             async for frame in self._catch_up():
@@ -363,8 +374,8 @@ class _LiveStream:
         state = snapshot.state_frame(self.versions)
         self.versions = snapshot.versions
         self.is_final = is_over
-        if state:
-            yield state
+        if rows or state:
+            yield rows + state
 
     async def _catch_up(self) -> AsyncGenerator[bytes]:
         """Yield frames with the rows that have changed since the client's revision, and their model calls.
@@ -393,6 +404,11 @@ class _LiveStream:
                 self.revision = revision
                 return
             after = rows[-1].id
+
+
+def _next_check(now: float) -> float:
+    """Return when a caller is checked next: all at the same moments, so that they share a statement."""
+    return (now // CHECK_INTERVAL + 1) * CHECK_INTERVAL
 
 
 def _read_changes(database: Database, request: LiveRequest, since: int, after: str | None) -> live_snapshots.ChangePage:

@@ -269,13 +269,8 @@ FileUploader = Annotated[RequestPrincipal, Depends(authenticate_uploader)]
 async def find_end(context: ApiContext, principal: RequestPrincipal) -> EndReason | None:
     """Return why a caller whose stream is open must be sent away: `signed_out` or `share_revoked`; None if not.
 
-    It is one statement. A stream that is open asks again every five seconds at most.
+    The callers of a process that ask at about the same moment share one statement.
     """
-
-    def read() -> EndReason | None:
-        with context.database.statements() as tx:
-            return viewer_sessions.find_ended(tx, [principal.credential]).get(principal.credential)
-
     if principal.share is not None and not context.sign_ins.has_shares:
         return "share_revoked"
-    return await run_in_thread(read)
+    return await context.credential_checks.find_end(context.database, principal.credential)

@@ -14,6 +14,7 @@ from api.events.live_stream import LiveStreams
 from api.findings import CheckedVersions
 from api.http.background import BackgroundTasks
 from api.requests.cookies import SignInPolicy
+from api.requests.credential_checks import CredentialChecks
 from canvas.ids import CanvasId, TenantId
 from components import registry
 from knowledge.bases.search import KnowledgeBaseSearch
@@ -53,6 +54,7 @@ class ApiContext:
     time_limit: Callable[[str], float] = lambda component: inf  # seconds that one attempt of a component may take
     has_search_server: bool = False  # workers ask a search server for knowledge bases that the tenant does not have
     sign_ins: SignInPolicy = field(default_factory=SignInPolicy)
+    credential_checks: CredentialChecks = field(default_factory=CredentialChecks)  # of callers whose streams are open
     background: BackgroundTasks = field(default_factory=BackgroundTasks)  # work that outlives its request
 
     @property

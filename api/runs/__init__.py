@@ -1,1 +1,1 @@
-"""Routes of runs: completions, events, OpenAI-compatible routes, cancel, budgets and share links."""
+"""Routes of runs: completions, events, OpenAI-compatible routes, cancel, budgets and share links of agents."""

@@ -11,9 +11,9 @@ from api.http.replies import large_json_reply
 from api.http.reply_styles import OwnRoute
 from api.requests.auth import RunViewer
 from api.requests.dependencies import ApiContextDep
-from api.runs.redaction import Redaction
 from api.runs.reply_models import ActivationListReply
 from api.runs.run_lookup import find_run_id, run_not_found
+from api.visitors.redaction import Redaction
 from canvas.errors import InvalidRequest
 from canvas.ids import ActivationId, RunId
 from scheduler.views.activation_columns import COLUMNS, StringTable, stored_status, to_columns

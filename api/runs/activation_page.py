@@ -14,11 +14,11 @@ from api.http.replies import json_reply
 from api.http.reply_styles import OwnRoute
 from api.requests.auth import RunViewer
 from api.requests.dependencies import ApiContext, ApiContextDep
-from api.runs.redaction import ERROR_OUTPUTS, NODE_INPUTS, VARIABLES, Redaction, load_redaction
 from api.runs.reply_models import ActivationReply
 from api.runs.run_lookup import find_run_id, run_not_found
+from api.visitors.redaction import ERROR_OUTPUTS, NODE_INPUTS, VARIABLES, Redaction, load_redaction
 from canvas.budget import usage_json
-from canvas.document import references
+from canvas.document.document import Entry
 from canvas.document.references import Ref
 from canvas.errors import NotFound, ValueGone
 from canvas.events import explain
@@ -26,6 +26,7 @@ from canvas.graph.canvas import Canvas, Node
 from canvas.graph.passwords import PasswordMask
 from canvas.ids import ActivationId, RunId, TenantId, VersionId
 from canvas.state.run_state import ActivationStatus, ScopeKey, activation_id, scope_key
+from canvas.validation import reference_scan
 from scheduler.views.activation_columns import shorten_error, to_object
 from scheduler.views.call_views import attempt_json, call_json, tool_call_json
 from scheduler.views.json_values import iso_of, milliseconds
@@ -302,7 +303,7 @@ def _reads(
 
     Without such an activation the value is from before the run, or missing.
     """
-    refs = [_resolve_alias(ref, canvas, node) for ref in _references(node)]
+    refs = [_resolve_alias(ref, canvas, node) for ref in _references(canvas, node)]
     names = {ref.root if ref.node is None else f"{ref.node}@{ref.root}" for ref in refs}
     view = ReadView(found.run_id, details.order_key, details.limits)
     writers, setters = values.find_writers(tx, view, [ref.node for ref in refs if ref.node is not None], names)
@@ -323,16 +324,15 @@ def _reads(
     return shown
 
 
-def _references(node: Node) -> list[Ref]:
-    """Return the references in a node's parameters, each once, in their order."""
-    found: dict[str, Ref] = {}
-    for text in references.texts_in(node.params):
-        for match in references.find(text, with_aliases=True):
-            found.setdefault(match.ref.expression, match.ref)
-        whole = references.parse(text)
-        if whole is not None:
-            found.setdefault(whole.expression, whole)
-    return list(found.values())[:MAX_REFERENCES]
+def _references(canvas: Canvas, node: Node) -> list[Ref]:
+    """Return the references that a node's parameters read, each once, in their order."""
+    uses = reference_scan.references_of(Entry(node.id, node.component, node.params))
+    found = [
+        use.ref
+        for use in uses
+        if not use.is_target and not (use.is_bare and use.ref.node not in canvas.numbers)  # else it is no reference
+    ]
+    return found[:MAX_REFERENCES]
 
 
 def _resolve_alias(ref: Ref, canvas: Canvas, node: Node) -> Ref:

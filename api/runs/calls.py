@@ -14,9 +14,9 @@ from api.http.replies import json_reply, parse_id
 from api.http.reply_styles import OwnRoute
 from api.requests.auth import RequestPrincipal, RunViewer
 from api.requests.dependencies import ApiContext, ApiContextDep
-from api.runs.redaction import Redaction, load_redaction
 from api.runs.reply_models import AttemptListReply, ModelCallListReply, ToolCallListReply, WholeModelCallReply
 from api.runs.run_lookup import find_run_id
+from api.visitors.redaction import Redaction, load_redaction
 from canvas.errors import InvalidRequest, NotFound
 from canvas.ids import ActivationId
 from scheduler.views.call_views import attempt_json, call_json, call_with_bodies_json, tool_call_json

@@ -9,9 +9,9 @@ from api.http.replies import large_json_reply
 from api.http.reply_styles import OwnRoute
 from api.requests.auth import RunViewer
 from api.requests.dependencies import ApiContextDep
-from api.runs.redaction import Redaction
 from api.runs.reply_models import ItemListReply
 from api.runs.run_lookup import find_run_id
+from api.visitors.redaction import Redaction
 from canvas.budget import usage_json
 from canvas.errors import InvalidRequest, NotFound
 from canvas.ids import ActivationId

@@ -15,10 +15,10 @@ from api.http.reply_styles import OwnRoute
 from api.pages import page_files
 from api.requests.auth import RequestPrincipal, RunViewer, find_end
 from api.requests.dependencies import ApiContext, ApiContextDep, run_in_thread
-from api.runs.live_redaction import redact_frames
-from api.runs.redaction import Redaction
 from api.runs.run_lookup import find_run_id, run_not_found
 from api.runs.run_wire import run_json
+from api.visitors.live_redaction import redact_frames
+from api.visitors.redaction import Redaction
 from canvas.events.stream_sequencer import Position
 from canvas.ids import RunId
 from scheduler.views.json_values import milliseconds

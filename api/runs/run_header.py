@@ -10,6 +10,7 @@ from canvas.graph.canvas import Canvas
 from canvas.state.run_state import RunStatus
 from scheduler.views.json_values import iso, milliseconds
 from scheduler.views.run_totals import NODE_COUNTS, count_by_status, first_failure, node_list, wait_json
+from store.agents.version_titles import chosen_title
 from store.db.transaction import Transaction
 from store.monitoring import model_usage, node_counts, run_header
 from store.monitoring.model_usage import MAX_MODELS, ModelUsage
@@ -43,7 +44,7 @@ def header_json(
         "revision": header.revision,
         "rules_version": header.rules_version,
         "agent_title": header.agent_title,
-        "version_title": header.version_title,
+        "version_title": chosen_title(header.version_title) if header.version_title is not None else None,
         "version_number": header.version_number or None,
         "version_digest": header.version_digest,
         "draft_digest": header.draft_digest,

@@ -21,6 +21,7 @@ from canvas.ids import CanvasId, RunId, SessionId, VersionId
 from canvas.run_warnings import has_model_error
 from canvas.state.run_state import RunStatus
 from scheduler.views.json_values import elapsed_ms, hex_of, iso, milliseconds
+from store.agents.version_titles import chosen_title
 from store.monitoring import run_list
 from store.monitoring.run_list import MAX_WORDS, ListedRun, ListedState, RunFilter, RunPage
 from store.runs.external_ids import uuid_of
@@ -145,7 +146,7 @@ def listed_json(run: ListedRun) -> dict[str, Any]:
         "agent_id": hex_of(run.canvas_id),
         "agent_title": run.agent_title,
         "version_id": hex_of(run.version_id),
-        "version_title": run.version_title,
+        "version_title": chosen_title(run.version_title) if run.version_title is not None else None,
         "version_number": run.version_number,
         "session_id": hex_of(run.conversation_id),
         "conversation_name": run.conversation_name,

@@ -138,7 +138,7 @@ def _binding(principal: RequestPrincipal, share_id: str) -> str:
 
 
 def _require_right(context: ApiContext, principal: RequestPrincipal) -> None:
-    """Raise NotAllowed for a caller who may not share runs, or where nobody may."""
+    """Raise NotAllowed if the caller may not share runs, or if shares are switched off."""
     if not context.sign_ins.may_share:
         raise NotAllowed("Runs are not shared here: EASEL_SHARES or EASEL_VIEWER is off.")
     if not principal.may_share:

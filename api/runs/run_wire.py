@@ -6,8 +6,8 @@ from typing import Any
 from api.requests.auth import RequestPrincipal
 from api.requests.dependencies import ApiContext
 from api.runs.critical_path import Cache, critical_json
-from api.runs.redaction import Redaction
 from api.runs.run_header import header_json
+from api.visitors.redaction import Redaction
 from canvas.budget import budget_stop, usage_json
 from canvas.events.stream_sequencer import markers_to_tags
 from canvas.graph.canvas import Canvas

@@ -21,7 +21,6 @@ from api.requests.idempotency import OnceByViewer
 from api.requests.request_bodies import SmallBody, body_openapi, parse_body
 from api.runs.critical_path import CacheDep
 from api.runs.event_log import LogQueryDep, add_details, read_log
-from api.runs.redaction import Redaction
 from api.runs.reply_models import (
     CancelledRunReply,
     EndedTurnReply,
@@ -45,7 +44,8 @@ from api.runs.turn import (
     id_headers,
     with_idempotency_key,
 )
-from api.runs.visitor_answers import check_answers
+from api.visitors.redaction import Redaction
+from api.visitors.visitor_answers import check_answers
 from canvas.budget import parse_limits
 from canvas.errors import InvalidRequest, NotFound
 from canvas.events import explain

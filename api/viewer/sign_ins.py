@@ -130,7 +130,7 @@ async def sign_in(request: Request, context: ApiContextDep, state: ViewerStateDe
 
 @router.delete("/viewer/session", status_code=204)
 async def sign_out(request: Request, context: ApiContextDep) -> Response:
-    """End the sign-in of the cookie, and remove the cookie. A sign-in that is over is no error."""
+    """End the sign-in of the cookie, and remove the cookie. An ended sign-in gets the same reply."""
     cookie = read_cookie(request, context.sign_ins)
     if cookie is None:
         raise Unauthorized

@@ -18,6 +18,7 @@ from scheduler.views.json_values import iso, milliseconds
 from store.agents import canvases, version_list, versions
 from store.agents.canvases import StoredCanvas
 from store.agents.version_list import MAX_COUNTED_RUNS, MAX_VERSIONS, ListedVersion
+from store.agents.version_titles import chosen_title
 from store.db.transaction import Transaction
 from store.monitoring import server_info
 
@@ -96,7 +97,7 @@ def version_json(version: ListedVersion) -> dict[str, Any]:
     return {
         "id": version.id.hex,
         "number": version.number,
-        "title": version.title,
+        "title": chosen_title(version.title),
         "description": version.description,
         "published": version.released,
         "digest": version.digest.hex(),

@@ -208,6 +208,16 @@ class StreamSequencer(Generic[E]):
         self._remove_closed()
         return frames
 
+    @property
+    def has_streams(self) -> bool:
+        """Whether a message stream is open at the position, or known to come."""
+        return bool(self._rows) or self._open is not None or self.position.offset is not None
+
+    def skip_to(self, number: int) -> None:
+        """Count the events up to this number as applied. No message stream may be open at any of them."""
+        self._is_current = self._has_read = True
+        self.position = Position(number)
+
     def _record_row(self, row: StoredStream) -> None:
         """Record a stream's row. If it was opened again (for the default of a failed Message), its text is another."""
         known = self._rows.get(row.id)

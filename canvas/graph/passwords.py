@@ -16,7 +16,7 @@ MIN_QUOTED_CHARS = 4
 
 @dataclass(frozen=True, slots=True)
 class PasswordMask:
-    """Masks the passwords of one run. `fields`: names of password fields by node. It is false if there is no field."""
+    """Masks the passwords of one run; false without password fields. `fields`: their names by node."""
 
     fields: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
     passwords: tuple[str, ...] = field(default=(), repr=False)  # as they may be quoted, the longest first

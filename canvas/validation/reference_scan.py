@@ -22,12 +22,17 @@ _CODE = frozenset({"code", "script"})  # of a CodeExec: braces there are the lan
 
 @dataclass(frozen=True, slots=True)
 class ReferenceUse:
-    """A reference and its field. `is_target`: it is written; `is_whole`: it is the whole field, so it must exist."""
+    """A reference and its field. `is_target`: it is written; `is_whole`: it is the whole field, so it must exist.
+
+    `is_bare`: it is a text without braces in another field, so it is a reference only if its node exists
+    (`llama3:8b@Ollama` is a model).
+    """
 
     field: str
     ref: Ref
     is_whole: bool = False
     is_target: bool = False
+    is_bare: bool = False
 
 
 def references_of(entry: Entry) -> Iterator[ReferenceUse]:
@@ -57,7 +62,7 @@ def _all(entry: Entry) -> Iterator[ReferenceUse]:
                 yield ReferenceUse(field, it.ref)
         bare = references.parse(text)
         if bare and bare.node and ":" in bare.node and not text.startswith("{"):
-            yield ReferenceUse(field, bare)
+            yield ReferenceUse(field, bare, is_bare=True)
 
 
 def texts(entry: Entry) -> Iterator[tuple[str, str]]:

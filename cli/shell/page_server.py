@@ -50,9 +50,9 @@ def find_page_server(url: str, token: str, timeout: float = TIMEOUT) -> PageServ
 
 
 def find_run_address(up: Up | None, run_id: RunId) -> str | None:
-    """Return the address of a run's page at the running `easel up`; None if there is none, or it serves no pages.
+    """Return the address of a run's page at the running `easel up`; None if none runs, or it serves no pages.
 
-    It signs nobody in, so that it can be kept and passed on.
+    The address contains no code for signing in, so it can be stored and passed on.
     """
     if up is None:
         return None

@@ -92,7 +92,7 @@ def _need_playwright() -> ModuleType:
 
 
 async def _enter_profile(home: Path | None, options: BrowserOptions, log: Any, stack: AsyncExitStack) -> Path:
-    """Return the named profile, locked until the stack closes; an empty profile if there is no name or it is in use."""
+    """Return the named profile, locked until the stack closes; an empty one without a name, or if it is in use."""
     if options.profile is not None and home is not None:
         profile = await stack.enter_async_context(lock_profile(home, options.profile))
         if profile is not None:

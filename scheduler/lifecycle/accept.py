@@ -325,7 +325,7 @@ def find_first_request(
 def claim_idempotency_key(
     tx: Transaction, tenant_id: TenantId, key: tuple[str, str, bytes] | None, started: Started
 ) -> idempotency.FirstResponse | None:
-    """Return the first request with this idempotency key; None if there is no key, or it now belongs to this start."""
+    """Return the first request with this idempotency key; None without a key, or if this start is the first."""
     return idempotency.claim(tx, tenant_id, *key, started.run_id, started.to_json()) if key is not None else None
 
 

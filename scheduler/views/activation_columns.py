@@ -111,7 +111,7 @@ def _compact(row: ActivationListRow, ended_at: int | None, number: Any) -> list[
 def order_key_text(key: bytes) -> str:
     """Return an order key as base64 whose alphabet is in the order of ASCII, so that texts sort like the keys.
 
-    The alphabet is `-`, the digits, upper-case letters, `_`, lower-case letters; there is no padding.
+    The alphabet is `-`, the digits, upper-case letters, `_`, lower-case letters. The text has no padding.
     """
     return b64encode(key).rstrip(b"=").translate(_IN_ORDER).decode()
 

@@ -70,8 +70,8 @@ def describe_step(step: ComparedStep) -> str:
 
 
 def describe_place(node_id: str, scope: str, ordinal: int) -> str:
-    """Return a node with its item (`3.1` in nested containers) and, in a cycle, its round, from 1."""
-    items = ".".join(str(item) for _, _, item in scope_key(scope))
+    """Return a node with its item (`3.1` in nested containers) and, in a cycle, its round, both from 1."""
+    items = ".".join(str(item + 1) for _, _, item in scope_key(scope))
     where = [f"item {items}"] if items else []
     where += [f"round {ordinal + 1}"] if ordinal else []
     return f"{node_id} ({', '.join(where)})" if where else node_id

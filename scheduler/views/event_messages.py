@@ -1,7 +1,7 @@
 """Events as messages on Redis pub/sub, for subscribers outside of Easel (docs/events.md).
 
 A message is the frame that the API sends, so rows, canvas and message streams are read as for a stream of the API. This
-happens only while somebody has subscribed to the run, on a thread of its own: an advance does not wait for it.
+happens only while the run has subscribers, on a thread of its own: an advance does not wait for it.
 """
 
 from collections.abc import Iterator, Sequence

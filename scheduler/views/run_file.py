@@ -21,6 +21,7 @@ from scheduler.views.call_views import attempt_json, call_json, tool_call_json
 from scheduler.views.json_values import hex_of
 from scheduler.views.value_previews import file_preview, preview
 from store.agents import versions
+from store.agents.version_titles import chosen_title
 from store.db.transaction import Transaction
 from store.monitoring import run_header
 from store.primitives.ids import NO_ID
@@ -92,7 +93,11 @@ class RunFile:
         """Return the titles of the run's agent and version; null where they are gone."""
         header = run_header.load_header(self.tx, self.tenant_id, self.run.id)
         assert header is not None  # the snapshot has the run
-        return {"agent_title": header.agent_title, "version_title": header.version_title}
+        title = header.version_title
+        return {
+            "agent_title": header.agent_title,
+            "version_title": chosen_title(title) if title is not None else None,
+        }
 
     def _activations(self) -> Iterator[dict[str, Any]]:
         for page in self._pages():

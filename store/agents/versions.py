@@ -21,6 +21,7 @@ from sqlalchemy import ColumnElement, LargeBinary, Row, Select, Text, and_, bind
 
 from canvas.errors import NotAllowed, NotFound
 from canvas.ids import CanvasId, TenantId, VersionId
+from store.agents.version_titles import default_title
 from store.db.guards import RowGuard, expect_rows, failed_guard
 from store.db.transaction import Transaction
 from store.maintenance.partitions import IS_OPEN
@@ -272,7 +273,7 @@ def save(
         id=new_id(),
         tenant_id=tenant_id,
         canvas_id=canvas_id,
-        title=title or f"{draft['owner'] or 'tenant'}_{draft['title'] or 'agent'}_{draft['now']:%Y-%m-%d %H:%M:%S}",
+        title=title or default_title(draft["owner"], draft["title"], draft["now"]),
         description=description,
         dsl=draft["draft"],
         digest=digest,

@@ -18,15 +18,22 @@ MAX_LIMIT = 500
 
 _CONDITIONS: Mapping[str, str] = {
     "before": "e.number < :before",
+    "upto": "e.number <= :upto",
     "names": "e.event = any(cast(:names as text[]))",
     "node_ids": "e.node_id = any(cast(:node_ids as text[]))",
     "activation": "e.activation_id = :activation",
 }
-DETAILS = text("""
+_ACTIVATION = """
+    left join lateral (
+        select scope, attempt from activations where run_id = :run_id and id = e.activation_id limit 1
+    ) a on true
+"""
+"""The activation of each event. Each is looked up by its key; a plain join reads all activations of the run."""
+DETAILS = text(f"""
     select e.number, e.activation_id, a.scope, a.attempt, e.created_at
-    from run_events e left join activations a on a.run_id = e.run_id and a.id = e.activation_id
+    from run_events e {_ACTIVATION}
     where e.run_id = :run_id and e.number = any(cast(:numbers as int[]))
-""")
+""")  # noqa: S608 (constants only)
 OF_ACTIVATIONS = text("""
     select id, scope, attempt from activations where run_id = :run_id and id = any(cast(:ids as uuid[]))
 """)
@@ -86,8 +93,7 @@ def log_statement(names: tuple[str, ...], *, has_values: bool) -> TextClause:
     where = " and ".join(("e.run_id = :run_id", "e.number > :after", *(_CONDITIONS[name] for name in names)))
     statement = text(f"""
         select e.number, e.event, e.activation_id, e.node_id, e.body, e.created_at, {shown}, a.scope, a.attempt
-        from run_events e
-        left join activations a on a.run_id = e.run_id and a.id = e.activation_id {values if has_values else ""}
+        from run_events e {_ACTIVATION} {values if has_values else ""}
         where {where} order by e.number {"desc" if "before" in names else ""} limit :most
     """)  # noqa: S608 (constants only)
     return statement.bindparams(bindparam("activation", type_=Uuid)) if "activation" in names else statement
@@ -120,7 +126,8 @@ def read_outline(
     None if the tenant has no such run.
     """
     run = tx.send(SUMMARY, of_tenant=tenant_id, of_run=run_id)
-    events = tx.send(log_statement((), has_values=False), run_id=run_id, after=number, most=PAGE_SIZE)
+    statement = log_statement(("upto",), has_values=False)
+    events = tx.send(statement, run_id=run_id, after=number, upto=number + PAGE_SIZE, most=PAGE_SIZE)
     streams = tx.send(STREAMS_SINCE, of_run=run_id, number=number)
     summary = run.one_or_none()
     if summary is None:

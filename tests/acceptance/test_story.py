@@ -189,3 +189,20 @@ def test_canvas_that_cannot_run_is_refused_and_not_stored(server: httpx2.Client,
     assert refused.status_code == 400
     assert reason in refused.json()["message"]
     assert title not in server.get("/agents").text
+
+
+def test_secret_of_a_share_is_in_no_log_of_the_servers(server: httpx2.Client, up: Path):  # T107
+    run_id = server.post(f"/agents/{create_agent(server, SUPPORT)}/runs", json={"query": "hi"}).json()["run_id"]
+    made = server.post(f"/runs/{run_id}/shares", json={})
+    assert made.status_code in (200, 201), made.text
+    secret = made.json()["secret"]
+
+    with httpx2.Client(base_url=str(server.base_url), timeout=TIMEOUT) as visitor:
+        signed_in = visitor.post("/viewer/session", json={"share": secret}, headers={"X-Easel-Viewer": "1"})
+        refused = httpx2.post(f"{server.base_url}viewer/session", json={"share": f"{secret}x"})
+        shown = visitor.get(f"/runs/{run_id}")
+
+    assert (signed_in.status_code, refused.status_code, shown.status_code) == (204, 401, 200)
+    logs = [path for path in up.rglob("*") if path.is_file() and path.suffix in (".log", ".txt", "")]
+    assert any(path.suffix == ".log" for path in logs)
+    assert [path.name for path in logs if secret.encode() in path.read_bytes()] == []

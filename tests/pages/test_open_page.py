@@ -2,6 +2,7 @@
 
 import json
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +168,79 @@ def test_agent_shows_messages_tools_and_their_results(reader: Reader, deployment
     tools.get_by_text("Up 4% in May.").first.wait_for()
     expect(tools.locator("h3")).to_have_count(2)
     expect(tools).to_contain_text("widget prices")
+
+
+def test_earlier_attempts_replayed_tools_and_calls_without_bodies_are_marked(reader: Reader, deployment: Deployment):
+    # T051, T052, T064, T068
+    document = load(deployment.file("agent_run"))
+    step = step_of(document, "Agent:Analyst")
+    path = deployment.file("agent_run").with_name("attempts.json")
+    path.write_text(json.dumps(with_lost_and_postponed_attempts(document, step)), encoding="utf-8")
+    reader.open(path, f"view=time&step={step}&tab=tools")
+
+    row = reader.page.locator(f'[data-testid=step-row][data-kind=step][data-activation="{step}"]')
+    row.wait_for()
+    segments = json.loads(row.get_attribute("data-segments"))
+    kinds = [kind for kind, _, _ in segments if kind not in ("call", "tool")]
+    assert kinds == ["queue", "lost", "queue", "work", "rate_limit", "queue", "work"]
+    ((begin, end),) = [(begin, end) for kind, begin, end in segments if kind == "rate_limit"]
+    assert end - begin == 3_000
+    row.click()
+    row.press("ArrowRight")
+    attempts = reader.page.locator("[data-testid=step-row][data-kind=attempt]")
+    expect(attempts).to_have_count(3)
+    expect(attempts.nth(0)).to_contain_text("worker lost")
+    expect(attempts.nth(1)).to_contain_text("postponed")
+    tooltip = reader.page.get_by_test_id("segment-tooltip")
+    for kind, text in (("lost", "(worker-17@there)"), ("rate_limit", "waits for the rate limit of the account Acme")):
+        row.locator(f"rect.segment-{kind}").hover(force=True)
+        expect(tooltip).to_contain_text(text)
+    expect(tooltip).to_contain_text(re.compile(r" 3(\.0+)? s,"))
+
+    tools = reader.page.locator("aside [role=tabpanel]")
+    expect(tools.get_by_text("replayed from the journal")).to_have_count(1)
+    expect(tools).to_contain_text("attempt 3")
+    expect(tools).to_contain_text("widget prices")
+    expect(tools).to_contain_text("Up 4% in May.")
+    model = reader.tab("model")
+    expect(model.get_by_text("Request and answer were not stored (EASEL_MODEL_CALLS).")).to_be_visible()
+    expect(model.locator("summary").last).to_contain_text("tokens")
+    reader.page.get_by_test_id("step-row").first.click()
+    expect(reader.tab("model")).to_contain_text("EASEL_MODEL_CALLS is off")
+
+
+def with_lost_and_postponed_attempts(document: dict[str, Any], step: str) -> dict[str, Any]:
+    """Return the document of a run whose step lost a worker, was postponed for 3 s and went on from its journal.
+
+    The model calls are those of a deployment that stores figures only.
+    """
+    (row,) = (each for each in document["activations"] if each["id"] == step)
+    ready, started = row["enqueued_at"] or row["created_at"], row["started_at"]
+    times = [started - 3_500, started - 3_300, started - 3_100, started - 3_000]
+    row |= {"created_at": min(ready, times[0]) - 100, "attempt": 3, "crash_count": 1}
+    document["run"] |= {name: iso(row["created_at"] - 100) for name in ("created_at", "started_at")}
+    common = {"activation_id": step, "code": None, "usage": None, "elapsed_ms": 200, "crash_count": 1}
+    document["attempts"] = [
+        {
+            **common, "attempt": 1, "ready_at": iso(row["created_at"]), "started_at": iso(times[0]),
+            "ended_at": iso(times[1]), "worker": "worker-17@there", "end_reason": "worker_lost",
+            "error": "The worker was lost.", "next_attempt_at": iso(times[1]),
+        },
+        {
+            **common, "attempt": 2, "ready_at": iso(times[1]), "started_at": iso(times[2]), "ended_at": iso(times[3]),
+            "worker": "worker-18@there", "end_reason": "postponed",
+            "error": "waits for the rate limit of the account Acme", "next_attempt_at": iso(started),
+        },
+    ]  # fmt: skip
+    first, *others = document["tool_calls"]
+    document["tool_calls"] = [first | {"replayed": True, "attempt": 3}, *others]
+    for call in document["model_calls"]:
+        call |= {"request": None, "response": None, "bodies": "none"}
+    return document
+
+
+def iso(at: int) -> str:
+    return datetime.fromtimestamp(at / 1000, UTC).isoformat()
 
 
 def test_inputs_outputs_and_raw_are_those_of_the_file(reader: Reader, deployment: Deployment):

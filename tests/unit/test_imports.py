@@ -98,7 +98,7 @@ LAYERS = {
         "findings http",
         "events pages",
         "requests",
-        "agents health",
+        "agents health visitors",
         "knowledge runs",
         "mcp viewer webhooks",
         "app",

@@ -135,7 +135,7 @@ class InlineTaskRequest(NodeRequest):
         self._execute(self._new_request(_NO_MESSAGE, task_headers(self.type, args, shown), task_body(args)))
 
     def _execute_fetched(self, message: FetchedMessage) -> ActivationId | None:
-        """Execute a fetched task message; return its activation. What is no plain message of a node goes back."""
+        """Execute a fetched task message; return its activation. Put any other message back into the queue."""
         decoded = decode_node_message(message.raw)
         if decoded is None:
             message.requeue()

@@ -2,13 +2,13 @@
 
 A thread that has reported a node sends the messages of what became ready, and is free. The transaction that pushes them
 to the queue also takes the oldest message from it, and the thread executes that next
-(`worker/fastpath/inline_tasks.py`). What is saved is the way through Celery's event loop: a command to Redis, two
-changes of threads, and about a millisecond of the interpreter lock per hop.
+(`worker/fastpath/inline_tasks.py`). This saves the way through Celery's event loop: a command to Redis, two changes of
+threads, and about a millisecond of the interpreter lock per hop.
 
 The queue stays the only source of work. The thread takes the message that any other free thread would get, in the
 queue's order, so no run keeps others waiting, and every rule about task messages holds: a message that is lost with its
-process is sent again by the sweeper. What is no plain message of a node (a probe, a countdown, another task) goes back
-to the queue, for Celery.
+process is sent again by the sweeper. Any other message than that of a node (a probe, a countdown, another task) goes
+back to the queue, for Celery.
 """
 
 import os

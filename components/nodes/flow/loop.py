@@ -2,8 +2,8 @@
 
 DSL of Loop: `loop_variables[] {variable, type, input_mode, value}`, `loop_termination_condition[] {variable, operator,
 input_mode, value}`, `logical_operator`, `maximum_loop_count`. Loop sets its variables as outputs and opens the body.
-LoopItem decides before each iteration whether it runs. So the body never runs if the conditions already hold, if there
-is no condition under `and`, or if the maximum is 0. ExitLoop, inside the body, ends the Loop around it; elsewhere it
+LoopItem decides before each iteration whether it runs. So the body never runs if the conditions already hold, if `and`
+joins no conditions, or if the maximum is 0. ExitLoop, inside the body, ends the Loop around it; elsewhere it
 does nothing.
 """
 

@@ -1,7 +1,7 @@
 """TuShare: financial news by source and time, filtered by a keyword.
 
 DSL: `token`, `src`, `start_date`, `end_date` (empty: the time of the turn, so that another attempt asks for the same),
-`keyword`, and `query`, which is used if there is no keyword. Upstream the node does nothing (docs/tools.md, row T11).
+`keyword`, and `query`, which is used without a keyword. Upstream the node does nothing (docs/tools.md, row T11).
 """
 
 from collections.abc import Mapping, Sequence

@@ -66,7 +66,7 @@ def read_list(content: bytes) -> DataSnapshot:
 
 
 def start_updates(url: str | None, guard: Guard) -> PriceUpdates | None:
-    """Start to update the list of this process from an address, until `stop`; None: there is no address."""
+    """Start to update the list of this process from an address, until `stop`; return None without an address."""
     if url is None:
         return None
     updates = PriceUpdates(url, guard)

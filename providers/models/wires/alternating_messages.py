@@ -67,7 +67,7 @@ class SpeakerMessage:
 
 @dataclass(frozen=True, slots=True)
 class AlternatingMessages:
-    """A conversation of alternating messages. `system` is "" if there is no system message."""
+    """A conversation of alternating messages. `system` is "" without a system message."""
 
     system: str
     messages: Sequence[SpeakerMessage]

@@ -227,7 +227,7 @@ class _AnswerReader:
     def final_deltas(self, *, is_whole: bool = False) -> list[Delta]:
         """Return the deltas after the last chunk. `is_whole`: the reply was not streamed and may lack a finish reason.
 
-        Raises ProviderError if there is no answer.
+        Raises ProviderError if the reply has no answer.
         """
         answer, finish = "".join(self._text), self._finish
         if is_whole and (answer or self._calls):

@@ -71,7 +71,7 @@ def deltas_of_answer(answer: Any) -> list[Delta]:
 def final_deltas(answer: str, calls: tuple[ToolCall, ...], finish: str | None, *, has_reasoned: bool) -> list[Delta]:
     """Return the deltas after the last text: a notice if the answer was truncated, and the tool calls.
 
-    Raises ProviderError if there is no answer at all.
+    Raises ProviderError if the reply has neither an answer nor calls.
     """
     if not answer and not calls:
         if finish == "content_filter":

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -21,6 +21,7 @@ from store.runs.activation_list import ActivationFilter
 from tests.integration.api.live_frames import LiveFrame, frames_of
 
 TIMEOUT = 30.0
+END_OF_FRAME = b"\n\n"
 
 
 @dataclass
@@ -48,7 +49,15 @@ class LiveProcess:
         request = LiveRequest(
             TenantId(tenant_id), RunId(run_id), "running", Position.parse(after), rev, {}, check or allow
         )
-        return self.streams.follow(request)
+        return frame_by_frame(self.streams.follow(request))
+
+
+async def frame_by_frame(stream: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+    """Yield the frames of a stream one by one, though several may be sent at once."""
+    async with aclosing(stream):
+        async for sent in stream:
+            for frame in sent.removesuffix(END_OF_FRAME).split(END_OF_FRAME):
+                yield frame + END_OF_FRAME
 
 
 @asynccontextmanager

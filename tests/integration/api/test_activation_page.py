@@ -1,5 +1,6 @@
 """The routes of one activation and its values."""
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -155,6 +156,17 @@ def test_reference_that_nothing_has_written_is_missing(client: Client) -> None:
     (read,) = get(client, run_id, "Message:0")["reads"]
 
     assert (read["reference"], read["activation_id"], read["missing"]) == ("env.nothing", None, True)
+
+
+def test_model_of_an_activation_is_no_reference(client: Client) -> None:
+    dsl = json.loads(json.dumps(MODEL))
+    dsl["components"]["LLM:0"]["obj"]["params"]["llm_id"] = "llama3:8b@Nobody"
+    run_id = client.start(client.agent(dsl))["run_id"]
+    client.wait_for(run_id, "failed")
+
+    reads = get(client, run_id, "LLM:0")["reads"]
+
+    assert [read["reference"] for read in reads] == ["sys.query"]
 
 
 def test_item_reads_the_visit_of_its_own_item(client: Client) -> None:

@@ -180,7 +180,7 @@ def test_items_correspond_by_their_number_and_more_items_are_in_one_run_only(cli
     assert set(bits(compare(client, source, copy, node_id="LLM:0"))) == {("LLM:0", scope) for scope in models}
     (changed,) = [row for row in rows(comparison) if (row["node_id"], row["scope"]) == ("LLM:0", "Iteration:0#0.1")]
     step = compare_step(client, source, copy, changed["b_id"])
-    assert step["sentence"].startswith('LLM:0 (item 1) has another output: content is "')
+    assert step["sentence"].startswith('LLM:0 (item 2) has another output: content is "')
     assert step["what"] == changed["what"]
     (content,) = [each for each in step["outputs"]["values"] if each["name"] == "content"]
     assert (content["kind"], content["a"]["value"] != content["b"]["value"]) == ("changed", True)

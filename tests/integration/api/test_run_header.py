@@ -107,7 +107,16 @@ def test_run_has_the_names_of_its_agent_version_and_session(client: Client) -> N
     assert (old["agent_title"], old["previous_run"], new["previous_run"]) == ("The echo", None, first["run_id"])
     assert before["version_digest"] == before["draft_digest"] == old["version_digest"] != old["draft_digest"]
     assert before["version_number"] == 1
-    assert before["version_title"]
+    assert before["version_title"] == "", "a default title names the tenant"
+
+
+def test_version_has_the_title_that_its_author_chose(client: Client) -> None:
+    agent = client.agent(ECHO)
+    client.http.post(f"/api/v1/agents/{agent}/publish", json={"title": "Greets"})
+
+    run = head(client, client.start(agent)["run_id"])
+
+    assert run["version_title"] == "Greets"
 
 
 def test_run_of_a_deleted_agent_has_no_names_of_it(client: Client) -> None:

@@ -15,7 +15,7 @@ from sqlalchemy import text
 
 from api.requests import auth
 from api.requests.cookies import READING_METHODS
-from api.runs import redaction
+from api.visitors import redaction
 from canvas.ids import RunId
 from store.primitives.ids import new_id
 from store.primitives.json_codec import encode

@@ -19,6 +19,7 @@ from api.pages.page_files import find_build
 from api.requests import auth
 from api.requests.auth import RequestPrincipal
 from api.requests.cookies import READING_METHODS, SignInPolicy
+from api.requests.credential_checks import CredentialChecks
 from api.requests.dependencies import ApiContext
 from store.db.database import Database
 from store.tenants import tenants, viewer_sessions
@@ -41,7 +42,7 @@ from tests.integration.api.talking import ECHO, FORM, Client, frames
 WITH_COOKIE = re.compile(
     r"/api/v1/(runs(/.*)?|agents/\{agent_id\}/runs|viewer/.*)|"
     r"/api/v1/(agents/\{agent_id\}/upload|agents/attachments/\{attachment_id\}/(download|preview)|"
-    r"documents/artifact/\{name\}|components|agents/templates)"
+    r"documents/artifact/\{name\}|components|agents/templates|agents/tags)"
 )
 """The routes on which a cookie counts."""
 WITHOUT_COOKIE = {"POST /api/v1/viewer/session", "POST /api/v1/viewer/codes"}
@@ -445,7 +446,10 @@ def test_caller_with_an_open_stream_is_sent_away_with_a_reason(workerless_server
     owner = RequestPrincipal(client.tenant_id, "", "admin", token.token_id)
 
     def ends(policy: SignInPolicy) -> list[str | None]:
-        context = cast("ApiContext", SimpleNamespace(database=workerless_server.database, sign_ins=policy))
+        context = cast(
+            "ApiContext",
+            SimpleNamespace(database=workerless_server.database, sign_ins=policy, credential_checks=CredentialChecks()),
+        )
         return [asyncio.run(auth.find_end(context, each)) for each in (visitor, owner)]
 
     before, off = ends(SignInPolicy()), ends(SignInPolicy(has_shares=False))

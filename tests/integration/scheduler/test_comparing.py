@@ -117,7 +117,7 @@ def test_pass_of_a_loop_that_differs_is_named_with_its_number(bench: Bench):
 
     assert found["totals"]["differs"] == 1
     assert found["first_divergence"]["sentence"] == (
-        'body (item 2) has another output: result is "as ever" in A and "other" in B.'
+        'body (item 3) has another output: result is "as ever" in A and "other" in B.'
     )
 
 

@@ -246,7 +246,7 @@ def test_image_is_stored_whole_up_to_a_limit_and_described_above_it(bench: Bench
     assert (described["type"], described["bytes"], described["part"]) == ("image/png", 300_000, None)
 
 
-# -- settings --------------------------------------------------------------------------------------------------------
+# -- settings (T068) -------------------------------------------------------------------------------------------------
 def test_usage_setting_stores_figures_without_bodies(bench: Bench):
     run = asked(bench, [{"role": "user", "content": "a secret plan"}], model_calls="usage")
 

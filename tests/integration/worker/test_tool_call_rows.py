@@ -57,7 +57,7 @@ def test_failed_tool_call_is_marked(bench: Bench):
     assert (call.failed, call.body["result"]) == (True, "LLM tool no_such_tool does not exist")
 
 
-def test_replayed_tool_call_is_a_row_of_the_later_attempt_which_lists_of_turns_leave_out(bench: Bench):
+def test_replayed_tool_call_is_a_row_of_the_later_attempt_which_lists_of_turns_leave_out(bench: Bench):  # T064
     with vendor_of(calls("a"), HANGS, said("Done.")) as served:
         bench.accounts = [served.account]
         run = started(bench, agent())

@@ -1,8 +1,8 @@
 /** The list of agents, in pages by key; what it shows of runs is read again now and then. */
-import { useInfiniteQuery } from "@tanstack/react-query";
+import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { useMemo } from "react";
 
-import { listAgentPage } from "../api/agents";
+import { listAgentPage, listTags } from "../api/agents";
 import type { AgentRow } from "../api/replies";
 import { agentFilters, type AgentListSearch } from "./agent-search";
 
@@ -10,7 +10,7 @@ const REFRESH_MS = 15_000;
 
 export interface LoadedAgents {
   rows: readonly AgentRow[];
-  /** The tags of the rows, and the one that is chosen. */
+  /** The tags of all agents, and the one that is chosen. */
   tags: readonly string[];
   isPending: boolean;
   isLoadingMore: boolean;
@@ -31,7 +31,8 @@ export function useAgentList(search: AgentListSearch): LoadedAgents {
   });
   const pages = list.data?.pages;
   const rows = useMemo(() => [...new Map(pages?.flatMap((page) => page.agents).map((agent) => [agent.id, agent])).values()], [pages]);
-  const tags = useMemo(() => [...new Set([...rows.flatMap((row) => row.tags), ...(search.tag ? [search.tag] : [])])].sort(), [rows, search.tag]);
+  const { data: inUse } = useQuery({ queryKey: ["agents", "tags"], queryFn: ({ signal }) => listTags(signal) });
+  const tags = useMemo(() => [...new Set([...(inUse ?? []), ...(search.tag ? [search.tag] : [])])].sort(), [inUse, search.tag]);
   const { fetchNextPage, refetch } = list;
   return {
     rows,

@@ -42,6 +42,12 @@ export function listRecentRuns(agentId: string, limit: number, signal?: AbortSig
 }
 
 // -- making ------------------------------------------------------------------------------------------------------------
+/** Return the tags of all agents, the most frequent first. */
+export async function listTags(signal?: AbortSignal): Promise<string[]> {
+  const { data } = await request<{ data: readonly Readonly<Record<string, unknown>>[] }>("/agents/tags", options(signal));
+  return data.map(({ tag }) => String(tag));
+}
+
 export interface Template {
   id: string;
   title: string;

@@ -1,6 +1,6 @@
 /**
  * A run as it is now: reads it once and then follows its live stream into a store. Where there is no stream it polls;
- * a tab that is hidden polls only the status. Counts of the server are the checksum of the rows.
+ * a tab that is hidden polls only the status, and one of a share nothing. Counts of the server are the checksum of the rows.
  */
 import { readLiveStream } from "../api/live-stream";
 import type { ActivationList, Run } from "../api/replies";
@@ -65,6 +65,8 @@ export class LiveRun {
   constructor(
     readonly runId: string,
     private readonly store: RunStore,
+    /** Whether a share is open: its visitors cannot read the states of runs, so a hidden tab asks for nothing. */
+    private readonly isShare = false,
   ) {}
 
   readonly getStatus = (): LiveStatus => this.status;
@@ -394,6 +396,7 @@ export class LiveRun {
   }
 
   private async pollHidden(): Promise<void> {
+    if (this.isShare) return await this.pause(HIDDEN_POLL_MS);
     try {
       const { runs, now } = await api.readRunStates([this.runId], {}, undefined, this.stopped.signal);
       this.clock.note(now);

@@ -141,7 +141,7 @@ interface VersionFieldProps {
 
 function VersionField({ run, versions, isCut, value, onChange }: VersionFieldProps): ReactNode {
   const id = useId();
-  const own = run.version_number ? t.versions.row(run.version_number, visibleName(run.version_title ?? "", 60)) : visibleName(run.version_title ?? "–", 60);
+  const own = run.version_number ? t.versions.row(run.version_number, visibleName(run.version_title ?? "", 60)) : visibleName(run.version_title || "–", 60);
   return (
     <div>
       <label htmlFor={id} className="block font-medium">

@@ -4,7 +4,7 @@ import type { ReactNode } from "react";
 import { texts } from "../texts";
 import { useRun } from "./use-run";
 
-/** Parts of a run, with the kinds of data that hide them; the API decides (api/runs/redaction.py). */
+/** Parts of a run, with the kinds of data that hide them; the API decides (api/visitors/redaction.py). */
 const KINDS = {
   request: ["inputs", "talk"],
   inputs: ["inputs", "outputs", "talk"],

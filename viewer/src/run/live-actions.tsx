@@ -9,6 +9,7 @@ import { texts } from "../texts";
 import { useAnnounce } from "../ui/announcer";
 import { ConfirmDialog } from "../ui/dialog";
 import { Button } from "../ui/parts";
+import { FocusOfContent } from "../ui/returned-focus";
 import { useShortcut } from "../ui/shortcuts";
 import { CopyActions } from "./copy-actions";
 import { useRun, useRunContext } from "./use-run";
@@ -51,6 +52,7 @@ export function LiveActions({ runId, mode, onDone }: { runId: string; mode: Live
   };
   return (
     <>
+      <FocusOfContent />
       <span className="text-ink-2" data-tone={mode === "stream" ? "green" : "amber"}>
         <span aria-hidden="true" className="text-tone">
           ●

@@ -10,6 +10,7 @@ import { bytes } from "../ui/format";
 import { forgetKept, useKept } from "../ui/kept";
 import { Markdown } from "../ui/markdown";
 import { Button } from "../ui/parts";
+import { useFocusOfContent } from "../ui/returned-focus";
 import { visibleName } from "../ui/visible-text";
 import { answersOf, outcomeAnswers, questionOf, typedInto, type FieldErrors, type Typed } from "./form-values";
 import { useNodeNames, useRun, useRunContext, type RunActions } from "./use-run";
@@ -87,6 +88,7 @@ interface FormFieldsProps {
 
 /** The fields of a form, with a button that sends the answers. */
 export function FormFields({ form, actions, keptAs, submit: submitText = t.submit }: FormFieldsProps): ReactNode {
+  useFocusOfContent();
   const [changed, setChanged] = useKept<Typed>(keptAs, NOTHING);
   const typed = typedInto(form, changed);
   const [errors, setErrors] = useState<FieldErrors>({});

@@ -25,7 +25,7 @@ export function Origin({ origin, runId, hasLinks }: Props): ReactNode {
   const kind = { rerun: t.rerunOf, fork: t.forkOf }[origin.kind] ?? t.copyOf(visibleName(origin.kind, 30));
   const at = origin.from.slice(0, FIRST_EDITS).map((place) => placeText(place, names));
   const source = origin.runId;
-  if (source === null) return <span className="text-ink-2">{t.startedBy(visibleName(origin.kind, 30))}</span>;
+  if (source === null) return <span className="text-ink-2">{t.starts[origin.kind] ?? t.startedBy(visibleName(origin.kind, 30))}</span>;
   return (
     <span data-testid="origin" data-kind={origin.kind} data-run-id={source} className="flex flex-wrap items-center gap-x-1.5 text-ink-2 [overflow-wrap:anywhere]">
       <span className="inline-flex items-center gap-1">

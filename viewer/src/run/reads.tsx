@@ -26,7 +26,7 @@ export function Reads({ stepId }: { stepId: string }): ReactNode {
   const details = useStepDetails(stepId);
   const names = useNodeNames();
   const { onSearch } = useRunContext();
-  const reads = details?.reads.filter((read) => read.nodeId === null || names.has(read.nodeId)) ?? []; // else it only looks like one
+  const reads = details?.reads ?? [];
   if (!reads.length) return null;
   return (
     <section className="mt-2">

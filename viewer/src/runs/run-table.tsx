@@ -267,7 +267,7 @@ const CELLS: Readonly<Record<ColumnName, (run: RunRow, now: number) => ReactNode
     return count(usage.promptTokens + usage.completionTokens);
   },
   cost: (run) => money(usageOf(run.usage).cost) ?? "–",
-  origin: (run) => (run.origin ? <span title={texts.run.origin(String(run.origin.kind))}>{originText(String(run.origin.kind))}</span> : ""),
+  origin: (run) => (run.origin ? <span title={originSentence(String(run.origin.kind))}>{originText(String(run.origin.kind))}</span> : ""),
 };
 const NUMERIC: ReadonlySet<ColumnName> = new Set(["took", "steps", "tokens", "cost"]);
 
@@ -281,6 +281,10 @@ function Cell({ name, run, now }: { name: ColumnName; run: RunRow; now: number }
 
 function originText(kind: string): string {
   return `${kind === "fork" ? "⑂ " : kind === "rerun" ? "↻ " : ""}${t.origins[kind] ?? visibleName(kind, 20)}`;
+}
+
+function originSentence(kind: string): string {
+  return texts.run.origins[kind] ?? texts.run.origin(visibleName(kind, 30));
 }
 
 function stepsText(run: RunRow): string {

@@ -42,7 +42,7 @@ export function SharedRun({ share, access, ...props }: Props): ReactNode {
   const [run, setRun] = useState<OpenRun | null>(null);
   useEffect(() => {
     const store = new RunStore();
-    const live = new LiveRun(runId, store);
+    const live = new LiveRun(runId, store, true);
     setRun({ store, contents: new ApiContents(runId, true), live });
     live.start();
     return () => live.stop();

@@ -4,6 +4,7 @@ import type { ReactNode } from "react";
 
 import { texts } from "../texts";
 import { Button } from "./parts";
+import { useReturnedFocus } from "./returned-focus";
 import { visibleName } from "./visible-text";
 
 interface DialogProps {
@@ -19,6 +20,7 @@ interface DialogProps {
 const WIDTHS = { small: "max-w-md", medium: "max-w-2xl", large: "max-w-[1300px]" } as const;
 
 export function Dialog({ title, description, size = "medium", onClose, children }: DialogProps): ReactNode {
+  useReturnedFocus(); // Radix gives it back to a trigger, which these dialogs have not
   return (
     <Radix.Root open onOpenChange={(isOpen) => (isOpen ? undefined : onClose())}>
       <Radix.Portal>

@@ -32,8 +32,8 @@ def explain(
     ("place", "text"),
     [
         (("LLM:0", "", 0), "LLM:0"),
-        (("LLM:0", "Iteration:A#0.3", 0), "LLM:0 (item 3)"),
-        (("LLM:0", "Iteration:A#0.3/Loop:B#0.1", 2), "LLM:0 (item 3.1, round 3)"),
+        (("LLM:0", "Iteration:A#0.2", 0), "LLM:0 (item 3)"),
+        (("LLM:0", "Iteration:A#0.2/Loop:B#0.0", 2), "LLM:0 (item 3.1, round 3)"),
     ],
 )
 def test_place_of_a_step_names_item_and_round(place: tuple[str, str, int], text: str):
@@ -41,7 +41,7 @@ def test_place_of_a_step_names_item_and_round(place: tuple[str, str, int], text:
 
 
 def test_another_output_is_quoted_from_both_sides():
-    in_item = step(scope="Iteration:A#0.3")
+    in_item = step(scope="Iteration:A#0.2")
 
     sentence = explain(in_item, in_item, outputs(content="Hi", same=1), outputs(content="Hello", same=1))
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.requests.auth import RequestPrincipal
-from api.runs import redaction
-from api.runs.redaction import ALL, Redaction
+from api.visitors import redaction
+from api.visitors.redaction import ALL, Redaction
 from canvas.budget import Account, Denied, denial_message, time_budget_error
 from canvas.ids import CanvasId, RunId, TenantId
 from store.tenants.run_shares import Hide, SharedRun, to_hide

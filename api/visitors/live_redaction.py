@@ -1,7 +1,7 @@
 """The frames of a live stream as visitors of a share see them.
 
 Frames are made once for all clients of a run. For a visitor each is read again, redacted by the rules of the other
-replies (api/runs/redaction.py), and written anew. A frame without a rule is left out.
+replies (api/visitors/redaction.py), and written anew. A frame without a rule is left out.
 """
 
 import json
@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
-from api.runs.redaction import ANSWER, COST, ERROR_TEXTS, ERRORS, Redaction
+from api.visitors.redaction import ANSWER, COST, ERROR_TEXTS, ERRORS, Redaction
 from scheduler.views.activation_columns import STRING_COLUMNS
 from store.primitives.json_codec import encode
 

@@ -4,8 +4,8 @@ A share hides kinds of data (`Hide`). Texts flow from one kind into others, so e
 may have, and is empty if one of them is hidden: a node's inputs may quote the request and the outputs of other nodes,
 an error may quote any value. What is left of such a place says that it is there, when and where, and not what.
 
-Fields are listed here by name. A field that is not listed is left out for visitors, so that a new field hides itself
-until somebody has decided about it. Names of workers and accounts, and ids of other runs and of the session, are never
+Fields are listed here by name. A field that is not listed is left out for visitors, so that a new field stays hidden
+until it is listed. Names of workers and accounts, and ids of other runs and of the session, are never
 shown: a share opens one run.
 """
 
@@ -249,7 +249,7 @@ class Redaction:
 
     # -- a run --------------------------------------------------------------------------------------------------------
     def run(self, shown: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return a run with its totals, as `run_json` builds it."""
+        """Return a run with its totals, as the routes of runs build it."""
         if not self.is_visitor:
             return shown
         made = self._pick(shown, RUN)
