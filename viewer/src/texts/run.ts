@@ -208,7 +208,7 @@ export const runTexts = {
     effect: "effect",
     error: "Error",
   },
-  markdown: { asWritten: "Shown as it is written: it would be too much Markdown to draw." },
+  markdown: { asWritten: "Shown as it is written: it would be too much Markdown to draw.", noPicture: "a picture that cannot be loaded" },
   values: {
     more: (count: number) => `Show ${count.toLocaleString("en")} more`,
     rest: (size: string) => `Show more (${size} in all)`,
