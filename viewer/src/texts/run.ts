@@ -46,6 +46,7 @@ export const runTexts = {
     positive: "Enter a number greater than 0.",
   },
   run: {
+    isNow: (word: string) => `The run is now: ${word}.`,
     views: { graph: "Graph", time: "Time", log: "Log", talk: "Talk" },
     agent: "Agent",
     run: "Run",
