@@ -95,7 +95,7 @@ function Bar({ domain, whole, columns, onZoom, selected }: BarProps): ReactNode 
   const isWhole = domain.from === whole.from && domain.to === whole.to;
   const announceState = useAnnounceState();
   useEffect(() => {
-    if (selected !== null) announceState("shown", t.shown(selected)); // it changes with the run too
+    if (selected !== null) announceState("selected", t.selectedNow(selected)); // it changes with the run too
   }, [selected, announceState]);
   return (
     <div className="flex shrink-0 flex-wrap items-center gap-x-2 gap-y-1 border-b border-line px-2 py-1">

@@ -122,6 +122,7 @@ export const runTexts = {
     item: (item: number) => `item ${item + 1}`,
     items: (count: number) => `${count.toLocaleString("en")} items`,
     shown: (count: number) => `${count.toLocaleString("en")} shown`,
+    selectedNow: (count: number) => `Selected by the filter: ${count.toLocaleString("en")}.`,
     none: "No step is like that.",
     empty: "The run has no steps.",
     fit: "Whole run",
