@@ -167,7 +167,9 @@ def plan_confirmed(
     confirmed: list[str],
 ) -> Start:
     """Return the start of a fork. Raises NeedsConfirmation for side effects that are not confirmed."""
-    planned = run_copies.plan_fork(tx, context.versions, tenant_id, source, options, RunId(new_id()))
+    planned = run_copies.plan_fork(
+        tx, context.versions, tenant_id, source, options, RunId(new_id()), context.canvas_secrets
+    )
     run_copies.require_confirmation(planned, confirmed)
     return planned.start
 
@@ -203,7 +205,12 @@ def plan_from_failure(
 def _preview(context: ApiContext, principal: RequestPrincipal, run_id: str, options: ForkOptions) -> Mapping[str, Any]:
     source = get_run_id(context, principal, run_id)
     return run_copies.preview(
-        context.database, context.versions, lambda tx: principal.tenant_id, lambda tx, tenant_id: source, options
+        context.database,
+        context.versions,
+        lambda tx: principal.tenant_id,
+        lambda tx, tenant_id: source,
+        options,
+        context.canvas_secrets,
     )
 
 

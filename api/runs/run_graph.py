@@ -18,9 +18,11 @@ from canvas.state.run_state import RunStatus
 from store.agents import versions
 from store.agents.versions import VERSION_GONE_TEXT, Version
 from store.db.transaction import Transaction
-from store.runs import run_queries
+from store.runs import run_queries, run_rows
 
 router = APIRouter(tags=["runs"], route_class=OwnRoute)
+
+NOT_SHOWN = ("sys.history", "sys.files")  # the conversation and the files of the request have their own routes
 
 
 class RunDocumentReply(BaseModel):
@@ -29,6 +31,7 @@ class RunDocumentReply(BaseModel):
     version_id: str
     digest: str = Field(description="SHA-256 of the document")
     document: dict[str, Any] = Field(description="With masks in place of secrets")
+    variables: dict[str, Any] = Field(description="The globals, with the values that the run began with")
 
 
 @router.get("/runs/{run_id}/graph", response_model=GraphReply)
@@ -48,8 +51,16 @@ def get_run_document(context: ApiContextDep, principal: Viewer, run_id: str) -> 
     """Get the document of the run's version, also of one that no list of versions shows. Secrets are masked."""
     with context.database.transaction() as tx:
         version = versions.get(tx, _version_of(tx, principal.tenant_id, run_id).id)
-    document = context.canvas_secrets(principal.tenant_id, version.canvas_id).mask_document(version.dsl)
-    return json_reply({"version_id": version.id.hex, "digest": version.digest.hex(), "document": document})
+        run = run_rows.read(tx, principal.tenant_id, find_run_id(tx, principal.tenant_id, run_id)) or {}
+    secrets = context.canvas_secrets(principal.tenant_id, version.canvas_id)
+    began_with = secrets.mask_document({"globals": run.get("baseline", {}).get("globals", {})})["globals"]
+    reply = {
+        "version_id": version.id.hex,
+        "digest": version.digest.hex(),
+        "document": secrets.mask_document(version.dsl),
+        "variables": {name: value for name, value in began_with.items() if name not in NOT_SHOWN},
+    }
+    return json_reply(reply)
 
 
 def _version_of(tx: Transaction, tenant_id: TenantId, run_id: str) -> Version:

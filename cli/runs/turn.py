@@ -15,6 +15,7 @@ from canvas.budget import parse_limits
 from canvas.events.stream_sequencer import Position
 from canvas.ids import RunId, TenantId, VersionId
 from canvas.state.run_state import RunStatus
+from cli.agents.drafts import canvas_secrets_of
 from cli.runs import start_options
 from cli.runs.builtin_models import find_builtin_models
 from cli.runs.follow import RunFollower, RunSubscription
@@ -119,7 +120,7 @@ def fork(
     chosen = _fork_options(options)
 
     def plan(tx: Transaction, cache: VersionCache, tenant_id: TenantId, source: RunId, new_run: RunId) -> Start:
-        planned = run_copies.plan_fork(tx, cache, tenant_id, source, chosen, new_run)
+        planned = run_copies.plan_fork(tx, cache, tenant_id, source, chosen, new_run, canvas_secrets_of)
         run_copies.require_confirmation(planned, confirmed)
         return planned.start
 
@@ -135,6 +136,7 @@ def preview_fork(found: CommandServers, tenant: str, run: str, options: Mapping[
             lambda tx: find_tenant_id(tx, tenant),
             lambda tx, tenant_id: find_run_id(tx, tenant_id, run),
             _fork_options(options),
+            canvas_secrets_of,
         )
 
 

@@ -27,7 +27,8 @@ from canvas.state.run_state import ActivationStatus, RunStatus, activation_id
 from scheduler.coordinator.run_start import DATE_FORMAT, GIVEN, RunRequest
 from scheduler.coordinator.version_cache import VersionCache
 from scheduler.lifecycle.accept import FIRST_REQUEST, RunCopy, Start
-from store.agents import conversations, versions
+from store.agents import canvas_secrets, conversations, versions
+from store.agents.canvas_secrets import CanvasSecrets
 from store.db.database import Database
 from store.db.transaction import Transaction
 from store.primitives import outcome_codec
@@ -42,6 +43,7 @@ SAME, DRAFT, PUBLISHED = "same", "draft", "published"
 ASK, AS_THEN = "ask", "as_then"
 MAX_HISTORY = 1000  # messages before the source run that a new conversation begins with
 BASELINE = ("globals", "values", "files", "inputs", GIVEN)
+SecretsOf = Callable[[TenantId, CanvasId], CanvasSecrets]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +114,19 @@ def plan_rerun(
 
 
 def plan_fork(
-    tx: Transaction, cache: VersionCache, tenant_id: TenantId, run_id: RunId, options: ForkOptions, new_run: RunId
+    tx: Transaction,
+    cache: VersionCache,
+    tenant_id: TenantId,
+    run_id: RunId,
+    options: ForkOptions,
+    new_run: RunId,
+    secrets_of: SecretsOf,
 ) -> ForkPlan:
     """Return the start of a fork, with its preview. Writes a hidden version if parameters are edited.
 
-    Raises NotFound, InvalidRequest for edits that do not fit, Conflict if the source has not begun or the other version
-    begins in another way.
+    Secrets in edited parameters are sealed, and a mask keeps the secret that it stands for, as in a saved draft. Raises
+    NotFound, InvalidRequest for edits that do not fit, Conflict if the source has not begun or the other version begins
+    in another way.
     """
     copy = options.copy
     source = _Source.read(tx, cache, tenant_id, run_id)
@@ -148,7 +157,7 @@ def plan_fork(
                 field="edits.outputs",
             )
     if options.params:
-        version_id = _edited_version(tx, source, version_id, options.params)
+        version_id = _edited_version(tx, source, version_id, options.params, secrets_of)
     taken = [step for step in steps if step.activation.id not in dirty]
     if copy.answers == AS_THEN:
         taken += [step for step in steps if step.activation.id in dirty and _is_answered(canvas, step)
@@ -174,12 +183,14 @@ def preview(
     find_tenant: Callable[[Transaction], TenantId],
     find_run: Callable[[Transaction, TenantId], RunId],
     options: ForkOptions,
+    secrets_of: SecretsOf,
 ) -> Mapping[str, Any]:
     """Return what a fork would do. Writes nothing. Raises as `plan_fork`."""
     try:
         with database.transaction() as tx:
             tenant_id = find_tenant(tx)
-            planned = plan_fork(tx, cache, tenant_id, find_run(tx, tenant_id), options, RunId(new_id()))
+            run_id = find_run(tx, tenant_id)
+            planned = plan_fork(tx, cache, tenant_id, run_id, options, RunId(new_id()), secrets_of)
             raise _PreviewOnly(planned)
     except _PreviewOnly as done:
         return done.planned.preview
@@ -366,7 +377,11 @@ def _check_variables(source: _Source, edited: Mapping[str, Any]) -> None:
 
 
 def _edited_version(
-    tx: Transaction, source: _Source, version_id: VersionId, params: Mapping[str, Mapping[str, Any]]
+    tx: Transaction,
+    source: _Source,
+    version_id: VersionId,
+    params: Mapping[str, Mapping[str, Any]],
+    secrets_of: SecretsOf,
 ) -> VersionId:
     """Store a hidden version with edited parameters; return its id. Raises InvalidRequest for unknown parameters."""
     stored = versions.get(tx, version_id)
@@ -383,8 +398,9 @@ def _edited_version(
                 f"{node_id} has no parameter {unknown[0][:64]!r}. It has: {names}.", field=f"edits.params.{node_id}"
             )
         fields.update(edited)
+    sealed = canvas_secrets.seal_saved(tx, secrets_of(source.tenant_id, stored.canvas_id), document, stored.dsl)
     inserted = versions.insert_hidden(
-        tx, source.tenant_id, stored.canvas_id, document, title=stored.title, description=stored.description
+        tx, source.tenant_id, stored.canvas_id, sealed, title=stored.title, description=stored.description
     )
     return inserted.id
 

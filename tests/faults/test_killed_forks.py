@@ -9,6 +9,7 @@ from scheduler.lifecycle import run_copies
 from scheduler.lifecycle.run_copies import ForkOptions
 from store.primitives.ids import new_id
 from tests.faults.cluster import Cluster
+from tests.integration.engine import secrets_of
 
 pytestmark = pytest.mark.timeout(300)  # deadlines are for a machine that does nothing else
 
@@ -40,6 +41,7 @@ def test_forks_take_over_what_was_done_though_their_worker_is_killed(cluster: Cl
                 source,
                 ForkOptions(places=["model2"]),
                 new_id(),
+                secrets_of,
             )
         cluster.lifecycle.start_run(planned.start)
     cluster.wait_for(lambda: cluster.external.requests > before.total() + 2, 60)

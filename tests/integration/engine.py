@@ -23,6 +23,7 @@ from uuid import UUID, uuid4
 from sqlalchemy import select
 
 from canvas.document.document import Document
+from canvas.ids import CanvasId, TenantId
 from canvas.outcome import Finished, Outcome
 from components import registry
 from components.base import Component, Params
@@ -39,6 +40,7 @@ from scheduler.messaging.dispatch import Dispatch
 from scheduler.messaging.redis_bus import Bus
 from settings import Settings
 from store.agents import canvases, versions
+from store.agents.canvas_secrets import CanvasSecrets
 from store.db.database import Database
 from store.db.transaction import Transaction
 from store.primitives.ids import new_id
@@ -396,6 +398,11 @@ def subscribe(pubsub: Any, channel: str) -> None:
     """Subscribe to a channel of Redis, and return once Redis has confirmed it."""
     pubsub.subscribe(channel)
     until(lambda: (pubsub.get_message(timeout=0.1) or {}).get("type") == "subscribe")
+
+
+def secrets_of(tenant_id: TenantId, canvas_id: CanvasId) -> CanvasSecrets:
+    """Return the secrets of a canvas without a key: the canvases of a bench have none."""
+    return CanvasSecrets.for_canvas(None, tenant_id, canvas_id, registry.secret_fields)
 
 
 def until(condition: Callable[[], Any], *, seconds: float = WAIT_TIMEOUT) -> Any:

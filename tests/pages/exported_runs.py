@@ -5,6 +5,7 @@ Each canvas runs on a real engine, with models and a search engine that answer b
 
 import json
 import os
+import re
 import threading
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
@@ -52,6 +53,18 @@ SEARCH_AGENT: Mapping[str, Any] = {
     "max_retries": 2,
     "delay_after_error": 0.1,
 }
+
+
+class CitedAnswer(list[dict[str, Any]]):
+    """An answer of the model that cites the first source of its request."""
+
+    def __init__(self, vendor: Any) -> None:
+        super().__init__(said(""))
+        self._vendor = vendor
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        number = re.findall(r"ID: (\d+)", json.dumps(self._vendor.requests[-1]["messages"]))[-1]
+        yield from said("They rose by 4% ", f"[ID:{number}]", " [ID:999].")
 
 
 def agent_canvas() -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """The chat of a share link: in a browser of its own, and in a frame of another site."""
 
 import json
-import re
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,10 +16,10 @@ from canvas.ids import TenantId
 from store.tenants import tenants
 from tests.integration.api.conftest import Server, start_server, with_settings
 from tests.integration.api.talking import BROKEN, ECHO, Client, canvas, eventually, message
-from tests.integration.worker.scripted_vendor import calls, said
+from tests.integration.worker.scripted_vendor import calls
 from tests.pages.axe_findings import axe_findings
 from tests.pages.conftest import Deployment, Reader, ReaderOf
-from tests.pages.exported_runs import FORM, HOSTILE, HOSTILE_MARKDOWN, SLOW, PacedAnswer, agent_canvas
+from tests.pages.exported_runs import FORM, HOSTILE, HOSTILE_MARKDOWN, SLOW, CitedAnswer, PacedAnswer, agent_canvas
 
 RULES = ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa", "best-practice"]
 TASK = canvas(
@@ -301,7 +300,7 @@ def test_files_are_sent_and_made_files_are_downloaded(reader: Reader, chat_of: C
 
 def test_citations_are_footnotes_that_open_their_source(reader: Reader, chat_of: ChatOf, deployment: Deployment):
     vendor = deployment.producer.vendor
-    vendor.script[:] = [calls("prices"), Cited(vendor)]
+    vendor.script[:] = [calls("prices"), CitedAnswer(vendor)]
     reader.visit(chat_of(agent_canvas()).address)
     page = reader.page
 
@@ -318,18 +317,6 @@ def test_citations_are_footnotes_that_open_their_source(reader: Reader, chat_of:
     page.reload()
     page.get_by_role("list").get_by_role("button", name="Prices").click()
     page.get_by_role("dialog").get_by_text("Up 4% in May.").wait_for()
-
-
-class Cited(list[dict[str, Any]]):
-    """An answer of the model that cites the first source of its request."""
-
-    def __init__(self, vendor: Any) -> None:
-        super().__init__(said(""))
-        self._vendor = vendor
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        number = re.findall(r"ID: (\d+)", json.dumps(self._vendor.requests[-1]["messages"]))[-1]
-        yield from said("They rose by 4% ", f"[ID:{number}]", " [ID:999].")
 
 
 def test_hostile_texts_stay_texts(reader: Reader, chat_of: ChatOf):

@@ -1,14 +1,18 @@
 """A run of a server in a real browser, while it runs, waits and ends."""
 
 import json
+import math
+import re
 from collections.abc import Iterator
+from datetime import datetime
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from tests.integration.api.talking import BROKEN, ECHO, Client
+from tests.integration.api.talking import BROKEN, ECHO, Client, eventually
 from tests.pages.conftest import Deployment, Reader, ReaderOf
-from tests.pages.exported_runs import FORM, SLOW, PacedAnswer
+from tests.pages.exported_runs import FORM, SLOW, PacedAnswer, large_canvas
 from tests.pages.waiting import expect
 
 SNAPSHOT = """() => {
@@ -21,6 +25,24 @@ SNAPSHOT = """() => {
     streams: all("stream", (stream) => [stream.dataset.stream, stream.innerText]),
   };
 }"""
+
+WATCH_MODES = """
+    globalThis.modes = [];
+    new MutationObserver(() => {
+        const mode = document.querySelector("[data-testid=page]")?.dataset.live;
+        if (mode && mode !== modes.at(-1)) modes.push(mode);
+    }).observe(document, {subtree: true, childList: true, attributeFilter: ["data-live"]});
+"""
+WATCH_ANNOUNCEMENTS = """
+    globalThis.announced = [];
+    const isLive = (node) => (node.nodeType === 1 ? node : node.parentElement)?.closest(
+        "[role=status], [role=alert], [aria-live]:not([aria-live=off])");
+    new MutationObserver((changes) => {
+        const regions = new Set(changes.flatMap((change) => [change.target, ...change.addedNodes]).map(isLive));
+        for (const region of regions)
+            if (region?.innerText.trim()) announced.push([performance.now(), region.innerText]);
+    }).observe(document, {subtree: true, childList: true, characterData: true});
+"""
 
 
 @pytest.fixture
@@ -55,16 +77,44 @@ def wait_for_text(reader: Reader, text: str) -> None:
     reader.page.get_by_test_id("stream").filter(has_text=text).wait_for()
 
 
+def shift_clock(reader: Reader, hours: int) -> None:
+    """Let the browser's clock be wrong, from the next page on."""
+    reader.page.add_init_script(f"""{{
+        const Real = Date;
+        globalThis.Date = class extends Real {{
+            constructor(...given) {{ super(...(given.length ? given : [Date.now()])); }}
+            static now() {{ return Real.now() + {hours} * 3_600_000; }}
+        }};
+    }}""")
+
+
+def wait_for_right_duration(reader: Reader, client: Client, run_id: str) -> None:
+    """Wait until the header shows how long the run has taken by the server's clock, with an error of 1 s at most."""
+
+    def read_error() -> float:
+        shown = reader.page.get_by_test_id("run-header").inner_text()
+        found = re.search(r"running\s*·\s*(?:(\d+) min )?([\d.]+) (ms|s)\b", shown)
+        run = client.run(run_id)
+        if found is None:
+            return math.inf
+        seconds = 60 * int(found[1] or 0) + float(found[2]) / (1000 if found[3] == "ms" else 1)
+        return abs(run["now"] / 1000 - datetime.fromisoformat(run["started_at"]).timestamp() - seconds)
+
+    eventually(read_error, lambda error: error <= 1, seconds=30)
+
+
 def slow_run(client: Client) -> str:
     return client.start(client.agent(SLOW, "a slow one"), "Write.")["run_id"]
 
 
 def test_text_and_states_follow_a_slow_model_and_equal_a_reload(signed_in: Reader, client: Client, answer: PacedAnswer):
+    shift_clock(signed_in, 2)  # T045
     run_id = slow_run(client)
     signed_in.visit(f"/runs/{run_id}?view=talk")
     wait_for_mode(signed_in, "stream")
     answer.release()
     wait_for_text(signed_in, "One")
+    wait_for_right_duration(signed_in, client, run_id)
     answer.release()
     wait_for_text(signed_in, "One two \U0001f9e1")
     signed_in.view("Graph")
@@ -84,6 +134,37 @@ def test_text_and_states_follow_a_slow_model_and_equal_a_reload(signed_in: Reade
     assert snapshot(signed_in) == live
 
 
+def test_running_iteration_is_announced_at_most_once_in_five_seconds(signed_in: Reader, client: Client):  # T127
+    run_id = client.start(client.agent(large_canvas()), ",".join(map(str, range(150))))["run_id"]
+    signed_in.page.add_init_script(WATCH_ANNOUNCEMENTS)
+    signed_in.visit(f"/runs/{run_id}?view=time&find=Second")
+    wait_for_status(signed_in, "succeeded")
+
+    announced = eventually(
+        lambda: signed_in.page.evaluate("announced"),
+        lambda found: any("The run is now: succeeded." in text for _, text in found),
+        seconds=30,
+    )
+    gaps = [later - sooner for (sooner, _), (later, _) in pairwise(announced)]
+    assert all(gap > 4_900 for gap in gaps), announced
+
+
+def test_hidden_tabs_hold_no_stream_so_that_eight_of_one_browser_load(signed_in: Reader, client: Client):  # T048
+    runs = [client.start(client.agent(FORM, f"form {number}"), "hi")["run_id"] for number in range(8)]
+    hidden = [signed_in.page.context.new_page() for _ in runs[1:]]
+    for tab, run_id in zip(hidden, runs[1:], strict=True):
+        tab.add_init_script("Object.defineProperty(document, 'hidden', {get: () => true})")
+        tab.goto(f"{signed_in.url}/runs/{run_id}", wait_until="commit")
+
+    signed_in.visit(f"/runs/{runs[0]}")
+
+    wait_for_status(signed_in, "waiting")
+    wait_for_mode(signed_in, "stream")
+    for tab in hidden:
+        tab.locator('[data-testid=run-header][data-status="waiting"]').wait_for()
+        tab.close()
+
+
 def test_bars_of_time_are_drawn_for_steps_that_arrive_after_the_page(signed_in: Reader, client: Client):
     run_id = client.start(client.agent(FORM), "hello")["run_id"]
     client.wait_for(run_id, "waiting")
@@ -96,6 +177,7 @@ def test_bars_of_time_are_drawn_for_steps_that_arrive_after_the_page(signed_in: 
 def test_reload_in_the_middle_of_a_text_shows_it_from_its_beginning(
     signed_in: Reader, client: Client, answer: PacedAnswer
 ):
+    shift_clock(signed_in, -2)  # T045
     run_id = slow_run(client)
     signed_in.visit(f"/runs/{run_id}?view=talk")
     answer.release(2)
@@ -103,6 +185,7 @@ def test_reload_in_the_middle_of_a_text_shows_it_from_its_beginning(
 
     signed_in.page.reload()
     wait_for_text(signed_in, "One two \U0001f9e1")
+    wait_for_right_duration(signed_in, client, run_id)
     answer.release(2)
 
     wait_for_text(signed_in, "One two \U0001f9e1 three four.")
@@ -127,10 +210,12 @@ def test_stream_that_breaks_is_continued_without_a_gap_or_repetition(
             route.continue_()
 
     signed_in.page.route("**/api/v1/runs/*/live*", break_twice)
+    signed_in.page.add_init_script(WATCH_MODES)
     signed_in.visit(f"/runs/{run_id}?view=talk")
-    wait_for_mode(signed_in, "away")
     wait_for_text(signed_in, "One two")
-    wait_for_mode(signed_in, "stream")
+    eventually(
+        lambda: signed_in.page.evaluate("modes"), lambda modes: modes[-3:] == ["stream", "away", "stream"], seconds=30
+    )
     answer.release(2)
 
     wait_for_text(signed_in, "One two \U0001f9e1 three four.")

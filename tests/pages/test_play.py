@@ -1,18 +1,26 @@
 """The playground: an agent tried in a chat, in a real browser, with the run of a turn beside it."""
 
+import base64
 import copy
+import re
+import wave
 from collections.abc import Callable
+from io import BytesIO
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
+from sqlalchemy import text
 
 from canvas.ids import TenantId
 from store.tenants import tenants
 from tests.integration.api.talking import ECHO, Client, canvas, eventually, message
+from tests.integration.worker.scripted_vendor import calls
 from tests.pages.axe_findings import axe_findings
 from tests.pages.conftest import Deployment, Reader, ReaderOf
-from tests.pages.exported_runs import MODEL, PacedAnswer
+from tests.pages.exported_runs import MODEL, CitedAnswer, PacedAnswer, agent_canvas
+from tests.pages.waiting import expect
 
 ASKS_FOR_FORM = {
     "conditions": [
@@ -52,6 +60,12 @@ WITH_FORM = canvas(
     ),
     ("Message:0", "Message", message("About {begin@topic}."), []),
 )
+
+
+PICTURE = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+ADD_TEXT = text("update turns set text = text || :more where run_id = :run_id")
 
 
 @pytest.fixture
@@ -254,6 +268,70 @@ def test_edited_message_begins_a_new_conversation_with_what_was_said_before(sign
     assert turn(signed_in, "wrong").count() == 0
     copied = runs_of(client, agent)[-1]
     assert (copied["origin"]["kind"], copied["origin"]["run_id"]) == ("rerun", again["run_id"])
+
+
+def test_turn_shows_sources_files_pictures_and_audio_and_is_forked(
+    signed_in: Reader, client: Client, deployment: Deployment, tmp_path: Path
+):
+    vendor = deployment.producer.vendor
+    vendor.script[:] = [calls("prices"), CitedAnswer(vendor)]
+    dsl = agent_canvas()
+    agent = client.agent(dsl)
+    sent, noise = upload(client, agent, "photo.png", PICTURE), upload(client, agent, "noise.wav", wave_file())
+    picture = f"![chart](/api/v1/documents/artifact/{sent['id']}.png)"
+    dsl["components"]["Message:Answer"]["obj"]["params"] |= {
+        "content": [f"{{Agent:Analyst@content}}\n\n{picture}\n\nwww.example.com"],
+        "output_format": "markdown",
+    }
+    draft_of(client, agent, dsl)
+    started = client.start(agent, "What do widgets cost?", files=[sent])
+    client.wait_for(started["run_id"], "succeeded")
+    with deployment.server.database.transaction() as tx:
+        speech = f"\ufdd2{noise['id']}\ufdd3"  # as a Message writes that is read aloud
+        tx.execute(ADD_TEXT, run_id=UUID(started["run_id"]), more=speech)
+    page = signed_in.page
+    signed_in.visit(f"/agents/{agent}/play?conversation={started['session_id']}")
+    asked = wait_for_turn(signed_in, "What do widgets cost?", "succeeded")
+
+    expect(asked.get_by_role("img", name="photo.png")).to_have_js_property("naturalWidth", 1)
+    for place in (asked, None):
+        if place is None:
+            signed_in.visit(f"/runs/{started['run_id']}?view=talk")
+            expect(page.get_by_role("img", name="photo.png")).to_have_js_property("naturalWidth", 1)
+            place = page.get_by_test_id("stream")
+        place.get_by_role("button", name="Source 1: Prices").first.click()
+        page.get_by_role("dialog", name="Source 1: Prices").get_by_text("Up 4% in May.").wait_for()
+        page.keyboard.press("Escape")
+        expect(place.get_by_role("img", name="chart")).to_have_js_property("naturalWidth", 1)
+        expect(place.get_by_role("link", name="www.example.com")).to_have_count(0)
+        place.get_by_role("button", name="Play the answer read aloud").click()
+        expect(place.locator("audio[aria-label='the answer read aloud']")).to_have_js_property("duration", 0.1)
+        with page.expect_download() as download:
+            place.get_by_role("button", name=re.compile("Download .*markdown")).click()
+        assert "They rose by 4%" in Path(download.value.path()).read_text()
+
+    signed_in.visit(f"/agents/{agent}/play?conversation={started['session_id']}")
+    turn(signed_in, "What do widgets cost?").get_by_role("button", name="Fork…").click()
+    page.locator('[data-testid=fork-again][data-node-id="Message:Answer"]').wait_for()
+    page.get_by_role("button", name="Start the fork").click()
+    page.locator(f'[data-testid=origin][data-run-id="{started["run_id"]}"]').wait_for()
+
+
+def upload(client: Client, agent: str, name: str, data: bytes) -> dict[str, Any]:
+    """Upload a file for an agent; return its descriptor."""
+    reply = client.http.post(f"/api/v1/agents/{agent}/upload", files={"file": (name, data)}).json()
+    return reply["data"]
+
+
+def wave_file() -> bytes:
+    """Return a tenth of a second of silence."""
+    whole = BytesIO()
+    with wave.open(whole, "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(8000)
+        file.writeframes(bytes(1600))
+    return whole.getvalue()
 
 
 def test_form_of_begin_is_checked_sent_and_kept_for_the_next_turn(signed_in: Reader, client: Client):

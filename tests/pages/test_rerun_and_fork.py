@@ -1,5 +1,6 @@
 """Reruns and forks from the page of a run, in a real browser."""
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -36,7 +37,12 @@ WRITER = canvas(
 WRITER["globals"] = {"sys.query": "", "env.tone": "prose"}
 WRITER["variables"] = {"tone": {"name": "tone", "value": "prose", "type": "string"}}
 GREETING = canvas(
-    ("begin", "Begin", {"inputs": {"name": {"type": "line", "name": "Your name"}}}, ["Message:0"]),
+    (
+        "begin",
+        "Begin",
+        {"inputs": {"name": {"type": "line", "name": "Your name"}, "home town": {"type": "line", "name": "Town"}}},
+        ["Message:0"],
+    ),
     ("Message:0", "Message", message("Hello {begin@name}"), []),
 )
 OVER = ("succeeded", "failed", "waiting")
@@ -176,16 +182,22 @@ def test_form_is_answered_as_then_and_the_same_conversation_asks_first(signed_in
 
 
 def test_inputs_are_the_fields_of_begin_and_required_ones_must_be_filled_in(signed_in: Reader, client: Client):
-    source = finished(client, GREETING, "", inputs={"name": {"value": "Ada", "type": "line"}})
+    inputs = {name: {"value": value, "type": "line"} for name, value in (("name", "Ada"), ("home town", "London"))}
+    source = finished(client, GREETING, "", inputs=inputs)
     open_rerun(signed_in, source, "With changes…")
     field = signed_in.page.get_by_role("dialog").get_by_label("Your name")
 
     field.wait_for()
     assert field.input_value() == "Ada"
     field.fill("")
+    town = signed_in.page.get_by_role("dialog").get_by_label("Town")  # its key has a space, which ends an id in ARIA
+    town.fill("")
     button(signed_in, "Start the rerun").click()
-    signed_in.page.get_by_text("Fill in this field.").wait_for()
+    signed_in.page.get_by_text("Fill in this field.").first.wait_for()
+    error = signed_in.page.locator(f'[id="{town.get_attribute("aria-describedby")}"]')
+    assert error.inner_text() == "Fill in this field."
     field.fill("Grace")
+    town.fill("New York")
     button(signed_in, "Start the rerun").click()
 
     assert client.run(new_run(signed_in, source))["answer"] == "Hello Grace"
@@ -265,6 +277,48 @@ def test_edited_output_and_variable_change_only_what_reads_them(signed_in: Reade
     assert "verse" in now["LLM:Reply"]["content"]
     assert now["LLM:Draft"] == {**then["LLM:Draft"], "content": "another draft"}
     assert now["begin"] == then["begin"]
+
+
+def test_fork_onto_the_draft_begins_with_the_runs_own_values_and_keeps_or_replaces_a_secret(
+    signed_in: Reader, client: Client
+):
+    search = ("TavilySearch:0", "TavilySearch", {"api_key": "tvly-old-secret", "query": "{sys.query}"}, [])
+    document = {**WRITER, "components": {**WRITER["components"], **canvas(search)["components"]}}
+    agent = client.agent(document, uuid4().hex)
+    first = client.start(agent, "hello")["run_id"]
+    client.wait_for(first, "succeeded")
+    body = {"from": ["LLM:Reply"], "edits": {"variables": {"env.tone": "verse"}}}
+    source = client.http.post(f"/api/v1/runs/{first}/fork", json=body).json()["run_id"]
+    client.wait_for(source, "succeeded")
+    draft = json.loads(json.dumps(document))
+    draft["components"]["LLM:Reply"]["obj"]["params"]["sys_prompt"] = "Be brief."
+    client.http.put(f"/api/v1/agents/{agent}", json={"dsl": draft})
+    open_fork(signed_in, source, "LLM:Reply")
+    cards = signed_in.page.get_by_test_id("fork-edit")
+    dialog = signed_in.page.get_by_role("dialog")
+
+    add_edit(signed_in, "variable", Name="env.tone")
+    cards.nth(0).locator(".cm-content", has_text="verse").wait_for()
+    add_edit(signed_in, "param", Node="LLM:Reply", Name="sys_prompt")
+    cards.nth(1).locator(".cm-content", has_text="Be long.").wait_for()
+    add_edit(signed_in, "param", Node="TavilySearch:0", Name="api_key")
+    secret = cards.nth(2).locator("input[type=password]")
+    cards.nth(2).get_by_text("The secret is kept as it is.").wait_for()
+    assert secret.input_value() == ""
+    secret.fill("tvly-new-secret")
+    cards.nth(2).get_by_text("The stored secret is replaced by what you typed.").wait_for()
+    assert "••••" not in cards.nth(2).inner_text()
+    dialog.get_by_label("Version", exact=True).select_option("draft")
+    cards.nth(1).locator(".cm-content", has_text="Be brief.").wait_for()
+    wait_for_preview(signed_in)
+    button(signed_in, "Start the fork").click()
+
+    run = client.run(new_run(signed_in, source))
+    assert run["origin"]["edits"] == ["version", "params.TavilySearch:0.api_key"]
+    assert "in verse" in run["answer"]
+    shown = client.http.get(f"/api/v1/runs/{run['id']}/document").text
+    assert "Be brief." in shown
+    assert "tvly-" not in shown
 
 
 def test_side_effects_that_happen_again_are_ticked_before_the_start(

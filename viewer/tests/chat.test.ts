@@ -2,8 +2,10 @@ import { expect, test } from "vitest";
 
 import { ApiError } from "../src/api/request";
 import { isFinal, problemOf } from "../src/chat/conversation";
-import { ownFilePath, pictureType } from "../src/chat/own-files";
-import { citedNumbers, filesOf, newTurn, sourcesOf, splitReasoning, withEvent, type ChatTurn } from "../src/chat/turns";
+import { citedNumbers, filesOf, sourcesOf } from "../src/answer/message-end";
+import { splitMarkers } from "../src/answer/markers";
+import { ownFilePath, pictureType } from "../src/api/own-files";
+import { newTurn, withEvent, type ChatTurn } from "../src/chat/turns";
 
 const ID = "0123456789abcdef0123456789abcdef";
 
@@ -29,7 +31,7 @@ test("a reset shortens a text, and reasoning is apart from the answer", () => {
     { event: "message_reset", data: { turn: "s", epoch: 1, keep: 9 } },
     said(9, "!"),
   );
-  expect(splitReasoning(turn.answers[0]?.text ?? "")).toEqual({ answer: "Hello!", reasoning: "hm" });
+  expect(splitMarkers(turn.answers[0]?.text ?? "")).toEqual({ answer: "Hello!", reasoning: "hm", audio: [] });
 });
 
 test.each([
@@ -52,7 +54,7 @@ test("the end of a message brings its files and sources", () => {
 
   expect(turn.answers[0]?.files).toEqual([{ path: `/agents/attachments/${ID}/download`, name: "a.pdf", bytes: 3 }]);
   expect(turn.sources.get(37)).toEqual({ name: "Doc", content: "text", url: null });
-  expect(citedNumbers(turn.answers, turn.sources)).toEqual([37]);
+  expect(citedNumbers(turn.answers.map((answer) => answer.text), turn.sources)).toEqual([37]);
 });
 
 test.each([null, "x", {}, { chunks: [] }, { chunks: { 1: null } }])("a reference like %j has no sources", (reference) => {
@@ -67,8 +69,9 @@ test("a file whose id is no id is left out", () => {
 
 test.each([
   [`/api/v1/documents/artifact/${ID}.png`, `/documents/artifact/${ID}.png`],
-  [`/easel/api/v1/agents/attachments/${ID}/preview?ext=pdf`, `/agents/attachments/${ID}/download`],
-  [`/api/v1/agents/attachments/${ID}/download?ext=pdf&mime_type=x`, `/agents/attachments/${ID}/download`],
+  [`/easel/api/v1/agents/attachments/${ID}/preview?ext=pdf`, `/agents/attachments/${ID}/download?ext=pdf`],
+  [`/api/v1/agents/attachments/${ID}/download?mime_type=x&ext=pdf`, `/agents/attachments/${ID}/download?ext=pdf`],
+  [`/api/v1/agents/attachments/${ID}/download?ext=../x`, `/agents/attachments/${ID}/download`],
   [`https://h/api/v1/documents/artifact/${ID}.csv`, `/documents/artifact/${ID}.csv`],
   [`https://other/api/v1/documents/artifact/${ID}.csv`, null],
   [`//other/api/v1/documents/artifact/${ID}.csv`, null],
@@ -79,7 +82,7 @@ test.each([
   expect(ownFilePath(url, "/easel", "https://h")).toBe(path);
 });
 
-test.each([["/a/x.PNG", "image/png"], ["/a/x.svg", null], ["/a/x", null], ["x.html", null]])("%s is a picture of type %s", (name, type) => {
+test.each([["/a/x.PNG", "image/png"], ["/a/download?ext=png", "image/png"], ["/a/x.svg", null], ["/a/x", null], ["x.html", null]])("%s is a picture of type %s", (name, type) => {
   expect(pictureType(name)).toBe(type);
 });
 

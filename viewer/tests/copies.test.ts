@@ -1,7 +1,7 @@
 /** What dialogs of reruns and forks send, and how a copy is described. */
 import { describe, expect, it } from "vitest";
 
-import { editKey, forkBody, newEdit } from "../src/fork/edits";
+import { editKey, forkBody, isSent, newEdit, rebased, shownTexts } from "../src/fork/edits";
 import { paramsOf, variablesOf } from "../src/fork/document";
 import { parsePlace, placeOf, placeOfPoint } from "../src/fork/places";
 import { beginFields, typedInputs } from "../src/rerun/begin-form";
@@ -96,13 +96,46 @@ describe("the place of a step", () => {
 });
 
 describe("the body of a fork", () => {
-  const typed = { place: "LLM:0", edits: [], isAsThen: false, budget: NO_BUDGET };
+  const typed = { place: "LLM:0", version: "same", fields: [], edits: [], isAsThen: false, budget: NO_BUDGET };
   const prompt = newEdit("param", "LLM:0", "sys_prompt", "sys_prompt of LLM", "Hi");
 
-  it("leaves out edits that change nothing, but not variables, whose value in the run may be another", () => {
+  it("leaves out edits that change nothing", () => {
     const variable = newEdit("variable", "", "env.tone", "tone", "plain");
-    expect(forkBody({ ...typed, edits: [prompt] })).toEqual({ body: { from: ["LLM:0"] } });
-    expect(forkBody({ ...typed, edits: [prompt, variable] })).toEqual({ body: { from: ["LLM:0"], edits: { variables: { "env.tone": "plain" } } } });
+    expect(forkBody({ ...typed, edits: [prompt, variable] })).toEqual({ body: { from: ["LLM:0"] } });
+    expect(forkBody({ ...typed, edits: [prompt, { ...variable, typed: "kind" }] })).toEqual({
+      body: { from: ["LLM:0"], edits: { variables: { "env.tone": "kind" } } },
+    });
+  });
+
+  it("has the version that was chosen, whose values are then the originals of the edits", () => {
+    const other = { components: { "LLM:0": { obj: { params: { sys_prompt: "Hello", temperature: "low" } } } } };
+    const edits = [prompt, { ...prompt, typed: "Be short." }, { ...prompt, typed: "Hello" }].map((edit) => rebased(edit, other));
+    expect(edits.map((edit) => [edit.original, edit.typed])).toEqual([["Hello", "Hello"], ["Hello", "Be short."], ["Hello", "Hello"]]);
+    expect(edits.map(isSent)).toEqual([false, true, false]);
+    expect(rebased(prompt, undefined)).toBe(prompt);
+    expect(rebased(newEdit("output", "LLM:0", "sys_prompt", "", "Hi"), other).original).toBe("Hi");
+    expect(forkBody({ ...typed, version: "draft" })).toEqual({ body: { from: ["LLM:0"], version: "draft" } });
+  });
+
+  it("has a secret only if another one was typed", () => {
+    const secret = newEdit("param", "LLM:0", "api_key", "", "••••12345678");
+    const headers = newEdit("param", "LLM:0", "headers", "", { key: "••••12345678" });
+    expect([secret.isSecret, headers.isSecret, prompt.isSecret]).toEqual([true, false, false]);
+    expect(forkBody({ ...typed, edits: [secret, headers] })).toEqual({ body: { from: ["LLM:0"] } });
+    expect(forkBody({ ...typed, edits: [{ ...secret, typed: "new" }] })).toHaveProperty("body.edits.params", { "LLM:0": { api_key: "new" } });
+    expect(forkBody({ ...typed, edits: [{ ...secret, typed: "" }] })).toHaveProperty("body.edits.params", { "LLM:0": { api_key: "" } });
+  });
+
+  it("has inputs as the form of Begin gives them, and shows no password in the difference", () => {
+    const fields = beginFields(DOCUMENT);
+    const inputs = newEdit("inputs", "", "", "", typedInputs(fields, ORIGINAL.inputs));
+    const withName = { ...inputs, typed: JSON.stringify({ name: "Bob", pin: null, doc: null }) };
+    const whole = { ...inputs, typed: JSON.stringify({ name: "Bob", pin: "1234", doc: null }) };
+    expect(forkBody({ ...typed, fields, edits: [inputs] })).toEqual({ body: { from: ["LLM:0"] } });
+    expect(forkBody({ ...typed, fields, edits: [withName] })).toEqual({ wrong: [editKey(inputs)], budget: null });
+    expect(forkBody({ ...typed, fields, edits: [whole] })).toHaveProperty("body.edits.inputs.pin.value", "1234");
+    expect(shownTexts(whole, fields).join()).not.toContain("1234");
+    expect(shownTexts(whole, fields).join()).toContain("Bob");
   });
 
   it("puts each kind of edit at its place", () => {
@@ -129,14 +162,13 @@ describe("the body of a fork", () => {
 });
 
 describe("what of a document can be changed", () => {
-  it("are parameters, prompts first, without secrets", () => {
-    const { values, hasSecrets } = paramsOf(DOCUMENT, "LLM:0");
-    expect([...values.keys()]).toEqual(["sys_prompt", "llm_id", "temperature"]);
-    expect(hasSecrets).toBe(true);
+  it("are parameters, prompts first, secrets as masks", () => {
+    const values = paramsOf(DOCUMENT, "LLM:0");
+    expect([...values.keys()]).toEqual(["sys_prompt", "llm_id", "temperature", "headers"]);
   });
 
-  it("are variables, without the request and secrets", () => {
-    expect([...variablesOf(DOCUMENT).values]).toEqual([["sys.date", ""], ["env.tone", "plain"], ["env.size", 3]]);
+  it("are the variables of the run, without the request and secrets", () => {
+    expect([...variablesOf({ ...DOCUMENT.globals, "env.tone": "kind" })]).toEqual([["sys.date", ""], ["env.tone", "kind"]]);
   });
 });
 

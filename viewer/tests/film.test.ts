@@ -17,7 +17,7 @@ import { activation, id } from "./run-files";
 const NOW = 10_000;
 const HEADER: RunHeader = {
   id: id(1), status: "succeeded", error: null, agentId: id(2), agentTitle: null, versionId: id(3), versionTitle: null, sessionId: id(4),
-  query: null, createdAt: 0, startedAt: 0, finishedAt: 1000, origin: null, versionNumber: 1, versionDigest: null, draftDigest: null,
+  query: null, files: [], createdAt: 0, startedAt: 0, finishedAt: 1000, origin: null, versionNumber: 1, versionDigest: null, draftDigest: null,
   usage: { promptTokens: 0, completionTokens: 0, cachedTokens: 0, calls: 0, unpricedCalls: 0, cost: {} },
 };
 const TIMES = { created_at: 100, not_before: 110, started_at: 150, finished_at: 300 };

@@ -18,7 +18,7 @@ const NOW = 1_700_000_100_000;
 
 const HEADER: RunHeader = {
   id: id(1), status: "running", error: null, agentId: id(2), agentTitle: null, versionId: id(3), versionTitle: null,
-  sessionId: id(4), query: null, createdAt: 0, startedAt: 0, finishedAt: null, origin: null, versionNumber: null, versionDigest: null, draftDigest: null,
+  sessionId: id(4), query: null, files: [], createdAt: 0, startedAt: 0, finishedAt: null, origin: null, versionNumber: null, versionDigest: null, draftDigest: null,
   usage: { promptTokens: 0, completionTokens: 0, cachedTokens: 0, calls: 0, unpricedCalls: 0, cost: {} },
 };
 

@@ -1,9 +1,12 @@
-import { expect, test } from "vitest";
+import { createElement } from "react";
+import { renderToStaticMarkup } from "react-dom/server";
+import { afterAll, beforeAll, expect, test, vi } from "vitest";
 
 import { basePath } from "../src/api/base";
 import { runSearch } from "../src/run/run-search";
 import { bytes, duration } from "../src/ui/format";
-import { checkedUrl } from "../src/ui/markdown";
+import { HasServerFiles } from "../src/ui/has-server-files";
+import { checkedUrl, Markdown } from "../src/ui/markdown";
 import { isTooHeavy } from "../src/ui/markdown-limits";
 import { visibleName, visibleText } from "../src/ui/visible-text";
 import { processorTime } from "./processor-time";
@@ -70,4 +73,33 @@ test("the check of a text takes a moment, whatever is in it", () => {
   const began = processorTime();
   for (const text of [" ".repeat(100_000), "1".repeat(100_000), "\t>".repeat(33_000), "#".repeat(100_000)]) isTooHeavy(text);
   expect(processorTime() - began).toBeLessThan(2_000);
+});
+
+beforeAll(() => vi.stubGlobal("document", { baseURI: "http://h/ui/" }));
+afterAll(() => vi.unstubAllGlobals());
+
+const drawn = (text: string): string => renderToStaticMarkup(createElement(Markdown, { text }));
+const FILE = "0123456789abcdef0123456789abcdef";
+
+test.each(["see www.example.com.", "mail a.b@example.com, please", "www.example.com/a_b", "a@b.co and www.b.co", "xmpp:a@b.co"])("%j is no link", (text) => {
+  expect(drawn(text)).toContain(`<p>${text}</p>`);
+  expect(drawn(text)).not.toContain("<a");
+});
+
+test.each([
+  ["see https://example.com/a.", "https://example.com/a"], ["<https://example.com>", "https://example.com"], ["<a@b.co>", "mailto:a@b.co"],
+  ["[us](mailto:a@b.co)", "mailto:a@b.co"], ["[www.example.com](http://www.example.com)", "http://www.example.com"], ["[a@b.co](mailto:a@b.co)", "mailto:a@b.co"],
+])("%j is a link to %s", (text, href) => {
+  expect(drawn(text)).toContain(`<a href="${href}" target="_blank" rel="noopener noreferrer nofollow">`);
+});
+
+test("pictures of this API are shown, those of other hosts are links, and none are loaded for a run out of a file", () => {
+  const own = `![chart](/api/v1/documents/artifact/${FILE}.png)`;
+  expect(drawn(own)).toContain(`<img src="/api/v1/documents/artifact/${FILE}.png" alt="chart"`);
+  expect(drawn("![chart](https://other.example/a.png)")).not.toContain("<img");
+  expect(drawn(`![x](/api/v1/documents/artifact/${FILE}.svg)`)).not.toContain("<img");
+  expect(drawn(`[paper](/api/v1/agents/attachments/${FILE}/download)`)).toContain(`<a href="/api/v1/agents/attachments/${FILE}/download" download="">paper</a>`);
+  const ofFile = renderToStaticMarkup(createElement(HasServerFiles, { value: false }, createElement(Markdown, { text: own })));
+  expect(ofFile).not.toContain("<img");
+  expect(ofFile).toContain("chart");
 });

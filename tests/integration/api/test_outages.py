@@ -1,6 +1,8 @@
 """Health checks, and the API without Redis: runs are accepted, and streams are read from rows."""
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -11,8 +13,10 @@ from store.db.database import Database
 from store.tenants import tenants
 from telemetry import VERSION
 from tests.integration.api.conftest import Server, serving, with_settings
+from tests.integration.api.live_frames import LivePage, follow
 from tests.integration.api.talking import ECHO, MODEL, Client, names_of, text_of
 
+TRIAGE = json.loads((Path(__file__).resolve().parents[3] / "examples" / "support_triage.json").read_text())
 UNREACHABLE = "redis://127.0.0.1:1/0"
 
 
@@ -37,6 +41,24 @@ def test_stream_without_a_bus_is_read_from_rows(client_without_redis: Client) ->
 
     assert names_of(events)[-2:] == ["workflow_finished", "[DONE]"]
     assert text_of(events) == events[-2].data["data"]["outputs"]["content"]
+
+
+def test_live_stream_without_a_bus_shows_states_within_three_seconds(client_without_redis: Client) -> None:  # T046
+    client = client_without_redis
+    run_id = client.start(client.agent(TRIAGE.get("dsl", TRIAGE)), "My invoice is wrong: it is too high.")["run_id"]
+
+    page = LivePage()
+    shown_at: dict[str, int] = {}
+    for frame in follow(client.http, run_id):
+        page.apply(frame)
+        if frame.name == "state":
+            over = [row for row in page.rows.values() if row["finished_at"] is not None]
+            shown_at = {row["id"]: frame.data["now"] for row in over} | shown_at
+
+    rows = page.rows.values()
+    assert page.state["status"] == "succeeded"
+    assert {row["id"] for row in rows if row["finished_at"] is not None} == shown_at.keys()
+    assert max(shown_at[row["id"]] - row["finished_at"] for row in rows if row["id"] in shown_at) <= 3_000
 
 
 def test_readyz_names_unreachable_services_without_their_addresses(

@@ -22,7 +22,7 @@ from store.primitives.ids import new_id
 from store.runs import reused_activations
 from store.tables.runs import activations as activation_rows
 from tests.builders import content, goto, reads
-from tests.integration.engine import FORM, Bench, Run, at_work, until
+from tests.integration.engine import FORM, Bench, Run, at_work, secrets_of, until
 
 
 class Counted:
@@ -57,6 +57,7 @@ def plan(bench: Bench, source: Run, *places: str, **options: Any) -> ForkPlan:
             source.id,
             ForkOptions(copy, places, **rest),
             RunId(new_id()),
+            secrets_of,
         )
 
 
@@ -234,7 +235,7 @@ def test_run_of_another_tenant_cannot_be_forked(bench: Bench):
 
     with bench.database.transaction() as tx, pytest.raises(NotFound):
         run_copies.plan_fork(
-            tx, bench.coordinator.versions, bench.a_tenant(), source.id, ForkOptions(), RunId(new_id())
+            tx, bench.coordinator.versions, bench.a_tenant(), source.id, ForkOptions(), RunId(new_id()), secrets_of
         )
 
 

@@ -21,7 +21,7 @@ from store.primitives.ids import new_id
 from store.tables.runs import node_values
 from tests.builders import NodeAttempt
 from tests.canvases_at_random import CanvasCase, random_case
-from tests.integration.engine import Bench, Run
+from tests.integration.engine import Bench, Run, secrets_of
 from tests.integration.worker.test_output_cache import KINDS, create_version, items_of
 from worker.context.node_context import WorkerContext
 
@@ -130,7 +130,13 @@ def _lasting(run: Run) -> Counter[str]:
 def _fork(bench: Bench, source: Run, chosen: UUID, rng: random.Random) -> Run:
     with bench.database.transaction() as tx:
         planned = run_copies.plan_fork(
-            tx, bench.coordinator.versions, bench.tenant_id, source.id, ForkOptions(places=[chosen.hex]), new_id()
+            tx,
+            bench.coordinator.versions,
+            bench.tenant_id,
+            source.id,
+            ForkOptions(places=[chosen.hex]),
+            new_id(),
+            secrets_of,
         )
     copy = bench.start_run(planned.start)
     play(bench, copy, rng)

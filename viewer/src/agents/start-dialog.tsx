@@ -46,7 +46,7 @@ export function StartDialog({ agent, version, versionName, onClose }: Props): Re
     setErrors("errors" in answered ? answered.errors : {});
     setBadBody(hook === null);
     if ("errors" in answered) {
-      document.getElementById(`${id}-${Object.keys(answered.errors)[0]}`)?.focus();
+      document.getElementById(`${id}-${fields.findIndex((field) => field.key in answered.errors)}`)?.focus();
       return;
     }
     if (hook === null) return;
@@ -82,14 +82,14 @@ export function StartDialog({ agent, version, versionName, onClose }: Props): Re
             <textarea rows={3} className={FIELD} value={query} onChange={(event) => setQuery(event.target.value)} />
           </label>
         )}
-        {fields.map((field) => (
+        {fields.map((field, place) => (
           <div key={field.key}>
-            <label htmlFor={`${id}-${field.key}`} className="block font-medium">
+            <label htmlFor={`${id}-${place}`} className="block font-medium">
               <bdi>{visibleName(field.name, 120)}</bdi>
               {field.isOptional ? <span className="font-normal text-ink-2"> ({texts.forms.optional})</span> : <span aria-hidden="true"> *</span>}
             </label>
             <Control
-              id={`${id}-${field.key}`}
+              id={`${id}-${place}`}
               field={field}
               value={typed[field.key]}
               error={errors[field.key]}
@@ -97,7 +97,7 @@ export function StartDialog({ agent, version, versionName, onClose }: Props): Re
               onChange={(value) => setTyped((known) => ({ ...known, [field.key]: value }))}
             />
             {errors[field.key] === undefined ? null : (
-              <p id={`${id}-${field.key}-error`} className="text-red">
+              <p id={`${id}-${place}-error`} className="text-red">
                 {errors[field.key]}
               </p>
             )}

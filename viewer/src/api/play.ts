@@ -59,3 +59,10 @@ export function startRun(agentId: string, body: StartBody, idempotencyKey: strin
 export function rerunWithQuery(runId: string, query: string, idempotencyKey: string): Promise<StartedRun> {
   return request(`/runs/${runId}/rerun`, { method: "POST", body: { query, version: "same", conversation: "new" }, idempotencyKey });
 }
+
+/** Return what the end of a message says: its sources and files. Null for a node that writes none. */
+export async function readMessageEnd(runId: string, activationId: string, signal?: AbortSignal): Promise<unknown> {
+  const query = { name: "message_end", activation: activationId, limit: 1, detail: 1 };
+  const { events } = await request<Schemas["EventListReply"]>(`/runs/${runId}/events`, { query, ...(signal ? { signal } : {}) });
+  return events[0]?.data ?? null;
+}

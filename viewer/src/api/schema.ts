@@ -4237,6 +4237,13 @@ export interface components {
             document: {
                 [key: string]: unknown;
             };
+            /**
+             * Variables
+             * @description The globals, with the values that the run began with
+             */
+            variables: {
+                [key: string]: unknown;
+            };
             /** Version Id */
             version_id: string;
         };

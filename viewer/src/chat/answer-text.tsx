@@ -1,17 +1,18 @@
 /** The text of an answer: Markdown with citations as footnotes, files as buttons, and the reasoning folded. */
 import { useMemo, type ReactNode } from "react";
 
+import { OwnFile, type Download } from "../answer/files";
+import { MAX_MARKDOWN_CHARS, splitMarkers } from "../answer/markers";
+import type { Source } from "../answer/message-end";
+import { SourceMark } from "../answer/sources";
+import { ownFilePath } from "../api/own-files";
 import { texts } from "../texts";
 import { Markdown, type MarkdownExtras } from "../ui/markdown";
 import { LongText } from "../ui/values";
 import { visibleText } from "../ui/visible-text";
-import { OwnFile, type Download } from "./own-file";
-import { ownFilePath } from "./own-files";
-import { SourceMark } from "./sources";
-import { splitReasoning, type Answer, type Source } from "./turns";
+import type { Answer } from "./turns";
 
 const t = texts.chat;
-const MAX_MARKDOWN_CHARS = 100_000;
 
 interface Props {
   answer: Answer;
@@ -22,11 +23,10 @@ interface Props {
 }
 
 export function AnswerText({ answer, sources, cited, download }: Props): ReactNode {
-  const { answer: text, reasoning } = splitReasoning(answer.text);
+  const { answer: text, reasoning } = splitMarkers(answer.text);
   const extras = useMemo(
     (): MarkdownExtras => ({
       cite: (number) => <SourceMark number={cited.indexOf(number) + 1} source={sources.get(number)} written={number} isOpen={answer.isOpen} />,
-      isFile: (url) => ownFilePath(url) !== null,
       file: (url, label, isPicture) => <OwnFile path={ownFilePath(url) ?? ""} label={label} isPicture={isPicture} download={download} />,
     }),
     [cited, sources, answer.isOpen, download],

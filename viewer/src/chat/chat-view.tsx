@@ -4,6 +4,7 @@ import { useEffect, useMemo, useRef, useSyncExternalStore, type ReactNode } from
 import { FormFields } from "../run/open-form";
 import type { RunActions } from "../run/use-run";
 import type { OpenForm } from "../store/run";
+import { splitMarkers } from "../answer/markers";
 import { texts } from "../texts";
 import { useAnnounce } from "../ui/announcer";
 import { checkedUrl } from "../ui/markdown";
@@ -12,7 +13,7 @@ import { visibleName } from "../ui/visible-text";
 import { Composer } from "./composer";
 import { isFinal, type Conversation, type ConversationState, type Problem, type ProblemKind } from "./conversation";
 import { MessageList } from "./message-list";
-import { isClosed, splitReasoning } from "./turns";
+import { isClosed } from "./turns";
 
 const t = texts.chat;
 const MAX_ANNOUNCED_CHARS = 2000;
@@ -159,7 +160,7 @@ function useAnnouncedAnswers({ turns }: ConversationState): void {
     const before = seen.current;
     seen.current = state;
     if (last === undefined || before === null || before === state || !isClosed(last)) return;
-    const text = last.answers.map((answer) => splitReasoning(answer.text).answer).join("\n");
+    const text = last.answers.map((answer) => splitMarkers(answer.text).answer).join("\n");
     const ending = { waiting: t.announceForm, stopped: t.stopped, failed: t.failed, done: "", sending: "", running: "" }[last.status];
     announce([visibleName(text, MAX_ANNOUNCED_CHARS), ending].filter(Boolean).join(" "));
   }, [state, last, announce]);

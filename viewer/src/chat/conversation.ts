@@ -2,6 +2,7 @@
  * A conversation over a share link, without React: it sends turns, follows their events, and continues after a lost
  * connection or a reload. Of it only the id of the session and the values of the first form stay in the tab.
  */
+import { filesOf, sourcesOf } from "../answer/message-end";
 import { ApiError, newIdempotencyKey } from "../api/request";
 import { ShareLink, type EventReader, type SharedAgent, type SharedSession, type SharedTurn, type TurnRequest } from "../api/share-link";
 import type { ServerSentEvent } from "../api/server-sent-events";
@@ -10,7 +11,7 @@ import { Backoff } from "../live/backoff";
 import { formsOf, isObject } from "../run-file/rows";
 import type { FormField, OpenForm } from "../store/run";
 import { tabMemory, type TabMemory } from "./tab-memory";
-import { filesOf, isClosed, newTurn, sourcesOf, withEvent, type ChatTurn, type Question, type TurnStatus } from "./turns";
+import { isClosed, newTurn, withEvent, type ChatTurn, type Question, type TurnStatus } from "./turns";
 
 /** Why a chat cannot go on, or a request of it has failed. */
 export type ProblemKind = "revoked" | "deleted" | "unpublished" | "busy" | "limited" | "away" | "other";

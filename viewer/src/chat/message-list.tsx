@@ -1,6 +1,9 @@
 /** The messages of a chat. It knows neither where they come from nor how a form is answered. */
 import { useEffect, useMemo, useRef, useState, type ReactNode } from "react";
 
+import { FileList, type Download } from "../answer/files";
+import { citedNumbers } from "../answer/message-end";
+import { SourceList } from "../answer/sources";
 import { questionOf } from "../run/form-values";
 import type { OpenForm } from "../store/run";
 import { texts } from "../texts";
@@ -9,9 +12,7 @@ import { Button } from "../ui/parts";
 import { LongText } from "../ui/values";
 import { visibleName, visibleText } from "../ui/visible-text";
 import { AnswerText } from "./answer-text";
-import { FileList, type Download } from "./own-file";
-import { SourceList } from "./sources";
-import { citedNumbers, isClosed, type ChatTurn, type Question } from "./turns";
+import { isClosed, type ChatTurn, type Question } from "./turns";
 
 const t = texts.chat;
 const NEAR_END_PX = 60;
@@ -92,7 +93,7 @@ function useFollowEnd(turns: readonly ChatTurn[]): { place: React.RefObject<HTML
 
 function Turn({ turn, download, renderForm }: { turn: ChatTurn; download: Download; renderForm: (form: OpenForm) => ReactNode }): ReactNode {
   const { answers, sources } = turn;
-  const numbers = citedNumbers(answers, sources).join(); // the same list while a text grows, so that an open source stays open
+  const numbers = citedNumbers(answers.map((answer) => answer.text), sources).join(); // the same list while a text grows, so that an open source stays open
   const cited = useMemo(() => (numbers ? numbers.split(",").map(Number) : []), [numbers]);
   const isWriting = !isClosed(turn);
   const shown = answers.filter((answer) => answer.text || answer.files.length);

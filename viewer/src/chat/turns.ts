@@ -1,20 +1,7 @@
 /** The turns of a chat: plain values that views show, and the events that change them. */
+import { filesOf, sourcesOf, type Source } from "../answer/message-end";
 import { formsOf, isObject } from "../run-file/rows";
-import { firstPoints, type OpenForm } from "../store/run";
-
-export interface ChatFile {
-  /** The path of its route, below the API's prefix. */
-  path: string;
-  name: string;
-  bytes: number | null;
-}
-
-/** A chunk that an answer cites. */
-export interface Source {
-  name: string;
-  content: string;
-  url: string | null;
-}
+import { firstPoints, type OpenForm, type ServerFile } from "../store/run";
 
 export interface Question {
   text: string;
@@ -27,7 +14,7 @@ export interface Answer {
   id: string;
   /** With reasoning between U+FDD0 and U+FDD1. */
   text: string;
-  files: readonly ChatFile[];
+  files: readonly ServerFile[];
   isOpen: boolean;
 }
 
@@ -47,7 +34,6 @@ export interface ChatTurn {
 type Fields = Readonly<Record<string, unknown>>;
 
 const CANCELLED = "Task has been canceled"; // the outputs of a run that was cancelled
-const ID = /^[0-9a-f]{32}$/;
 
 export function newTurn(key: string, question: Question | null): ChatTurn {
   return { key, question, answers: [], sources: new Map(), forms: [], status: "sending", error: null };
@@ -105,44 +91,6 @@ function withEnd(turn: ChatTurn, data: Fields): ChatTurn {
   if (open) return withAnswer({ ...next, sources }, open.id, (answer) => ({ ...answer, files }));
   if (!files.length) return { ...next, sources };
   return { ...next, sources, answers: [...next.answers, { id: `files ${next.answers.length}`, text: "", files, isOpen: false }] };
-}
-
-/** Return the files of a `message_end`, each once. */
-export function filesOf(end: Fields): ChatFile[] {
-  const downloads: readonly unknown[] = Array.isArray(end.downloads) ? end.downloads : [];
-  const given = [...downloads, end.attachment];
-  const files = given.filter(isObject).flatMap((each) => {
-    const id = text(each.doc_id);
-    const name = text(each.filename) || text(each.file_name);
-    return ID.test(id) && name ? [{ path: `/agents/attachments/${id}/download`, name, bytes: number(each.size) }] : [];
-  });
-  return [...new Map(files.map((file) => [file.path, file])).values()];
-}
-
-/** Return the chunks of a reference by their numbers. */
-export function sourcesOf(reference: unknown): Map<number, Source> {
-  const chunks = isObject(reference) && isObject(reference.chunks) ? reference.chunks : {};
-  const found = Object.entries(chunks).flatMap(([written, chunk]): [number, Source][] => {
-    if (!isObject(chunk) || !/^\d{1,6}$/.test(written)) return [];
-    const url = text(chunk.url);
-    const source = { name: text(chunk.document_name) || url, content: text(chunk.content), url: /^https?:\/\//i.test(url) ? url : null };
-    return [[Number(written), source]];
-  });
-  return new Map(found);
-}
-
-/** Return the numbers that texts cite, each once, in the order in which a reader meets them. */
-export function citedNumbers(answers: readonly Answer[], sources: ReadonlyMap<number, Source>): number[] {
-  const numbers = answers.flatMap((answer) => [...answer.text.matchAll(/\[ID:\s*(\d{1,6})\]/g)].map((match) => Number(match[1])));
-  return [...new Set(numbers)].filter((each) => sources.has(each));
-}
-
-const THINKING = /\ufdd0([^\ufdd1]*)(?:\ufdd1|$)/g;
-
-/** Return the answer and the reasoning of a text. */
-export function splitReasoning(written: string): { answer: string; reasoning: string } {
-  const reasoning = [...written.matchAll(THINKING)].map((match) => match[1] ?? "").join("\n");
-  return { answer: written.replace(THINKING, ""), reasoning };
 }
 
 function text(value: unknown): string {

@@ -3,7 +3,7 @@ import { Link } from "@tanstack/react-router";
 import type { ReactNode } from "react";
 
 import type { ConversationMessage } from "../api/replies";
-import { MAX_MARKDOWN_CHARS, splitReasoning } from "../run/reasoning";
+import { MAX_MARKDOWN_CHARS, splitMarkers } from "../answer/markers";
 import { texts } from "../texts";
 import { bytes, moment } from "../ui/format";
 import { Markdown } from "../ui/markdown";
@@ -16,7 +16,7 @@ const t = texts.conversation;
 
 export function Message({ message }: { message: ConversationMessage }): ReactNode {
   const { text, cutFrom, others } = contentOf(message.content);
-  const { answer, reasoning } = splitReasoning(text);
+  const { answer, reasoning } = splitMarkers(text);
   const isUser = message.role === "user";
   const role = t.roles[message.role] ?? visibleName(message.role, 40);
   return (

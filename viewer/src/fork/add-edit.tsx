@@ -7,8 +7,9 @@ import type { Run } from "../api/replies";
 import { readActivation, readWholeValue } from "../api/runs";
 import { useNodeNames, useRunContext, useRunState } from "../run/use-run";
 import { isObject } from "../run-file/rows";
-import { beginFields } from "../rerun/begin-form";
+import { typedInputs } from "../rerun/begin-form";
 import { CONTROL } from "../rerun/budget-fields";
+import type { FormField } from "../store/run";
 import { texts } from "../texts";
 import { Button } from "../ui/parts";
 import { visibleName } from "../ui/visible-text";
@@ -22,8 +23,12 @@ const MOST_STEPS = 200;
 
 interface Props {
   run: Run;
-  /** The document of the run; undefined while it is loaded, null if it is gone. */
+  /** The document that the fork runs; undefined while it is loaded, null if it is gone. */
   document: unknown;
+  /** The fields of its Begin's form. */
+  fields: readonly FormField[];
+  /** The variables that the run began with; undefined while they are loaded, null if they are gone. */
+  variables: Readonly<Record<string, unknown>> | null | undefined;
   preview: ForkPreview | null;
   /** The node where the fork starts. */
   pointNode: string;
@@ -32,7 +37,7 @@ interface Props {
 }
 
 export function AddEdit(props: Props): ReactNode {
-  const { run, document, edits, onAdd } = props;
+  const { run, document, fields, variables, edits, onAdd } = props;
   const [kind, setKind] = useState<EditKind>("param");
   const [note, setNote] = useState<string | null>(null);
   const add = (edit: Edit): void => {
@@ -40,22 +45,22 @@ export function AddEdit(props: Props): ReactNode {
     setNote(isThere ? t.alreadyThere : null);
     if (!isThere) onAdd(edit);
   };
-  const fields = beginFields(document);
   return (
     <div className="flex flex-col gap-2 rounded border border-line bg-panel p-2">
       <Choose label={t.kind} value={kind} onChange={(value) => setKind(EDIT_KINDS.find((each) => each === value) ?? "param")} options={EDIT_KINDS.map((each) => [each, t.kinds[each]])} />
       {kind === "param" ? <AddParam {...props} onAdd={add} /> : null}
       {kind === "output" ? <AddOutput {...props} onAdd={add} /> : null}
-      {kind === "variable" ? <AddVariable document={document} onAdd={add} /> : null}
+      {kind === "variable" ? <AddVariable variables={variables} onAdd={add} /> : null}
       {kind === "query" || kind === "inputs" ? (
         <>
           <p className="text-ink-2">{t.everything}</p>
           <Button
             className="self-start"
+            disabled={document === undefined}
             onClick={() => {
-              const empty = Object.fromEntries(fields.map((field) => [field.key, null]));
-              const value = kind === "query" ? (run.first_request?.query ?? "") : (run.first_request?.inputs ?? empty);
-              add(newEdit(kind, "", "", t.kinds[kind], value));
+              const { query = "", inputs = {} } = run.first_request ?? {};
+              const value = kind === "query" ? query : fields.length ? typedInputs(fields, inputs) : inputs;
+              add(newEdit(kind, "", "", t.kinds[kind], value ?? (kind === "query" ? "" : {})));
             }}
           >
             {t.add}
@@ -103,12 +108,12 @@ function AddParam({ document, preview, pointNode, onAdd }: Props): ReactNode {
     const components = isObject(document) && isObject(document.components) ? Object.keys(document.components) : [];
     const first = [pointNode, ...(preview?.runs_again.map((node) => node.node_id) ?? []), ...(preview?.may_run ?? [])];
     const ordered = [...new Set([...first.filter((id) => components.includes(id)), ...components])];
-    return ordered.filter((id) => paramsOf(document, id).values.size).map((id) => [id, names.get(id) ?? id]);
+    return ordered.filter((id) => paramsOf(document, id).size).map((id) => [id, names.get(id) ?? id]);
   }, [document, preview, pointNode, names]);
   if (document === null) return <p className="text-ink-2">{t.noDocument}</p>;
   const node = chosenOf(chosenNode?.of === pointNode ? chosenNode.node : pointNode, nodes);
   if (node === null) return <p className="text-ink-2">{document === undefined ? texts.copies.loading : t.none}</p>;
-  const { values, hasSecrets } = paramsOf(document, node);
+  const values = paramsOf(document, node);
   const params: Options = [...values.keys()].map((name) => [name, name]);
   const name = chosenOf(chosenName, params);
   const owner = visibleName(names.get(node) ?? node, 60);
@@ -118,7 +123,6 @@ function AddParam({ document, preview, pointNode, onAdd }: Props): ReactNode {
         <Choose label={t.node} value={node} options={nodes} onChange={(value) => setNode({ node: value, of: pointNode })} />
         <Choose label={t.name} value={name ?? ""} options={params} onChange={setName} />
       </div>
-      {hasSecrets ? <p className="text-ink-2">{t.masked}</p> : null}
       <Button
         className="self-start"
         disabled={name === null}
@@ -130,10 +134,11 @@ function AddParam({ document, preview, pointNode, onAdd }: Props): ReactNode {
   );
 }
 
-function AddVariable({ document, onAdd }: { document: unknown; onAdd: (edit: Edit) => void }): ReactNode {
+function AddVariable({ variables, onAdd }: Pick<Props, "variables" | "onAdd">): ReactNode {
   const [chosen, setChosen] = useState<string | null>(null);
-  if (document === null) return <p className="text-ink-2">{t.noDocument}</p>;
-  const { values } = variablesOf(document);
+  if (variables === null) return <p className="text-ink-2">{t.noDocument}</p>;
+  if (variables === undefined) return <p className="text-ink-2">{texts.copies.loading}</p>;
+  const values = variablesOf(variables);
   const options: Options = [...values.keys()].map((name) => [name, name]);
   const name = chosenOf(chosen, options);
   if (name === null) return <p className="text-ink-2">{t.none}</p>;

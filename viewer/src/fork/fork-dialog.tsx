@@ -8,15 +8,17 @@ import { SendError } from "../run/open-form";
 import { useRunContext, useRunState } from "../run/use-run";
 import { BudgetFields } from "../rerun/budget-fields";
 import { NO_BUDGET } from "../rerun/budget";
-import { runDocumentQuery, runQuery } from "../rerun/copy-queries";
+import { beginFields } from "../rerun/begin-form";
+import { runDocumentQuery, runQuery, versionsQuery } from "../rerun/copy-queries";
 import { AsThenField, PRIMARY } from "../rerun/rerun-dialog";
 import { useStart } from "../rerun/use-start";
+import { NO_VERSIONS, useVersionDocument, VersionField } from "../rerun/version-field";
 import { texts } from "../texts";
 import { Dialog } from "../ui/dialog";
 import { Button, Empty } from "../ui/parts";
 import { AddEdit } from "./add-edit";
 import { EditCard } from "./edit-card";
-import { editKey, forkBody, type Edit } from "./edits";
+import { editKey, forkBody, rebased, type Edit } from "./edits";
 import { ForkGraph } from "./fork-graph";
 import { PreviewPane } from "./fork-preview";
 import { placeOfPoint, type ForkPoint } from "./places";
@@ -38,20 +40,25 @@ export default function ForkDialog({ stepId, onClose }: { stepId: string; onClos
 function ForkForm({ run, stepId, onClose }: { run: Run; stepId: string; onClose: () => void }): ReactNode {
   const state = useRunState();
   const [point, setPoint] = useState<ForkPoint>({ nodeId: state.steps.find(stepId)?.nodeId ?? "", stepId });
-  const [edits, setEdits] = useState<readonly Edit[]>([]);
+  const [version, setVersion] = useState("same");
+  const [typedEdits, setEdits] = useState<readonly Edit[]>([]);
   const [isAsThen, setAsThen] = useState(false);
   const [budget, setBudget] = useState(NO_BUDGET);
   const [confirmed, setConfirmed] = useState<ReadonlySet<string>>(new Set());
-  const documentOf = useQuery(runDocumentQuery(run.id));
-  const document = documentOf.data ? documentOf.data.document : documentOf.error ? null : undefined;
+  const { data: listed } = useQuery(versionsQuery(run.agent_id ?? ""));
+  const versions = listed?.versions ?? NO_VERSIONS;
+  const own = useQuery(runDocumentQuery(run.id));
+  const document = useVersionDocument(run, version, versions);
+  const fields = useMemo(() => beginFields(document), [document]);
+  const edits = useMemo(() => typedEdits.map((edit) => rebased(edit, document)), [typedEdits, document]);
   const place = useMemo(() => placeOfPoint(state, point), [state, point]);
-  const result = useMemo(() => forkBody({ place, edits, isAsThen, budget }), [place, edits, isAsThen, budget]);
+  const result = useMemo(() => forkBody({ place, version, fields, edits, isAsThen, budget }), [place, version, fields, edits, isAsThen, budget]);
   const body = "body" in result ? result.body : null;
   const preview = usePreview(run.id, body);
   const { start, isBusy, error } = useStart();
   const refusal = whyNot(result, preview, confirmed);
 
-  const change = (key: string, typed: string): void => setEdits((known) => known.map((each) => (editKey(each) === key ? { ...each, typed } : each)));
+  const change = (key: string, typed: string): void => setEdits(edits.map((each) => (editKey(each) === key ? { ...each, typed } : each)));
   const confirm = (nodeId: string, isConfirmed: boolean): void =>
     setConfirmed((known) => new Set(isConfirmed ? [...known, nodeId] : [...known].filter((each) => each !== nodeId)));
   const send = (): void => {
@@ -62,16 +69,28 @@ function ForkForm({ run, stepId, onClose }: { run: Run; stepId: string; onClose:
       <ForkGraph point={point} onPoint={setPoint} firstStep={stepId} preview={preview.data} />
       <section aria-label={t.edits} className="flex min-w-0 flex-col gap-2">
         <h3 className="font-semibold">{t.edits}</h3>
+        <VersionField run={run} versions={versions} isCut={listed?.hasMore ?? false} value={version} onChange={setVersion} />
         {edits.length ? null : <p className="text-ink-2">{t.noEdits}</p>}
         {edits.map((edit) => (
           <EditCard
             key={editKey(edit)}
             edit={edit}
+            agentId={run.agent_id ?? ""}
+            fields={fields}
             onChange={(typed) => change(editKey(edit), typed)}
-            onRemove={() => setEdits((known) => known.filter((each) => each !== edit))}
+            onRemove={() => setEdits((known) => known.filter((each) => editKey(each) !== editKey(edit)))}
           />
         ))}
-        <AddEdit run={run} document={document} preview={preview.data} pointNode={point.nodeId} edits={edits} onAdd={(edit) => setEdits((known) => [...known, edit])} />
+        <AddEdit
+          run={run}
+          document={document}
+          fields={fields}
+          variables={own.data ? own.data.variables : own.error ? null : undefined}
+          preview={preview.data}
+          pointNode={point.nodeId}
+          edits={edits}
+          onAdd={(edit) => setEdits((known) => [...known, edit])}
+        />
       </section>
       <section aria-label={t.preview} className="flex min-w-0 flex-col gap-3">
         <h3 className="font-semibold">{t.preview}</h3>

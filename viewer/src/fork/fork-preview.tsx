@@ -72,12 +72,12 @@ export function PreviewPane({ preview: { data, error, isCurrent }, confirmed, on
 function Again({ node }: { node: ForkPreview["runs_again"][number] }): ReactNode {
   const amounts = amountsText({ tokens: node.tokens, cost: node.cost, unpricedCalls: node.unpriced_calls, ms: node.ms });
   return (
-    <li data-testid="fork-again" data-node-id={node.node_id} data-count={node.count} className="flex gap-2 border-b border-line px-2 py-0.5 last:border-b-0">
-      <span className="min-w-0 flex-1 truncate">
+    <li data-testid="fork-again" data-node-id={node.node_id} data-count={node.count} className="flex flex-wrap gap-x-2 border-b border-line px-2 py-0.5 last:border-b-0">
+      <span className="min-w-32 flex-1 truncate">
         <bdi>{visibleName(node.name, 60)}</bdi>
         {node.count > 1 ? <span className="text-ink-2"> × {node.count.toLocaleString("en")}</span> : null}
       </span>
-      <span className="shrink-0 text-ink-2 tabular-nums">{amounts}</span>
+      <span className="text-ink-2 tabular-nums">{amounts}</span>
     </li>
   );
 }

@@ -1,6 +1,7 @@
 /** Contents of a run that are read from the API when they are shown. */
 import * as api from "../api/runs";
 import { apiUrl } from "../api/base";
+import { readFile } from "../api/files";
 import { ApiError } from "../api/request";
 import type { CallBodies, CriticalPath, ItemPage, RunContents, StepDetails, StepValues, ToolBodies, ValueKind } from "../run/contents";
 import { isObject } from "../run-file/rows";
@@ -10,14 +11,18 @@ const FIRST_TOOL_PAGES = 20;
 const STATES = ["active", "failed", "done", "closed"] as const;
 
 export class ApiContents implements RunContents {
-  /** Visitors of a share have none: they may not read versions. */
+  /** Visitors of a share have none: they may not read versions, nor what was sent. */
   readonly document?: () => Promise<unknown>;
+  readonly readSentFile?: (path: string) => Promise<Blob>;
+  readonly readFile = readFile;
 
   constructor(
     private readonly runId: string,
     isVisitor = false,
   ) {
-    if (!isVisitor) this.document = () => this.readDocument();
+    if (isVisitor) return;
+    this.document = () => this.readDocument();
+    this.readSentFile = readFile;
   }
 
   async stepValues(stepId: string): Promise<StepValues> {

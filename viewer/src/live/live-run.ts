@@ -48,9 +48,11 @@ export class LiveRun {
   private readonly stopped = new AbortController();
   private readonly clock = new ServerClock();
   private readonly backoff = new Backoff();
+  private readonly breaks = new Backoff(); // of streams that had begun: a proxy may cut each after a while
   private connection: AbortController | null = null;
   private waiting: Frame[] = [];
   private flushTimer: ReturnType<typeof setTimeout> | null = null;
+  private hiddenTimer: ReturnType<typeof setTimeout> | null = null;
   private ticker: ReturnType<typeof setInterval> | null = null;
   private position = "0";
   private revision = 0;
@@ -87,6 +89,7 @@ export class LiveRun {
     this.connection?.abort();
     if (this.ticker !== null) clearInterval(this.ticker);
     if (this.flushTimer !== null) clearTimeout(this.flushTimer);
+    if (this.hiddenTimer !== null) clearTimeout(this.hiddenTimer);
     document.removeEventListener("visibilitychange", this.onVisibility);
   }
 
@@ -172,12 +175,16 @@ export class LiveRun {
   private async stream(): Promise<number> {
     const connection = new AbortController();
     this.connection = connection;
+    let hasBegun = false;
     try {
       await readLiveStream(this.runId, {
         after: this.position,
         revision: this.revision,
         signal: connection.signal,
-        onEvents: (events) => this.receive(events),
+        onEvents: (events) => {
+          hasBegun = true;
+          this.receive(events);
+        },
       });
       if (!this.hasEnded) await this.pause(this.backoff.fail());
       return 0;
@@ -187,12 +194,24 @@ export class LiveRun {
         this.position = this.position.replace(/\..*/, ""); // the text is sent from its beginning
         return 0;
       }
-      return await this.afterFailure(asApiError(error));
+      const failure = asApiError(error);
+      return hasBegun && failure.code === "unreachable" ? await this.afterBreak() : await this.afterFailure(failure);
     } finally {
       connection.abort();
       this.connection = null;
       this.flush();
     }
+  }
+
+  /** A stream broke off: the next one continues it, and only if that cannot be had, the page says so. */
+  private async afterBreak(): Promise<number> {
+    const delay = this.breaks.fail();
+    if (this.breaks.isHopeless) {
+      this.breaks.forget();
+      return performance.now() + STREAM_AGAIN_MS;
+    }
+    await this.pause(delay);
+    return 0;
   }
 
   private async afterFailure(failure: ApiError): Promise<number> {
@@ -214,6 +233,7 @@ export class LiveRun {
 
   private receive(events: readonly ServerSentEvent[]): void {
     this.backoff.succeed();
+    this.breaks.succeed();
     if (this.status.mode !== "stream" && !this.isOver) this.setStatus({ mode: "stream", error: null });
     for (const event of events) {
       const data: unknown = JSON.parse(event.data);
@@ -409,13 +429,9 @@ export class LiveRun {
   }
 
   private readonly onVisibility = (): void => {
-    if (!document.hidden) {
-      this.wake?.();
-      return;
-    }
-    setTimeout(() => {
-      if (document.hidden) this.connection?.abort();
-    }, HIDDEN_AFTER_MS);
+    if (this.hiddenTimer !== null) clearTimeout(this.hiddenTimer);
+    this.hiddenTimer = document.hidden ? setTimeout(() => this.connection?.abort(), HIDDEN_AFTER_MS) : null;
+    if (!document.hidden) this.wake?.();
   };
 
   private wake: (() => void) | null = null;

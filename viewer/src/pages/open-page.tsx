@@ -10,6 +10,7 @@ import { RunStore } from "../store/run-store";
 import { texts } from "../texts";
 import { useAnnounce } from "../ui/announcer";
 import { Commands } from "../ui/commands";
+import { HasServerFiles } from "../ui/has-server-files";
 import { Button } from "../ui/parts";
 import { TopBar } from "../ui/shell";
 import { visibleName } from "../ui/visible-text";
@@ -105,7 +106,9 @@ export function OpenPage(): ReactNode {
             crumbs={<bdi>{visibleName(run.name)}</bdi>}
             actions={<FilePicker label={t.another} isPrimary={false} onFile={(file) => void openFile(file)} />}
           />
-          <RunView store={run.store} contents={run.contents} search={search} onSearch={onSearch} />
+          <HasServerFiles value={false}>
+            <RunView store={run.store} contents={run.contents} search={search} onSearch={onSearch} />
+          </HasServerFiles>
         </>
       ) : (
         <Opener reading={reading} hasStep={search.step !== undefined} onFile={(file) => void openFile(file)} onCancel={cancel} />

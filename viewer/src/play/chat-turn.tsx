@@ -1,8 +1,14 @@
 /** One turn of a chat: what was said, the answer as it comes or as it is stored, and what it has cost. */
+import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
-import { useCallback, useId, useMemo, useState, useSyncExternalStore, type ReactNode } from "react";
+import { useCallback, useId, useMemo, useRef, useState, useSyncExternalStore, type ReactNode } from "react";
 
-import type { ConversationMessage } from "../api/play";
+import { FileList } from "../answer/files";
+import { endOf, NOTHING } from "../answer/message-end";
+import { SourceList } from "../answer/sources";
+import { useCitations } from "../answer/use-citations";
+import { readFile } from "../api/files";
+import { readMessageEnd, type ConversationMessage } from "../api/play";
 import { readWholeValue } from "../api/runs";
 import { isObject, usageOf } from "../run-file/rows";
 import { BudgetPane } from "../run/budget-form";
@@ -17,14 +23,17 @@ import { texts } from "../texts";
 import { bytes, count, duration, money } from "../ui/format";
 import { Markdown } from "../ui/markdown";
 import { Button, StateBadge } from "../ui/parts";
+import { useIsSeen } from "../ui/use-is-seen";
 import { LongText, Value } from "../ui/values";
 import { visibleName } from "../ui/visible-text";
 import { runActions } from "./run-actions";
+import { SentFiles } from "./sent-files";
+import { TurnFork } from "./turn-fork";
 import type { Turn } from "./turns";
 
 const t = texts.play;
 const NO_SEARCH: RunSearch = {};
-const LINK = "inline-flex min-h-6 items-center text-accent underline";
+const LINK = "inline-flex min-h-6 items-center text-accent underline disabled:text-ink-2 disabled:no-underline";
 
 export interface TurnActions {
   /** Show the run of a turn, with one of its steps. */
@@ -60,8 +69,9 @@ export function ChatTurn({ turn, number, agentId, open, isShown, actions }: Prop
       {turn.asked.map((content, place) => (
         <Asked key={place} content={content} runId={place === 0 && status !== "queued" ? turn.runId : null} actions={actions} />
       ))}
+      {turn.runId === null || status === "queued" ? null : <SentFiles runId={turn.runId} messages={turn.asked.length} />}
       <Answer turn={turn} agentId={agentId} open={open} onShow={actions.onShow} />
-      {turn.runId === null ? <p className="text-xs text-ink-2">{t.handedOn}</p> : <Figures turn={turn} runId={turn.runId} open={open} isShown={isShown} actions={actions} />}
+      {turn.runId === null ? <p className="text-xs text-ink-2">{t.handedOn}</p> : <Figures turn={turn} runId={turn.runId} agentId={agentId} open={open} isShown={isShown} actions={actions} />}
     </article>
   );
 }
@@ -195,7 +205,7 @@ function AnswerMessage({ message }: { message: ConversationMessage }): ReactNode
   return (
     <section aria-label={t.agent} className="rounded-lg border border-line bg-surface px-3 py-2">
       {typeof content === "string" ? (
-        content ? <AnswerText text={content} /> : <p className="text-ink-2">{t.isEmpty}</p>
+        content ? <AnswerText message={message} text={content} /> : <p className="text-ink-2">{t.isEmpty}</p>
       ) : isObject(content) && typeof content.$preview === "string" ? (
         <CutAnswer message={message} preview={content.$preview} size={typeof content.bytes === "number" ? content.bytes : 0} />
       ) : (
@@ -208,24 +218,38 @@ function AnswerMessage({ message }: { message: ConversationMessage }): ReactNode
 const THINKING = /<think>([\s\S]*?)(?:<\/think>|$)/g;
 
 /** A stored answer; reasoning stands between tags in it. */
-function AnswerText({ text }: { text: string }): ReactNode {
+function AnswerText({ message: { run_id: runId, activation_id: activationId }, text }: { message: ConversationMessage; text: string }): ReactNode {
   const { answer, reasoning } = useMemo(
     () => ({ answer: text.replace(THINKING, ""), reasoning: [...text.matchAll(THINKING)].map((match) => match[1]).join("\n") }),
     [text],
   );
+  const place = useRef<HTMLDivElement>(null);
+  const isSeen = useIsSeen(place);
+  const end = useQuery({
+    queryKey: ["play", "message-end", runId, activationId],
+    queryFn: async ({ signal }) => endOf(await readMessageEnd(runId ?? "", activationId ?? "", signal)),
+    enabled: isSeen && runId !== null && activationId !== null,
+    staleTime: Number.POSITIVE_INFINITY,
+  });
+  const { sources, files } = end.data ?? NOTHING;
+  const { extras, cited } = useCitations(answer, sources);
   return (
-    <>
+    <div ref={place}>
       <Reasoning text={reasoning} />
-      <Markdown text={answer} />
-    </>
+      <Markdown text={answer} extras={extras} />
+      <SourceList cited={cited} sources={sources} />
+      <FileList files={files} download={readFile} />
+      {end.isError ? <p className="text-ink-2">{texts.answer.endFailed}</p> : null}
+    </div>
   );
 }
 
 /** The beginning of a long answer, until it is asked for whole. */
-function CutAnswer({ message: { run_id: runId, activation_id: activationId }, preview, size }: { message: ConversationMessage; preview: string; size: number }): ReactNode {
+function CutAnswer({ message, preview, size }: { message: ConversationMessage; preview: string; size: number }): ReactNode {
+  const { run_id: runId, activation_id: activationId } = message;
   const [whole, setWhole] = useState<unknown>(null);
   const [error, setError] = useState<string | null>(null);
-  if (typeof whole === "string") return <AnswerText text={whole} />;
+  if (typeof whole === "string") return <AnswerText message={message} text={whole} />;
   const load = (run: string, activation: string): void => {
     readWholeValue(run, activation, "outputs", "content").then(setWhole, (failure: unknown) =>
       setError(failure instanceof Error ? failure.message : String(failure)),
@@ -249,7 +273,11 @@ function CutAnswer({ message: { run_id: runId, activation_id: activationId }, pr
   );
 }
 
-function Figures({ turn, runId, open, isShown, actions }: { turn: Turn; runId: string; open: OpenRun | null; isShown: boolean; actions: TurnActions }): ReactNode {
+interface FiguresProps extends Pick<Props, "turn" | "agentId" | "open" | "isShown" | "actions"> {
+  runId: string;
+}
+
+function Figures({ turn, runId, agentId, open, isShown, actions }: FiguresProps): ReactNode {
   const run = turn.run;
   const usage = usageOf(run?.usage);
   const tokens = usage.promptTokens + usage.completionTokens;
@@ -268,6 +296,14 @@ function Figures({ turn, runId, open, isShown, actions }: { turn: Turn; runId: s
       <button type="button" aria-pressed={isShown} onClick={() => actions.onShow(runId)} className={`${LINK} aria-pressed:font-medium aria-pressed:text-ink aria-pressed:no-underline`}>
         {t.show}
       </button>
+      <TurnFork
+        runId={runId}
+        agentId={agentId}
+        open={open}
+        answerStep={turn.answer?.activation_id ?? null}
+        refusal={actions.onEdit === undefined ? t.readOnly : run === null || run.started_at === null ? t.notBegun : null}
+        className={LINK}
+      />
       {run?.status === "queued" && actions.onRemove ? (
         <button type="button" disabled={actions.isBusy} onClick={() => actions.onRemove?.(runId)} className={LINK}>
           {t.removeQueued}

@@ -50,7 +50,7 @@ export function Composer({ agentId, keptAs, begin, isActive, blocked, sender, on
     const result = inputsOf(form, typedInto(form, typed));
     setErrors("errors" in result ? result.errors : {});
     if ("errors" in result) {
-      document.getElementById(`${id}-${Object.keys(result.errors)[0]}`)?.focus();
+      document.getElementById(`${id}-${form.fields.findIndex((field) => field.key in result.errors)}`)?.focus();
       return;
     }
     const files = attachments.files.map((each) => each.descriptor);
@@ -143,10 +143,10 @@ function BeginForm({ id, form, typed, errors, actions, onChange }: BeginFormProp
     <details open className="rounded border border-line bg-panel">
       <summary className="min-h-6 cursor-pointer px-2 py-1 font-medium">{t.form}</summary>
       <div className="flex max-h-64 flex-col gap-2 overflow-auto p-2 pt-0">
-        {form.fields.map((field) => (
+        {form.fields.map((field, place) => (
           <FormControl
             key={field.key}
-            id={`${id}-${field.key}`}
+            id={`${id}-${place}`}
             field={field}
             value={typed[field.key]}
             error={errors[field.key]}

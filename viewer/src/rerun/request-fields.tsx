@@ -55,9 +55,9 @@ export function InputFields({ agentId, fields, typed, errors, onChange }: InputF
   return (
     <fieldset className="flex flex-col gap-2">
       <legend className="mb-1 font-medium">{t.inputs}</legend>
-      {fields.map((field) => (
+      {fields.map((field, place) => (
         <div key={field.key}>
-          <label htmlFor={`${id}-${field.key}`} className="block">
+          <label htmlFor={`${id}-${place}`} className="block">
             <bdi>{visibleName(field.name, 120)}</bdi>
             {field.isOptional ? <span className="text-ink-2"> ({texts.forms.optional})</span> : <span aria-hidden="true"> *</span>}
           </label>
@@ -67,7 +67,7 @@ export function InputFields({ agentId, fields, typed, errors, onChange }: InputF
             </p>
           ))}
           <Control
-            id={`${id}-${field.key}`}
+            id={`${id}-${place}`}
             field={field}
             value={typed[field.key]}
             error={errors[field.key]}
@@ -75,7 +75,7 @@ export function InputFields({ agentId, fields, typed, errors, onChange }: InputF
             onChange={(value) => onChange({ ...typed, [field.key]: value })}
           />
           {errors[field.key] === undefined ? null : (
-            <p id={`${id}-${field.key}-error`} className="text-red">
+            <p id={`${id}-${place}-error`} className="text-red">
               {errors[field.key]}
             </p>
           )}

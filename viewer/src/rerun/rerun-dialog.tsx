@@ -2,7 +2,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { useId, useState, type FormEvent, type ReactNode } from "react";
 
-import { rerunRun, type VersionRow } from "../api/copies";
+import { rerunRun } from "../api/copies";
 import type { Run } from "../api/replies";
 import { SendError } from "../run/open-form";
 import { usageOf } from "../run-file/rows";
@@ -13,12 +13,13 @@ import { visibleName } from "../ui/visible-text";
 import { amountsText } from "./amounts";
 import { beginFields, typedInputs } from "./begin-form";
 import { NO_BUDGET } from "./budget";
-import { BudgetFields, CONTROL } from "./budget-fields";
-import { runDocumentQuery, runQuery, versionQuery, versionsQuery } from "./copy-queries";
+import { BudgetFields } from "./budget-fields";
+import { runQuery, versionsQuery } from "./copy-queries";
 import { Choice, FilesField } from "./files-field";
 import { fileNames, InputFields, JsonField, QueryField } from "./request-fields";
 import { isJsonQuery, rerunBody, writtenValue, type FirstRequest, type RerunErrors, type TypedRerun } from "./rerun-body";
 import { useStart } from "./use-start";
+import { NO_VERSIONS, useVersionDocument, VersionField } from "./version-field";
 
 const t = texts.rerun;
 export const PRIMARY = "border-accent! bg-accent! px-3! py-1! font-medium text-surface! enabled:hover:opacity-90 disabled:opacity-60";
@@ -48,7 +49,8 @@ function RerunForm({ run, onClose }: { run: Run; onClose: () => void }): ReactNo
   const [errors, setErrors] = useState<RerunErrors>({});
   const [isConfirming, setConfirming] = useState(false);
   const { data: versions } = useQuery(versionsQuery(agentId));
-  const fields = useFields(run, typed.version, versions?.versions ?? []);
+  const own = useVersionDocument(run, "same", NO_VERSIONS);
+  const fields = beginFields(useVersionDocument(run, typed.version, versions?.versions ?? NO_VERSIONS) ?? own);
   const { start, isBusy, error } = useStart();
   const change = (part: Partial<TypedRerun>): void => setTyped((known) => ({ ...known, ...part }));
   const id = useId();
@@ -83,7 +85,7 @@ function RerunForm({ run, onClose }: { run: Run; onClose: () => void }): ReactNo
         </details>
       )}
       <FilesField agentId={agentId} names={originalFiles(run)} files={typed.files} onChange={(files) => change({ files })} />
-      <VersionField run={run} versions={versions?.versions ?? []} isCut={versions?.hasMore ?? false} value={typed.version} onChange={(version) => change({ version })} />
+      <VersionField run={run} versions={versions?.versions ?? NO_VERSIONS} isCut={versions?.hasMore ?? false} value={typed.version} onChange={(version) => change({ version })} />
       <fieldset>
         <legend className="font-medium">{t.conversation}</legend>
         <Choice name={id} label={t.newConversation} isChecked={typed.conversation === "new"} onChoose={() => change({ conversation: "new" })} />
@@ -117,55 +119,10 @@ function RerunForm({ run, onClose }: { run: Run; onClose: () => void }): ReactNo
   );
 }
 
-/** Return the fields of Begin's form in the version that is to run. */
-function useFields(run: Run, version: string, versions: readonly VersionRow[]) {
-  const own = useQuery(runDocumentQuery(run.id));
-  const listed = version === "published" ? versions.find((each) => each.published)?.id : version;
-  const other = useQuery(versionQuery(run.agent_id ?? "", version === "same" ? null : (listed ?? null)));
-  return beginFields(version === "same" ? own.data?.document : (other.data ?? own.data)?.document);
-}
-
 /** Return the names of the original's files; the row of a run whose form was answered has those of the answer. */
 function originalFiles(run: Run): string[] {
   const isFirst = JSON.stringify(run.request.query) === JSON.stringify(run.first_request?.query);
   return isFirst ? fileNames(run.request.files) : [];
-}
-
-interface VersionFieldProps {
-  run: Run;
-  versions: readonly VersionRow[];
-  isCut: boolean;
-  value: string;
-  onChange: (version: string) => void;
-}
-
-function VersionField({ run, versions, isCut, value, onChange }: VersionFieldProps): ReactNode {
-  const id = useId();
-  const own = run.version_number ? t.versions.row(run.version_number, visibleName(run.version_title ?? "", 60)) : visibleName(run.version_title || "–", 60);
-  return (
-    <div>
-      <label htmlFor={id} className="block font-medium">
-        {t.version}
-      </label>
-      <select id={id} className={CONTROL} value={value} onChange={(event) => onChange(event.target.value)}>
-        <option value="same">{t.versions.same(own)}</option>
-        <option value="draft">{t.versions.draft}</option>
-        <option value="published" disabled={!versions.some((each) => each.published)}>
-          {t.versions.published}
-        </option>
-        {versions.length ? (
-          <optgroup label={t.versions.listed}>
-            {versions.map((each) => (
-              <option key={each.id} value={each.id}>
-                {t.versions.row(each.number, visibleName(each.title, 80))}
-              </option>
-            ))}
-          </optgroup>
-        ) : null}
-      </select>
-      {isCut ? <p className="text-ink-2">{t.versions.cut}</p> : null}
-    </div>
-  );
 }
 
 export function AsThenField({ isChecked, onChange }: { isChecked: boolean; onChange: (isChecked: boolean) => void }): ReactNode {

@@ -1,6 +1,6 @@
 /** Rows of an exported run, as the store has them. What a row must have is checked; unknown members are ignored. */
 import type { Graph, GraphEdge, GraphNode } from "../store/graph";
-import type { Attempt, FormField, MessageStream, ModelCall, OpenForm, RunEvent, RunHeader, ToolCall, Usage } from "../store/run";
+import type { Attempt, FormField, MessageStream, ModelCall, OpenForm, RunEvent, RunHeader, ServerFile, ToolCall, Usage } from "../store/run";
 import type { Step } from "../store/steps";
 import { invalidRow } from "./file-errors";
 
@@ -80,6 +80,7 @@ export function headerOf(row: Row): RunHeader {
     versionTitle: row.textOrNull("version_title"),
     sessionId: row.text("session_id"),
     query: query === null || query === undefined ? null : typeof query === "string" ? query : writtenJson(query),
+    files: isObject(request) ? sentFilesOf(request.files) : [],
     usage: usageOf(row.value("usage")),
     createdAt: row.time("created_at"),
     startedAt: row.time("started_at"),
@@ -96,6 +97,13 @@ export function headerOf(row: Row): RunHeader {
     versionDigest: row.textOrNull("version_digest"),
     draftDigest: row.textOrNull("draft_digest"),
   };
+}
+
+/** Return the files of a request, by what it says of them. */
+export function sentFilesOf(files: unknown): ServerFile[] {
+  return (Array.isArray(files) ? files : []).filter(isObject).flatMap(({ id, name, size }) =>
+    typeof id === "string" && /^[0-9a-f]{32}$/.test(id) ? [{ path: `/agents/attachments/${id}/download`, name: textOr(name, id), bytes: typeof size === "number" ? size : null }] : [],
+  );
 }
 
 function textsOf(value: unknown): string[] {

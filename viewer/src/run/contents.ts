@@ -72,6 +72,10 @@ export interface RunContents {
   items?(stepId: string, from: number): Promise<ItemPage>;
   /** The row of a step as it is stored, with its values. */
   rawStep(stepId: string): Promise<unknown>;
+  /** Read a file that the run has made; a run out of a file has none. */
+  readonly readFile?: (path: string) => Promise<Blob>;
+  /** Read a file that was sent with the query. */
+  readonly readSentFile?: (path: string) => Promise<Blob>;
   /** The body of an event. */
   eventBody(number: number): Promise<unknown>;
 }

@@ -99,14 +99,14 @@ export function FormFields({ form, actions, keptAs, submit: submitText = t.submi
     const result = answersOf(form, typed);
     setErrors("errors" in result ? result.errors : {});
     if ("answers" in result) void send(result.answers, t.sent).then((isSent) => isSent && forgetKept(keptAs));
-    else document.getElementById(`${id}-${Object.keys(result.errors)[0]}`)?.focus();
+    else document.getElementById(`${id}-${form.fields.findIndex((field) => field.key in result.errors)}`)?.focus();
   };
   return (
     <form noValidate onSubmit={submit} className="flex flex-col gap-2">
-      {form.fields.map((field) => (
+      {form.fields.map((field, place) => (
         <FormControl
           key={field.key}
-          id={`${id}-${field.key}`}
+          id={`${id}-${place}`}
           field={field}
           value={typed[field.key]}
           error={errors[field.key]}

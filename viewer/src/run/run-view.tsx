@@ -1,11 +1,12 @@
 /** A run: its header, what became of it, the main pane with four views, the film bar, and the inspector of the selected step. */
 import * as Tabs from "@radix-ui/react-tabs";
-import { lazy, Suspense, useMemo, type ReactNode } from "react";
+import { lazy, Suspense, useEffect, useMemo, useRef, type ReactNode } from "react";
 
 import { VIEWS, type RunSearch, type View } from "./run-search";
 import type { RunStore } from "../store/run-store";
 import { runLook } from "../store/run-status";
 import { texts } from "../texts";
+import { useAnnounceState } from "../ui/announcer";
 import { ErrorBoundary } from "../ui/error-boundary";
 import { Empty } from "../ui/parts";
 import { useNarrow } from "../ui/use-width";
@@ -41,6 +42,7 @@ export function RunView({ store, contents, search, onSearch, actions, children }
   return (
     <RunProvider store={store} contents={contents} search={search} onSearch={onSearch} actions={actions ?? null}>
       <Title />
+      <StatusAnnouncements />
       <Hatches />
       <RunKeys />
       <RunHeader>{children}</RunHeader>
@@ -67,6 +69,18 @@ function Title(): ReactNode {
   useStatusIcon(look.tone);
   if (!header) return null;
   return <title>{`${look.icon} ${visibleName(look.word, 40)} · ${visibleName(header.agentTitle ?? header.id, 80)} · Easel`}</title>;
+}
+
+/** Says each other status of a run that is followed. */
+function StatusAnnouncements(): ReactNode {
+  const announceState = useAnnounceState();
+  const status = useRun((state) => (state.server === null ? "" : (state.header?.status ?? "")));
+  const known = useRef(status);
+  useEffect(() => {
+    if (known.current && status && known.current !== status) announceState("run", texts.run.isNow(visibleName(runLook(status).word, 40)));
+    known.current = status;
+  }, [status, announceState]);
+  return null;
 }
 
 function MainPane(): ReactNode {

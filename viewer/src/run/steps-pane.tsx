@@ -8,7 +8,7 @@ import type { RunState } from "../store/run";
 import type { SegmentKind } from "../store/segments";
 import { keysAbove, selectSteps, visibleRows, type Selection, type StepTree, type TreeRow } from "../store/step-tree";
 import { texts } from "../texts";
-import { useAnnounce } from "../ui/announcer";
+import { useAnnounce, useAnnounceState } from "../ui/announcer";
 import { Button, Empty } from "../ui/parts";
 import { listShortcuts, useShortcut } from "../ui/shortcuts";
 import { useWidth } from "../ui/use-width";
@@ -93,6 +93,10 @@ function Bar({ domain, whole, columns, onZoom, selected }: BarProps): ReactNode 
   const { search, onSearch } = useRunContext();
   const filter = search.only ?? "all";
   const isWhole = domain.from === whole.from && domain.to === whole.to;
+  const announceState = useAnnounceState();
+  useEffect(() => {
+    if (selected !== null) announceState("selected", t.selectedNow(selected)); // it changes with the run too
+  }, [selected, announceState]);
   return (
     <div className="flex shrink-0 flex-wrap items-center gap-x-2 gap-y-1 border-b border-line px-2 py-1">
       <div role="group" aria-label={t.filter} className="flex flex-wrap gap-1">
@@ -112,9 +116,7 @@ function Bar({ domain, whole, columns, onZoom, selected }: BarProps): ReactNode 
         className="min-h-6 w-40 min-w-0 rounded border border-line-strong bg-surface px-2 placeholder:text-ink-2"
       />
       {selected === null ? null : (
-        <span role="status" className="text-ink-2">
-          {t.shown(selected)}
-        </span>
+        <span className="text-ink-2">{t.shown(selected)}</span>
       )}
       <span className="flex-1" />
       <span className="flex items-center gap-1 text-ink-2">

@@ -1,28 +1,36 @@
 /** Talk: what the user asked and what the run wrote, in the order in which its readers received it. */
 import { memo, useLayoutEffect, useRef, useState, type ReactNode } from "react";
 
-import type { MessageStream } from "../store/run";
+import { AudioPlayer } from "../answer/audio-player";
+import { FileList } from "../answer/files";
+import { MAX_MARKDOWN_CHARS, splitMarkers } from "../answer/markers";
+import { SourceList } from "../answer/sources";
+import { useCitations } from "../answer/use-citations";
+import type { MessageStream, ServerFile } from "../store/run";
 import { isOver } from "../store/run-status";
 import { texts } from "../texts";
 import { bytes } from "../ui/format";
-import { Markdown } from "../ui/markdown";
+import { Markdown, type MarkdownExtras } from "../ui/markdown";
 import { Button, CopyButton, Empty } from "../ui/parts";
 import { LongText } from "../ui/values";
 import { visibleName, visibleText } from "../ui/visible-text";
 import { BudgetPane } from "./budget-form";
 import { Hideable } from "./hidden";
 import { OpenFormPane } from "./open-form";
-import { MAX_MARKDOWN_CHARS, splitReasoning } from "./reasoning";
+import { useMessageEnd } from "./message-end";
 import { useNodeNames, useRun, useRunContext } from "./use-run";
 
 const t = texts.talk;
 const AT_END_PIXELS = 40;
 const MAX_GROWING_CHARS = 2_000;
+const NO_FILES: readonly ServerFile[] = [];
+const SPEECH = "audio/mpeg";
 
 export default function TalkPane(): ReactNode {
   const streams = useRun((state) => state.streams);
   const forms = useRun((state) => state.forms);
   const query = useRun((state) => state.header?.query ?? null);
+  const files = useRun((state) => state.header?.files ?? NO_FILES);
   const isLive = useRun((state) => state.server !== null && !isOver(state.header?.status ?? ""));
   const box = useRef<HTMLDivElement>(null);
   const [isAtEnd, setAtEnd] = useState(true);
@@ -39,7 +47,7 @@ export default function TalkPane(): ReactNode {
       onScroll={({ currentTarget: { scrollHeight, scrollTop, clientHeight } }) => setAtEnd(scrollHeight - scrollTop - clientHeight < AT_END_PIXELS)}
     >
       <div className="mx-auto flex max-w-3xl flex-col gap-3 p-3">
-        <Hideable part="request">{query ? <Asked query={query} /> : null}</Hideable>
+        <Hideable part="request">{query || files.length ? <Asked query={query} files={files} /> : null}</Hideable>
         <Hideable part="outputs">
           {streams.map((stream) => (
             <Message key={stream.stepId} stream={stream} />
@@ -60,10 +68,12 @@ export default function TalkPane(): ReactNode {
   );
 }
 
-function Asked({ query }: { query: string }): ReactNode {
+function Asked({ query, files }: { query: string | null; files: readonly ServerFile[] }): ReactNode {
+  const { contents } = useRunContext();
   return (
-    <section aria-label={t.asked} className="self-end rounded-lg bg-accent-soft px-3 py-2">
-      <LongText text={query} />
+    <section aria-label={t.asked} className="max-w-full self-end rounded-lg bg-accent-soft px-3 py-2">
+      {query ? <LongText text={query} /> : null}
+      <FileList files={files} download={contents.readSentFile} />
     </section>
   );
 }
@@ -83,15 +93,15 @@ export function Reasoning({ text }: { text: string }): ReactNode {
  * Markdown of a text that grows: blocks that are complete are not rendered again, and a last block that has become long
  * is shown as it is written, in pieces of which only the last one changes. So each delta costs little.
  */
-function GrowingMarkdown({ text }: { text: string }): ReactNode {
+function GrowingMarkdown({ text, extras }: { text: string; extras: MarkdownExtras }): ReactNode {
   const blocks = blocksOf(text);
   const last = blocks.pop() ?? "";
   return (
     <>
       {blocks.map((block, index) => (
-        <Markdown key={index} text={block} />
+        <Markdown key={index} text={block} extras={extras} />
       ))}
-      {last.length > MAX_GROWING_CHARS ? piecesOf(last).map((piece, index) => <Piece key={index} text={piece} />) : <Markdown text={last} />}
+      {last.length > MAX_GROWING_CHARS ? piecesOf(last).map((piece, index) => <Piece key={index} text={piece} />) : <Markdown text={last} extras={extras} />}
     </>
   );
 }
@@ -130,13 +140,16 @@ function blocksOf(text: string): string[] {
 
 export function Message({ stream }: { stream: MessageStream }): ReactNode {
   const names = useNodeNames();
-  const { selectStep } = useRunContext();
-  const { answer, reasoning } = splitReasoning(stream.text);
+  const { contents, selectStep } = useRunContext();
+  const { answer, reasoning, audio } = splitMarkers(stream.text);
   const [isPlain, setPlain] = useState(false);
+  const place = useRef<HTMLElement>(null);
+  const { sources, files, hasFailed } = useMessageEnd(stream.closedAt, place);
   const isOpen = useRun((state) => state.server !== null && stream.closedAt === null && !isOver(state.header?.status ?? ""));
   const isLong = answer.length > MAX_MARKDOWN_CHARS;
+  const { extras, cited } = useCitations(answer, sources, isOpen);
   return (
-    <article data-testid="stream" data-stream={stream.stepId} className="rounded-lg border border-line bg-surface px-3 py-2">
+    <article ref={place} data-testid="stream" data-stream={stream.stepId} className="rounded-lg border border-line bg-surface px-3 py-2">
       <div className="mb-1 flex items-center gap-2 text-xs text-ink-2">
         <button type="button" className="min-h-6 min-w-0 truncate text-accent underline" onClick={() => selectStep(stream.stepId)}>
           {t.writtenBy(visibleName(names.get(stream.nodeId) ?? stream.nodeId, 80))}
@@ -148,11 +161,19 @@ export function Message({ stream }: { stream: MessageStream }): ReactNode {
         <CopyButton text={() => answer} />
       </div>
       <Reasoning text={reasoning} />
-      <div data-text="">{isPlain || isLong ? <LongText text={answer} /> : isOpen ? <GrowingMarkdown text={answer} /> : <Markdown text={answer} />}</div>
+      <div data-text="">{isPlain || isLong ? <LongText text={answer} /> : isOpen ? <GrowingMarkdown text={answer} extras={extras} /> : <Markdown text={answer} extras={extras} />}</div>
       {isOpen ? (
         <span aria-hidden="true" className="inline-block h-4 w-2 animate-pulse bg-accent align-text-bottom" />
       ) : null}
+      {audio.length && contents.readFile ? <AudioPlayer paths={audio.map(speechPath)} type={SPEECH} name={texts.answer.readAloud} download={contents.readFile} /> : null}
+      {isLong || isPlain ? null : <SourceList cited={cited} sources={sources} />}
+      <FileList files={files} download={contents.readFile} />
+      {hasFailed ? <p className="text-ink-2">{texts.answer.endFailed}</p> : null}
       {isLong && !isPlain ? <p className="text-ink-2">{t.cut(bytes(MAX_MARKDOWN_CHARS), bytes(answer.length))}</p> : null}
     </article>
   );
+}
+
+function speechPath(id: string): string {
+  return `/agents/attachments/${id}/download`;
 }

@@ -34,6 +34,8 @@ export interface RunHeader {
   versionTitle: string | null;
   sessionId: string;
   query: string | null;
+  /** What was sent with the query. */
+  files: readonly ServerFile[];
   usage: Usage;
   createdAt: number | null;
   startedAt: number | null;
@@ -104,6 +106,14 @@ export interface RunEvent {
   at: number | null;
   /** The beginning of its body, as JSON. */
   summary: string;
+}
+
+/** A file of the API: one that a person sent, or that a node made. */
+export interface ServerFile {
+  /** The path of its route, below the API's prefix. */
+  path: string;
+  name: string;
+  bytes: number | null;
 }
 
 export interface MessageStream {

@@ -1,5 +1,6 @@
 /** The texts of the pages, a file for each page. Words of states are in src/store, errors of files in src/run-file/file-errors.ts. */
 import { agentsTexts } from "./agents";
+import { answerTexts } from "./answer";
 import { chatTexts } from "./chat";
 import { compareTexts } from "./compare";
 import { conversationTexts } from "./conversations";
@@ -21,6 +22,7 @@ import { versionsTexts } from "./versions";
 
 export const texts = {
   ...agentsTexts,
+  ...answerTexts,
   ...chatTexts,
   ...compareTexts,
   ...conversationTexts,

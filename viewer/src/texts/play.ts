@@ -63,6 +63,7 @@ export const playTexts = {
     edited: "A new conversation was begun.",
     open: "Open run",
     show: "Show run",
+    notBegun: "The run has not begun: there is nothing to fork yet.",
     showRun: "Show the run",
     hideRun: "Back to the chat",
     tokens: (count: string) => `${count} tokens`,

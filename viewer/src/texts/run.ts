@@ -46,6 +46,7 @@ export const runTexts = {
     positive: "Enter a number greater than 0.",
   },
   run: {
+    isNow: (word: string) => `The run is now: ${word}.`,
     views: { graph: "Graph", time: "Time", log: "Log", talk: "Talk" },
     agent: "Agent",
     run: "Run",
@@ -129,6 +130,7 @@ export const runTexts = {
     item: (item: number) => `item ${item + 1}`,
     items: (count: number) => `${count.toLocaleString("en")} items`,
     shown: (count: number) => `${count.toLocaleString("en")} shown`,
+    selectedNow: (count: number) => `Selected by the filter: ${count.toLocaleString("en")}.`,
     none: "No step is like that.",
     empty: "The run has no steps.",
     fit: "Whole run",
@@ -216,7 +218,7 @@ export const runTexts = {
     effect: "effect",
     error: "Error",
   },
-  markdown: { asWritten: "Shown as it is written: it would be too much Markdown to draw." },
+  markdown: { asWritten: "Shown as it is written: it would be too much Markdown to draw.", noPicture: "a picture that cannot be loaded" },
   values: {
     more: (count: number) => `Show ${count.toLocaleString("en")} more`,
     rest: (size: string) => `Show more (${size} in all)`,

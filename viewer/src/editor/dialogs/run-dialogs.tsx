@@ -80,21 +80,21 @@ export function RunDialog({ onClose, onStarted }: Props): ReactNode {
           <span className="font-medium">{t.query}</span>
           <textarea rows={3} value={query} onChange={(event) => setQuery(event.target.value)} className={CONTROL} />
         </label>
-        {fields.map((field) => (
+        {fields.map((field, place) => (
           <div key={field.key}>
-            <label htmlFor={`${id}-${field.key}`} className="font-medium">
+            <label htmlFor={`${id}-${place}`} className="font-medium">
               <bdi>{visibleName(field.name, 120)}</bdi>
               {field.isOptional ? <span className="font-normal text-ink-2"> ({texts.forms.optional})</span> : null}
             </label>
             <Control
-              id={`${id}-${field.key}`}
+              id={`${id}-${place}`}
               field={field}
               value={typed[field.key]}
               error={errors[field.key]}
               actions={{ upload: (file) => uploadFile(agentId, file) }}
               onChange={(value) => setTyped((known) => ({ ...known, [field.key]: value }))}
             />
-            {errors[field.key] === undefined ? null : <p className="text-red">{errors[field.key]}</p>}
+            {errors[field.key] === undefined ? null : <p id={`${id}-${place}-error`} className="text-red">{errors[field.key]}</p>}
           </div>
         ))}
         <SendError error={error} />

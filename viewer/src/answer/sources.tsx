@@ -4,9 +4,9 @@ import type { ReactNode } from "react";
 
 import { texts } from "../texts";
 import { visibleName, visibleText } from "../ui/visible-text";
-import type { Source } from "./turns";
+import type { Source } from "./message-end";
 
-const t = texts.chat;
+const t = texts.answer;
 const MAX_SHOWN_CHARS = 20_000;
 
 interface MarkProps {

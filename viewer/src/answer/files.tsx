@@ -1,28 +1,58 @@
-/** A file that an answer has made: a button that downloads it, or the picture itself. */
+/** Files that people sent and that nodes made: a button that downloads one, the picture itself, a player for audio. */
 import { useEffect, useState, type ReactNode } from "react";
 
+import { audioType, pictureType } from "../api/own-files";
+import type { ServerFile } from "../store/run";
 import { texts } from "../texts";
 import { bytes } from "../ui/format";
 import { visibleName } from "../ui/visible-text";
-import { pictureType } from "./own-files";
-import type { ChatFile } from "./turns";
+import { AudioPlayer } from "./audio-player";
 
-const t = texts.chat;
+const t = texts.answer;
 const FORGET_MS = 60_000;
+const MAX_PICTURE_BYTES = 20 * 1024 * 1024; // a larger one is only downloaded
 
 /** Loads a file of the API by the path of its route. */
 export type Download = (path: string) => Promise<Blob>;
 
-export function FileList({ files, download }: { files: readonly ChatFile[]; download: Download }): ReactNode {
+interface FileListProps {
+  files: readonly ServerFile[];
+  /** Undefined where the files cannot be read: only their names are shown. */
+  download: Download | undefined;
+}
+
+export function FileList({ files, download }: FileListProps): ReactNode {
   if (!files.length) return null;
   return (
-    <ul className="mt-2 flex flex-wrap gap-2">
+    <ul className="mt-2 flex flex-wrap items-end gap-2" aria-label={t.files}>
       {files.map((file) => (
         <li key={file.path} className="max-w-full">
-          <FileButton path={file.path} name={file.name} bytes={file.bytes} download={download} />
+          {download ? <FileEntry file={file} download={download} /> : <FileName file={file} />}
         </li>
       ))}
     </ul>
+  );
+}
+
+function FileEntry({ file: { path, name, bytes }, download }: { file: ServerFile; download: Download }): ReactNode {
+  const picture = pictureType(name);
+  const audio = audioType(name);
+  return (
+    <div className="flex flex-col items-start gap-1">
+      {picture !== null && (bytes ?? 0) <= MAX_PICTURE_BYTES ? <Picture path={path} type={picture} name={name} download={download} isSmall /> : null}
+      {audio === null ? null : <AudioPlayer paths={[path]} type={audio} name={name} download={download} />}
+      <FileButton path={path} name={name} bytes={bytes} download={download} />
+    </div>
+  );
+}
+
+function FileName({ file: { name, bytes: size } }: { file: ServerFile }): ReactNode {
+  return (
+    <span className="text-sm">
+      <span aria-hidden="true">▤ </span>
+      <bdi>{visibleName(name, 120)}</bdi>
+      {size === null ? null : <span className="text-ink-2"> {bytes(size)}</span>}
+    </span>
   );
 }
 
@@ -87,7 +117,16 @@ function FileButton({ path, name, bytes: size, download }: FileButtonProps): Rea
   );
 }
 
-function Picture({ path, type, name, download }: { path: string; type: string; name: string; download: Download }): ReactNode {
+interface PictureProps {
+  path: string;
+  type: string;
+  name: string;
+  download: Download;
+  /** A thumbnail, beside a button for the file. */
+  isSmall?: boolean;
+}
+
+function Picture({ path, type, name, download, isSmall = false }: PictureProps): ReactNode {
   const [address, setAddress] = useState<string | null>(null);
   const [hasFailed, setFailed] = useState(false);
   useEffect(() => {
@@ -106,6 +145,7 @@ function Picture({ path, type, name, download }: { path: string; type: string; n
       if (made !== null) URL.revokeObjectURL(made);
     };
   }, [path, type, download]);
+  if (isSmall && (hasFailed || address === null)) return null;
   if (hasFailed || address === null) return <FileButton path={path} name={name} bytes={null} download={download} />;
-  return <img src={address} alt={visibleName(name, 200)} className="max-h-96 max-w-full rounded" onError={() => setFailed(true)} />;
+  return <img src={address} alt={visibleName(name, 200)} className={isSmall ? "max-h-40 max-w-full rounded border border-line" : "max-h-96 max-w-full rounded"} onError={() => setFailed(true)} />;
 }
