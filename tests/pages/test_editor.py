@@ -394,7 +394,12 @@ def test_draft_changed_in_two_tabs_is_decided_by_the_author(
     choose(signed_in, "LLM")
     signed_in.page.get_by_test_id("panel").get_by_label("Name", exact=True).fill("Mine")
     conflict = signed_in.page.get_by_test_id("conflict")
-    conflict.locator('[data-kind="changed"]').get_by_text("Theirs").wait_for()
+    theirs = conflict.locator('[data-testid=node-change][data-node-id="Message:Message"]')
+    theirs.locator('[data-path="name"]').get_by_text("Theirs").wait_for()
+    conflict.get_by_role("tab", name="The others have changed").focus()
+    signed_in.page.keyboard.press("ArrowRight")
+    mine = conflict.locator('[data-testid=node-change][data-node-id="LLM:LLM"]')
+    mine.locator('[data-path="name"]').get_by_text("Mine").wait_for()
     assert "LLM" in drawn(document_of(client, agent))
     conflict.get_by_role("button", name=choice).click()
     conflict.wait_for(state="detached")
@@ -437,16 +442,18 @@ def test_draft_is_published_with_its_difference_and_an_older_version_is_restored
     dialog.get_by_text("Nothing is published yet.").wait_for()
     dialog.get_by_label("Title").fill("the first")
     dialog.get_by_role("button", name="Publish", exact=True).click()
-    notice(signed_in, "the first was published")
+    notice(signed_in, "Published: 1 · the first.")
 
     choose(signed_in, "Message")
     set_form(signed_in, "Message", {"content": ["changed"]})
     publish.click()
-    dialog.locator('[data-testid=changes] [data-node-id="Message:Message"][data-kind="changed"]').wait_for()
-    assert dialog.locator("[data-testid=changes] li").count() == 1
+    changed = dialog.locator('[data-testid=node-change][data-node-id="Message:Message"][data-kind="changed"]')
+    changed.locator('[data-path="content"]').wait_for()
+    dialog.locator('[data-testid=node][data-node-id="Message:Message"][data-change="changed"]').wait_for()
+    assert dialog.get_by_test_id("node-change").count() == 1
     dialog.get_by_label("Title").fill("the second")
     dialog.get_by_role("button", name="Publish", exact=True).click()
-    notice(signed_in, "the second was published")
+    notice(signed_in, "Published: 2 · the second.")
     versions = client.http.get(f"/api/v1/viewer/agents/{agent}/versions").json()["versions"]
     assert [(each["title"], each["published"]) for each in versions][:2] == [("the second", True), ("the first", True)]
 

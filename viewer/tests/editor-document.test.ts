@@ -2,7 +2,7 @@
 import { describe, expect, it } from "vitest";
 
 import { alignNodes, ALIGNMENTS, tidy } from "../src/editor/document/arrange";
-import { changedNodes, changesBetween, merge } from "../src/editor/document/changes";
+import { changedByBoth, changedNodes, merge } from "../src/editor/document/changes";
 import { copyNodes, pasteNodes } from "../src/editor/document/clipboard";
 import { addNode, addTool, changeForm, connect, deleteNodes, disconnect, insertOnEdge, moveNodes, Refusal, renameNode, removeVariable, setVariable } from "../src/editor/document/commands";
 import { connectionProblem, handlesOf } from "../src/editor/document/connections";
@@ -376,19 +376,27 @@ describe("two changes of one draft", () => {
     expect(merged && [nodesOf(merged).get("LLM:One")?.name, nodesOf(merged).has("Message:Two"), nodesOf(merged).size, "b" in objectOf(merged.variables)]).toEqual(["Mine", false, 3, true]);
   });
 
-  it.each<[string, Document, Document]>([
-    ["the same node", renameNode(base, "LLM:One", "Mine"), renameNode(base, "LLM:One", "Theirs")],
-    ["a node that the other removed", renameNode(base, "Message:Two", "Mine"), deleteNodes(base, ["Message:Two"])],
-    ["an edge to a node that the other removed", connect(base, { source: "begin", sourceHandle: "start", target: "Message:Two", targetHandle: "end" }), deleteNodes(base, ["Message:Two"])],
-    ["the same variable", removeVariable(base, "env1"), setVariable(base, "env1", { name: "env1", type: "number", value: 5, description: "" })],
-  ])("are not merged for %s", (_, mine, theirs) => {
+  it.each<[string, readonly string[], Document, Document]>([
+    ["the same node", ["Mine"], renameNode(base, "LLM:One", "Mine"), renameNode(base, "LLM:One", "Theirs")],
+    ["a node that the other removed", ["Mine"], renameNode(base, "Message:Two", "Mine"), deleteNodes(base, ["Message:Two"])],
+    ["an edge to a node that the other removed", [], connect(base, { source: "begin", sourceHandle: "start", target: "Message:Two", targetHandle: "end" }), deleteNodes(base, ["Message:Two"])],
+    ["the same variable", ["variables", "globals"], removeVariable(base, "env1"), setVariable(base, "env1", { name: "env1", type: "number", value: 5, description: "" })],
+  ])("are not merged for %s", (_, names, mine, theirs) => {
     expect(merge(base, mine, theirs)).toBeNull();
+    expect(new Set(changedByBoth(base, mine, theirs))).toEqual(new Set(names));
   });
 
-  it("are listed by node; what a run reads is told from places", () => {
+  it("are merged with a new container before the nodes that were put into it", () => {
+    const mine = groupNodes(base, ["LLM:One"], "Iteration", {}).document;
+    const merged = merge(base, mine, renameNode(base, "Message:Two", "Theirs"));
+    const ids = merged && [...nodesOf(merged).values()].map(({ id, parent }) => [id, parent] as const);
+
+    expect(ids?.every(([, parent], index) => parent === null || ids.findIndex(([id]) => id === parent) < index)).toBe(true);
+  });
+
+  it("are found by node; places do not count", () => {
     const changed = connect(moveNodes(renameNode(base, "LLM:One", "New"), ["begin"], 5, 5), { source: "begin", sourceHandle: "start", target: "Message:Two", targetHandle: "end" });
 
-    expect(changesBetween(base, changed)).toEqual({ nodes: [{ nodeId: "begin", name: "begin", kind: "moved" }, { nodeId: "LLM:One", name: "New", kind: "changed" }], edges: 1, others: [] });
     expect([...changedNodes(base, changed)].sort()).toEqual(["LLM:One", "begin"]);
   });
 });

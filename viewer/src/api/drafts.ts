@@ -28,10 +28,6 @@ export function putDraft(agentId: string, document: string, etag: string): Promi
   return request(`${below(agentId)}/draft`, { method: "PUT", body: jsonOf(document), ifMatch: etag });
 }
 
-export function publishDraft(agentId: string, about: { title?: string; description?: string }, etag: string, idempotencyKey: string): Promise<replies.VersionRow> {
-  return request(`${below(agentId)}/publish`, { method: "POST", body: about, ifMatch: etag, idempotencyKey });
-}
-
 /** Make a version the draft. */
 export function restoreVersion(agentId: string, versionId: string, etag: string, idempotencyKey: string): Promise<replies.SavedDraft> {
   return request(`${below(agentId)}/restore`, { method: "POST", body: { version_id: versionId }, ifMatch: etag, idempotencyKey });

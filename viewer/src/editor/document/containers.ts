@@ -239,7 +239,7 @@ function putInto(document: Document, id: string, parent: string | null, dx: numb
 }
 
 /** Return the document with containers before their bodies, as RAGFlow's editor needs it. */
-function containersFirst(document: Document): Document {
+export function containersFirst(document: Document): Document {
   const list = rawNodes(document);
   const at = list.findIndex((raw, index) => list.findIndex((other) => objectOf(other).id === objectOf(raw).parentId) > index);
   if (at < 0) return document;

@@ -2,7 +2,7 @@
 import {
   ReactFlow, ReactFlowProvider, SelectionMode, useReactFlow, type Connection as FlowConnection, type FinalConnectionState, type NodeChange, type Viewport,
 } from "@xyflow/react";
-import { useCallback, useEffect, useMemo, useRef, useState, type DragEvent, type KeyboardEvent, type MouseEvent, type ReactNode, type RefObject } from "react";
+import { useCallback, useEffect, useMemo, useRef, useState, type DragEvent, type MouseEvent, type ReactNode, type RefObject } from "react";
 
 import { EdgeList, nodeTypes, type RunNode } from "../../graph/drawing";
 import { drawnLayout } from "../../graph/layout";
@@ -12,6 +12,7 @@ import { takenEdges } from "../../store/edges";
 import { isOver } from "../../store/run-status";
 import { texts } from "../../texts";
 import { Button } from "../../ui/parts";
+import { useShortcut } from "../../ui/shortcuts";
 import { connect, fitContainers, moveNodes, placeNodes } from "../document/commands";
 import { connectionProblem, targetHandleFor } from "../document/connections";
 import { absolutePlace, changeParent, containerAt } from "../document/containers";
@@ -19,7 +20,6 @@ import { graphOf, nodesOf, type Document } from "../document/document";
 import { findingsOf, useDocument, useEditor, useSelection } from "../editor-context";
 import { parseView, writeView } from "../editor-search";
 import { addAtPlace, COMPONENT_TYPE, componentNamed, giveTool } from "../palette-actions";
-import { removeSelected } from "../selection-actions";
 import { FlowNodes, flowEdges, type Places } from "./flow-elements";
 import { NodeExtras } from "./node-extras";
 
@@ -78,7 +78,7 @@ function Flow({ view, onView }: Props): ReactNode {
   );
 
   return (
-    <section ref={pane} data-canvas tabIndex={-1} aria-label={t.drawing.region} className="relative min-h-0 flex-1 outline-none" {...dropping} onKeyDown={onEscape(() => select({ nodes: [], edges: [] }))}>
+    <section ref={pane} data-canvas tabIndex={-1} aria-label={t.drawing.region} className="relative min-h-0 flex-1 outline-none" {...dropping}>
       <NodeEditingContext value={editing}>
         <ReactFlow
           nodes={nodes}
@@ -121,12 +121,6 @@ function Flow({ view, onView }: Props): ReactNode {
   );
 }
 
-function onEscape(action: () => void): (event: KeyboardEvent) => void {
-  return (event) => {
-    if (event.key === "Escape" && !event.defaultPrevented) action();
-  };
-}
-
 // -- nodes -------------------------------------------------------------------------------------------------------------
 const MOVES: Readonly<Record<string, readonly [number, number]>> = { ArrowLeft: [-STEP, 0], ArrowRight: [STEP, 0], ArrowUp: [0, -STEP], ArrowDown: [0, STEP] };
 
@@ -138,7 +132,7 @@ function useNodeEditing(): NodeEditing {
     latest.current = selection;
   });
   return useMemo(() => {
-    const { catalogue, isReadOnly, openDialog, perform, select, session } = editor;
+    const { catalogue, isReadOnly, perform, select, session } = editor;
     const withNode = (id: string): readonly string[] => (latest.current.nodes.includes(id) ? latest.current.nodes : [id]);
     const onMove = (id: string, [dx, dy]: readonly [number, number]): void => {
       const ids = withNode(id);
@@ -159,8 +153,6 @@ function useNodeEditing(): NodeEditing {
         const move = MOVES[event.key];
         if (event.ctrlKey || event.metaKey || event.altKey) return;
         if (move) onMove(id, move);
-        else if (event.key === "Delete" || event.key === "Backspace") removeSelected(editor, { nodes: withNode(id), edges: [] });
-        else if (event.key === "c" && !isReadOnly) openDialog({ connect: id });
         else if (event.key === "Enter" && latest.current.nodes.includes(id)) editor.focusField({ nodeId: id, field: null });
         else return;
         event.preventDefault();
@@ -290,7 +282,7 @@ function useNoteView(pane: RefObject<HTMLElement | null>, onView: (view: string)
 }
 
 function Camera({ view, pane, noteView }: { view: string | undefined; pane: RefObject<HTMLElement | null>; noteView: (viewport: Viewport) => void }): ReactNode {
-  const { fitView, zoomIn, zoomOut, setCenter, getViewport, screenToFlowPosition, viewportInitialized } = useReactFlow();
+  const { fitView, zoomIn, zoomOut, zoomTo, setCenter, getViewport, screenToFlowPosition, viewportInitialized } = useReactFlow();
   const { camera } = useEditor();
   const selection = useSelection();
   const initial = useRef(view);
@@ -313,6 +305,11 @@ function Camera({ view, pane, noteView }: { view: string | undefined; pane: RefO
   }, [camera, pane, screenToFlowPosition, fitView]);
 
   const then = (moved: Promise<boolean>): void => void moved.then(() => noteView(getViewport()));
+  const fit = (): void => then(fitView({ ...FIT, ...(selection.nodes.length > 1 ? { nodes: selection.nodes.map((id) => ({ id })) } : {}) }));
+  useShortcut("0", texts.camera.fit, fit);
+  useShortcut("1", texts.camera.actual, () => then(zoomTo(1)));
+  useShortcut("+", texts.camera.in, () => then(zoomIn()));
+  useShortcut("-", texts.camera.out, () => then(zoomOut()));
   return (
     <div className="absolute right-2 bottom-8 z-10 flex gap-1">
       <Button aria-label={texts.graph.zoomOut} onClick={() => then(zoomOut())}>
@@ -321,7 +318,7 @@ function Camera({ view, pane, noteView }: { view: string | undefined; pane: RefO
       <Button aria-label={texts.graph.zoomIn} onClick={() => then(zoomIn())}>
         +
       </Button>
-      <Button onClick={() => then(fitView({ ...FIT, ...(selection.nodes.length > 1 ? { nodes: selection.nodes.map((id) => ({ id })) } : {}) }))}>{texts.graph.fit}</Button>
+      <Button onClick={fit}>{texts.graph.fit}</Button>
     </div>
   );
 }

@@ -13,7 +13,7 @@ import { handlesOf } from "../document/connections";
 import { edgesOf, nodesOf, STARTS, type DrawnNode } from "../document/document";
 import { textOf, objectOf } from "../document/json";
 import { findingsOf, useDocument, useDraft, useEditor } from "../editor-context";
-import { ungroupSelected } from "../selection-actions";
+import { duplicate, removeSelected, ungroupSelected } from "../selection-actions";
 import { useRunValues } from "../run/use-run-values";
 
 const NodeForm = lazy(() => import("../../node-form/node-form"));
@@ -79,6 +79,12 @@ export function NodePane({ node, focusField }: { node: DrawnNode; focusField: st
             {t.runNode}
           </Button>
         ) : null}
+        {isReadOnly || node.id === "begin" || node.label in STARTS ? null : (
+          <>
+            <Button onClick={() => duplicate(editor, [node.id])}>{texts.editor.drawing.duplicate}</Button>
+            <Button onClick={() => removeSelected(editor, { nodes: [node.id], edges: [] })}>{texts.editor.drawing.remove}</Button>
+          </>
+        )}
         {["Iteration", "Loop"].includes(node.label) && !isReadOnly ? <Button onClick={() => ungroupSelected(editor, node.id)}>{texts.editor.drawing.ungroup}</Button> : null}
       </div>
     </div>

@@ -1,4 +1,4 @@
-/** The JSON of the draft, and the keys of the editor. */
+/** The JSON of the draft. */
 import { lazy, Suspense, type ReactNode } from "react";
 
 import { texts } from "../../texts";
@@ -21,23 +21,6 @@ export function JsonDialog({ onClose }: { onClose: () => void }): ReactNode {
       <Suspense fallback={<Empty>{texts.inspector.loading}</Empty>}>
         <CodeEditor value={text} onChange={() => undefined} label={t.json.label} language="json" isReadOnly className="max-h-[65dvh]" />
       </Suspense>
-    </Dialog>
-  );
-}
-
-export function KeysDialog({ onClose }: { onClose: () => void }): ReactNode {
-  return (
-    <Dialog title={t.keys.title} onClose={onClose}>
-      <dl>
-        {t.keys.list.map(([key, what]) => (
-          <div key={key} className="flex gap-3 border-b border-line py-1">
-            <dt className="w-36 shrink-0">
-              <kbd className="font-mono">{key}</kbd>
-            </dt>
-            <dd>{what}</dd>
-          </div>
-        ))}
-      </dl>
     </Dialog>
   );
 }
