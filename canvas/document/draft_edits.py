@@ -1,8 +1,9 @@
 """Changes of a draft: JSON Patches (RFC 6902), and the entries that follow from a change of the drawing.
 
 An editor changes the drawing (`graph`). RAGFlow's `components` follow from it, so `follow_drawing` derives the entries
-of those nodes again whose form or edges have changed. A draft may be half-drawn, so what cannot be derived is reported
-and not refused.
+of those nodes again whose form or edges have changed. Likewise `globals` has an `env.*` for each of the `variables`:
+a run completes them itself, but RAGFlow reads them there. A draft may be half-drawn, so what cannot be derived is
+reported and not refused.
 """
 
 import copy
@@ -12,7 +13,7 @@ from typing import Any, TypeAlias
 
 import jsonpatch
 
-from canvas.document import drawing, json_checks
+from canvas.document import defaults, drawing, json_checks
 from canvas.errors import InvalidRequest
 
 Fields: TypeAlias = dict[str, Any]
@@ -84,6 +85,44 @@ def follow_drawing(before: Mapping[str, Any], after: Mapping[str, Any]) -> Field
         elif not is_new:  # a document without a drawing gets one; its entries stay
             followed[node] = _merge_entry(entries[node], was or {}, derived)
     return {**after, "components": followed}
+
+
+def follow_variables(before: Mapping[str, Any], after: Mapping[str, Any]) -> Fields:
+    """Return the changed document with the `env.*` of variables that were added, changed or removed.
+
+    One that the change itself has set stays. A document without `globals` stays without.
+    """
+    values, old_values = after.get("globals"), before.get("globals")
+    if not isinstance(values, Mapping):
+        return dict(after)
+    old_values = old_values if isinstance(old_values, Mapping) else {}
+    old, new = _declared(before), _declared(after)
+    followed: Fields = dict(values)
+    for key in dict.fromkeys([*new, *old]):
+        is_set = not _is_equal(values.get(key, _MISSING), old_values.get(key, _MISSING))
+        if is_set or _is_equal(old.get(key, _MISSING), new.get(key, _MISSING)):
+            continue
+        if key in new:
+            followed[key] = new[key]
+        else:
+            followed.pop(key, None)
+    return dict(after) if followed == values else {**after, "globals": followed}
+
+
+def complete_variables(document: Mapping[str, Any]) -> Fields:
+    """Return a document with an `env.*` for each variable that has none in its `globals`; without `globals` as it is."""
+    values = document.get("globals")
+    if not isinstance(values, Mapping):
+        return dict(document)
+    missing = {key: value for key, value in _declared(document).items() if key not in values}
+    return {**document, "globals": {**values, **missing}} if missing else dict(document)
+
+
+def _declared(document: Mapping[str, Any]) -> Fields:
+    """Return the values of `env.*` that the variables of a document declare."""
+    variables = document.get("variables")
+    declared = variables.items() if isinstance(variables, Mapping) else ()
+    return {f"env.{name}": defaults.declared_value(variable) for name, variable in declared}
 
 
 def _size_of_copy(document: Fields, operation: Any) -> int:

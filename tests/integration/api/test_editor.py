@@ -348,6 +348,80 @@ def test_node_that_asks_a_person_or_does_not_exist_does_not_run_alone(workerless
     assert (asks.status_code, unknown.status_code) == (400, 404)
 
 
+def test_variables_have_their_values_in_globals_however_they_are_saved(workerless_client: Client, agent: str) -> None:
+    document = {**ECHO, "variables": {"a": {"type": "string", "value": "x"}}, "globals": {}}
+    put = send(workerless_client, "PUT", agent, "draft", document, draft_of(workerless_client, agent)["etag"])
+    assert draft_of(workerless_client, agent)["document"]["globals"] == {"env.a": "x"}
+
+    send(workerless_client, "PATCH", agent, "draft", [replace("/variables/a/value", "y")], put.json()["etag"])
+
+    assert draft_of(workerless_client, agent)["document"]["globals"] == {"env.a": "y"}
+
+
+# -- title and description --------------------------------------------------------------------------------------------
+def head_of(client: Client, agent: str) -> dict[str, Any]:
+    return client.http.get(f"/api/v1/viewer/agents/{agent}").json()
+
+
+def test_title_and_description_change_without_the_draft_and_what_is_published(
+    workerless_client: Client, agent: str
+) -> None:
+    etag = draft_of(workerless_client, agent)["etag"]
+    send(workerless_client, "POST", agent, "publish", {}, etag)
+    before, versions = head_of(workerless_client, agent), workerless_client.http.get(path_of(agent, "versions")).json()
+
+    titled = workerless_client.http.patch(f"/api/v1/viewer/agents/{agent}", json={"title": "  Clerk é "})
+    described = workerless_client.http.patch(f"/api/v1/viewer/agents/{agent}", json={"description": "Answers mail."})
+    cleared = workerless_client.http.patch(f"/api/v1/viewer/agents/{agent}", json={"title": "Clerk", "description": ""})
+
+    assert [reply.status_code for reply in (titled, described, cleared)] == [200] * 3
+    assert (titled.json()["title"], titled.json()["description"]) == ("Clerk é", before["description"])
+    assert (described.json()["title"], described.json()["description"]) == ("Clerk é", "Answers mail.")
+    after = head_of(workerless_client, agent)
+    assert (after["title"], after["description"], after["published"]) == ("Clerk", "", True)
+    assert draft_of(workerless_client, agent)["etag"] == etag
+    assert workerless_client.http.get(path_of(agent, "versions")).json()["versions"] == versions["versions"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ({}, 400),
+        ({"title": " "}, 400),
+        ({"title": "x" * 256}, 400),
+        ({"title": 7}, 400),
+        ({"title": "OTHER one"}, 409),
+        ({"description": "x" * 100_001}, 400),
+    ],
+)
+def test_title_that_is_bad_or_taken_is_refused_and_nothing_changes(
+    workerless_client: Client, agent: str, body: dict[str, Any], status: int
+) -> None:
+    workerless_client.http.post("/api/v1/viewer/agents", params={"title": "Other One"})
+    before = head_of(workerless_client, agent)
+
+    reply = workerless_client.http.patch(f"/api/v1/viewer/agents/{agent}", json=body)
+
+    assert reply.status_code == status, reply.text
+    assert head_of(workerless_client, agent) == before
+
+
+def test_title_of_another_tenants_agent_is_a_404_and_a_viewer_changes_none(
+    workerless_server: Server, workerless_client: Client, reader: Client, agent: str
+) -> None:
+    stranger = workerless_server.client(kind="admin")
+
+    replies = [
+        client.http.patch(f"/api/v1/viewer/agents/{agent}", json={"title": "Mine"}) for client in (stranger, reader)
+    ]
+
+    assert [(reply.status_code, reply.json()["code"]) for reply in replies] == [
+        (404, "not_found"),
+        (403, "read_only"),
+    ]
+    assert head_of(workerless_client, agent)["title"] != "Mine"
+
+
 @pytest.fixture
 def reader(workerless_server: Server, workerless_client: Client) -> Client:
     with workerless_server.database.transaction() as tx:

@@ -13,6 +13,11 @@ export function readAgent(agentId: string, signal?: AbortSignal): Promise<replie
   return request(below(agentId), signal ? { signal } : {});
 }
 
+/** Change the title or the description of the agent. */
+export function changeAgent(agentId: string, change: { title?: string; description?: string }): Promise<replies.AgentTitle> {
+  return request(below(agentId), { method: "PATCH", body: change });
+}
+
 /** Return the reply of the draft as it is written. */
 export async function readDraft(agentId: string): Promise<string> {
   return (await send(`${below(agentId)}/draft`)).text();

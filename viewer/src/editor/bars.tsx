@@ -15,7 +15,9 @@ export function LeftBar(): ReactNode {
   if (!left || isReadOnly) return null;
   return (
     <section role="alert" data-testid="left-changes" data-tone="accent" className="flex shrink-0 flex-wrap items-center gap-2 border-b border-line bg-tone-soft px-3 py-2">
-      <span className="min-w-0 flex-1 basis-60">{t.left.text(moment(left.at))}</span>
+      <span className="min-w-0 flex-1 basis-60">
+        {t.left.text(moment(left.at))} {left.lacksSecrets ? t.left.secrets : null}
+      </span>
       <Button onClick={() => void session.takeLeft()}>{t.left.take}</Button>
       <Button onClick={() => void session.dropLeft()}>{t.left.drop}</Button>
     </section>

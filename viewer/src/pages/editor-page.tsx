@@ -6,7 +6,7 @@ import { useCallback, useEffect, useState, useSyncExternalStore, type ReactNode 
 import * as drafts from "../api/drafts";
 import { aboutQuery } from "../api/queries";
 import { newIdempotencyKey } from "../api/request";
-import { useCatalogue } from "../catalogue/catalogue-query";
+import { secretFields, useCatalogue } from "../catalogue/catalogue-query";
 import { Editor } from "../editor/editor";
 import type { EditorSearch } from "../editor/editor-search";
 import { useAgent } from "../editor/panel/agent-pane";
@@ -28,7 +28,7 @@ export function EditorPage(): ReactNode {
     const isClosed = new Promise<void>((resolve) => {
       close = resolve;
     });
-    const made = new DraftSession(agentId, pageId, drafts, new BrowserUnsavedStore(pageId, isClosed));
+    const made = new DraftSession(agentId, pageId, drafts, new BrowserUnsavedStore(pageId, isClosed), secretFields);
     setSession(made);
     void made.load();
     const onHide = (): void => void made.keep();

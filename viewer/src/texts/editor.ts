@@ -73,6 +73,10 @@ export const editorTexts = {
       runNode: "Run this node…",
       unknown: (component: string) => `This server does not know the component ${component}. The node stays as it is; its form is JSON.`,
       agent: "Agent",
+      agentTitle: "Title of the agent",
+      agentDescription: "Description",
+      titleMissing: "An agent has a title.",
+      titleSaved: "Saved.",
       noDescription: "No description.",
       variables: "Variables",
       variablesHint: "Nodes read them as env.name, and Variable Assigner changes them. Each conversation starts with these values.",
@@ -119,6 +123,7 @@ export const editorTexts = {
     },
     left: {
       text: (time: string) => `An earlier visit has left changes that were not saved, of ${time}.`,
+      secrets: "Secrets that were typed are not among them, since a browser keeps them in clear: type them again.",
       take: "Take them over",
       drop: "Drop them",
     },

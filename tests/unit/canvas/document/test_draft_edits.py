@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from canvas.document import draft_edits, drawing
-from canvas.document.draft_edits import BadPatch, apply_patch, follow_drawing
+from canvas.document.draft_edits import BadPatch, apply_patch, complete_variables, follow_drawing, follow_variables
 
 LIMIT = 1_000_000
 RECORDED = [
@@ -211,3 +211,50 @@ def test_copies_are_limited_by_what_they_add() -> None:
 def test_patch_of_too_many_operations_is_refused() -> None:
     with pytest.raises(BadPatch, match="operations"):
         apply_patch({}, [put("/a", 1)] * (draft_edits.MAX_OPERATIONS + 1), LIMIT)
+
+
+# -- variables --------------------------------------------------------------------------------------------------------
+def variable(value: Any, kind: str = "string") -> dict[str, Any]:
+    return {"type": kind, "value": value, "description": ""}
+
+
+DECLARED: Mapping[str, Any] = {
+    "variables": {"a": variable("x"), "b": variable(None, "number")},
+    "globals": {"sys.query": "", "env.a": "x", "env.b": 0, "env.stray": 1},
+}
+
+
+@pytest.mark.parametrize(
+    ("operations", "expected"),
+    [
+        ([{"op": "add", "path": "/variables/c", "value": variable(None, "array<string>")}], {"env.c": []}),
+        ([{"op": "replace", "path": "/variables/a/value", "value": "y"}], {"env.a": "y"}),
+        ([{"op": "replace", "path": "/variables/a/description", "value": "z"}], {}),
+        ([{"op": "remove", "path": "/variables/a"}], {"env.a": None}),
+        ([{"op": "move", "from": "/variables/a", "path": "/variables/c"}], {"env.a": None, "env.c": "x"}),
+        ([{"op": "replace", "path": "/variables", "value": []}], {"env.a": None, "env.b": None}),
+        (
+            [
+                {"op": "replace", "path": "/variables/a/value", "value": "y"},
+                {"op": "replace", "path": "/globals/env.a", "value": "own"},
+            ],
+            {"env.a": "own"},
+        ),
+        ([{"op": "remove", "path": "/globals/env.a"}], {"env.a": None}),
+    ],
+)
+def test_values_of_variables_follow_a_patch_that_does_not_set_them(
+    operations: list[dict[str, Any]], expected: Mapping[str, Any]
+) -> None:
+    followed = follow_variables(DECLARED, apply_patch(DECLARED, operations, LIMIT))
+
+    every = {**DECLARED["globals"], **expected}
+    assert followed["globals"] == {key: value for key, value in every.items() if value is not None}
+
+
+def test_variables_of_a_whole_document_get_the_values_that_it_lacks() -> None:
+    document = {"variables": {"a": variable("x"), "b": variable(7, "number")}, "globals": {"env.b": 8}, "z": 1}
+
+    assert complete_variables(document)["globals"] == {"env.b": 8, "env.a": "x"}
+    assert complete_variables({"variables": {"a": variable("x")}}) == {"variables": {"a": variable("x")}}
+    assert complete_variables(DECLARED) == DECLARED
