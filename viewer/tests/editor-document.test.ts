@@ -6,7 +6,7 @@ import { changedByBoth, changedNodes, merge } from "../src/editor/document/chang
 import { copyNodes, pasteNodes } from "../src/editor/document/clipboard";
 import { addNode, addTool, changeForm, connect, deleteNodes, disconnect, insertOnEdge, moveNodes, Refusal, renameNode, removeVariable, setVariable } from "../src/editor/document/commands";
 import { connectionProblem, handlesOf } from "../src/editor/document/connections";
-import { changeParent, groupNodes, ungroup } from "../src/editor/document/containers";
+import { changeParent, changeParents, groupNodes, ungroup } from "../src/editor/document/containers";
 import { edgesOf, graphOf, nodesOf, type Document } from "../src/editor/document/document";
 import { History } from "../src/editor/document/history";
 import { getIn, isEqual, objectOf, readJson, writeJson, type Json } from "../src/editor/document/json";
@@ -283,6 +283,34 @@ describe("containers", () => {
     expect(refusal(() => changeParent(before, "LLM:b", null, { x: 0, y: 0 }))).toContain("between");
     const out = changeParent(changeParent(before, "LLM:a", null, { x: 0, y: 0 }), "LLM:c", null, { x: 0, y: 0 });
     expect(edgesText(out)).toEqual(edgesText(document));
+  });
+});
+
+describe("nodes that are dragged together", () => {
+  const document = drawing("begin>LLM:a, LLM:a>LLM:b, LLM:b>LLM:c, LLM:c>Message:d, Agent:x/agentBottom>Agent:sub, Message:d>Agent:x");
+  const { document: grouped, id } = groupNodes(document, ["LLM:b"], "Iteration", {});
+  const start = [...nodesOf(grouped).values()].find((node) => node.label === "IterationItem")?.id ?? "";
+  const moved = (ids: readonly string[], parent: string | null) => ids.map((each, place) => ({ id: each, parent, place: { x: 500 + 300 * place, y: 100 } }));
+
+  it.each([[["LLM:c", "Message:d"]], [["Message:d", "LLM:c"]]])("into a container, %j, stay connected, and out of it the drawing is as before", (ids) => {
+    const inside = changeParents(grouped, moved(ids, id));
+    const outside = changeParents(inside, moved(ids, null));
+
+    expect(edgesText(inside)).toEqual([`${id}>Agent:x`, `${start}>LLM:b`, `LLM:a>${id}`, "LLM:b>LLM:c", "LLM:c>Message:d", "begin>LLM:a", "Agent:x/agentBottom>Agent:sub"].sort());
+    expect(ids.map((each) => nodesOf(inside).get(each)?.parent)).toEqual([id, id]);
+    expect(edgesText(outside)).toEqual(edgesText(grouped));
+    expect(nodesOf(outside).get(ids[1] ?? "")?.raw.position).toEqual({ x: 800, y: 100 });
+  });
+
+  it("take a sub-agent with its Agent, and leave what only moved", () => {
+    const inside = changeParents(grouped, [...moved(["Message:d", "Agent:x", "Agent:sub"], id), { id: "begin", parent: null, place: { x: 1, y: 2 } }]);
+
+    expect(["Agent:x", "Agent:sub", "begin"].map((each) => nodesOf(inside).get(each)?.parent ?? null)).toEqual([id, id, null]);
+    expect(nodesOf(inside).get("begin")?.raw.position).toEqual({ x: 1, y: 2 });
+  });
+
+  it("are refused with a sentence where they would lie in different containers", () => {
+    expect(refusal(() => changeParents(grouped, [...moved(["LLM:c"], id), ...moved(["LLM:a"], null)]))).toContain("different containers");
   });
 });
 

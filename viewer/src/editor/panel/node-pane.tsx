@@ -1,5 +1,5 @@
 /** The right column with one node selected: its name, form, where it leads, and what can be done with it. */
-import { lazy, Suspense, useMemo, type ReactNode } from "react";
+import { lazy, Suspense, useDeferredValue, useMemo, type ReactNode } from "react";
 
 import type { ReferenceChoice } from "../../node-form/contract";
 import { referencesAt } from "../../node-form/references";
@@ -26,9 +26,10 @@ export function NodePane({ node, focusField }: { node: DrawnNode; focusField: st
   const findings = useDraft((state) => findingsOf(state.findings, node.id));
   const component = catalogue.components.find((each) => each.name === node.label) ?? null;
   const values = useRunValues();
+  const settled = useDeferredValue(document); // what can be read is found after what was typed is shown
   const references = useMemo(
-    (): ReferenceChoice[] => referencesAt(document, node.id, catalogue).map((choice) => (values.has(choice.reference) ? { ...choice, value: values.get(choice.reference) } : choice)),
-    [document, node.id, catalogue, values],
+    (): ReferenceChoice[] => referencesAt(settled, node.id, catalogue).map((choice) => (values.has(choice.reference) ? { ...choice, value: values.get(choice.reference) } : choice)),
+    [settled, node.id, catalogue, values],
   );
   const targets = useMemo(
     () => [...nodesOf(document).values()].filter((each) => each.id !== node.id && each.parent === node.parent && !["Begin", "Note", "Tool"].includes(each.label) && !(each.label in STARTS)).map(({ id, name }) => ({ nodeId: id, name })),
