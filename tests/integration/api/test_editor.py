@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from threading import Barrier
 from typing import Any
 
@@ -356,6 +357,38 @@ def test_variables_have_their_values_in_globals_however_they_are_saved(workerles
     send(workerless_client, "PATCH", agent, "draft", [replace("/variables/a/value", "y")], put.json()["etag"])
 
     assert draft_of(workerless_client, agent)["document"]["globals"] == {"env.a": "y"}
+
+
+def recorded_documents() -> list[Path]:
+    return sorted((Path(__file__).parents[2] / "recordings" / "ragflow").rglob("*.json"))
+
+
+def test_recorded_documents_are_exported_as_they_were_imported(workerless_client: Client, agent: str) -> None:
+    """T162: keys, their order, and numbers; the browser test moves a node, too."""
+    etag, documents = draft_of(workerless_client, agent)["etag"], 0
+    for path in recorded_documents():
+        written = json.loads(path.read_text(encoding="utf-8"))
+        inner = written.get("dsl", written) if isinstance(written, dict) else None
+        if not isinstance(inner, dict) or not ("components" in inner or "graph" in inner):
+            continue  # a recording of something else
+        put = send(workerless_client, "PUT", agent, "draft", written, etag)
+        assert put.status_code == 200, f"{path}: {put.text}"
+        etag = put.json()["etag"]
+        exported = workerless_client.http.get(path_of(agent, "export")).text
+        assert (path.name, json.dumps(json.loads(exported))) == (path.name, json.dumps(inner))
+        documents += 1
+    assert documents >= 15
+
+
+def test_templates_have_no_error_but_a_model_that_is_to_be_chosen(workerless_client: Client) -> None:
+    """T165: each on the built-in model, and with a model that the tenant does not have."""
+    templates = [each["id"] for each in workerless_client.http.get("/api/v1/agents/templates").json()["data"]]
+    assert len(templates) >= 8
+    for template in templates:
+        for model in ("", "gpt-x@Nowhere"):
+            made = workerless_client.http.post("/api/v1/viewer/agents", params={"template": template, "model": model})
+            errors = [each for each in made.json()["findings"] if each["severity"] == "error"]
+            assert (template, [each for each in errors if not model or each["field"] != "llm_id"]) == (template, [])
 
 
 # -- title and description --------------------------------------------------------------------------------------------
