@@ -82,7 +82,9 @@ def follow_drawing(before: Mapping[str, Any], after: Mapping[str, Any]) -> Field
             followed.pop(node, None)
         elif node not in entries:
             followed[node] = derived
-        elif not is_new:  # a document without a drawing gets one; its entries stay
+        elif is_new:  # a document without a drawing gets one, and may be changed with it
+            followed[node] = _merge_entry(entries[node], _as_derived(entries[node], derived), derived)
+        else:
             followed[node] = _merge_entry(entries[node], was or {}, derived)
     return {**after, "components": followed}
 
@@ -110,7 +112,7 @@ def follow_variables(before: Mapping[str, Any], after: Mapping[str, Any]) -> Fie
 
 
 def complete_variables(document: Mapping[str, Any]) -> Fields:
-    """Return a document with an `env.*` for each variable that has none in its `globals`; without `globals` as it is."""
+    """Return a document with an `env.*` for each variable that its `globals` lack; one without `globals` as it is."""
     values = document.get("globals")
     if not isinstance(values, Mapping):
         return dict(document)
@@ -131,6 +133,28 @@ def _size_of_copy(document: Fields, operation: Any) -> int:
         return 0
     source = operation.get("from")
     return len(json.dumps(jsonpatch.JsonPointer(source).resolve(document, None))) if isinstance(source, str) else 0
+
+
+def _as_derived(entry: Any, derived: Mapping[str, Any]) -> Fields:
+    """Return what an entry has of what is derived, as the derivation writes it where both say the same."""
+    if not isinstance(entry, Mapping):
+        return {}
+    obj = entry.get("obj")
+    written = (obj if isinstance(obj, Mapping) else entry).get("params")
+    params: Mapping[str, Any] = derived["obj"]["params"]
+    own: Mapping[str, Any] = written if isinstance(written, Mapping) else {}
+    edges = {
+        key: derived[key] if _has_same(entry[key], derived[key]) else entry[key] for key in derived if key in entry
+    }
+    values = {key: params[key] if own[key] == params[key] else own[key] for key in params if key in own}
+    return {**edges, "obj": {"component_name": derived["obj"]["component_name"], "params": values}}
+
+
+def _has_same(one: Any, other: Any) -> bool:
+    """Return whether two lists have the same ids, in any order, or two values are equal."""
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(each in other for each in one)
+    return one == other
 
 
 def _merge_entry(entry: Any, was: Mapping[str, Any], derived: Mapping[str, Any]) -> Any:

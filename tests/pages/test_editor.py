@@ -167,7 +167,9 @@ def built(client: Client) -> dict[str, Any]:
 
 def answer_of(client: Client, agent: str, query: str) -> str:
     """Run the draft; return the answer."""
-    return client.chat(agent, query)["data"]["data"]["content"]
+    reply = client.chat(agent, query)
+    assert "data" in reply.get("data", {}), reply
+    return reply["data"]["data"]["content"]
 
 
 def run_in_editor(reader: Reader, query: str) -> Any:

@@ -164,6 +164,31 @@ def test_move_of_a_node_changes_its_position_only(document: dict[str, Any]) -> N
     assert json.dumps(after) == json.dumps(expected)
 
 
+def test_first_drawing_of_a_document_keeps_its_entries_and_takes_what_was_changed_with_it() -> None:
+    written = copy.deepcopy(DRAWN["components"])
+    written["Message:0"] = {
+        "name": "Message",
+        "params": {"content": ["hi"], "own": 1},
+        "upstream": [],
+        "downstream": [],
+    }
+    written["begin"]["downstream"] = ["Message:0", *written["begin"]["downstream"]]  # the drawing has it, too
+    graph = copy.deepcopy(DRAWN["graph"])
+    graph["edges"].append(edge("begin", "Message:0"))
+    written["Message:0"]["upstream"] = ["Agent:0", "begin"]
+    document = {"components": written}
+
+    only_drawn = changed(document, put("/graph", graph))
+    graph["nodes"][3]["data"]["form"]["content"] = ["new"]
+    del graph["edges"][-1]
+    with_changes = changed(document, put("/graph", graph))
+
+    assert json.dumps(only_drawn["components"]) == json.dumps(written)
+    assert with_changes["components"]["begin"]["downstream"] == ["Agent:0"]
+    message = with_changes["components"]["Message:0"]
+    assert (message["params"], message["upstream"]) == ({"content": ["new"], "own": 1}, ["Agent:0"])
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 5) | st.floats(-2, 2) | st.text("ab/~0", max_size=3),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["a", "b", "0"]), inner, max_size=3),

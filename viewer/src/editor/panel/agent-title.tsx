@@ -1,6 +1,6 @@
 /** The title and description of the agent. They are no part of the draft: a change is stored by itself, and undo does not know it. */
 import { useQueryClient } from "@tanstack/react-query";
-import { useEffect, useRef, useState, type ReactNode } from "react";
+import { useEffect, useId, useRef, useState, type ReactNode } from "react";
 
 import { changeAgent } from "../../api/drafts";
 import type { AgentHead } from "../../api/replies";
@@ -17,6 +17,7 @@ type Field = "title" | "description";
 
 export function AgentTitle({ agent }: { agent: AgentHead }): ReactNode {
   const { isReadOnly } = useEditor();
+  const id = useId();
   const title = useSavedField(agent.id, "title", agent.title);
   const description = useSavedField(agent.id, "description", agent.description ?? "");
   return (
@@ -35,9 +36,12 @@ export function AgentTitle({ agent }: { agent: AgentHead }): ReactNode {
         />
       </label>
       <FieldError error={title.error} />
-      <label className="block">
-        <span className="font-medium">{t.agentDescription}</span>
+      <div>
+        <label htmlFor={id} className="font-medium">
+          {t.agentDescription}
+        </label>
         <textarea
+          id={id}
           rows={3}
           value={description.text}
           readOnly={isReadOnly}
@@ -48,7 +52,7 @@ export function AgentTitle({ agent }: { agent: AgentHead }): ReactNode {
           onBlur={description.save}
           className={`${CONTROL} py-1`}
         />
-      </label>
+      </div>
       <FieldError error={description.error} />
     </section>
   );
