@@ -1,4 +1,4 @@
-"""Routes for the editor of an agent: its draft, changed by JSON Patch; publishing, restoring, running a node, export.
+"""Routes for the editor of an agent: title, draft, publishing, restoring, running a node, export.
 
 A draft may be half-drawn. It is stored as it is written, and what is wrong with it comes back as findings; a start and
 a publication refuse it with the same findings. A save stores no version: publishing does, and so does a start of a
@@ -28,7 +28,7 @@ from api.requests.request_bodies import CanvasBody, PatchBody, SmallBody, body_o
 from api.runs.node_runs import plan_node
 from api.runs.reply_models import StartedReply
 from api.runs.turn import begin, id_headers
-from api.viewer.reply_models import DraftReply, SavedDraftReply, VersionRow
+from api.viewer.reply_models import AgentTitleReply, DraftReply, SavedDraftReply, VersionRow
 from api.viewer.versions import RECENT, get_canvas, version_json
 from canvas.document import draft_edits
 from canvas.errors import Conflict, InvalidRequest, NotFound
@@ -45,6 +45,8 @@ from store.primitives.json_codec import encode
 
 router = APIRouter(prefix="/viewer/agents/{agent_id}", tags=["viewer"], route_class=OwnRoute)
 
+MAX_TITLE_LENGTH = 255
+
 PATCH_OPENAPI: Mapping[str, Any] = {
     "requestBody": {
         "required": True,
@@ -59,10 +61,17 @@ DOCUMENT_OPENAPI: Mapping[str, Any] = {
 }
 
 
+class TitleBody(Body):
+    """The title and description of the agent; what is absent or null stays."""
+
+    title: Annotated[str, Field(max_length=MAX_TITLE_LENGTH)] | None = None
+    description: Text | None = None
+
+
 class PublicationBody(Body):
     """The title and description of the version; both may be absent."""
 
-    title: Annotated[str, Field(max_length=255)] | None = None
+    title: Annotated[str, Field(max_length=MAX_TITLE_LENGTH)] | None = None
     description: Text | None = None
 
 
@@ -76,6 +85,27 @@ class NodeRunBody(Body):
     """The values of a node's inputs, by the names of its input form."""
 
     values: dict[str, Any] = Field(default_factory=dict[str, Any], max_length=1000)
+
+
+@router.patch("", response_model=AgentTitleReply, openapi_extra=body_openapi(TitleBody))
+def change_title(context: ApiContextDep, principal: Viewer, agent_id: str, body: SmallBody) -> Response:
+    """Change title and description of the agent, those that are given. Its draft and its versions stay as they are."""
+    fields = parse_body(TitleBody, body)
+    if fields.title is None and fields.description is None:
+        raise InvalidRequest("The body has neither `title` nor `description`. Send what is to change.")
+    if fields.title is not None and not fields.title.strip():
+        raise InvalidRequest("`title` is empty. Give the agent a name.", field="title")
+    with context.database.transaction() as tx:
+        canvas = get_canvas(tx, principal, agent_id, locked=True)
+        canvases.describe(tx, principal.tenant_id, canvas.id, title=fields.title, description=fields.description)
+        changed = canvases.get(tx, principal.tenant_id, canvas.id)
+    reply = {
+        "id": changed.id.hex,
+        "title": changed.title,
+        "description": changed.description,
+        "updated_at": iso(changed.updated_at),
+    }
+    return json_reply(reply)
 
 
 @router.get("/draft", response_model=DraftReply)
@@ -107,12 +137,13 @@ def patch_draft(
 ) -> Response:
     """Change the draft by a JSON Patch (RFC 6902) on the document that `GET` shows.
 
-    Entries of `components` follow from the drawing where a form or an edge has changed.
+    Entries of `components` follow from the drawing where a form or an edge has changed, and `env.*` of `globals` from
+    `variables`.
     """
 
     def change(shown: Mapping[str, Any]) -> Mapping[str, Any]:
         patched = draft_edits.apply_patch(shown, body, context.max_canvas_bytes)
-        return draft_edits.follow_drawing(shown, patched)
+        return draft_edits.follow_variables(shown, draft_edits.follow_drawing(shown, patched))
 
     return _save(context, principal, agent_id, if_match, change)
 
@@ -121,10 +152,11 @@ def patch_draft(
 def put_draft(
     context: ApiContextDep, principal: Viewer, agent_id: str, body: CanvasBody, if_match: IfMatch = None
 ) -> Response:
-    """Replace the draft by a document, bare or under `dsl`."""
+    """Replace the draft by a document, bare or under `dsl`. Variables without an `env.*` in its `globals` get one."""
     if not body:
         raise InvalidRequest("The request body has no document. Send one as a JSON object.")
-    return _save(context, principal, agent_id, if_match, lambda _: draft_edits.unwrap(body))
+    document = draft_edits.complete_variables(draft_edits.unwrap(body))
+    return _save(context, principal, agent_id, if_match, lambda _: document)
 
 
 @router.post("/publish", response_model=VersionRow, openapi_extra=body_openapi(PublicationBody))

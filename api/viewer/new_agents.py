@@ -17,7 +17,7 @@ from api.requests.dependencies import ApiContext, ApiContextDep
 from api.requests.idempotency import OnceByViewerCanvas
 from api.requests.preconditions import etag_of
 from api.requests.request_bodies import CanvasBody
-from api.viewer.editor import find_in_draft
+from api.viewer.editor import MAX_TITLE_LENGTH, find_in_draft
 from api.viewer.reply_models import NewAgentReply
 from api.viewer.versions import get_canvas
 from canvas.document import draft_edits
@@ -34,7 +34,6 @@ router = APIRouter(tags=["viewer"], route_class=OwnRoute)
 
 UNTITLED = "Untitled agent"
 MAX_SAME_TITLES = 100
-MAX_TITLE_LENGTH = 255
 
 DOCUMENT_OPENAPI: Mapping[str, Any] = {
     "requestBody": {"required": False, "content": {"application/json": {"schema": {"type": "object"}}}}

@@ -384,6 +384,15 @@ class SavedDraftReply(BaseModel):
     findings: list[FindingRow]
 
 
+class AgentTitleReply(BaseModel):
+    """The title and description of an agent, as they are stored now."""
+
+    id: str
+    title: str
+    description: str | None
+    updated_at: str
+
+
 class DraftReply(SavedDraftReply):
     """A draft with its document. `updated_by`: the id of the token that saved it last, if it is known."""
 

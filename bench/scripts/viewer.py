@@ -1,10 +1,10 @@
-"""The speed of the web pages of one run in Chromium, as Markdown: `python -m bench.scripts.viewer [--only P3,P4]
-[--half-hour]`.
+"""The speed of the pages of a run and of the editor in Chromium, as Markdown: `python -m bench.scripts.viewer`
+with `--only P3,P4` or `--half-hour`.
 
-The script starts `easel up` with a home of its own and opens runs in a Chromium without a window, signed in, with warm
-caches. Frames are counted by the browser's callback before each paint, long tasks by its observer, heap and elements
-by the developer tools' protocol after a garbage collection, processor time by /proc. Each figure stands beside its
-goal; the load of the machine is printed above the table, because everything runs on the same cores.
+The script starts `easel up` with a home of its own and opens its pages in a Chromium without a window, signed in, with
+warm caches. Frames are counted by the browser's callback before each paint, long tasks by its observer, heap and
+elements by the developer tools' protocol after a garbage collection, processor time by /proc. Each figure stands
+beside its goal; the load of the machine is printed above the table, because everything runs on the same cores.
 """
 
 import argparse
@@ -99,6 +99,16 @@ WATCH_NODES = """() => {
 }"""
 
 
+TIDY = """() => new Promise((resolve) => {
+  const button = [...document.querySelectorAll("button")].find((each) => each.textContent === "Tidy");
+  const places = () => [...document.querySelectorAll(".react-flow__node")].map((each) => each.style.transform).join();
+  const [before, began] = [places(), performance.now()];
+  const look = () => (places() === before ? requestAnimationFrame(look) : resolve(performance.now() - began));
+  button.click();
+  requestAnimationFrame(look);
+})"""
+
+
 @dataclass(frozen=True, slots=True)
 class Figure:
     """A measured value beside its goal."""
@@ -124,6 +134,13 @@ class Bench:
         reply.raise_for_status()
         run_id: str = reply.json()["run_id"]
         return run_id
+
+    def agent(self, components: Mapping[str, Any], graph: Mapping[str, Any]) -> str:
+        """Make an agent of a drawn canvas; return its id."""
+        dsl = {"components": components, "graph": graph}
+        made = self.stage.client.post("/agents", json={"title": f"viewer {time.monotonic()}", "dsl": dsl}).json()
+        agent_id: str = made["data"]["id"]
+        return agent_id
 
     def await_status(self, run_id: str, *statuses: str, seconds: float = 900) -> dict[str, Any]:
         """Wait until a run has one of these statuses; return its head."""
@@ -534,6 +551,56 @@ def heap_growth(bench: Bench, minutes: float) -> list[Figure]:
     ]
 
 
+def edit_200(bench: Bench) -> list[Figure]:
+    """P12: the editor with 200 nodes: opening, typing, dragging; laying out 200 nodes and 1,000."""
+    small, large = chain(199), chain(999)
+    agent = bench.agent(small, drawing(small, 20))
+    wanted = {"drawn": '[data-page=edit][data-ready="1"] [data-testid=node]'}
+    opened: list[float] = []
+    for _ in range(4):
+        with bench.page(f"/agents/{agent}/edit", wanted) as tab:
+            opened += firsts(tab, "drawn")
+
+    def drag(tab: Any) -> None:
+        box = tab.locator('[data-testid=node][data-node-id="StringTransform:109"]').bounding_box()
+        x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+        tab.mouse.move(x, y)
+        tab.mouse.down()
+        for step in range(120):
+            tab.mouse.move(x + (step if step < 60 else 120 - step), y + step / 2)
+        tab.mouse.up()
+
+    with bench.page(f"/agents/{agent}/edit?node=StringTransform%3A109", wanted) as tab:
+        firsts(tab, "drawn")
+        text = tab.get_by_test_id("panel").locator("[contenteditable=true]").first
+        text.click()
+        tab.wait_for_timeout(1_000)
+        typed = frames_during(
+            tab, lambda: tab.keyboard.type("The quick brown fox jumps over the lazy dog. " * 4, delay=25)
+        )
+        dragged = frames_during(tab, lambda: drag(tab))
+    return [
+        Figure("P12", "editor, 200 nodes: opening, median of 3", f"{statistics.median(opened[1:]):.0f} ms", "1,500 ms"),
+        Figure("P12", "typing while it is saved: frame p95", f"{p95(typed):.1f} ms", "20 ms"),
+        Figure("P12", "dragging: frame p95", f"{p95(dragged):.1f} ms", "20 ms"),
+        Figure("P12", "laying out 200 nodes, median of 3", f"{laying_out(bench, small, 20):.0f} ms", "300 ms"),
+        Figure("P12", "laying out 1,000 nodes, median of 3", f"{laying_out(bench, large, 40):.0f} ms", "1,500 ms"),
+    ]
+
+
+def laying_out(bench: Bench, components: Mapping[str, Any], width: int) -> float:
+    """Return how long it takes from Tidy to the new drawing, in milliseconds."""
+    agent = bench.agent(components, drawing(components, width))
+    times: list[float] = []
+    with bench.page(f"/agents/{agent}/edit", {"drawn": '[data-page=edit][data-ready="1"] [data-testid=node]'}) as tab:
+        firsts(tab, "drawn")
+        for _ in range(4):
+            tab.wait_for_timeout(1_000)
+            times.append(tab.evaluate(TIDY))
+            tab.get_by_role("button", name="Undo").click()
+    return statistics.median(times[1:])  # the first loads the program that lays out
+
+
 MEASUREMENTS: Mapping[str, Callable[[Bench], list[Figure]]] = {
     "P1": first_load,
     "P2": open_100,
@@ -544,6 +611,7 @@ MEASUREMENTS: Mapping[str, Callable[[Bench], list[Figure]]] = {
     "P7": list_100_000,
     "P8": watchers,
     "P11": compare_10_000,
+    "P12": edit_200,
 }
 
 

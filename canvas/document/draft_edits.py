@@ -1,8 +1,9 @@
 """Changes of a draft: JSON Patches (RFC 6902), and the entries that follow from a change of the drawing.
 
 An editor changes the drawing (`graph`). RAGFlow's `components` follow from it, so `follow_drawing` derives the entries
-of those nodes again whose form or edges have changed. A draft may be half-drawn, so what cannot be derived is reported
-and not refused.
+of those nodes again whose form or edges have changed. Likewise `globals` has an `env.*` for each of the `variables`:
+a run completes them itself, but RAGFlow reads them there. A draft may be half-drawn, so what cannot be derived is
+reported and not refused.
 """
 
 import copy
@@ -12,7 +13,7 @@ from typing import Any, TypeAlias
 
 import jsonpatch
 
-from canvas.document import drawing, json_checks
+from canvas.document import defaults, drawing, json_checks
 from canvas.errors import InvalidRequest
 
 Fields: TypeAlias = dict[str, Any]
@@ -81,9 +82,49 @@ def follow_drawing(before: Mapping[str, Any], after: Mapping[str, Any]) -> Field
             followed.pop(node, None)
         elif node not in entries:
             followed[node] = derived
-        elif not is_new:  # a document without a drawing gets one; its entries stay
+        elif is_new:  # a document without a drawing gets one, and may be changed with it
+            followed[node] = _merge_entry(entries[node], _as_derived(entries[node], derived), derived)
+        else:
             followed[node] = _merge_entry(entries[node], was or {}, derived)
     return {**after, "components": followed}
+
+
+def follow_variables(before: Mapping[str, Any], after: Mapping[str, Any]) -> Fields:
+    """Return the changed document with the `env.*` of variables that were added, changed or removed.
+
+    One that the change itself has set stays. A document without `globals` stays without.
+    """
+    values, old_values = after.get("globals"), before.get("globals")
+    if not isinstance(values, Mapping):
+        return dict(after)
+    old_values = old_values if isinstance(old_values, Mapping) else {}
+    old, new = _declared(before), _declared(after)
+    followed: Fields = dict(values)
+    for key in dict.fromkeys([*new, *old]):
+        is_set = not _is_equal(values.get(key, _MISSING), old_values.get(key, _MISSING))
+        if is_set or _is_equal(old.get(key, _MISSING), new.get(key, _MISSING)):
+            continue
+        if key in new:
+            followed[key] = new[key]
+        else:
+            followed.pop(key, None)
+    return dict(after) if followed == values else {**after, "globals": followed}
+
+
+def complete_variables(document: Mapping[str, Any]) -> Fields:
+    """Return a document with an `env.*` for each variable that its `globals` lack; one without `globals` as it is."""
+    values = document.get("globals")
+    if not isinstance(values, Mapping):
+        return dict(document)
+    missing = {key: value for key, value in _declared(document).items() if key not in values}
+    return {**document, "globals": {**values, **missing}} if missing else dict(document)
+
+
+def _declared(document: Mapping[str, Any]) -> Fields:
+    """Return the values of `env.*` that the variables of a document declare."""
+    variables = document.get("variables")
+    declared = variables.items() if isinstance(variables, Mapping) else ()
+    return {f"env.{name}": defaults.declared_value(variable) for name, variable in declared}
 
 
 def _size_of_copy(document: Fields, operation: Any) -> int:
@@ -92,6 +133,28 @@ def _size_of_copy(document: Fields, operation: Any) -> int:
         return 0
     source = operation.get("from")
     return len(json.dumps(jsonpatch.JsonPointer(source).resolve(document, None))) if isinstance(source, str) else 0
+
+
+def _as_derived(entry: Any, derived: Mapping[str, Any]) -> Fields:
+    """Return what an entry has of what is derived, as the derivation writes it where both say the same."""
+    if not isinstance(entry, Mapping):
+        return {}
+    obj = entry.get("obj")
+    written = (obj if isinstance(obj, Mapping) else entry).get("params")
+    params: Mapping[str, Any] = derived["obj"]["params"]
+    own: Mapping[str, Any] = written if isinstance(written, Mapping) else {}
+    edges = {
+        key: derived[key] if _has_same(entry[key], derived[key]) else entry[key] for key in derived if key in entry
+    }
+    values = {key: params[key] if own[key] == params[key] else own[key] for key in params if key in own}
+    return {**edges, "obj": {"component_name": derived["obj"]["component_name"], "params": values}}
+
+
+def _has_same(one: Any, other: Any) -> bool:
+    """Return whether two lists have the same ids, in any order, or two values are equal."""
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(each in other for each in one)
+    return one == other
 
 
 def _merge_entry(entry: Any, was: Mapping[str, Any], derived: Mapping[str, Any]) -> Any:

@@ -103,6 +103,7 @@ def _component_json(name: str, component: Component[Any] | None, tool: Tool[Any]
         "defaults": defaults_of(form),
         "outputs": _outputs_json(name, form),
         "handles": dict(form.handles),
+        "secrets": _secret_fields(component),
     }
 
 
@@ -127,7 +128,16 @@ def _tool_json(tool: Tool[Any], component: Component[Any]) -> dict[str, Any]:
         "params": form_schema(Form(form.title, form.group, form.description, own)),
         "defaults": {each.name: each.default for each in own if each.has_default},
         "arguments": tool.schema(params, tool.function)["function"]["parameters"],
+        "secrets": _secret_fields(component),
     }
+
+
+def _secret_fields(component: Component[Any] | None) -> list[str]:
+    """Return the fields of a form that may contain secrets, each as a whole: `security`, not `security.jwt.secret`."""
+    if component is None:
+        return []
+    declared = (*component.params.secrets, *component.params.secret_headers)
+    return sorted({name.partition(".")[0] for name in declared})
 
 
 def _tool_of(component: Component[Any]) -> Tool[Any] | None:

@@ -96,6 +96,12 @@ UPDATE = (
         updated_at=func.now(),
     )
 )
+DESCRIBE = (
+    sa.update(canvases)
+    .where(*_this_canvas)
+    .values({c: func.coalesce(bindparam(f"new_{c}", type_=sa.Text), canvases.c[c]) for c in ("title", "description")})
+    .values(updated_at=func.now())
+)
 PUT_DRAFT = (
     sa.update(canvases)
     .where(*_this_canvas)
@@ -201,6 +207,28 @@ def update(
         raise NotFound("canvas not found.")
     if release or dsl is not None:
         versions.save(tx, tenant_id, canvas_id, release=release)
+
+
+def describe(
+    tx: Transaction,
+    tenant_id: TenantId,
+    canvas_id: CanvasId,
+    *,
+    title: str | None = None,
+    description: str | None = None,
+) -> None:
+    """Change title and description, those that are given; draft, versions and what is published stay.
+
+    Raises NotFound for an unknown canvas, Conflict if the title is taken.
+    """
+    values = {"new_title": title.strip() if title is not None else None, "new_description": description}
+    try:
+        with tx.savepoint():
+            hit = tx.execute(DESCRIBE, of_tenant=tenant_id, canvas_id=canvas_id, **values)
+    except IntegrityError as error:  # the unique title is the only constraint that these columns can violate
+        raise _title_conflict(title or "A canvas of this title") from error
+    if not hit:
+        raise NotFound("canvas not found.")
 
 
 def put_draft(

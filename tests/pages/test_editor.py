@@ -168,7 +168,9 @@ def built(client: Client) -> dict[str, Any]:
 
 def answer_of(client: Client, agent: str, query: str) -> str:
     """Run the draft; return the answer."""
-    return client.chat(agent, query)["data"]["data"]["content"]
+    reply = client.chat(agent, query)
+    assert "data" in reply.get("data", {}), reply
+    return reply["data"]["data"]["content"]
 
 
 def run_in_editor(reader: Reader, query: str) -> Any:
@@ -217,29 +219,55 @@ def test_canvas_built_with_the_keyboard_is_stored_and_runs(signed_in: Reader, cl
     assert document_of(client, agent) == first
 
 
-def test_canvas_built_with_the_pointer_shows_its_run(signed_in: Reader, client: Client):
+def test_canvas_built_with_the_pointer_is_stored_and_shows_its_run(signed_in: Reader, client: Client):
     """T150, T151, T161: dragged components, edges from handle to handle, one dropped on an edge."""
     agent = new_agent(client)
     edit(signed_in, agent)
     canvas_region = signed_in.page.get_by_role("region", name="Canvas")
 
-    palette(signed_in, "Message").drag_to(canvas_region, target_position={"x": 640, "y": 620})
-    node(signed_in, "Message").wait_for()
-    set_form(signed_in, "Message", {"content": ["{sys.query}, that is all"]})
-    drag(signed_in, handle(signed_in, "Begin", "start"), handle(signed_in, "Message", "end"))
-    wait_for_edges(signed_in, ("begin", "Message:"))
-    edge = signed_in.page.locator(".react-flow__edge-interaction").bounding_box()
+    places = {"Categorize": (150, 560), "LLM": (620, 330), "Message": (640, 180), "Message 2": (600, 680)}
+    for name, (x, y) in places.items():
+        palette(signed_in, name.split()[0]).drag_to(canvas_region, target_position={"x": x, "y": y})
+        node(signed_in, name).wait_for()
+        set_form(signed_in, name, FORMS[name])
+    for source, source_handle, target in (
+        ("Begin", "start", "Categorize"),
+        ("Categorize", "u-bill", "LLM"),
+        ("Categorize", "u-other", "Message 2"),
+        ("LLM", "start", "Message"),
+    ):
+        drag(signed_in, handle(signed_in, source, source_handle), handle(signed_in, target, "end"))
+    wait_for_edges(
+        signed_in, ("begin", "Categorize:"), ("Categorize:", "LLM:"), ("Categorize:", "Message:"), ("LLM:", "Message:")
+    )
+    wait_saved(signed_in)
+    eventually(lambda: edges_of(document_of(client, agent)), lambda edges: edges == EDGES)
+    stored = document_of(client, agent)
+    assert {name: drawn(stored)[name]["data"]["form"] for name in FORMS} == dict(FORMS)
+    answer = answer_of(client, new_agent(client, built(client)), "my invoice")
+    assert answer_of(client, agent, "my invoice") == answer
+    exported = client.http.get(f"/api/v1/viewer/agents/{agent}/export").json()
+    assert answer_of(client, new_agent(client, exported), "my invoice") == answer
+
+    begin_edge = signed_in.page.locator(".react-flow__edge-interaction").first.bounding_box()
     area = canvas_region.bounding_box()
-    middle = {"x": edge["x"] + edge["width"] / 2 - area["x"], "y": edge["y"] + edge["height"] / 2 - area["y"]}
+    middle = {
+        "x": begin_edge["x"] + begin_edge["width"] / 2 - area["x"],
+        "y": begin_edge["y"] + begin_edge["height"] / 2 - area["y"],
+    }
     palette(signed_in, "StringTransform").drag_to(canvas_region, target_position=middle)
-    wait_for_edges(signed_in, ("begin", "StringTransform:"), ("StringTransform:", "Message:"))
+    wait_for_edges(
+        signed_in,
+        ("begin", "StringTransform:"), ("StringTransform:", "Categorize:"),
+        ("Categorize:", "LLM:"), ("Categorize:", "Message:"), ("LLM:", "Message:"),
+    )  # fmt: skip
     set_form(signed_in, "Text", {"method": "merge", "script": "{sys.query}", "delimiters": [","]})
     wait_saved(signed_in)
 
-    header = run_in_editor(signed_in, "hello")
+    header = run_in_editor(signed_in, "my invoice")
     signed_in.page.locator('[data-testid=run-header][data-status="succeeded"]').wait_for()
-    signed_in.page.get_by_test_id("stream").get_by_text("hello, that is all").wait_for()
-    for name in ("Begin", "Text", "Message"):
+    signed_in.page.get_by_test_id("stream").get_by_text(answer).wait_for()
+    for name in ("Begin", "Text", "Categorize"):
         signed_in.page.locator(
             f'[data-testid=node][data-node-id="{node(signed_in, name).get_attribute("data-focus")}"][data-state="done"]'
         ).wait_for()
@@ -286,22 +314,19 @@ def test_edge_that_is_not_possible_is_refused_with_a_sentence(signed_in: Reader,
     assert document_of(client, agent) == before
 
 
-def test_nodes_grouped_into_an_iteration_are_freed_again(signed_in: Reader, client: Client):
+def merge(script: str) -> Mapping[str, Any]:
+    return {"method": "merge", "script": script, "delimiters": [","]}
+
+
+def test_nodes_grouped_into_an_iteration_run_for_each_item_and_are_freed_again(signed_in: Reader, client: Client):
     """T153, T157: grouping and ungrouping by keyboard; copies; one undo for each."""
+    split = {"method": "split", "split_ref": "sys.query", "delimiters": [","]}
     chain = canvas(
-        ("begin", "Begin", {}, ["StringTransform:A"]),
-        (
-            "StringTransform:A",
-            "StringTransform",
-            {"method": "merge", "script": "{sys.query}", "delimiters": [","]},
-            ["StringTransform:B"],
-        ),
-        (
-            "StringTransform:B",
-            "StringTransform",
-            {"method": "merge", "script": "x", "delimiters": [","]},
-            ["Message:0"],
-        ),
+        ("begin", "Begin", {}, ["StringTransform:Split"]),
+        ("StringTransform:Split", "StringTransform", split, ["StringTransform:A"]),
+        ("StringTransform:A", "StringTransform", merge("{item}"), ["StringTransform:B"]),
+        ("StringTransform:B", "StringTransform", merge("{StringTransform:A@result}-"), ["StringTransform:C"]),
+        ("StringTransform:C", "StringTransform", merge("{StringTransform:B@result}x"), ["Message:0"]),
         ("Message:0", "Message", message("done"), []),
     )
     del chain["graph"]
@@ -312,26 +337,46 @@ def test_nodes_grouped_into_an_iteration_are_freed_again(signed_in: Reader, clie
 
     node(signed_in, "StringTransform:A").click()
     node(signed_in, "StringTransform:B").click(modifiers=["Control"])
+    node(signed_in, "StringTransform:C").click(modifiers=["Control"])
     signed_in.page.get_by_role("button", name="Into an Iteration").click()
     node(signed_in, "Iteration").wait_for()
     wait_saved(signed_in)
     grouped = document_of(client, agent)
     container = drawn(grouped)["Iteration"]["id"]
     assert edges_of(grouped) == {
-        ("begin", "Iteration"), ("Iteration", "Message:0"),
+        ("begin", "StringTransform:Split"), ("StringTransform:Split", "Iteration"), ("Iteration", "Message:0"),
         ("IterationItem", "StringTransform:A"), ("StringTransform:A", "StringTransform:B"),
+        ("StringTransform:B", "StringTransform:C"),
     }  # fmt: skip
-    inside = ("IterationItem", "StringTransform:A", "StringTransform:B", "Message:0")
+    inside = ("IterationItem", "StringTransform:A", "StringTransform:B", "StringTransform:C", "Message:0")
     assert {name: drawn(grouped)[name].get("parentId") for name in inside} == {
-        "IterationItem": container, "StringTransform:A": container, "StringTransform:B": container, "Message:0": None,
-    }  # fmt: skip
+        **dict.fromkeys(inside, container),
+        "Message:0": None,
+    }
     assert grouped["components"][container]["downstream"] == ["Message:0"]
 
+    lines = {"lines": {"ref": "StringTransform:C@result", "type": "Array<string>"}}
+    set_form(signed_in, "Iteration", {"items_ref": "StringTransform:Split@result", "outputs": lines})
+    set_form(signed_in, "Message:0", {"content": [f"{{{container}@lines}}"]})
+    wait_saved(signed_in)
+    assert re.findall(r"\w-x", answer_of(client, agent, "a,b,c")) == ["a-x", "b-x", "c-x"]
+
+    node(signed_in, "Iteration").focus()
+    signed_in.page.keyboard.press("Enter")
     signed_in.page.get_by_role("button", name="Ungroup").click()
     node(signed_in, "Iteration").wait_for(state="detached")
-    signed_in.page.get_by_role("button", name="Undo").click()
+    wait_saved(signed_in)
+    eventually(
+        lambda: edges_of(document_of(client, agent)),
+        lambda edges: (
+            edges == {(one, other) for one in chain["components"] for other in chain["components"][one]["downstream"]}
+        ),
+    )
+    undo = signed_in.page.get_by_role("button", name="Undo")
+    undo.click()
     node(signed_in, "Iteration").wait_for()
-    signed_in.page.get_by_role("button", name="Undo").click()
+    while undo.is_enabled():
+        undo.click()
     node(signed_in, "Iteration").wait_for(state="detached")
     wait_saved(signed_in)
     assert document_of(client, agent) == chain
@@ -343,8 +388,17 @@ def test_nodes_grouped_into_an_iteration_are_freed_again(signed_in: Reader, clie
     node(signed_in, "Message:0 2").wait_for(state="detached")
 
 
+KEPT = """() => new Promise((resolve) => {
+  const opening = indexedDB.open("easel-drafts");
+  opening.onsuccess = () => {
+    const all = opening.result.transaction("unsaved").objectStore("unsaved").getAll();
+    all.onsuccess = () => { opening.result.close(); resolve(JSON.stringify(all.result)); };
+  };
+})"""
+
+
 def test_change_that_could_not_be_saved_is_saved_later_or_offered_again(signed_in: Reader, client: Client):
-    """T159."""
+    """T159, without the secrets that were typed."""
     agent = new_agent(client, built(client))
     edit(signed_in, agent)
     choose(signed_in, "LLM")
@@ -365,10 +419,15 @@ def test_change_that_could_not_be_saved_is_saved_later_or_offered_again(signed_i
         "**/draft", lambda route: route.abort() if route.request.method == "PATCH" else route.continue_()
     )
     name.fill("Left behind")
+    add_by_enter(signed_in, "TavilySearch")
+    signed_in.page.locator('[data-testid=field][data-field="api_key"]').first.fill("tvly-typed-secret")
     signed_in.page.locator('[data-testid=save-state][data-save="offline"]').wait_for()
+    kept = eventually(lambda: signed_in.page.evaluate(KEPT), lambda text: "Left behind" in text and "Tavily" in text)
+    assert "tvly-typed-secret" not in kept
     signed_in.allow_refusals()
     signed_in.page.reload()
     signed_in.page.unroute("**/draft")
+    signed_in.page.get_by_test_id("left-changes").get_by_text("type them again").wait_for()
     signed_in.page.get_by_test_id("left-changes").get_by_role("button", name="Take them over").click()
     node(signed_in, "Left behind").wait_for()
     wait_saved(signed_in)
@@ -395,7 +454,12 @@ def test_draft_changed_in_two_tabs_is_decided_by_the_author(
     choose(signed_in, "LLM")
     signed_in.page.get_by_test_id("panel").get_by_label("Name", exact=True).fill("Mine")
     conflict = signed_in.page.get_by_test_id("conflict")
-    conflict.locator('[data-kind="changed"]').get_by_text("Theirs").wait_for()
+    theirs = conflict.locator('[data-testid=node-change][data-node-id="Message:Message"]')
+    theirs.locator('[data-path="name"]').get_by_text("Theirs").wait_for()
+    conflict.get_by_role("tab", name="The others have changed").focus()
+    signed_in.page.keyboard.press("ArrowRight")
+    mine = conflict.locator('[data-testid=node-change][data-node-id="LLM:LLM"]')
+    mine.locator('[data-path="name"]').get_by_text("Mine").wait_for()
     assert "LLM" in drawn(document_of(client, agent))
     conflict.get_by_role("button", name=choice).click()
     conflict.wait_for(state="detached")
@@ -438,16 +502,18 @@ def test_draft_is_published_with_its_difference_and_an_older_version_is_restored
     dialog.get_by_text("Nothing is published yet.").wait_for()
     dialog.get_by_label("Title").fill("the first")
     dialog.get_by_role("button", name="Publish", exact=True).click()
-    notice(signed_in, "the first was published")
+    notice(signed_in, "Published: 1 · the first.")
 
     choose(signed_in, "Message")
     set_form(signed_in, "Message", {"content": ["changed"]})
     publish.click()
-    dialog.locator('[data-testid=changes] [data-node-id="Message:Message"][data-kind="changed"]').wait_for()
-    assert dialog.locator("[data-testid=changes] li").count() == 1
+    changed = dialog.locator('[data-testid=node-change][data-node-id="Message:Message"][data-kind="changed"]')
+    changed.locator('[data-path="content"]').wait_for()
+    dialog.locator('[data-testid=node][data-node-id="Message:Message"][data-change="changed"]').wait_for()
+    assert dialog.get_by_test_id("node-change").count() == 1
     dialog.get_by_label("Title").fill("the second")
     dialog.get_by_role("button", name="Publish", exact=True).click()
-    notice(signed_in, "the second was published")
+    notice(signed_in, "Published: 2 · the second.")
     versions = client.http.get(f"/api/v1/viewer/agents/{agent}/versions").json()["versions"]
     assert [(each["title"], each["published"]) for each in versions][:2] == [("the second", True), ("the first", True)]
 
@@ -482,7 +548,7 @@ def recorded(*names: str) -> list[tuple[str, str]]:
     ("name", "text"),
     [
         ("odd", ODD),
-        *recorded("dsl_testdata/all.json", "dsl_examples/iteration.json", "templates/user_interaction.json"),
+        *recorded("dsl_testdata/all.json"),
     ],
 )
 def test_imported_document_is_exported_unchanged_but_for_what_was_moved(
@@ -586,6 +652,46 @@ def test_findings_lead_to_their_nodes_and_disable_run_and_publish(signed_in: Rea
         state="detached"
     )
     eventually(lambda: signed_in.page.get_by_role("button", name="Publish").is_enabled(), bool)
+
+
+def test_template_opens_without_errors_and_its_title_and_keys_are_the_authors(signed_in: Reader, client: Client):
+    """T165, T126: no finding of an error; title and description are stored; `?` lists the keys of the editor."""
+    made = client.http.post("/api/v1/viewer/agents", params={"template": "agent_team"}).json()
+    other = new_agent(client, title="Taken")
+    edit(signed_in, made["id"])
+    signed_in.page.get_by_role("button", name="▶ Run").wait_for()
+    assert signed_in.page.locator("[data-testid=finding] [data-tone=red]").count() == 0
+    assert signed_in.page.get_by_role("button", name="▶ Run").is_enabled()
+
+    title = signed_in.page.get_by_label("Title of the agent")
+    title.fill("TAKEN")
+    title.press("Enter")
+    signed_in.page.get_by_role("alert").filter(has_text="already exists").wait_for()
+    signed_in.allow_refusals()
+    title.fill("A team of two")
+    signed_in.page.get_by_label("Description", exact=True).fill("They share the work.")
+    signed_in.page.get_by_role("heading", name="A team of two", level=1).wait_for()
+    eventually(
+        lambda: client.http.get(f"/api/v1/viewer/agents/{made['id']}").json(),
+        lambda head: (head["title"], head["description"]) == ("A team of two", "They share the work."),
+    )
+    assert client.http.get(f"/api/v1/viewer/agents/{other}").json()["title"] == "Taken"
+
+    signed_in.page.evaluate("document.activeElement.blur()")
+    signed_in.page.keyboard.press("?")
+    keys = signed_in.page.get_by_role("dialog").locator("kbd")
+    keys.first.wait_for()
+    assert {"Ctrl+Z", "Ctrl+Shift+Z", "Ctrl+D", "Ctrl+Enter", "Delete", "c", "Tab"} <= set(keys.all_inner_texts())
+    signed_in.page.keyboard.press("Escape")
+    signed_in.page.evaluate("localStorage.setItem('easel.shortcuts', 'off')")
+    node(signed_in, "Begin").focus()
+    before = signed_in.page.locator("[data-canvas] [data-testid=node]").count()
+    signed_in.page.keyboard.press("c")
+    signed_in.page.keyboard.press("Control+a")
+    signed_in.page.keyboard.press("Delete")
+    assert signed_in.page.locator("[data-canvas] [data-testid=node]").count() == before
+    assert signed_in.page.get_by_role("dialog").count() == 0
+    signed_in.page.evaluate("localStorage.removeItem('easel.shortcuts')")
 
 
 def test_reader_of_kind_viewer_sees_the_canvas_and_changes_nothing(reader: Reader, client: Client, deployment: Any):

@@ -2,11 +2,11 @@
 import { describe, expect, it } from "vitest";
 
 import { alignNodes, ALIGNMENTS, tidy } from "../src/editor/document/arrange";
-import { changedNodes, changesBetween, merge } from "../src/editor/document/changes";
+import { changedByBoth, changedNodes, merge } from "../src/editor/document/changes";
 import { copyNodes, pasteNodes } from "../src/editor/document/clipboard";
 import { addNode, addTool, changeForm, connect, deleteNodes, disconnect, insertOnEdge, moveNodes, Refusal, renameNode, removeVariable, setVariable } from "../src/editor/document/commands";
 import { connectionProblem, handlesOf } from "../src/editor/document/connections";
-import { changeParent, groupNodes, ungroup } from "../src/editor/document/containers";
+import { changeParent, changeParents, groupNodes, ungroup } from "../src/editor/document/containers";
 import { edgesOf, graphOf, nodesOf, type Document } from "../src/editor/document/document";
 import { History } from "../src/editor/document/history";
 import { getIn, isEqual, objectOf, readJson, writeJson, type Json } from "../src/editor/document/json";
@@ -286,6 +286,34 @@ describe("containers", () => {
   });
 });
 
+describe("nodes that are dragged together", () => {
+  const document = drawing("begin>LLM:a, LLM:a>LLM:b, LLM:b>LLM:c, LLM:c>Message:d, Agent:x/agentBottom>Agent:sub, Message:d>Agent:x");
+  const { document: grouped, id } = groupNodes(document, ["LLM:b"], "Iteration", {});
+  const start = [...nodesOf(grouped).values()].find((node) => node.label === "IterationItem")?.id ?? "";
+  const moved = (ids: readonly string[], parent: string | null) => ids.map((each, place) => ({ id: each, parent, place: { x: 500 + 300 * place, y: 100 } }));
+
+  it.each([[["LLM:c", "Message:d"]], [["Message:d", "LLM:c"]]])("into a container, %j, stay connected, and out of it the drawing is as before", (ids) => {
+    const inside = changeParents(grouped, moved(ids, id));
+    const outside = changeParents(inside, moved(ids, null));
+
+    expect(edgesText(inside)).toEqual([`${id}>Agent:x`, `${start}>LLM:b`, `LLM:a>${id}`, "LLM:b>LLM:c", "LLM:c>Message:d", "begin>LLM:a", "Agent:x/agentBottom>Agent:sub"].sort());
+    expect(ids.map((each) => nodesOf(inside).get(each)?.parent)).toEqual([id, id]);
+    expect(edgesText(outside)).toEqual(edgesText(grouped));
+    expect(nodesOf(outside).get(ids[1] ?? "")?.raw.position).toEqual({ x: 800, y: 100 });
+  });
+
+  it("take a sub-agent with its Agent, and leave what only moved", () => {
+    const inside = changeParents(grouped, [...moved(["Message:d", "Agent:x", "Agent:sub"], id), { id: "begin", parent: null, place: { x: 1, y: 2 } }]);
+
+    expect(["Agent:x", "Agent:sub", "begin"].map((each) => nodesOf(inside).get(each)?.parent ?? null)).toEqual([id, id, null]);
+    expect(nodesOf(inside).get("begin")?.raw.position).toEqual({ x: 1, y: 2 });
+  });
+
+  it("are refused with a sentence where they would lie in different containers", () => {
+    expect(refusal(() => changeParents(grouped, [...moved(["LLM:c"], id), ...moved(["LLM:a"], null)]))).toContain("different containers");
+  });
+});
+
 describe("nodes", () => {
   it("are added with their defaults, an id and a name of their own", () => {
     const one = addNode(drawing("begin>LLM:a"), MESSAGE, { x: 1.4, y: 2, parent: null });
@@ -376,19 +404,27 @@ describe("two changes of one draft", () => {
     expect(merged && [nodesOf(merged).get("LLM:One")?.name, nodesOf(merged).has("Message:Two"), nodesOf(merged).size, "b" in objectOf(merged.variables)]).toEqual(["Mine", false, 3, true]);
   });
 
-  it.each<[string, Document, Document]>([
-    ["the same node", renameNode(base, "LLM:One", "Mine"), renameNode(base, "LLM:One", "Theirs")],
-    ["a node that the other removed", renameNode(base, "Message:Two", "Mine"), deleteNodes(base, ["Message:Two"])],
-    ["an edge to a node that the other removed", connect(base, { source: "begin", sourceHandle: "start", target: "Message:Two", targetHandle: "end" }), deleteNodes(base, ["Message:Two"])],
-    ["the same variable", removeVariable(base, "env1"), setVariable(base, "env1", { name: "env1", type: "number", value: 5, description: "" })],
-  ])("are not merged for %s", (_, mine, theirs) => {
+  it.each<[string, readonly string[], Document, Document]>([
+    ["the same node", ["Mine"], renameNode(base, "LLM:One", "Mine"), renameNode(base, "LLM:One", "Theirs")],
+    ["a node that the other removed", ["Mine"], renameNode(base, "Message:Two", "Mine"), deleteNodes(base, ["Message:Two"])],
+    ["an edge to a node that the other removed", [], connect(base, { source: "begin", sourceHandle: "start", target: "Message:Two", targetHandle: "end" }), deleteNodes(base, ["Message:Two"])],
+    ["the same variable", ["variables", "globals"], removeVariable(base, "env1"), setVariable(base, "env1", { name: "env1", type: "number", value: 5, description: "" })],
+  ])("are not merged for %s", (_, names, mine, theirs) => {
     expect(merge(base, mine, theirs)).toBeNull();
+    expect(new Set(changedByBoth(base, mine, theirs))).toEqual(new Set(names));
   });
 
-  it("are listed by node; what a run reads is told from places", () => {
+  it("are merged with a new container before the nodes that were put into it", () => {
+    const mine = groupNodes(base, ["LLM:One"], "Iteration", {}).document;
+    const merged = merge(base, mine, renameNode(base, "Message:Two", "Theirs"));
+    const ids = merged && [...nodesOf(merged).values()].map(({ id, parent }) => [id, parent] as const);
+
+    expect(ids?.every(([, parent], index) => parent === null || ids.findIndex(([id]) => id === parent) < index)).toBe(true);
+  });
+
+  it("are found by node; places do not count", () => {
     const changed = connect(moveNodes(renameNode(base, "LLM:One", "New"), ["begin"], 5, 5), { source: "begin", sourceHandle: "start", target: "Message:Two", targetHandle: "end" });
 
-    expect(changesBetween(base, changed)).toEqual({ nodes: [{ nodeId: "begin", name: "begin", kind: "moved" }, { nodeId: "LLM:One", name: "New", kind: "changed" }], edges: 1, others: [] });
     expect([...changedNodes(base, changed)].sort()).toEqual(["LLM:One", "begin"]);
   });
 });

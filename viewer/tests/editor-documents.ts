@@ -10,7 +10,7 @@ import { computedLayout } from "../src/graph/layout";
 const RECORDINGS = join(import.meta.dirname, "../../tests/recordings/ragflow");
 
 export function component(name: string, defaults: Readonly<Record<string, unknown>> = {}, kind: ComponentDescription["kind"] = "ordinary"): ComponentDescription {
-  return { name, title: name, group: "flow", description: "", kind, nodeType: "", effect: "pure", isTool: false, params: {}, defaults, outputs: [], handles: { in: ["end"], out: ["start"] } };
+  return { name, title: name, group: "flow", description: "", kind, nodeType: "", effect: "pure", isTool: false, params: {}, defaults, outputs: [], handles: { in: ["end"], out: ["start"] }, secrets: [] };
 }
 
 export const COMPONENTS = [

@@ -2,13 +2,13 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 
 import { ApiError } from "../src/api/request";
-import { deleteNodes, moveNodes, renameNode } from "../src/editor/document/commands";
+import { addNode, addTool, changeForm, deleteNodes, moveNodes, renameNode } from "../src/editor/document/commands";
 import { nodesOf, type Document } from "../src/editor/document/document";
 import { isObject, objectOf, readJson, writeJson } from "../src/editor/document/json";
 import { applyPatch, type Patch } from "../src/editor/document/patch";
 import { DraftSession, type DraftRoutes } from "../src/editor/session/draft-session";
 import type { UnsavedDraft, UnsavedStore } from "../src/editor/session/unsaved-store";
-import { documentOf, TEXT } from "./editor-documents";
+import { component, documentOf, TEXT } from "./editor-documents";
 
 class Server implements DraftRoutes {
   document: Document;
@@ -51,7 +51,7 @@ class Kept implements UnsavedStore {
 }
 
 async function opened(server = new Server(), kept = new Kept(), page = "page"): Promise<DraftSession> {
-  const session = new DraftSession("agent", page, server, kept);
+  const session = new DraftSession("agent", page, server, kept, (component) => (component === "TavilySearch" ? ["api_key"] : []));
   await session.load();
   return session;
 }
@@ -241,6 +241,52 @@ describe("unsaved changes", () => {
     expect(kept.drafts.size).toBe(1);
     await vi.advanceTimersByTimeAsync(2000);
     expect(kept.drafts.size).toBe(0);
+  });
+});
+
+describe("Secrets that were typed", () => {
+  const SEARCH = component("TavilySearch", { api_key: "" });
+  const KEY = "tvly-typed";
+  const idOf = (document: Document, label: string): string => [...nodesOf(document).values()].find((node) => node.label === label)?.id ?? "";
+  /** A document with a search, and an Agent that has it as a tool. */
+  const withSearch = (document: Document): Document => {
+    const { document: searched } = addNode(document, SEARCH, { x: 0, y: 0, parent: null });
+    const { document: both, id } = addNode(searched, component("Agent", { tools: [] }), { x: 0, y: 0, parent: null });
+    return addTool(both, id, SEARCH);
+  };
+
+  it("are not kept by the browser, and the next visit says so and has those that are stored", async () => {
+    const [server, kept] = [new Server(), new Kept()];
+    const searched = withSearch(server.document);
+    server.document = changeForm(searched, idOf(searched, "TavilySearch"), { path: ["api_key"], value: "••••" });
+    const session = await opened(server, kept);
+
+    session.apply("key", (now) => changeForm(now, idOf(now, "TavilySearch"), { path: ["api_key"], value: KEY }));
+    session.apply("tool", (now) => changeForm(now, idOf(now, "Agent"), { path: ["tools", 0, "params", "api_key"], value: KEY }));
+    session.apply("name", rename("LLM:One", "New"));
+    await session.keep();
+
+    const [left] = [...kept.drafts.values()];
+    expect([left?.lacksSecrets, left?.document.includes(KEY), left?.base.includes(KEY), left?.document.includes("New")]).toEqual([true, false, false, true]);
+
+    const next = await opened(server, kept, "next");
+    await next.takeLeft();
+    const taken = next.getState().document ?? {};
+    expect([nameIn(taken, "LLM:One"), nodesOf(taken).get(idOf(taken, "TavilySearch"))?.form.api_key]).toEqual(["New", "••••"]);
+  });
+
+  it("are not kept after they were saved either", async () => {
+    const [server, kept] = [new Server(), new Kept()];
+    server.document = withSearch(server.document);
+    const session = await opened(server, kept);
+    session.apply("key", (now) => changeForm(now, idOf(now, "TavilySearch"), { path: ["api_key"], value: KEY }));
+    await session.save();
+
+    session.apply("name", rename("LLM:One", "New"));
+    await session.keep();
+
+    const [left] = [...kept.drafts.values()];
+    expect([left?.lacksSecrets, left?.document.includes(KEY), left?.base.includes(KEY)]).toEqual([false, false, false]);
   });
 });
 

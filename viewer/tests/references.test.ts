@@ -30,6 +30,7 @@ export function componentOf(name: string, outputs: readonly Output[] = []): Comp
     defaults: {},
     outputs,
     handles: { in: ["end"], out: ["start"] },
+    secrets: [],
   };
 }
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from threading import Barrier
 from typing import Any
 
@@ -346,6 +347,112 @@ def test_node_that_asks_a_person_or_does_not_exist_does_not_run_alone(workerless
     unknown = send(workerless_client, "POST", agent, "nodes/Nothing:0/run", {"values": {}}, None)
 
     assert (asks.status_code, unknown.status_code) == (400, 404)
+
+
+def test_variables_have_their_values_in_globals_however_they_are_saved(workerless_client: Client, agent: str) -> None:
+    document = {**ECHO, "variables": {"a": {"type": "string", "value": "x"}}, "globals": {}}
+    put = send(workerless_client, "PUT", agent, "draft", document, draft_of(workerless_client, agent)["etag"])
+    assert draft_of(workerless_client, agent)["document"]["globals"] == {"env.a": "x"}
+
+    send(workerless_client, "PATCH", agent, "draft", [replace("/variables/a/value", "y")], put.json()["etag"])
+
+    assert draft_of(workerless_client, agent)["document"]["globals"] == {"env.a": "y"}
+
+
+def recorded_documents() -> list[Path]:
+    return sorted((Path(__file__).parents[2] / "recordings" / "ragflow").rglob("*.json"))
+
+
+def test_recorded_documents_are_exported_as_they_were_imported(workerless_client: Client, agent: str) -> None:
+    """T162: keys, their order, and numbers; the browser test moves a node, too."""
+    etag, documents = draft_of(workerless_client, agent)["etag"], 0
+    for path in recorded_documents():
+        written = json.loads(path.read_text(encoding="utf-8"))
+        inner = written.get("dsl", written) if isinstance(written, dict) else None
+        if not isinstance(inner, dict) or not ("components" in inner or "graph" in inner):
+            continue  # a recording of something else
+        put = send(workerless_client, "PUT", agent, "draft", written, etag)
+        assert put.status_code == 200, f"{path}: {put.text}"
+        etag = put.json()["etag"]
+        exported = workerless_client.http.get(path_of(agent, "export")).text
+        assert (path.name, json.dumps(json.loads(exported))) == (path.name, json.dumps(inner))
+        documents += 1
+    assert documents >= 15
+
+
+def test_templates_have_no_error_but_a_model_that_is_to_be_chosen(workerless_client: Client) -> None:
+    """T165: each on the built-in model, and with a model that the tenant does not have."""
+    templates = [each["id"] for each in workerless_client.http.get("/api/v1/agents/templates").json()["data"]]
+    assert len(templates) >= 8
+    for template in templates:
+        for model in ("", "gpt-x@Nowhere"):
+            made = workerless_client.http.post("/api/v1/viewer/agents", params={"template": template, "model": model})
+            errors = [each for each in made.json()["findings"] if each["severity"] == "error"]
+            assert (template, [each for each in errors if not model or each["field"] != "llm_id"]) == (template, [])
+
+
+# -- title and description --------------------------------------------------------------------------------------------
+def head_of(client: Client, agent: str) -> dict[str, Any]:
+    return client.http.get(f"/api/v1/viewer/agents/{agent}").json()
+
+
+def test_title_and_description_change_without_the_draft_and_what_is_published(
+    workerless_client: Client, agent: str
+) -> None:
+    etag = draft_of(workerless_client, agent)["etag"]
+    send(workerless_client, "POST", agent, "publish", {}, etag)
+    before, versions = head_of(workerless_client, agent), workerless_client.http.get(path_of(agent, "versions")).json()
+
+    titled = workerless_client.http.patch(f"/api/v1/viewer/agents/{agent}", json={"title": "  Clerk é "})
+    described = workerless_client.http.patch(f"/api/v1/viewer/agents/{agent}", json={"description": "Answers mail."})
+    cleared = workerless_client.http.patch(f"/api/v1/viewer/agents/{agent}", json={"title": "Clerk", "description": ""})
+
+    assert [reply.status_code for reply in (titled, described, cleared)] == [200] * 3
+    assert (titled.json()["title"], titled.json()["description"]) == ("Clerk é", before["description"])
+    assert (described.json()["title"], described.json()["description"]) == ("Clerk é", "Answers mail.")
+    after = head_of(workerless_client, agent)
+    assert (after["title"], after["description"], after["published"]) == ("Clerk", "", True)
+    assert draft_of(workerless_client, agent)["etag"] == etag
+    assert workerless_client.http.get(path_of(agent, "versions")).json()["versions"] == versions["versions"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ({}, 400),
+        ({"title": " "}, 400),
+        ({"title": "x" * 256}, 400),
+        ({"title": 7}, 400),
+        ({"title": "OTHER one"}, 409),
+        ({"description": "x" * 100_001}, 400),
+    ],
+)
+def test_title_that_is_bad_or_taken_is_refused_and_nothing_changes(
+    workerless_client: Client, agent: str, body: dict[str, Any], status: int
+) -> None:
+    workerless_client.http.post("/api/v1/viewer/agents", params={"title": "Other One"})
+    before = head_of(workerless_client, agent)
+
+    reply = workerless_client.http.patch(f"/api/v1/viewer/agents/{agent}", json=body)
+
+    assert reply.status_code == status, reply.text
+    assert head_of(workerless_client, agent) == before
+
+
+def test_title_of_another_tenants_agent_is_a_404_and_a_viewer_changes_none(
+    workerless_server: Server, workerless_client: Client, reader: Client, agent: str
+) -> None:
+    stranger = workerless_server.client(kind="admin")
+
+    replies = [
+        client.http.patch(f"/api/v1/viewer/agents/{agent}", json={"title": "Mine"}) for client in (stranger, reader)
+    ]
+
+    assert [(reply.status_code, reply.json()["code"]) for reply in replies] == [
+        (404, "not_found"),
+        (403, "read_only"),
+    ]
+    assert head_of(workerless_client, agent)["title"] != "Mine"
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import { useAnnounce } from "../ui/announcer";
 import { Dialog } from "../ui/dialog";
 import { bytes } from "../ui/format";
 import { Button } from "../ui/parts";
+import { TabList } from "../ui/tabs";
 import { asJson } from "../ui/values";
 import { visibleName, visibleText } from "../ui/visible-text";
 import { FIELD, PRIMARY } from "./looks";
@@ -70,17 +71,7 @@ export function NewAgentDialog({ onClose }: { onClose: () => void }): ReactNode 
     <Dialog title={t.title} onClose={onClose}>
       <form noValidate onSubmit={submit} className="flex min-w-0 flex-col gap-3">
         <Tabs.Root value={way} onValueChange={show} className="flex min-w-0 flex-col gap-3">
-          <Tabs.List aria-label={t.title} className="flex flex-wrap border-b border-line">
-            {WAYS.map((each) => (
-              <Tabs.Trigger
-                key={each}
-                value={each}
-                className="min-h-8 border-b-2 border-transparent px-3 text-ink-2 data-[state=active]:border-accent data-[state=active]:font-medium data-[state=active]:text-ink"
-              >
-                {t.ways[each]}
-              </Tabs.Trigger>
-            ))}
-          </Tabs.List>
+          <TabList label={t.title} tabs={WAYS} names={t.ways} className="border-b border-line" />
           <Tabs.Content value="template" className="flex min-w-0 flex-col gap-3">
             <TemplateChoice templates={templates.data} error={templates.error} chosen={chosenTemplate} onChoose={setTemplate} />
             <ModelChoice model={model} onChange={setModel} />

@@ -13,6 +13,11 @@ export function readAgent(agentId: string, signal?: AbortSignal): Promise<replie
   return request(below(agentId), signal ? { signal } : {});
 }
 
+/** Change the title or the description of the agent. */
+export function changeAgent(agentId: string, change: { title?: string; description?: string }): Promise<replies.AgentTitle> {
+  return request(below(agentId), { method: "PATCH", body: change });
+}
+
 /** Return the reply of the draft as it is written. */
 export async function readDraft(agentId: string): Promise<string> {
   return (await send(`${below(agentId)}/draft`)).text();
@@ -26,10 +31,6 @@ export function patchDraft(agentId: string, patch: string, etag: string): Promis
 /** Replace the draft by a document. */
 export function putDraft(agentId: string, document: string, etag: string): Promise<replies.SavedDraft> {
   return request(`${below(agentId)}/draft`, { method: "PUT", body: jsonOf(document), ifMatch: etag });
-}
-
-export function publishDraft(agentId: string, about: { title?: string; description?: string }, etag: string, idempotencyKey: string): Promise<replies.VersionRow> {
-  return request(`${below(agentId)}/publish`, { method: "POST", body: about, ifMatch: etag, idempotencyKey });
 }
 
 /** Make a version the draft. */

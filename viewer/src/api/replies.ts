@@ -40,6 +40,7 @@ export type SignInRow = Schemas["SignInRow"];
 export type VersionList = Schemas["VersionListReply"];
 export type AgentRow = Schemas["AgentRow"];
 export type AgentHead = Schemas["AgentHeadReply"];
+export type AgentTitle = Schemas["AgentTitleReply"];
 export type Draft = Schemas["DraftReply"];
 export type SavedDraft = Schemas["SavedDraftReply"];
 export type NewAgent = Schemas["NewAgentReply"];

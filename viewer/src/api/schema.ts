@@ -2209,7 +2209,11 @@ export interface paths {
         delete?: never;
         options?: never;
         head?: never;
-        patch?: never;
+        /**
+         * Change Title
+         * @description Change title and description of the agent, those that are given. Its draft and its versions stay as they are.
+         */
+        patch: operations["change_title_api_v1_viewer_agents__agent_id__patch"];
         trace?: never;
     };
     "/api/v1/viewer/agents/{agent_id}/draft": {
@@ -2226,7 +2230,7 @@ export interface paths {
         get: operations["get_draft_api_v1_viewer_agents__agent_id__draft_get"];
         /**
          * Put Draft
-         * @description Replace the draft by a document, bare or under `dsl`.
+         * @description Replace the draft by a document, bare or under `dsl`. Variables without an `env.*` in its `globals` get one.
          */
         put: operations["put_draft_api_v1_viewer_agents__agent_id__draft_put"];
         post?: never;
@@ -2237,7 +2241,8 @@ export interface paths {
          * Patch Draft
          * @description Change the draft by a JSON Patch (RFC 6902) on the document that `GET` shows.
          *
-         *     Entries of `components` follow from the drawing where a form or an edge has changed.
+         *     Entries of `components` follow from the drawing where a form or an edge has changed, and `env.*` of `globals` from
+         *     `variables`.
          */
         patch: operations["patch_draft_api_v1_viewer_agents__agent_id__draft_patch"];
         trace?: never;
@@ -2971,6 +2976,20 @@ export interface components {
             runs_24h: number;
             /** Tags */
             tags: string[];
+            /** Title */
+            title: string;
+            /** Updated At */
+            updated_at: string;
+        };
+        /**
+         * AgentTitleReply
+         * @description The title and description of an agent, as they are stored now.
+         */
+        AgentTitleReply: {
+            /** Description */
+            description: string | null;
+            /** Id */
+            id: string;
             /** Title */
             title: string;
             /** Updated At */
@@ -11307,6 +11326,46 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["AgentHeadReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    change_title_api_v1_viewer_agents__agent_id__patch: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                agent_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** Description */
+                    description?: string | null;
+                    /** Title */
+                    title?: string | null;
+                };
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AgentTitleReply"];
                 };
             };
             /** @description Validation Error */

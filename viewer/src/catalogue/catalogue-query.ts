@@ -27,6 +27,12 @@ export const catalogueQuery = queryOptions<Known, Error, Catalogue>({
   gcTime: Number.POSITIVE_INFINITY,
 });
 
+/** Return the fields of a component or tool that may contain secrets; none while the catalogue is not known. */
+export function secretFields(name: string): readonly string[] {
+  const known = queryClient.getQueryData<Known>(["catalogue"])?.catalogue;
+  return [...(known?.components ?? []), ...(known?.tools ?? [])].find((each) => each.name === name)?.secrets ?? [];
+}
+
 export function useCatalogue(): UseQueryResult<Catalogue> {
   return useQuery(catalogueQuery);
 }

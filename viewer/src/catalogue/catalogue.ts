@@ -28,6 +28,8 @@ export interface ComponentDescription {
   defaults: Readonly<Record<string, unknown>>;
   outputs: readonly Output[];
   handles: Handles;
+  /** The fields of the form that may contain secrets. */
+  secrets: readonly string[];
 }
 
 export interface Catalogue {

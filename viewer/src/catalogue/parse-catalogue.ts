@@ -33,6 +33,7 @@ function parseComponent(each: Members): ComponentDescription | null {
     defaults: isMembers(each.defaults) ? each.defaults : {},
     outputs: membersOf(each.outputs).flatMap(parseOutput),
     handles: parseHandles(each.handles),
+    secrets: textsOf(each.secrets),
   };
 }
 

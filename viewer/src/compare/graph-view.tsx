@@ -1,9 +1,8 @@
 /** One drawing of both runs: each node with two halves, and the edges that only one run has followed. */
-import { useMemo, useState, type ReactNode } from "react";
+import { useMemo, type ReactNode } from "react";
 
-import { useLayout } from "../graph/graph-pane";
+import { edgeClass } from "../graph/drawing";
 import { MarkedDrawing, type EdgeMark, type NodeMark } from "../graph/marked-drawing";
-import { MarkedList } from "../graph/marked-list";
 import { stepToShow } from "../graph/node-facts";
 import { takenEdges } from "../store/edges";
 import type { Graph, GraphEdge } from "../store/graph";
@@ -12,7 +11,7 @@ import type { RunState } from "../store/run";
 import { isOver, type Look } from "../store/run-status";
 import { texts } from "../texts";
 import { duration } from "../ui/format";
-import { Button, Empty } from "../ui/parts";
+import { Empty } from "../ui/parts";
 import { visibleName, visibleText } from "../ui/visible-text";
 import { useBothRuns } from "./use-comparison";
 
@@ -41,9 +40,7 @@ export function GraphView({ a, b, selected, onSelect }: Props): ReactNode {
 }
 
 function BothGraphs({ runs, selected, onSelect }: Pick<Props, "selected" | "onSelect"> & { runs: Runs }): ReactNode {
-  const [isList, setList] = useState(false);
   const graph = useMemo(() => joinedGraph(runs), [runs]);
-  const layout = useLayout(graph);
   const marks = useMemo(() => (graph ? nodeMarks(graph, runs, selected) : new Map<string, NodeMark>()), [graph, runs, selected]);
   const edges = useMemo(() => (graph ? edgeMarks(graph, runs) : new Map<string, EdgeMark>()), [graph, runs]);
   if (!graph?.nodes.length) return <Empty>{t.noGraph}</Empty>;
@@ -51,23 +48,8 @@ function BothGraphs({ runs, selected, onSelect }: Pick<Props, "selected" | "onSe
     const step = stepToShow(runs[0], nodeId) ?? stepToShow(runs[1], nodeId);
     if (step !== null) onSelect(step);
   };
-  return (
-    <div className="relative flex min-h-0 flex-1 flex-col">
-      <div className="flex shrink-0 flex-wrap items-center gap-2 px-3 py-1">
-        <Button aria-pressed={isList} onClick={() => setList(!isList)}>
-          {t.list}
-        </Button>
-        <span className="text-ink-2">{t.legendOfGraph}</span>
-      </div>
-      {isList ? (
-        <MarkedList graph={graph} label={t.nodes} marks={marks} onNode={choose} />
-      ) : layout ? (
-        <MarkedDrawing graph={graph} layout={layout} label={t.region} marks={marks} edgeMarks={edges} edgeListLabel={t.edgesOf} onNode={choose} />
-      ) : (
-        <Empty>{texts.graph.layingOut}</Empty>
-      )}
-    </div>
-  );
+  const labels = { drawing: t.region, nodes: t.nodes, edges: t.edgesOf };
+  return <MarkedDrawing graph={graph} labels={labels} hint={t.legendOfGraph} marks={marks} edgeMarks={edges} onNode={choose} />;
 }
 
 /** Return the graph of A with what only the graph of B has. The page lays it out anew if B adds nodes. */
@@ -128,7 +110,7 @@ function edgeMarks(graph: Graph, runs: Runs): Map<string, EdgeMark> {
     graph.edges.map((edge) => {
       const [a = 0, b = 0] = taken.map((counts) => counts.get(edgeKey(edge)) ?? 0);
       const label = a && !b ? "A" : b && !a ? "B" : "";
-      const className = a || b ? "edge-taken" : areOver ? "edge-idle" : "";
+      const className = edgeClass(edge, a + b, areOver);
       const words = t.edge(names.get(edge.from) ?? "", names.get(edge.to) ?? "", a, b);
       return [edge.id, { label, className, words, data: { "data-mark": label, "data-taken-a": a, "data-taken-b": b } }];
     }),

@@ -7,7 +7,7 @@ import { groupBy } from "../store/groups";
 import type { Document } from "./document/document";
 import type { DraftSession, DraftState } from "./session/draft-session";
 
-export type EditorDialog = "publish" | "versions" | "import" | "json" | "keys" | "run" | { connect: string } | { runNode: string };
+export type EditorDialog = "publish" | "versions" | "import" | "json" | "run" | { connect: string } | { runNode: string };
 
 export interface Selection {
   nodes: readonly string[];

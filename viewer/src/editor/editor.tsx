@@ -6,12 +6,13 @@ import { texts } from "../texts";
 import { useAnnounce } from "../ui/announcer";
 import { ErrorBoundary } from "../ui/error-boundary";
 import { useNarrow } from "../ui/use-width";
-import { ConflictBar, LeftBar, Notice } from "./bars";
+import { LeftBar, Notice } from "./bars";
+import { ConflictBar } from "./conflict-bar";
 import { ConnectDialog } from "./dialogs/connect-dialog";
 import { ImportDialog, readFile } from "./dialogs/import-dialog";
-import { PublishDialog } from "./dialogs/publish-dialog";
+import { PublishDraftDialog } from "./dialogs/publish-dialog";
 import { RunDialog, RunNodeDialog } from "./dialogs/run-dialogs";
-import { JsonDialog, KeysDialog } from "./dialogs/small-dialogs";
+import { JsonDialog } from "./dialogs/json-dialog";
 import { VersionsDialog } from "./dialogs/versions-dialog";
 import { Refusal } from "./document/commands";
 import { nodesOf } from "./document/document";
@@ -214,15 +215,13 @@ function Dialogs({ dialog, onClose, onStarted }: { dialog: EditorDialog | null; 
   }
   switch (dialog) {
     case "publish":
-      return <PublishDialog onClose={onClose} />;
+      return <PublishDraftDialog onClose={onClose} />;
     case "versions":
       return <VersionsDialog onClose={onClose} />;
     case "import":
       return <ImportDialog onClose={onClose} />;
     case "json":
       return <JsonDialog onClose={onClose} />;
-    case "keys":
-      return <KeysDialog onClose={onClose} />;
     case "run":
       return <RunDialog onClose={onClose} onStarted={onStarted} />;
   }

@@ -6,7 +6,8 @@ import { texts } from "../texts";
 import { Button } from "../ui/parts";
 import { visibleName } from "../ui/visible-text";
 import { nodesOf } from "./document/document";
-import { useDocument, useEditor, useSelection } from "./editor-context";
+import { useDraft, useEditor, useSelection } from "./editor-context";
+import { ComponentIcon } from "./component-icon";
 import { addingProblem, addInView, COMPONENT_TYPE, giveTool } from "./palette-actions";
 
 const t = texts.editor.palette;
@@ -64,12 +65,11 @@ function matches(component: ComponentDescription, words: string): boolean {
 
 function PaletteItem({ component, hintId }: { component: ComponentDescription; hintId: string }): ReactNode {
   const editor = useEditor();
-  const document = useDocument();
   const { nodes } = useSelection();
-  const problem = addingProblem(document, component);
+  const problem = useDraft((state) => addingProblem(state.document ?? {}, component));
   const title = visibleName(component.title, 60);
   const [only] = nodes.length === 1 ? nodes : [];
-  const agent = component.isTool ? nodesOf(document).get(only ?? "") : undefined;
+  const agent = useDraft((state) => (component.isTool && only !== undefined ? nodesOf(state.document ?? {}).get(only) : undefined));
   const isForAgent = agent?.label === "Agent" && editor.catalogue.tools.some((each) => each.name === component.name);
   return (
     <li className="flex items-center gap-1">
@@ -86,8 +86,11 @@ function PaletteItem({ component, hintId }: { component: ComponentDescription; h
           event.dataTransfer.effectAllowed = "copy";
         }}
         onClick={() => (problem === null ? addInView(editor, component, nodes) : editor.notify(problem, true))}
-        className="flex min-h-7 w-full min-w-0 cursor-grab items-center rounded px-1.5 text-left hover:bg-raised aria-disabled:cursor-default aria-disabled:text-ink-2"
+        className="flex min-h-7 w-full min-w-0 cursor-grab items-center gap-1.5 rounded px-1.5 text-left hover:bg-raised aria-disabled:cursor-default aria-disabled:text-ink-2"
       >
+        <span className="shrink-0 text-ink-2">
+          <ComponentIcon component={component.name} group={component.group} />
+        </span>
         <span className="truncate">{title}</span>
       </button>
       {isForAgent ? (

@@ -25,7 +25,7 @@ function show(editor: Editor, ids: readonly string[]): void {
   const { activeElement } = document;
   const region = document.querySelector<HTMLElement>("[data-canvas]");
   if (activeElement !== document.body && !region?.contains(activeElement)) return;
-  requestAnimationFrame(() => (document.querySelector<HTMLElement>(`[data-focus="${CSS.escape(ids[0] ?? "")}"]`) ?? region)?.focus());
+  requestAnimationFrame(() => (region?.querySelector<HTMLElement>(`[data-focus="${CSS.escape(ids[0] ?? "")}"]`) ?? region)?.focus());
 }
 
 export function paste(editor: Editor, text: string, name: string = t.done.paste): void {

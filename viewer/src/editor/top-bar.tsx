@@ -41,7 +41,6 @@ export function EditorBar({ onPalette, onPanel }: { onPalette: (() => void) | nu
           null,
           { label: t.menu.versions, onSelect: () => openDialog("versions") },
           { label: t.menu.json, onSelect: () => openDialog("json") },
-          { label: t.menu.keys, onSelect: () => openDialog("keys") },
         ]}
       >
         <Button aria-label={t.more} title={t.more}>

@@ -7,8 +7,11 @@ import { nodesOf } from "./document/document";
 import type { Editor, Selection } from "./editor-context";
 import { duplicate, paste, removeSelected } from "./selection-actions";
 import { texts } from "../texts";
+import { isTextField, useShortcut } from "../ui/shortcuts";
 
 const t = texts.editor;
+const k = t.keys;
+const PAGE = "texts and dialogs";
 const MODAL = "[role=dialog], [role=menu], [role=listbox]";
 
 interface Options {
@@ -19,51 +22,69 @@ interface Options {
 }
 
 export function useEditorKeys(options: Options): void {
+  useClipboard(options);
+  const { editor, selection, onRun } = options;
+  const { session, isReadOnly, select, notify, openDialog } = editor;
+  const mayChange = !isReadOnly;
+  const remove = (): void => {
+    const nodes = nodesHere(selection);
+    removeSelected(editor, { nodes, edges: nodes === selection.nodes ? selection.edges : [] });
+  };
+  const step = (isRedo: boolean): void => {
+    const name = isRedo ? session.redo() : session.undo();
+    if (name !== null) notify(isRedo ? t.redone(name) : t.undone(name));
+  };
+  const duplicateHere = (): void => {
+    const nodes = nodesHere(selection);
+    if (nodes.length) duplicate(editor, nodes);
+  };
+  const connectHere = (): void => {
+    const [only, ...others] = nodesHere(selection);
+    if (only !== undefined && !others.length) openDialog({ connect: only });
+    else notify(k.connectOne, true);
+  };
+
+  useShortcut("Mod+Enter", k.run, onRun, true, "dialogs");
+  useShortcut("Mod+z", t.undo, () => step(false), mayChange, PAGE);
+  useShortcut("Mod+Shift+z", t.redo, () => step(true), mayChange, PAGE);
+  useShortcut("Mod+y", t.redo, () => step(true), mayChange, PAGE);
+  useShortcut("Mod+a", k.all, () => select({ nodes: [...nodesOf(session.getState().document ?? {}).keys()], edges: [] }), true, PAGE);
+  useShortcut("Mod+d", k.duplicate, duplicateHere, mayChange, PAGE);
+  useShortcut("Mod+c", k.copy, null);
+  useShortcut("Mod+v", k.paste, null, mayChange);
+  useShortcut("Delete", k.remove, remove, mayChange);
+  useShortcut("Backspace", k.remove, remove, mayChange);
+  useShortcut("c", k.connect, connectHere, mayChange);
+  useShortcut("Escape", k.clear, () => select({ nodes: [], edges: [] }));
+  // answered by the nodes themselves
+  useShortcut("Enter", k.open, null);
+  useShortcut("Tab", k.next, null);
+  useShortcut("Shift+Space", k.add, null);
+  useShortcut("← ↑ → ↓", k.move, null, mayChange);
+}
+
+/** Return the nodes that a key is about: the focused one if it is not selected, else the selection. */
+function nodesHere({ nodes }: Selection): readonly string[] {
+  const focused = document.activeElement?.closest<HTMLElement>("[data-canvas] [data-focus]")?.dataset.focus;
+  return focused === undefined || nodes.includes(focused) ? nodes : [focused];
+}
+
+// -- copying and pasting -----------------------------------------------------------------------------------------------
+function useClipboard(options: Options): void {
   const latest = useRef(options);
   useEffect(() => {
     latest.current = options;
   });
   useEffect(() => {
-    const onKeyDown = (event: KeyboardEvent): void => answerKey(event, latest.current);
     const onCopy = (event: ClipboardEvent): void => copy(event, latest.current);
     const onPaste = (event: ClipboardEvent): void => pasteText(event, latest.current);
-    addEventListener("keydown", onKeyDown);
     addEventListener("copy", onCopy);
     addEventListener("paste", onPaste);
     return () => {
-      removeEventListener("keydown", onKeyDown);
       removeEventListener("copy", onCopy);
       removeEventListener("paste", onPaste);
     };
   }, []);
-}
-
-function answerKey(event: KeyboardEvent, { editor, selection, onRun }: Options): void {
-  if (event.defaultPrevented || event.isComposing || document.querySelector(MODAL)) return;
-  const isCommand = event.ctrlKey || event.metaKey;
-  const key = event.key.toLowerCase();
-  if (isCommand && key === "enter") return answer(event, onRun);
-  if (isTextField(event.target)) return;
-  const { session, isReadOnly, select, notify } = editor;
-  if (!isCommand) {
-    if ((key === "delete" || key === "backspace") && !isReadOnly && (selection.nodes.length || selection.edges.length)) answer(event, () => removeSelected(editor, selection));
-    return;
-  }
-  if (key === "a") return answer(event, () => select({ nodes: [...nodesOf(session.getState().document ?? {}).keys()], edges: [] }));
-  if (isReadOnly) return;
-  if (key === "z" || key === "y") {
-    const isRedo = key === "y" || event.shiftKey;
-    return answer(event, () => {
-      const name = isRedo ? session.redo() : session.undo();
-      if (name !== null) notify(isRedo ? t.redone(name) : t.undone(name));
-    });
-  }
-  if (key === "d" && selection.nodes.length) answer(event, () => duplicate(editor, selection.nodes));
-}
-
-function answer(event: KeyboardEvent, action: () => void): void {
-  event.preventDefault();
-  action();
 }
 
 function copy(event: ClipboardEvent, { editor, selection }: Options): void {
@@ -88,10 +109,5 @@ function pasteText(event: ClipboardEvent, { editor, onImport }: Options): void {
 }
 
 function isElsewhere(event: Event): boolean {
-  return event.defaultPrevented || isTextField(event.target) || document.querySelector(MODAL) !== null;
-}
-
-function isTextField(target: EventTarget | null): boolean {
-  if (target instanceof HTMLInputElement) return !["checkbox", "radio", "button", "file", "submit", "reset"].includes(target.type);
-  return target instanceof HTMLTextAreaElement || target instanceof HTMLSelectElement || (target instanceof HTMLElement && target.isContentEditable);
+  return event.defaultPrevented || (event.target instanceof Element && isTextField(event.target)) || document.querySelector(MODAL) !== null;
 }

@@ -1,10 +1,8 @@
 /** The graph of the run with what a fork does to each node, and where it starts. */
-import { useId, useMemo, useState, type ReactNode } from "react";
+import { useId, useMemo, type ReactNode } from "react";
 
 import type { ForkPreview } from "../api/copies";
-import { useLayout } from "../graph/graph-pane";
-import { MarkedDrawing, type EdgeMark, type NodeMark } from "../graph/marked-drawing";
-import { MarkedList } from "../graph/marked-list";
+import { MarkedDrawing, type NodeMark } from "../graph/marked-drawing";
 import { useRunState } from "../run/use-run";
 import { CONTROL } from "../rerun/budget-fields";
 import type { Graph } from "../store/graph";
@@ -12,7 +10,7 @@ import type { RunState } from "../store/run";
 import type { Look } from "../store/run-status";
 import { scopeParts } from "../store/scopes";
 import { texts } from "../texts";
-import { Button, Empty } from "../ui/parts";
+import { Empty } from "../ui/parts";
 import { visibleName } from "../ui/visible-text";
 import { stepsOfNode, type ForkPoint } from "./places";
 
@@ -28,7 +26,7 @@ const LOOKS: Readonly<Record<State, Look>> = {
   unused: { word: t.states.unused, icon: "–", tone: "muted", border: "none" },
   unknown: { word: t.states.unknown, icon: "…", tone: "neutral", border: "none" },
 };
-const NO_EDGES: ReadonlyMap<string, EdgeMark> = new Map();
+const LABELS = { drawing: texts.graph.region, nodes: t.graph, edges: texts.graph.edges };
 
 interface Props {
   point: ForkPoint;
@@ -40,8 +38,6 @@ interface Props {
 
 export function ForkGraph({ point, onPoint, firstStep, preview }: Props): ReactNode {
   const run = useRunState();
-  const [isList, setList] = useState(false);
-  const layout = useLayout(run.graph);
   const marks = useMemo(() => (run.graph ? marksOf(run.graph, run, preview, point) : new Map<string, NodeMark>()), [run, preview, point]);
   if (!run.graph?.nodes.length) return <Empty>{texts.graph.none}</Empty>;
   const choose = (nodeId: string): void => {
@@ -52,20 +48,8 @@ export function ForkGraph({ point, onPoint, firstStep, preview }: Props): ReactN
   };
   return (
     <section aria-label={t.graph} className="flex min-w-0 flex-col gap-2">
-      <div className="flex items-center gap-2">
-        <Button aria-pressed={isList} onClick={() => setList(!isList)}>
-          {t.list}
-        </Button>
-        <span className="text-ink-2">{t.pick}</span>
-      </div>
-      <div className="flex h-72 flex-col overflow-hidden rounded border border-line lg:h-[22rem]">
-        {isList ? (
-          <MarkedList graph={run.graph} label={t.graph} marks={marks} onNode={choose} />
-        ) : layout ? (
-          <MarkedDrawing graph={run.graph} layout={layout} label={texts.graph.region} marks={marks} edgeMarks={NO_EDGES} edgeListLabel={texts.graph.edges} focus={point.nodeId} onNode={choose} />
-        ) : (
-          <Empty>{texts.graph.layingOut}</Empty>
-        )}
+      <div className="flex h-80 flex-col overflow-hidden rounded border border-line lg:h-[25rem]">
+        <MarkedDrawing graph={run.graph} labels={LABELS} hint={t.pick} marks={marks} focus={point.nodeId} onNode={choose} />
       </div>
       <PointField run={run} point={point} firstStep={firstStep} onPoint={onPoint} />
     </section>

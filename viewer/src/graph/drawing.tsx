@@ -304,7 +304,9 @@ function useNodeFacts(node: GraphNode, isChosen: boolean) {
   const walk = use(WalkContext);
   const editing = use(NodeEditingContext);
   const isSelected = isChosen || (selectedStep !== null && store.getState().steps.find(selectedStep)?.nodeId === node.id);
-  const look = editing && shown === "pending" ? { ...NODE_LOOKS[shown], icon: editing.iconOf(node), word: editing.describe(node) } : NODE_LOOKS[shown];
+  const isIdle = editing !== null && shown === "pending";
+  const look = isIdle ? { ...NODE_LOOKS[shown], word: editing.describe(node) } : NODE_LOOKS[shown];
+  const icon = isIdle ? editing.iconOf(node) : look.icon;
   const counts = summary && summary.steps > 1 ? countsText(summary) : null;
   const work = summary?.workMs ? duration(summary.workMs) : null;
   const items = summary?.items ? texts.time.items(summary.items) : null;
@@ -317,7 +319,7 @@ function useNodeFacts(node: GraphNode, isChosen: boolean) {
     walk(node.id, direction);
   };
   return {
-    look, counts, work, items, name, isSelected, figure,
+    look, icon, counts, work, items, name, isSelected, figure,
     attributes: {
       ...(figure ? { "data-heat": figure.heat, "data-figure": figure.value } : {}),
       "data-testid": "node",
@@ -360,7 +362,7 @@ export function Handles({ handles, node, isSelected = false }: HandlesProps): Re
 }
 
 function StepNode({ data: { node, handles }, selected }: NodeProps<RunNode>): ReactNode {
-  const { look, counts, work, name, isSelected, figure, attributes, button } = useNodeFacts(node, selected);
+  const { look, icon, counts, work, name, isSelected, figure, attributes, button } = useNodeFacts(node, selected);
   const isSmall = useStore((state) => state.transform[2] < SMALL_ZOOM);
   const isTiny = node.parent !== null && node.isStart;
   return (
@@ -374,7 +376,7 @@ function StepNode({ data: { node, handles }, selected }: NodeProps<RunNode>): Re
       {isSmall ? (
         <button type="button" {...button} className={`nopan pointer-events-auto flex h-full w-full items-center gap-1.5 overflow-hidden rounded-md px-1.5 text-left ${figure ? "" : "bg-tone-soft"}`}>
           <span aria-hidden="true" className="text-2xl text-tone">
-            {look.icon}
+            {icon}
           </span>
           <span className={isTiny ? "sr-only" : "line-clamp-2 text-[20px] leading-[21px] font-medium text-ink"}>
             <bdi>{figure ? figure.text : name}</bdi>
@@ -384,7 +386,7 @@ function StepNode({ data: { node, handles }, selected }: NodeProps<RunNode>): Re
       ) : (
         <button type="button" {...button} className="nopan pointer-events-auto flex h-full w-full items-center gap-1.5 overflow-hidden rounded-md px-1.5 text-left">
           <span aria-hidden="true" className="flex h-7 min-w-7 shrink-0 items-center justify-center rounded bg-tone-soft px-0.5 text-sm text-tone">
-            {look.icon}
+            {icon}
           </span>
           {isTiny ? (
             <span className="sr-only">{`${name}, ${look.word}`}</span>
@@ -404,7 +406,7 @@ function StepNode({ data: { node, handles }, selected }: NodeProps<RunNode>): Re
 }
 
 function ContainerNode({ data: { node, handles }, selected }: NodeProps<RunNode>): ReactNode {
-  const { look, counts, work, items, name, isSelected, figure, attributes, button } = useNodeFacts(node, selected);
+  const { look, icon, counts, work, items, name, isSelected, figure, attributes, button } = useNodeFacts(node, selected);
   const progress = useProgress(node.id);
   return (
     <div
@@ -417,7 +419,7 @@ function ContainerNode({ data: { node, handles }, selected }: NodeProps<RunNode>
       <div className="flex h-9 items-center pr-2">
       <button type="button" {...button} className="nopan pointer-events-auto flex h-9 min-w-0 items-center gap-1.5 rounded px-2 text-left">
         <span aria-hidden="true" className="flex size-6 shrink-0 items-center justify-center rounded bg-tone-soft text-tone">
-          {look.icon}
+          {icon}
         </span>
         <span className="truncate font-medium">
           <bdi>{name}</bdi>
@@ -488,7 +490,7 @@ function NoteNode({ data: { node, handles }, selected }: NodeProps<RunNode>): Re
 }
 
 // -- the same edges for screen readers ---------------------------------------------------------------------------------
-export function EdgeList({ graph, edges }: { graph: Graph; edges: readonly Edge<EdgeData>[] }): ReactNode {
+export const EdgeList = memo(function EdgeList({ graph, edges }: { graph: Graph; edges: readonly Edge<EdgeData>[] }): ReactNode {
   const names = useMemo(() => new Map(graph.nodes.map((node) => [node.id, node.name])), [graph]);
   return (
     <ul aria-label={t.edges} className="sr-only">
@@ -497,7 +499,7 @@ export function EdgeList({ graph, edges }: { graph: Graph; edges: readonly Edge<
       ))}
     </ul>
   );
-}
+});
 
 const EdgeRow = memo(function EdgeRow({ edge, names }: { edge: Edge<EdgeData>; names: ReadonlyMap<string, string> }): ReactNode {
   const taken = edge.data?.taken ?? 0;

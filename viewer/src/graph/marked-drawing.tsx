@@ -1,23 +1,25 @@
-/** A drawing whose nodes and edges have marks of their own, for dialogs and pages that do not show the states of one run. */
+/** A drawing, or the same as a list, whose nodes and edges have marks of their own: what pages show that do not show the states of one run. */
 import { ReactFlow, ReactFlowProvider, useReactFlow, useStore, type Edge, type NodeProps } from "@xyflow/react";
 import { createContext, memo, use, useEffect, useId, useMemo, useRef, useState, type KeyboardEvent, type ReactNode } from "react";
 
-import type { Graph, GraphEdge } from "../store/graph";
+import type { Graph } from "../store/graph";
 import type { Look } from "../store/run-status";
 import { texts } from "../texts";
-import { Button } from "../ui/parts";
+import { Button, Empty } from "../ui/parts";
 import { useWidth } from "../ui/use-width";
 import { visibleName } from "../ui/visible-text";
 import { absoluteBox, FIT } from "./camera";
-import { branchLabel, flowNodes, handleIds, Handles, MANY_NODES, neighbour, SMALL_ZOOM, type RunNode } from "./drawing";
+import { branchLabel, edgeClass, flowNodes, handleIds, Handles, MANY_NODES, neighbour, SMALL_ZOOM, type RunNode } from "./drawing";
+import { useLayout } from "./graph-pane";
 import { isContainer, type Layout } from "./layout";
+import { MarkedList } from "./marked-list";
 
 const t = texts.graph;
 const FOCUS_ZOOM = 0.6;
 
 /** What is shown about a node. With two looks it has two halves. */
 export interface NodeMark {
-  looks: readonly [Look] | readonly [Look, Look];
+  looks: readonly [] | readonly [Look] | readonly [Look, Look];
   /** A second line, for example counts. */
   detail: string;
   /** What a screen reader says after the name. */
@@ -37,17 +39,22 @@ export interface EdgeMark {
 }
 
 interface Props {
-  graph: Graph;
-  layout: Layout;
-  label: string;
+  graph: Graph | null;
+  /** Names of the drawing and of the lists of nodes and edges. */
+  labels?: { drawing: string; nodes: string; edges: string };
+  /** What stands beside the button that shows the list. */
+  hint?: ReactNode;
   marks: ReadonlyMap<string, NodeMark>;
   /** Marks by the id of the edge. */
-  edgeMarks: ReadonlyMap<string, EdgeMark>;
-  edgeListLabel: string;
+  edgeMarks?: ReadonlyMap<string, EdgeMark>;
   /** A node in the middle at first, where the whole drawing would be too small to read. */
   focus?: string;
   onNode: (nodeId: string) => void;
+  /** A click beside the nodes. */
+  onClear?: () => void;
 }
+
+type FlowProps = Props & { graph: Graph; layout: Layout };
 
 interface Marks {
   marks: ReadonlyMap<string, NodeMark>;
@@ -58,15 +65,37 @@ interface Marks {
 const MarksContext = createContext<Marks>({ marks: new Map(), onNode: () => undefined, walk: () => undefined });
 const nodeTypes = { step: memo(MarkedNode), container: memo(MarkedNode), note: memo(Note) };
 
+const NO_EDGE_MARKS: ReadonlyMap<string, EdgeMark> = new Map();
+const LABELS = { drawing: t.region, nodes: t.nodes, edges: t.edges };
+
 export function MarkedDrawing(props: Props): ReactNode {
+  const { graph, labels = LABELS, hint, marks, onNode } = props;
+  const [isList, setList] = useState(false);
+  const layout = useLayout(graph);
+  if (!graph?.nodes.length) return <Empty>{t.none}</Empty>;
   return (
-    <ReactFlowProvider>
-      <Flow {...props} />
-    </ReactFlowProvider>
+    <div className="relative flex min-h-0 min-w-0 flex-1 flex-col">
+      <div className="flex shrink-0 flex-wrap items-center gap-2 px-2 py-1">
+        <Button aria-pressed={isList} onClick={() => setList(!isList)}>
+          {t.list}
+        </Button>
+        {hint === undefined ? null : <span className="text-ink-2">{hint}</span>}
+        {graph.drawn || isList ? null : <span className="text-ink-2">{t.laidOut}</span>}
+      </div>
+      {isList ? (
+        <MarkedList graph={graph} label={labels.nodes} marks={marks} onNode={onNode} />
+      ) : layout ? (
+        <ReactFlowProvider>
+          <Flow {...props} graph={graph} layout={layout} />
+        </ReactFlowProvider>
+      ) : (
+        <Empty>{t.layingOut}</Empty>
+      )}
+    </div>
   );
 }
 
-function Flow({ graph, layout, label, marks, edgeMarks, edgeListLabel, focus, onNode }: Props): ReactNode {
+function Flow({ graph, layout, labels = LABELS, marks, edgeMarks = NO_EDGE_MARKS, focus, onNode, onClear }: FlowProps): ReactNode {
   const nodes = useMemo(() => flowNodes(graph, layout), [graph, layout]);
   const edges = useMemo(() => flowEdges(graph, edgeMarks), [graph, edgeMarks]);
   const { fitView, getZoom, zoomIn, zoomOut, setCenter } = useReactFlow();
@@ -107,7 +136,7 @@ function Flow({ graph, layout, label, marks, edgeMarks, edgeListLabel, focus, on
     void zoom();
   };
   return (
-    <section ref={pane} aria-label={label} className="relative min-h-0 flex-1">
+    <section ref={pane} aria-label={labels.drawing} className="relative min-h-0 flex-1">
       <MarksContext value={context}>
         <ReactFlow
           id={id}
@@ -129,6 +158,10 @@ function Flow({ graph, layout, label, marks, edgeMarks, edgeListLabel, focus, on
           }}
           zoomOnDoubleClick={false}
           disableKeyboardA11y
+          onPaneClick={() => onClear?.()}
+          onNodeClick={(event, node) => {
+            if (!(event.target as Element).closest("button") && marks.get(node.id)?.isActive) onNode(node.id);
+          }}
           deleteKeyCode={null}
           selectionKeyCode={null}
           multiSelectionKeyCode={null}
@@ -151,7 +184,7 @@ function Flow({ graph, layout, label, marks, edgeMarks, edgeListLabel, focus, on
           {t.fit}
         </Button>
       </div>
-      <ul aria-label={edgeListLabel} className="sr-only">
+      <ul aria-label={labels.edges} className="sr-only">
         {graph.edges.map((edge) => {
           const mark = edgeMarks.get(edge.id);
           return mark ? (
@@ -175,16 +208,12 @@ function flowEdges(graph: Graph, edgeMarks: ReadonlyMap<string, EdgeMark>): Edge
       source: edge.from,
       target: edge.to,
       ...handleIds(edge),
-      className: isStatic(edge) ? "edge-static" : (mark?.className ?? ""),
+      className: mark?.className || edgeClass(edge, 0, false),
       ...(label
         ? { label, labelStyle: { fill: mark?.label ? "var(--ink)" : "var(--ink-2)", fontSize: mark?.label ? 14 : 11, fontWeight: mark?.label ? 600 : 400 }, labelBgStyle: { fill: "var(--surface)" } }
         : {}),
     };
   });
-}
-
-function isStatic(edge: GraphEdge): boolean {
-  return edge.kind === "agent" || edge.kind === "tool";
 }
 
 function MarkedNode({ data: { node, handles } }: NodeProps<RunNode>): ReactNode {
@@ -199,7 +228,7 @@ function MarkedNode({ data: { node, handles } }: NodeProps<RunNode>): ReactNode 
     <div
       {...mark?.data}
       data-tone={second ? "neutral" : (first?.tone ?? "neutral")}
-      data-border={second ? "solid" : (first?.border ?? "none")}
+      data-border={second ? "solid" : (first?.border ?? "solid")}
       className={`h-full w-full rounded-md ${isBox ? "bg-panel/60" : "bg-surface"} ${mark?.isSelected ? "ring-2 ring-accent ring-offset-1" : ""}`}
     >
       <Handles handles={handles} />
@@ -216,7 +245,7 @@ function MarkedNode({ data: { node, handles } }: NodeProps<RunNode>): ReactNode 
         <span className={isTiny ? "sr-only" : `min-w-0 flex-1 ${isSmall ? "line-clamp-2 text-[20px] leading-[21px]" : "leading-tight"}`}>
           <span className={isSmall ? "font-medium" : "block truncate font-medium"}>
             <bdi>{name}</bdi>
-            <span className="sr-only">, {mark?.words}</span>
+            {mark?.words ? <span className="sr-only">, {mark.words}</span> : null}
           </span>
           {isSmall || isTiny || !mark?.detail ? null : <span className="block truncate text-[11px] text-ink-2">{mark.detail}</span>}
         </span>
@@ -240,10 +269,14 @@ function Badge({ look, isSmall }: { look: Look; isSmall: boolean }): ReactNode {
 }
 
 function Note({ data: { node, handles } }: NodeProps<RunNode>): ReactNode {
+  const mark = use(MarksContext).marks.get(node.id);
+  const [look] = mark?.looks ?? [];
   return (
-    <div data-tone="amber" className="h-full w-full overflow-hidden rounded border border-line bg-tone-soft p-2 text-ink">
+    <div {...mark?.data} data-tone={look?.tone ?? "amber"} data-border={look?.border ?? "none"} className="h-full w-full overflow-hidden rounded border border-line bg-tone-soft p-2 text-ink">
       <Handles handles={handles} />
+      {look ? <span aria-hidden="true">{look.icon} </span> : null}
       {visibleName(node.name, 300)}
+      {mark?.words ? <span className="sr-only">, {mark.words}</span> : null}
     </div>
   );
 }

@@ -30,6 +30,7 @@ export function runOrder(nodes: Nodes): RunOrder {
     return found;
   };
   const above = (node: string): ReadonlyMap<string, number> => distances(node, before, "<");
+  const below = (node: string): ReadonlyMap<string, number> => distances(node, edges, ">"); // one search for all nodes after a reader
   const mayRepeat = (node: string): boolean => {
     const forward = reversed(withoutBackEdges(edges, ["begin", ...items.values(), ...nodes.keys()]));
     return stepsFrom(node, forward).size !== above(node).size;
@@ -39,7 +40,7 @@ export function runOrder(nodes: Nodes): RunOrder {
       if (!nodes.has("begin") || !nodes.has(reader) || unreached.has(reader)) return true; // nothing is said of its order
       if (unreached.has(node)) return false;
       const [later, earlier] = [top(node), top(reader)];
-      if (later !== earlier) return !above(later).has(earlier) || above(earlier).has(later);
+      if (later !== earlier) return !below(earlier).has(later) || above(earlier).has(later);
       return node !== reader || node !== later || isContainer(nodes.get(node)) || mayRepeat(node);
     },
     distance: (node, reader) => above(top(reader)).get(top(node)) ?? null,

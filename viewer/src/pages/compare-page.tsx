@@ -15,6 +15,7 @@ import { ErrorBoundary } from "../ui/error-boundary";
 import { count } from "../ui/format";
 import { Button, Empty } from "../ui/parts";
 import { TopBar } from "../ui/shell";
+import { TabList } from "../ui/tabs";
 import { visibleText } from "../ui/visible-text";
 
 const GraphView = lazy(() => import("../compare/graph-view").then((module) => ({ default: module.GraphView })));
@@ -86,17 +87,7 @@ function Panes({ a, b, search, comparison, onSearch, onStep }: PanesProps): Reac
   return (
     <Tabs.Root value={view} onValueChange={(value) => onSearch({ view: value as CompareView })} className="flex min-h-64 min-w-0 flex-1 flex-col">
       <div className="flex shrink-0 flex-wrap items-center gap-x-4 border-b border-line px-2">
-        <Tabs.List aria-label={t.viewsOf} className="flex">
-          {VIEWS.map((each) => (
-            <Tabs.Trigger
-              key={each}
-              value={each}
-              className="min-h-8 border-b-2 border-transparent px-3 text-ink-2 data-[state=active]:border-accent data-[state=active]:font-medium data-[state=active]:text-ink"
-            >
-              {t.views[each]}
-            </Tabs.Trigger>
-          ))}
-        </Tabs.List>
+        <TabList label={t.viewsOf} tabs={VIEWS} names={t.views} />
         {view === "graph" ? null : <Filters comparison={comparison} filter={search.only ?? "all"} onFilter={(only) => onSearch({ only })} />}
       </div>
       {VIEWS.map((each) => (

@@ -6,7 +6,7 @@ import { useCallback, useEffect, useState, useSyncExternalStore, type ReactNode 
 import * as drafts from "../api/drafts";
 import { aboutQuery } from "../api/queries";
 import { newIdempotencyKey } from "../api/request";
-import { useCatalogue } from "../catalogue/catalogue-query";
+import { secretFields, useCatalogue } from "../catalogue/catalogue-query";
 import { Editor } from "../editor/editor";
 import type { EditorSearch } from "../editor/editor-search";
 import { useAgent } from "../editor/panel/agent-pane";
@@ -28,7 +28,7 @@ export function EditorPage(): ReactNode {
     const isClosed = new Promise<void>((resolve) => {
       close = resolve;
     });
-    const made = new DraftSession(agentId, pageId, drafts, new BrowserUnsavedStore(pageId, isClosed));
+    const made = new DraftSession(agentId, pageId, drafts, new BrowserUnsavedStore(pageId, isClosed), secretFields);
     setSession(made);
     void made.load();
     const onHide = (): void => void made.keep();
@@ -46,7 +46,9 @@ export function EditorPage(): ReactNode {
 function OneDraft({ session }: { session: DraftSession }): ReactNode {
   const search = route.useSearch();
   const navigate = route.useNavigate();
-  const state = useSyncExternalStore(session.subscribe, session.getState);
+  // not the whole state: the editor would be rendered again with each letter
+  const loadError = useSyncExternalStore(session.subscribe, () => session.getState().error);
+  const isLoaded = useSyncExternalStore(session.subscribe, () => session.getState().document !== null);
   const catalogue = useCatalogue();
   const agent = useAgent(session.agentId);
   const { data: about } = useQuery({ ...aboutQuery, enabled: false });
@@ -56,9 +58,9 @@ function OneDraft({ session }: { session: DraftSession }): ReactNode {
     },
     [navigate],
   );
-  const isMissing = state.error?.status === 404 || state.error?.status === 400;
-  const error = state.error ?? catalogue.error;
-  const isReady = state.document !== null && catalogue.data !== undefined;
+  const isMissing = loadError?.status === 404 || loadError?.status === 400;
+  const error = loadError ?? catalogue.error;
+  const isReady = isLoaded && catalogue.data !== undefined;
   return (
     <main data-testid="page" data-page={isMissing ? "missing" : "edit"} data-ready={isReady || error ? "1" : "0"} className="flex min-h-0 flex-1 flex-col">
       <title>{`${visibleName(agent.data?.title ?? t.title, 80)} · ${t.title} · Easel`}</title>
@@ -69,7 +71,7 @@ function OneDraft({ session }: { session: DraftSession }): ReactNode {
             {texts.live.back}
           </Link>
         </div>
-      ) : state.document !== null && catalogue.data !== undefined ? (
+      ) : isLoaded && catalogue.data !== undefined ? (
         <Editor agentId={session.agentId} session={session} catalogue={catalogue.data} isReadOnly={!(about?.may?.includes("change") ?? false)} search={search} onSearch={onSearch} />
       ) : (
         <Empty>{t.loading}</Empty>

@@ -126,7 +126,7 @@ export function VersionsPage(): ReactNode {
       {isPublishing ? (
         <PublishDialog
           agentId={agentId}
-          published={published}
+          publishedId={published?.id ?? null}
           onClose={() => setPublishing(false)}
           onDone={(version) => {
             setPublishing(false);

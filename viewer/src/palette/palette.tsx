@@ -21,12 +21,12 @@ export function Palette({ onClose }: { onClose: () => void }): ReactNode {
   const [isPasted, setPasted] = useState(false);
   const giveFocusBack = useReturnedFocus();
   // the keys of the page, as they were when the palette opened
-  const [actions] = useState<readonly Shortcut[]>(() => listShortcuts().filter((each) => !OWN_KEYS.has(each.key)));
+  const [actions] = useState(() => actionsOf(listShortcuts()));
   const found = useFound(text);
 
   const entries = useMemo((): Entry[] => {
     const own = matchingActions(actions, text).map(
-      (each): Entry => ({ id: `key-${each.key}`, group: "actions", title: each.description, hint: keyName(each.key), open: each.action }),
+      (each): Entry => ({ id: `key-${each.key}`, group: "actions", title: each.description, hint: keyName(each.key), ...(each.action ? { open: each.action } : {}) }),
     );
     return [...own, ...matchingPages(text), ...found.entries];
   }, [actions, text, found.entries]);
@@ -126,6 +126,12 @@ export function Palette({ onClose }: { onClose: () => void }): ReactNode {
       </p>
     </Dialog>
   );
+}
+
+/** Return what can be chosen: keys that are answered elsewhere are not, and an action with two keys is there once. */
+function actionsOf(shortcuts: readonly Shortcut[]): readonly Shortcut[] {
+  const own = shortcuts.filter((each) => each.action !== null && !OWN_KEYS.has(each.key));
+  return own.filter((each, place) => own.findIndex((other) => other.description === each.description) === place);
 }
 
 function statusText(found: ReturnType<typeof useFound>, count: number): string {

@@ -9,6 +9,7 @@ import { texts } from "../texts";
 import { useAnnounceState } from "../ui/announcer";
 import { ErrorBoundary } from "../ui/error-boundary";
 import { Empty } from "../ui/parts";
+import { TabList } from "../ui/tabs";
 import { useNarrow } from "../ui/use-width";
 import { useStatusIcon } from "../ui/favicon";
 import { visibleName } from "../ui/visible-text";
@@ -88,17 +89,7 @@ function MainPane(): ReactNode {
   const view = search.view ?? "graph";
   return (
     <Tabs.Root value={view} onValueChange={(value) => onSearch({ view: value as View })} className="flex min-h-0 min-w-0 flex-1 flex-col">
-      <Tabs.List aria-label="Views of the run" className="flex shrink-0 border-b border-line px-2">
-        {VIEWS.map((each) => (
-          <Tabs.Trigger
-            key={each}
-            value={each}
-            className="min-h-8 border-b-2 border-transparent px-3 text-ink-2 data-[state=active]:border-accent data-[state=active]:font-medium data-[state=active]:text-ink"
-          >
-            {texts.run.views[each]}
-          </Tabs.Trigger>
-        ))}
-      </Tabs.List>
+      <TabList label="Views of the run" tabs={VIEWS} names={texts.run.views} className="shrink-0 border-b border-line px-2" />
       {VIEWS.map((each) => (
         <Tabs.Content key={each} value={each} className="flex min-h-0 flex-1 flex-col" tabIndex={-1}>
           <ErrorBoundary>

@@ -72,7 +72,6 @@ export const compareTexts = {
     noGraph: "The version of neither run is stored any more. The steps are in Steps.",
     region: "Graph of both runs",
     nodes: "Nodes of both runs",
-    list: "Node list",
     edgesOf: "Edges of both runs",
     edge: (from: string, to: string, a: number, b: number) => `${from} to ${to}: followed ${n(a)} times in A, ${n(b)} in B`,
     legendOfGraph: "Each node has two halves: A on the left, B on the right. Edges marked A or B were followed by that run only.",

@@ -105,7 +105,6 @@ export const copiesTexts = {
     title: "Fork the run",
     description: "A new run goes on from a step of this one. What lies before is reused and costs nothing; what follows runs again.",
     graph: "What the fork does, by node",
-    list: "Node list",
     from: "Starts at",
     allSteps: (count: number) => `all ${count.toLocaleString("en")} steps`,
     theStep: "its step",

@@ -1,15 +1,19 @@
 /**
  * Keys of the pages: each part of a page registers its own while it is shown. Single keys do nothing in text fields,
- * dialogs and menus, and nothing at all when they are switched off (WCAG 2.1.4); combinations with Ctrl or Cmd always work.
+ * dialogs and menus, and nothing at all when they are switched off (WCAG 2.1.4); combinations with Ctrl or Cmd always work,
+ * but for those that a text field or dialog has itself.
  */
 import { useEffect, useRef, useSyncExternalStore } from "react";
 
 export interface Shortcut {
-  /** As `KeyboardEvent.key` has it: "g", "?", "[", "Enter", "Escape"; "Mod+k" is Ctrl+K, on a Mac Cmd+K. */
+  /** As `KeyboardEvent.key` has it: "g", "?", "[", "Enter", "Escape"; "Mod+k" is Ctrl+K, on a Mac Cmd+K; "Mod+Shift+z". */
   key: string;
   /** What it does, in a few words: "Next step". */
   description: string;
-  action: () => void;
+  /** Null if the browser or the focused element answers the key: it is listed only. */
+  action: (() => void) | null;
+  /** Where a combination does nothing; by default it works everywhere. */
+  except?: "dialogs" | "texts and dialogs";
 }
 
 const SETTING = "easel.shortcuts";
@@ -34,17 +38,26 @@ export function registerShortcut(shortcut: Shortcut): () => void {
 }
 
 /** Register a shortcut while a component is shown and the shortcut is enabled. */
-export function useShortcut(key: string, description: string, action: () => void, isEnabled = true): void {
+export function useShortcut(key: string, description: string, action: Shortcut["action"], isEnabled = true, except?: Shortcut["except"]): void {
   const latest = useRef(action);
   useEffect(() => {
     latest.current = action;
   });
-  useEffect(() => (isEnabled ? registerShortcut({ key, description, action: () => latest.current() }) : undefined), [key, description, isEnabled]);
+  const isListed = action === null;
+  useEffect(() => {
+    if (!isEnabled) return undefined;
+    return registerShortcut({ key, description, action: isListed ? null : () => latest.current?.(), ...(except ? { except } : {}) });
+  }, [key, description, isEnabled, isListed, except]);
 }
 
 /** Return the shortcuts that work now, in the order in which they were registered; one for each key. */
 export function listShortcuts(): readonly Shortcut[] {
   return registered.filter((each, index) => !registered.some((other, place) => place > index && other.key === each.key));
+}
+
+/** Whether it is a key alone, which works only while such keys are on. */
+export function isSingleKey({ key, action }: Shortcut): boolean {
+  return action !== null && !key.startsWith("Mod+");
 }
 
 /** Return the shortcuts that work now; the component is rendered again when they change. */
@@ -92,7 +105,7 @@ function change(next: readonly Shortcut[]): void {
 function onKeyDown(event: KeyboardEvent): void {
   if (event.defaultPrevented || event.isComposing) return;
   const found = registered.findLast((each) => each.key === nameOf(event));
-  if (!found || !isAllowed(event)) return;
+  if (!found?.action || !isAllowed(event, found)) return;
   event.preventDefault();
   found.action();
 }
@@ -101,17 +114,20 @@ function onKeyDown(event: KeyboardEvent): void {
 function nameOf(event: KeyboardEvent): string {
   if (event.getModifierState("AltGraph")) return event.key;
   if (event.altKey) return "";
-  return event.ctrlKey || event.metaKey ? `Mod+${event.key.toLowerCase()}` : event.key;
+  if (!event.ctrlKey && !event.metaKey) return event.key;
+  const name = event.key.length === 1 ? event.key.toLowerCase() : event.key;
+  return `Mod+${event.shiftKey ? "Shift+" : ""}${name}`;
 }
 
-function isAllowed(event: KeyboardEvent): boolean {
-  if (nameOf(event).startsWith("Mod+")) return true;
+function isAllowed(event: KeyboardEvent, { except }: Shortcut): boolean {
   const target = event.target instanceof Element ? event.target : null;
+  if (except && document.querySelector(MODAL)) return false;
+  if (nameOf(event).startsWith("Mod+")) return except !== "texts and dialogs" || !isTextField(target);
   if (!areSingleKeysOn() || isTextField(target) || target?.closest(MODAL)) return false;
   return !(["Enter", " "].includes(event.key) && target?.closest(INTERACTIVE));
 }
 
-function isTextField(target: Element | null): boolean {
+export function isTextField(target: Element | null): boolean {
   if (target instanceof HTMLInputElement) return TEXT_INPUTS.test(target.type);
   return target instanceof HTMLTextAreaElement || target instanceof HTMLSelectElement || (target instanceof HTMLElement && target.isContentEditable);
 }

@@ -1,12 +1,12 @@
 /** A difference on one drawing: the nodes and edges of both documents, and what each mark means. */
-import type { NodeMark } from "../graph/canvas-drawing";
+import type { ChangeMark } from "../graph/canvas-drawing";
 import type { Graph, GraphNode } from "../store/graph";
 import { texts } from "../texts";
 import type { DocumentDifference } from "./difference";
 
 const t = texts.versions;
 
-export const MARKS: Readonly<Record<"added" | "removed" | "changed" | "moved", NodeMark>> = {
+export const MARKS: Readonly<Record<"added" | "removed" | "changed" | "moved", ChangeMark>> = {
   added: { change: "added", word: t.kinds.added, icon: "+", tone: "green", border: "solid" },
   removed: { change: "removed", word: t.kinds.removed, icon: "−", tone: "red", border: "dashed" },
   changed: { change: "changed", word: t.kinds.changed, icon: "~", tone: "amber", border: "thick" },
@@ -37,8 +37,8 @@ function freePlace(node: GraphNode, others: readonly GraphNode[]): GraphNode {
 }
 
 /** Return the marks of nodes; those that only moved have one if the layout is shown. */
-export function nodeMarks({ nodes, moved }: DocumentDifference, showsLayout: boolean): ReadonlyMap<string, NodeMark> {
-  const marks = new Map<string, NodeMark>(showsLayout ? moved.map(({ id }) => [id, MARKS.moved]) : []);
+export function nodeMarks({ nodes, moved }: DocumentDifference, showsLayout: boolean): ReadonlyMap<string, ChangeMark> {
+  const marks = new Map<string, ChangeMark>(showsLayout ? moved.map(({ id }) => [id, MARKS.moved]) : []);
   for (const { id, kind } of nodes) marks.set(id, MARKS[kind]);
   return marks;
 }

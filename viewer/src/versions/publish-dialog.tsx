@@ -21,21 +21,24 @@ const t = texts.versions;
 interface Props {
   agentId: string;
   /** The version that is published now. */
-  published: VersionRow | null;
+  publishedId: string | null;
+  /** What is done before the draft is read, for example saving it. */
+  prepare?: () => Promise<void>;
   onDone: (version: VersionRow) => void;
   onClose: () => void;
 }
 
-export function PublishDialog({ agentId, published, onDone, onClose }: Props): ReactNode {
+export function PublishDialog({ agentId, publishedId, prepare, onDone, onClose }: Props): ReactNode {
   const [title, setTitle] = useState("");
   const [description, setDescription] = useState("");
   const click = useClick();
   const both = useQuery({
-    queryKey: ["publish", agentId, published?.id],
+    queryKey: ["publish", agentId, publishedId],
     queryFn: async ({ signal }) => {
+      await prepare?.();
       // the ETag is read first: a change after it is a 412
       const draft = await readDraft(agentId, signal);
-      const [after, before] = await Promise.all([readVersion(agentId, DRAFT, signal), published ? readVersion(agentId, published.id, signal) : null]);
+      const [after, before] = await Promise.all([readVersion(agentId, DRAFT, signal), publishedId === null ? null : readVersion(agentId, publishedId, signal)]);
       return { draft, after, before };
     },
     staleTime: 0,
@@ -63,7 +66,7 @@ export function PublishDialog({ agentId, published, onDone, onClose }: Props): R
           <VersionDifference
             before={both.data.before.document}
             after={both.data.after.document}
-            labels={[published ? versionName(published) : "", t.draft]}
+            labels={[versionName(both.data.before), t.draft]}
             jsonTexts={[memberText(both.data.before.text, "document") ?? "{}", memberText(both.data.after.text, "document") ?? "{}"]}
             isEqualStored={both.data.before.digest === both.data.after.digest}
           />

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from canvas.document import draft_edits, drawing
-from canvas.document.draft_edits import BadPatch, apply_patch, follow_drawing
+from canvas.document.draft_edits import BadPatch, apply_patch, complete_variables, follow_drawing, follow_variables
 
 LIMIT = 1_000_000
 RECORDED = [
@@ -164,6 +164,31 @@ def test_move_of_a_node_changes_its_position_only(document: dict[str, Any]) -> N
     assert json.dumps(after) == json.dumps(expected)
 
 
+def test_first_drawing_of_a_document_keeps_its_entries_and_takes_what_was_changed_with_it() -> None:
+    written = copy.deepcopy(DRAWN["components"])
+    written["Message:0"] = {
+        "name": "Message",
+        "params": {"content": ["hi"], "own": 1},
+        "upstream": [],
+        "downstream": [],
+    }
+    written["begin"]["downstream"] = ["Message:0", *written["begin"]["downstream"]]  # the drawing has it, too
+    graph = copy.deepcopy(DRAWN["graph"])
+    graph["edges"].append(edge("begin", "Message:0"))
+    written["Message:0"]["upstream"] = ["Agent:0", "begin"]
+    document = {"components": written}
+
+    only_drawn = changed(document, put("/graph", graph))
+    graph["nodes"][3]["data"]["form"]["content"] = ["new"]
+    del graph["edges"][-1]
+    with_changes = changed(document, put("/graph", graph))
+
+    assert json.dumps(only_drawn["components"]) == json.dumps(written)
+    assert with_changes["components"]["begin"]["downstream"] == ["Agent:0"]
+    message = with_changes["components"]["Message:0"]
+    assert (message["params"], message["upstream"]) == ({"content": ["new"], "own": 1}, ["Agent:0"])
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 5) | st.floats(-2, 2) | st.text("ab/~0", max_size=3),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["a", "b", "0"]), inner, max_size=3),
@@ -211,3 +236,50 @@ def test_copies_are_limited_by_what_they_add() -> None:
 def test_patch_of_too_many_operations_is_refused() -> None:
     with pytest.raises(BadPatch, match="operations"):
         apply_patch({}, [put("/a", 1)] * (draft_edits.MAX_OPERATIONS + 1), LIMIT)
+
+
+# -- variables --------------------------------------------------------------------------------------------------------
+def variable(value: Any, kind: str = "string") -> dict[str, Any]:
+    return {"type": kind, "value": value, "description": ""}
+
+
+DECLARED: Mapping[str, Any] = {
+    "variables": {"a": variable("x"), "b": variable(None, "number")},
+    "globals": {"sys.query": "", "env.a": "x", "env.b": 0, "env.stray": 1},
+}
+
+
+@pytest.mark.parametrize(
+    ("operations", "expected"),
+    [
+        ([{"op": "add", "path": "/variables/c", "value": variable(None, "array<string>")}], {"env.c": []}),
+        ([{"op": "replace", "path": "/variables/a/value", "value": "y"}], {"env.a": "y"}),
+        ([{"op": "replace", "path": "/variables/a/description", "value": "z"}], {}),
+        ([{"op": "remove", "path": "/variables/a"}], {"env.a": None}),
+        ([{"op": "move", "from": "/variables/a", "path": "/variables/c"}], {"env.a": None, "env.c": "x"}),
+        ([{"op": "replace", "path": "/variables", "value": []}], {"env.a": None, "env.b": None}),
+        (
+            [
+                {"op": "replace", "path": "/variables/a/value", "value": "y"},
+                {"op": "replace", "path": "/globals/env.a", "value": "own"},
+            ],
+            {"env.a": "own"},
+        ),
+        ([{"op": "remove", "path": "/globals/env.a"}], {"env.a": None}),
+    ],
+)
+def test_values_of_variables_follow_a_patch_that_does_not_set_them(
+    operations: list[dict[str, Any]], expected: Mapping[str, Any]
+) -> None:
+    followed = follow_variables(DECLARED, apply_patch(DECLARED, operations, LIMIT))
+
+    every = {**DECLARED["globals"], **expected}
+    assert followed["globals"] == {key: value for key, value in every.items() if value is not None}
+
+
+def test_variables_of_a_whole_document_get_the_values_that_it_lacks() -> None:
+    document = {"variables": {"a": variable("x"), "b": variable(7, "number")}, "globals": {"env.b": 8}, "z": 1}
+
+    assert complete_variables(document)["globals"] == {"env.b": 8, "env.a": "x"}
+    assert complete_variables({"variables": {"a": variable("x")}}) == {"variables": {"a": variable("x")}}
+    assert complete_variables(DECLARED) == DECLARED

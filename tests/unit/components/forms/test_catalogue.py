@@ -153,3 +153,11 @@ def test_fields_of_any_shape_stay_in_a_document() -> None:
     form = form_of("LLM")
     assert form is not None
     Draft202012Validator(form_schema(form)).validate({**defaults_of(form), "unknown": {"a": [1]}})
+
+
+def test_secret_fields_are_named_as_fields_of_the_form() -> None:
+    found = {each["name"]: each["secrets"] for each in catalogue()["components"]}
+    tools = {each["name"]: each["secrets"] for each in catalogue()["tools"]}
+
+    assert (found["Begin"], found["Invoke"], found["LLM"]) == (["security"], ["headers", "proxy"], [])
+    assert (found["TavilySearch"], tools["TavilySearch"]) == (["api_key"], ["api_key"])

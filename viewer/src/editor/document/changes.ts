@@ -1,45 +1,22 @@
-/** What differs between two documents, by nodes, and joining two changes of one document. */
-import { nodesOf, rawEdges, rawNodes, type Document } from "./document";
+/** The nodes that two documents have in different ways, and joining two changes of one document. */
+import { containersFirst } from "./containers";
+import { nodesOf, rawEdges, rawNodes, type Document, type DrawnNode } from "./document";
 import { isEqual, isObject, objectOf, setIn, textOf, withMember, withoutMember, type Json, type JsonObject } from "./json";
 
-export interface NodeChange {
-  nodeId: string;
-  name: string;
-  kind: "added" | "removed" | "changed" | "moved";
-}
-
-export interface Changes {
-  nodes: readonly NodeChange[];
-  /** How many edges were added or removed. */
-  edges: number;
-  /** Keys of the document outside of the drawing, for example `variables`. */
-  others: readonly string[];
-}
+type Nodes = ReadonlyMap<string, DrawnNode>;
 
 /** Entries follow from the drawing, and a run does not read places and what React Flow notes. */
 const FOLLOWING = new Set(["components", "graph"]);
 const VIEW_STATE = new Set(["position", "positionAbsolute", "measured", "width", "height", "selected", "dragging", "resizing", "style"]);
 
-/** Return what an author has changed between two documents. */
-export function changesBetween(before: Document, after: Document): Changes {
-  const [old, now] = [nodesOf(before), nodesOf(after)];
-  const nodes: NodeChange[] = [];
-  for (const node of now.values()) {
-    const was = old.get(node.id);
-    if (!was) nodes.push({ nodeId: node.id, name: node.name, kind: "added" });
-    else if (!isEqual(withoutViewState(was.raw), withoutViewState(node.raw))) nodes.push({ nodeId: node.id, name: node.name, kind: "changed" });
-    else if (!isEqual(objectOf(was.raw.position), objectOf(node.raw.position))) nodes.push({ nodeId: node.id, name: node.name, kind: "moved" });
-  }
-  for (const node of old.values()) if (!now.has(node.id)) nodes.push({ nodeId: node.id, name: node.name, kind: "removed" });
-  const [edges, others] = [edgeKeys(before), edgeKeys(after)];
-  const changed = [...edges].filter((key) => !others.has(key)).length + [...others].filter((key) => !edges.has(key)).length;
-  const keys = [...new Set([...Object.keys(before), ...Object.keys(after)])];
-  return { nodes, edges: changed, others: keys.filter((key) => !FOLLOWING.has(key) && !isEqual(before[key], after[key])) };
-}
-
 /** Return the nodes whose next run differs from that of another document: their form, or where they lead. */
 export function changedNodes(before: Document, after: Document): ReadonlySet<string> {
-  const ids = changesBetween(before, after).nodes.filter((change) => change.kind === "added" || change.kind === "changed").map((change) => change.nodeId);
+  const old = nodesOf(before);
+  const isChanged = ({ id, raw }: DrawnNode): boolean => {
+    const was = old.get(id);
+    return !was || !isEqual(withoutViewState(was.raw), withoutViewState(raw));
+  };
+  const ids = [...nodesOf(after).values()].filter(isChanged).map(({ id }) => id);
   const [edges, others] = [edgeKeys(before), edgeKeys(after)];
   const sources = [...edges, ...others].filter((key) => edges.has(key) !== others.has(key)).map((key) => textOf((JSON.parse(key) as Json[])[0]));
   return new Set([...ids, ...sources]);
@@ -71,7 +48,17 @@ export function merge(base: Document, mine: Document, theirs: Document): Documen
     if (joined === null) return null;
     merged = setIn(merged, ["graph", list], joined) as Document;
   }
-  return hasLooseEnds(merged) ? null : merged;
+  return hasLooseEnds(merged) ? null : containersFirst(merged);
+}
+
+/** Return what two changes of a document have both changed, by name: nodes, edges, and other keys such as `variables`. */
+export function changedByBoth(base: Document, mine: Document, theirs: Document): readonly string[] {
+  const keys = [...new Set([...Object.keys(mine), ...Object.keys(theirs)])].filter((key) => !FOLLOWING.has(key) && mergeMembers(base[key], mine[key], theirs[key]) === null);
+  const [old, own, other] = [base, mine, theirs].map(nodesOf) as [Nodes, Nodes, Nodes];
+  const differs = (one: DrawnNode | undefined, two: DrawnNode | undefined): boolean => !isEqual(one?.raw, two?.raw);
+  const isBoth = (id: string): boolean => differs(old.get(id), own.get(id)) && differs(old.get(id), other.get(id)) && differs(own.get(id), other.get(id));
+  const ids = [...new Set([...old.keys(), ...own.keys(), ...other.keys()])].filter(isBoth);
+  return [...ids.map((id) => (own.get(id) ?? other.get(id))?.name ?? id), ...keys];
 }
 
 /** Merge two changes of an object member by member; null where both have changed one. */
@@ -112,7 +99,9 @@ function mergeLists(base: readonly Json[], mine: readonly Json[], theirs: readon
   return result;
 }
 
+/** Whether an edge has lost an end, or a node its container. */
 function hasLooseEnds(document: Document): boolean {
   const nodes = nodesOf(document);
+  if ([...nodes.values()].some(({ parent }) => parent !== null && !nodes.has(parent))) return true;
   return rawEdges(document).some((raw) => !nodes.has(textOf(objectOf(raw).source)) || !nodes.has(textOf(objectOf(raw).target)));
 }

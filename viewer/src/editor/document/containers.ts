@@ -4,7 +4,7 @@
  */
 import { drawnLayout, isContainer } from "../../graph/layout";
 import { followEdges } from "./branches";
-import { addEdge, addNodes, changeNode, madeNode, nodeOf, Refusal, removeEdges, startNode, withDependents, withGraphList } from "./commands";
+import { addEdge, addNodes, changeNode, madeNode, nodeOf, placeNodes, Refusal, removeEdges, startNode, withDependents, withGraphList } from "./commands";
 import { quoted } from "./connections";
 import { edgesOf, graphOf, newEdge, nodesOf, nodeTypeOf, rawEdges, rawNodes, STARTS, type Document, type DrawnEdge, type DrawnNode } from "./document";
 import { insertItem, objectOf, removeItem, setIn, textOf, withItem, withMember, withoutMember, type JsonObject } from "./json";
@@ -165,6 +165,64 @@ export function changeParent(document: Document, id: string, parent: string | nu
   return changeParent(containersFirst(placed), id, parent, place);
 }
 
+export interface MovedNode {
+  id: string;
+  parent: string | null;
+  /** Where it lies now, on the whole drawing. */
+  place: { x: number; y: number };
+}
+
+/** Move several nodes that were dragged together, each to its place, into a container or out of it. Raises Refusal where the way is not clear. */
+export function changeParents(document: Document, moved: readonly MovedNode[]): Document {
+  const nodes = nodesOf(document);
+  const isFollower = (id: string): boolean => moved.some((other) => other.id !== id && withDependents(document, [other.id]).has(id));
+  const leading = moved.filter(({ id }) => !isFollower(id) && isFree(nodes.get(id))); // tools and sub-agents move with their Agent
+  const parents = new Set(leading.map(({ parent }) => parent));
+  if (parents.size > 1) throw new Refusal("These nodes would come to lie in different containers. Drag all of them into one, or one by one.");
+  const changing = alongEdges(document, leading.filter(({ id, parent }) => nodes.get(id)?.parent !== parent));
+  const changed = oneByOne(document, changing, changing.toReversed()); // the first or the last of a chain is next to the container
+  return moved.reduce((now, { id, place }) => {
+    const origin = absolutePlace(now, nodesOf(now).get(id)?.parent ?? "");
+    return placeNodes(now, new Map([[id, { x: place.x - origin.x, y: place.y - origin.y }]]));
+  }, changed);
+}
+
+/** Whether a node may change its container: Begin and starts stay, and tools and notes belong to none. */
+function isFree(node: DrawnNode | undefined): boolean {
+  return node !== undefined && node.label !== "Begin" && !(node.label in STARTS) && !["Tool", "Note"].includes(node.label);
+}
+
+/** Change the containers of nodes in the first order in which each of them can and no edge between them is lost. */
+function oneByOne(document: Document, order: readonly MovedNode[], ...others: readonly (readonly MovedNode[])[]): Document {
+  try {
+    const changed = order.reduce((now, { id, parent, place }) => changeParent(now, id, parent, place), document);
+    const ids = new Set(order.map(({ id }) => id));
+    const cut = edgesOf(document).find((edge) => ids.has(edge.source) && ids.has(edge.target) && !hasEdge(changed, edge));
+    if (cut) throw new Refusal(`The edge from ${quoted(nodeOf(document, cut.source))} to ${quoted(nodeOf(document, cut.target))} would be lost. Group the nodes instead, or drag them one by one.`);
+    return changed;
+  } catch (error) {
+    const [next, ...rest] = others;
+    if (!(error instanceof Refusal) || !next) throw error;
+    return oneByOne(document, next, ...rest);
+  }
+}
+
+/** Return nodes with those before that lead to others; in a cycle as they are. */
+function alongEdges(document: Document, moved: readonly MovedNode[]): MovedNode[] {
+  const rest = [...moved];
+  const ordered: MovedNode[] = [];
+  const edges = edgesOf(document);
+  while (rest.length) {
+    const first = rest.findIndex(({ id }) => !edges.some((edge) => edge.target === id && rest.some((other) => other.id === edge.source && other.id !== id)));
+    ordered.push(...rest.splice(Math.max(0, first), 1));
+  }
+  return ordered;
+}
+
+function hasEdge(document: Document, { source, sourceHandle, target }: DrawnEdge): boolean {
+  return edgesOf(document).some((edge) => edge.source === source && edge.sourceHandle === sourceHandle && edge.target === target);
+}
+
 /** Return the containers around a container and itself, from outside. */
 function outerContainers(document: Document, id: string): string[] {
   const found: string[] = [];
@@ -239,7 +297,7 @@ function putInto(document: Document, id: string, parent: string | null, dx: numb
 }
 
 /** Return the document with containers before their bodies, as RAGFlow's editor needs it. */
-function containersFirst(document: Document): Document {
+export function containersFirst(document: Document): Document {
   const list = rawNodes(document);
   const at = list.findIndex((raw, index) => list.findIndex((other) => objectOf(other).id === objectOf(raw).parentId) > index);
   if (at < 0) return document;

@@ -1,7 +1,7 @@
 /** The document of a canvas as RAGFlow writes it: reading its drawing, and drawing one that has none. */
 import type { Graph, GraphEdge, GraphNode } from "../../store/graph";
 import { isContainer, sizeOf, type Layout } from "../../graph/layout";
-import { isList, isObject, listOf, objectOf, setIn, textOf, withoutMember, type Json, type JsonObject } from "./json";
+import { isList, isObject, listOf, objectOf, setIn, textOf, withMember, withoutMember, type Json, type JsonObject } from "./json";
 
 /** `components`, `graph`, `variables`, … and keys that we do not know. */
 export type Document = JsonObject;
@@ -182,6 +182,14 @@ export function withNodes(document: Document): Document {
   const edges = hasEdges ? rawEdges(document) : entries.flatMap(([id, entry]) => edgesOfEntry(id, objectOf(entry)));
   const nodes = completed.every((node, index) => node === rawNodes(document)[index]) && !added.length ? rawNodes(document) : [...completed, ...added];
   return setIn(setIn(document, ["graph", "nodes"], nodes), ["graph", "edges"], edges) as Document;
+}
+
+/** Return the document as two are compared: entries of drawn nodes follow from the drawing when it is saved, so they are left out. */
+export function comparable(document: Document): Document {
+  if (!isObject(document.components)) return document;
+  const drawn = nodesOf(document);
+  const undrawn = Object.keys(document.components).reduce<JsonObject>((entries, id) => (drawn.has(id) ? withoutMember(entries, id) : entries), document.components);
+  return withMember(document, "components", undrawn);
 }
 
 /** Return the document with the places of a layout for its nodes. */

@@ -2,7 +2,7 @@
 import {
   ReactFlow, ReactFlowProvider, SelectionMode, useReactFlow, type Connection as FlowConnection, type FinalConnectionState, type NodeChange, type Viewport,
 } from "@xyflow/react";
-import { useCallback, useEffect, useMemo, useRef, useState, type DragEvent, type KeyboardEvent, type MouseEvent, type ReactNode, type RefObject } from "react";
+import { useCallback, useEffect, useMemo, useRef, useState, type DragEvent, type MouseEvent, type ReactNode, type RefObject } from "react";
 
 import { EdgeList, nodeTypes, type RunNode } from "../../graph/drawing";
 import { drawnLayout } from "../../graph/layout";
@@ -12,21 +12,24 @@ import { takenEdges } from "../../store/edges";
 import { isOver } from "../../store/run-status";
 import { texts } from "../../texts";
 import { Button } from "../../ui/parts";
-import { connect, fitContainers, moveNodes, placeNodes } from "../document/commands";
+import { useShortcut } from "../../ui/shortcuts";
+import { ComponentIcon } from "../component-icon";
+import { connect, fitContainers, moveNodes, placeNodes, withDependents } from "../document/commands";
 import { connectionProblem, targetHandleFor } from "../document/connections";
-import { absolutePlace, changeParent, containerAt } from "../document/containers";
-import { graphOf, nodesOf, type Document } from "../document/document";
-import { findingsOf, useDocument, useEditor, useSelection } from "../editor-context";
+import { absolutePlace, changeParents, containerAt } from "../document/containers";
+import { nodesOf, type Document } from "../document/document";
+import { findingsOf, useDraft, useEditor, useSelection } from "../editor-context";
 import { parseView, writeView } from "../editor-search";
 import { addAtPlace, COMPONENT_TYPE, componentNamed, giveTool } from "../palette-actions";
-import { removeSelected } from "../selection-actions";
-import { FlowNodes, flowEdges, type Places } from "./flow-elements";
+import { DrawnOnce, FlowElements, type Places } from "./flow-elements";
 import { NodeExtras } from "./node-extras";
 
 const t = texts.editor;
 const FIT = { padding: 0.1, maxZoom: 1 };
 const STEP = 10;
+const MULTIPLE = ["Control", "Meta"];
 const NO_PLACES: Places = new Map();
+const NO_DOCUMENT: Document = {};
 
 interface Props {
   view: string | undefined;
@@ -42,24 +45,42 @@ export function EditDrawing(props: Props): ReactNode {
 }
 
 function Flow({ view, onView }: Props): ReactNode {
-  const document = useDocument();
   const { isReadOnly, select, session } = useEditor();
+  const [once] = useState(() => new DrawnOnce());
+  const drawn = useDraft((state) => once.of(state.document ?? NO_DOCUMENT));
+  const { graph } = drawn;
   const selection = useSelection();
   const [dragged, setDragged] = useState(NO_PLACES);
-  const [madeNodes] = useState(() => new FlowNodes());
+  const [made] = useState(() => new FlowElements());
   const run = useRunState();
-  const graph = useMemo(() => graphOf(document), [document]);
   const layout = useMemo(() => drawnLayout(graph), [graph]);
   const selectedNodes = useMemo(() => new Set(selection.nodes), [selection.nodes]);
   const selectedEdges = useMemo(() => new Set(selection.edges), [selection.edges]);
-  const nodes = useMemo(() => madeNodes.of(document, graph, layout, selectedNodes, dragged, isReadOnly), [madeNodes, document, graph, layout, selectedNodes, dragged, isReadOnly]);
-  const edges = useMemo(() => flowEdges(document, graph, selectedEdges, takenEdges(run), run.header !== null && isOver(run.header.status)), [document, graph, selectedEdges, run]);
+  const nodes = useMemo(() => made.nodesOf(drawn, layout, selectedNodes, dragged, isReadOnly), [made, drawn, layout, selectedNodes, dragged, isReadOnly]);
+  const edges = useMemo(() => made.edgesOf(drawn, selectedEdges, takenEdges(run), run.header !== null && isOver(run.header.status)), [made, drawn, selectedEdges, run]);
   const editing = useNodeEditing();
   const connecting = useConnecting();
   const dropping = useDropping();
-  const onDragStop = useDragStop(() => setDragged(NO_PLACES));
+  const onDragEnd = useDragStop();
   const pane = useRef<HTMLElement>(null);
   const noteView = useNoteView(pane, onView);
+  // xyflow looks at each node and edge again when one of its handlers changes, so they stay the same while nodes are dragged
+  const handlers = useMemo(() => {
+    const onDragStop = (_: unknown, __: RunNode | null, moved: RunNode[]): void => {
+      setDragged(NO_PLACES);
+      onDragEnd(moved);
+    };
+    return {
+      onEdgeClick: (_: unknown, edge: { id: string }) => select({ nodes: [], edges: [edge.id] }),
+      onPaneClick: () => select({ nodes: [], edges: [] }),
+      onNodeDragStart: () => session.closeStep(),
+      onNodeDragStop: onDragStop,
+      onSelectionDragStop: (event: unknown, moved: RunNode[]) => onDragStop(event, moved[0] ?? null, moved),
+      onMoveEnd: (event: unknown, viewport: Viewport) => {
+        if (event) noteView(viewport);
+      },
+    };
+  }, [select, session, onDragEnd, noteView]);
 
   const onNodesChange = useCallback(
     (changes: NodeChange<RunNode>[]) => {
@@ -78,21 +99,14 @@ function Flow({ view, onView }: Props): ReactNode {
   );
 
   return (
-    <section ref={pane} data-canvas tabIndex={-1} aria-label={t.drawing.region} className="relative min-h-0 flex-1 outline-none" {...dropping} onKeyDown={onEscape(() => select({ nodes: [], edges: [] }))}>
+    <section ref={pane} data-canvas tabIndex={-1} aria-label={t.drawing.region} className="relative min-h-0 flex-1 outline-none" {...dropping}>
       <NodeEditingContext value={editing}>
         <ReactFlow
           nodes={nodes}
           edges={edges}
           nodeTypes={nodeTypes}
           onNodesChange={onNodesChange}
-          onEdgeClick={(_, edge) => select({ nodes: [], edges: [edge.id] })}
-          onPaneClick={() => select({ nodes: [], edges: [] })}
-          onNodeDragStart={() => session.closeStep()}
-          onNodeDragStop={onDragStop}
-          onSelectionDragStop={(event, moved) => onDragStop(event, moved[0] ?? null, moved)}
-          onMoveEnd={(event, viewport) => {
-            if (event) noteView(viewport);
-          }}
+          {...handlers}
           {...connecting}
           nodesConnectable={!isReadOnly}
           nodesFocusable={false}
@@ -101,7 +115,7 @@ function Flow({ view, onView }: Props): ReactNode {
           selectNodesOnDrag={false}
           selectionMode={SelectionMode.Partial}
           selectionKeyCode="Shift"
-          multiSelectionKeyCode={["Control", "Meta"]}
+          multiSelectionKeyCode={MULTIPLE}
           deleteKeyCode={null}
           panActivationKeyCode={null}
           disableKeyboardA11y
@@ -121,12 +135,6 @@ function Flow({ view, onView }: Props): ReactNode {
   );
 }
 
-function onEscape(action: () => void): (event: KeyboardEvent) => void {
-  return (event) => {
-    if (event.key === "Escape" && !event.defaultPrevented) action();
-  };
-}
-
 // -- nodes -------------------------------------------------------------------------------------------------------------
 const MOVES: Readonly<Record<string, readonly [number, number]>> = { ArrowLeft: [-STEP, 0], ArrowRight: [STEP, 0], ArrowUp: [0, -STEP], ArrowDown: [0, STEP] };
 
@@ -138,7 +146,7 @@ function useNodeEditing(): NodeEditing {
     latest.current = selection;
   });
   return useMemo(() => {
-    const { catalogue, isReadOnly, openDialog, perform, select, session } = editor;
+    const { catalogue, isReadOnly, perform, select, session } = editor;
     const withNode = (id: string): readonly string[] => (latest.current.nodes.includes(id) ? latest.current.nodes : [id]);
     const onMove = (id: string, [dx, dy]: readonly [number, number]): void => {
       const ids = withNode(id);
@@ -147,7 +155,7 @@ function useNodeEditing(): NodeEditing {
     };
     return {
       Extras: NodeExtras,
-      iconOf: ({ component }) => ICONS[component] ?? GROUP_ICONS[catalogue.components.find((each) => each.name === component)?.group ?? ""] ?? "□",
+      iconOf: ({ component }) => <ComponentIcon component={component} group={catalogue.components.find((each) => each.name === component)?.group ?? ""} />,
       describe: ({ id }) => t.drawing.findings(findingsOf(session.getState().findings, id).length),
       onClick: (id, event: MouseEvent) => {
         const isMore = event.shiftKey || event.ctrlKey || event.metaKey;
@@ -159,8 +167,6 @@ function useNodeEditing(): NodeEditing {
         const move = MOVES[event.key];
         if (event.ctrlKey || event.metaKey || event.altKey) return;
         if (move) onMove(id, move);
-        else if (event.key === "Delete" || event.key === "Backspace") removeSelected(editor, { nodes: withNode(id), edges: [] });
-        else if (event.key === "c" && !isReadOnly) openDialog({ connect: id });
         else if (event.key === "Enter" && latest.current.nodes.includes(id)) editor.focusField({ nodeId: id, field: null });
         else return;
         event.preventDefault();
@@ -169,71 +175,70 @@ function useNodeEditing(): NodeEditing {
   }, [editor]);
 }
 
-const ICONS: Readonly<Record<string, string>> = {
-  Begin: "▶", Message: "❝", UserFillUp: "?", Switch: "⑂", Categorize: "⋔", Iteration: "↻", Loop: "⟳", IterationItem: "▸", LoopItem: "▸", ExitLoop: "⏏", LLM: "✦", Agent: "☉", Note: "✎", Tool: "⚒",
-};
-const GROUP_ICONS: Readonly<Record<string, string>> = { flow: "→", model: "✦", data: "≣", tools: "⚒", other: "□" };
-
-function useDragStop(onEnd: () => void): (event: unknown, node: RunNode | null, moved: RunNode[]) => void {
+/** Return what is done when nodes have been dragged. */
+function useDragStop(): (moved: readonly RunNode[]) => void {
   const { perform, session } = useEditor();
-  return (_, __, moved) => {
-    onEnd();
-    const document = session.getState().document;
-    if (!document || !moved.length) return;
-    const places = new Map(moved.map((node) => [node.id, node.position]));
-    const hasMoved = moved.some((node) => {
-      const raw = nodesOf(document).get(node.id)?.raw.position;
-      return JSON.stringify(raw) !== JSON.stringify({ x: Math.round(node.position.x), y: Math.round(node.position.y) });
-    });
-    if (!hasMoved) return;
-    const [only] = moved;
-    const target = moved.length === 1 && only ? parentFor(document, only) : undefined;
-    if (only && target !== undefined && target.parent !== (nodesOf(document).get(only.id)?.parent ?? null)) {
-      perform(t.done.container, (now) => fitContainers(changeParent(now, only.id, target.parent, target.place), [only.id]));
-      return;
-    }
-    perform(t.done.move, (now) => fitContainers(placeNodes(now, places), [...places.keys()]));
-  };
+  return useCallback(
+    (moved) => {
+      const document = session.getState().document;
+      if (!document || !moved.length) return;
+      const places = new Map(moved.map((node) => [node.id, node.position]));
+      const hasMoved = moved.some((node) => {
+        const raw = nodesOf(document).get(node.id)?.raw.position;
+        return JSON.stringify(raw) !== JSON.stringify({ x: Math.round(node.position.x), y: Math.round(node.position.y) });
+      });
+      if (!hasMoved) return;
+      const targets = moved.map((node) => ({ id: node.id, ...parentFor(document, node, moved) }));
+      if (targets.some(({ id, parent }) => parent !== (nodesOf(document).get(id)?.parent ?? null))) {
+        perform(t.done.container, (now) => fitContainers(changeParents(now, targets), [...places.keys()]));
+        return;
+      }
+      perform(t.done.move, (now) => fitContainers(placeNodes(now, places), [...places.keys()]));
+    },
+    [perform, session],
+  );
 }
 
-/** Return where a node that was dragged to a place belongs. */
-function parentFor(document: Document, node: RunNode): { parent: string | null; place: { x: number; y: number } } {
+/** Return where a node that was dragged to a place, with others, belongs. */
+function parentFor(document: Document, node: RunNode, moved: readonly RunNode[]): { parent: string | null; place: { x: number; y: number } } {
   const known = nodesOf(document).get(node.id);
   const origin = known?.parent == null ? { x: 0, y: 0 } : absolutePlace(document, known.parent);
   const place = { x: node.position.x + origin.x, y: node.position.y + origin.y };
   const center = { x: place.x + (node.width ?? 0) / 2, y: place.y + (node.height ?? 0) / 2 };
   const isFixed = known?.id === "begin" || known?.label.endsWith("Item") || ["Tool", "Note"].includes(known?.label ?? "");
-  const own = new Set([node.id, ...[...nodesOf(document).values()].filter((each) => each.parent === node.id).map((each) => each.id)]);
+  const own = withDependents(document, moved.map((each) => each.id));
   return { parent: isFixed ? (known?.parent ?? null) : containerAt(document, center, own), place };
 }
 
 // -- edges -------------------------------------------------------------------------------------------------------------
 function useConnecting() {
   const { perform, notify, session } = useEditor();
-  const problemOf = (connection: FlowConnection | { source: string; target: string; sourceHandle?: string | null; targetHandle?: string | null }): string | null => {
-    const { source, target, sourceHandle, targetHandle } = connection;
-    return connectionProblem(session.getState().document ?? {}, { source, target, sourceHandle: sourceHandle ?? "start", targetHandle: targetHandle ?? "end" });
-  };
-  return {
-    isValidConnection: (connection: Parameters<typeof problemOf>[0]) => problemOf(connection) === null,
-    onConnect: ({ source, target, sourceHandle, targetHandle }: FlowConnection) =>
-      perform(t.done.connect, (document) => connect(document, { source, target, sourceHandle: sourceHandle ?? "start", targetHandle: targetHandle ?? "end" })),
-    /** An edge may end anywhere on a node; where it may not, a sentence says why. */
-    onConnectEnd: (event: globalThis.MouseEvent | TouchEvent, state: FinalConnectionState) => {
-      if (state.isValid || !state.fromNode || !state.fromHandle) return;
-      const target = state.toNode?.id ?? nodeUnder(event);
-      if (target === null || target === undefined) return;
-      const from = state.fromHandle.id ?? "start";
-      if (state.fromHandle.type !== "source") {
-        const problem = problemOf({ source: target, target: state.fromNode.id, sourceHandle: state.toHandle?.id ?? "start", targetHandle: from });
-        if (problem !== null) notify(problem, true);
-        return;
-      }
-      if (target === state.fromNode.id && !state.toHandle) return; // the pointer has not left the node
-      const connection = { source: state.fromNode.id, sourceHandle: from, target, targetHandle: targetHandleFor(from) };
-      perform(t.done.connect, (document) => connect(document, connection));
-    },
-  };
+  return useMemo(() => {
+    const problemOf = (connection: FlowConnection | { source: string; target: string; sourceHandle?: string | null; targetHandle?: string | null }): string | null => {
+      const { source, target, sourceHandle, targetHandle } = connection;
+      return connectionProblem(session.getState().document ?? {}, { source, target, sourceHandle: sourceHandle ?? "start", targetHandle: targetHandle ?? "end" });
+    };
+    return {
+      isValidConnection: (connection: Parameters<typeof problemOf>[0]) => problemOf(connection) === null,
+      onConnect: ({ source, target, sourceHandle, targetHandle }: FlowConnection) =>
+        perform(t.done.connect, (document) => connect(document, { source, target, sourceHandle: sourceHandle ?? "start", targetHandle: targetHandle ?? "end" })),
+      /** An edge may end anywhere on a node; where it may not, a sentence says why. */
+      onConnectEnd: (event: globalThis.MouseEvent | TouchEvent, state: FinalConnectionState) => {
+        if (state.isValid || !state.fromNode || !state.fromHandle) return;
+        const target = state.toNode?.id ?? nodeUnder(event);
+        if (target === null || target === undefined) return;
+        const from = state.fromHandle.id ?? "start";
+        if (state.fromHandle.type !== "source") {
+          const problem = problemOf({ source: target, target: state.fromNode.id, sourceHandle: state.toHandle?.id ?? "start", targetHandle: from });
+          if (problem !== null) notify(problem, true);
+          return;
+        }
+        if (target === state.fromNode.id && !state.toHandle) return; // the pointer has not left the node
+        const connection = { source: state.fromNode.id, sourceHandle: from, target, targetHandle: targetHandleFor(from) };
+        perform(t.done.connect, (document) => connect(document, connection));
+      },
+    };
+  }, [perform, notify, session]);
 }
 
 function nodeUnder(event: globalThis.MouseEvent | TouchEvent): string | null {
@@ -280,17 +285,24 @@ function useNoteView(pane: RefObject<HTMLElement | null>, onView: (view: string)
     },
     [],
   );
-  return ({ x, y, zoom }) => {
-    if (timer.current !== null) clearTimeout(timer.current);
-    timer.current = setTimeout(() => {
-      const box = pane.current?.getBoundingClientRect();
-      if (box?.width) onView(writeView({ zoom, x: (box.width / 2 - x) / zoom, y: (box.height / 2 - y) / zoom }));
-    }, 300);
-  };
+  const latest = useRef(onView);
+  useEffect(() => {
+    latest.current = onView;
+  });
+  return useCallback(
+    ({ x, y, zoom }) => {
+      if (timer.current !== null) clearTimeout(timer.current);
+      timer.current = setTimeout(() => {
+        const box = pane.current?.getBoundingClientRect();
+        if (box?.width) latest.current(writeView({ zoom, x: (box.width / 2 - x) / zoom, y: (box.height / 2 - y) / zoom }));
+      }, 300);
+    },
+    [pane],
+  );
 }
 
 function Camera({ view, pane, noteView }: { view: string | undefined; pane: RefObject<HTMLElement | null>; noteView: (viewport: Viewport) => void }): ReactNode {
-  const { fitView, zoomIn, zoomOut, setCenter, getViewport, screenToFlowPosition, viewportInitialized } = useReactFlow();
+  const { fitView, zoomIn, zoomOut, zoomTo, setCenter, getViewport, screenToFlowPosition, viewportInitialized } = useReactFlow();
   const { camera } = useEditor();
   const selection = useSelection();
   const initial = useRef(view);
@@ -313,6 +325,11 @@ function Camera({ view, pane, noteView }: { view: string | undefined; pane: RefO
   }, [camera, pane, screenToFlowPosition, fitView]);
 
   const then = (moved: Promise<boolean>): void => void moved.then(() => noteView(getViewport()));
+  const fit = (): void => then(fitView({ ...FIT, ...(selection.nodes.length > 1 ? { nodes: selection.nodes.map((id) => ({ id })) } : {}) }));
+  useShortcut("0", texts.camera.fit, fit);
+  useShortcut("1", texts.camera.actual, () => then(zoomTo(1)));
+  useShortcut("+", texts.camera.in, () => then(zoomIn()));
+  useShortcut("-", texts.camera.out, () => then(zoomOut()));
   return (
     <div className="absolute right-2 bottom-8 z-10 flex gap-1">
       <Button aria-label={texts.graph.zoomOut} onClick={() => then(zoomOut())}>
@@ -321,7 +338,7 @@ function Camera({ view, pane, noteView }: { view: string | undefined; pane: RefO
       <Button aria-label={texts.graph.zoomIn} onClick={() => then(zoomIn())}>
         +
       </Button>
-      <Button onClick={() => then(fitView({ ...FIT, ...(selection.nodes.length > 1 ? { nodes: selection.nodes.map((id) => ({ id })) } : {}) }))}>{texts.graph.fit}</Button>
+      <Button onClick={fit}>{texts.graph.fit}</Button>
     </div>
   );
 }

@@ -5,10 +5,11 @@ import { useState, type ReactNode } from "react";
 import { readAgent } from "../../api/drafts";
 import { texts } from "../../texts";
 import { Button } from "../../ui/parts";
-import { visibleName, visibleText } from "../../ui/visible-text";
+import { visibleName } from "../../ui/visible-text";
 import { removeVariable, setVariable, variablesOf, type Variable } from "../document/commands";
 import { readJson, writeJson, type Json } from "../document/json";
 import { useDocument, useEditor } from "../editor-context";
+import { AgentTitle } from "./agent-title";
 
 const t = texts.editor.panel;
 const CONTROL = "min-h-7 w-full min-w-0 rounded border border-line-strong bg-surface px-1.5 aria-invalid:border-red";
@@ -32,12 +33,7 @@ export function AgentPane(): ReactNode {
   };
   return (
     <div className="flex flex-col gap-3 p-3">
-      <section aria-label={t.agent}>
-        <h2 className="font-semibold">
-          <bdi>{visibleName(agent?.title ?? "", 200)}</bdi>
-        </h2>
-        <p className="whitespace-pre-wrap text-ink-2">{visibleText(agent?.description ?? "") || t.noDescription}</p>
-      </section>
+      {agent ? <AgentTitle key={agent.id} agent={agent} /> : null}
       <section aria-label={t.variables}>
         <h2 className="font-semibold">{t.variables}</h2>
         <p className="mb-2 text-xs text-ink-2">{t.variablesHint}</p>

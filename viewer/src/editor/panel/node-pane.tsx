@@ -1,5 +1,5 @@
 /** The right column with one node selected: its name, form, where it leads, and what can be done with it. */
-import { lazy, Suspense, useMemo, type ReactNode } from "react";
+import { lazy, Suspense, useDeferredValue, useMemo, type ReactNode } from "react";
 
 import type { ReferenceChoice } from "../../node-form/contract";
 import { referencesAt } from "../../node-form/references";
@@ -13,7 +13,7 @@ import { handlesOf } from "../document/connections";
 import { edgesOf, nodesOf, STARTS, type DrawnNode } from "../document/document";
 import { textOf, objectOf } from "../document/json";
 import { findingsOf, useDocument, useDraft, useEditor } from "../editor-context";
-import { ungroupSelected } from "../selection-actions";
+import { duplicate, removeSelected, ungroupSelected } from "../selection-actions";
 import { useRunValues } from "../run/use-run-values";
 
 const NodeForm = lazy(() => import("../../node-form/node-form"));
@@ -26,9 +26,10 @@ export function NodePane({ node, focusField }: { node: DrawnNode; focusField: st
   const findings = useDraft((state) => findingsOf(state.findings, node.id));
   const component = catalogue.components.find((each) => each.name === node.label) ?? null;
   const values = useRunValues();
+  const settled = useDeferredValue(document); // what can be read is found after what was typed is shown
   const references = useMemo(
-    (): ReferenceChoice[] => referencesAt(document, node.id, catalogue).map((choice) => (values.has(choice.reference) ? { ...choice, value: values.get(choice.reference) } : choice)),
-    [document, node.id, catalogue, values],
+    (): ReferenceChoice[] => referencesAt(settled, node.id, catalogue).map((choice) => (values.has(choice.reference) ? { ...choice, value: values.get(choice.reference) } : choice)),
+    [settled, node.id, catalogue, values],
   );
   const targets = useMemo(
     () => [...nodesOf(document).values()].filter((each) => each.id !== node.id && each.parent === node.parent && !["Begin", "Note", "Tool"].includes(each.label) && !(each.label in STARTS)).map(({ id, name }) => ({ nodeId: id, name })),
@@ -79,6 +80,12 @@ export function NodePane({ node, focusField }: { node: DrawnNode; focusField: st
             {t.runNode}
           </Button>
         ) : null}
+        {isReadOnly || node.id === "begin" || node.label in STARTS ? null : (
+          <>
+            <Button onClick={() => duplicate(editor, [node.id])}>{texts.editor.drawing.duplicate}</Button>
+            <Button onClick={() => removeSelected(editor, { nodes: [node.id], edges: [] })}>{texts.editor.drawing.remove}</Button>
+          </>
+        )}
         {["Iteration", "Loop"].includes(node.label) && !isReadOnly ? <Button onClick={() => ungroupSelected(editor, node.id)}>{texts.editor.drawing.ungroup}</Button> : null}
       </div>
     </div>

@@ -6,6 +6,7 @@ import type { LiveRun, LiveStatus } from "../../live/live-run";
 import { texts } from "../../texts";
 import { ErrorBoundary } from "../../ui/error-boundary";
 import { Button } from "../../ui/parts";
+import { TabList } from "../../ui/tabs";
 import { nodesOf } from "../document/document";
 import { useDocument, useSelection } from "../editor-context";
 import { TABS, type PanelTab } from "../editor-search";
@@ -31,17 +32,7 @@ export function Panel({ tab, onTab, focusField, run, onClose }: Props): ReactNod
     <aside aria-label={t.title} data-testid="panel" tabIndex={-1} className="flex min-h-0 flex-1 flex-col outline-none">
       <Tabs.Root value={tab} onValueChange={(value) => onTab(value as PanelTab)} className="flex min-h-0 flex-1 flex-col">
         <div className="flex shrink-0 items-center border-b border-line px-2">
-          <Tabs.List aria-label={t.title} className="flex flex-1">
-            {TABS.map((each) => (
-              <Tabs.Trigger
-                key={each}
-                value={each}
-                className="min-h-8 border-b-2 border-transparent px-3 text-ink-2 data-[state=active]:border-accent data-[state=active]:font-medium data-[state=active]:text-ink"
-              >
-                {t.tabs[each]}
-              </Tabs.Trigger>
-            ))}
-          </Tabs.List>
+          <TabList label={t.title} tabs={TABS} names={t.tabs} className="flex-1" />
           {onClose ? (
             <Button aria-label={texts.close} onClick={onClose}>
               ✕

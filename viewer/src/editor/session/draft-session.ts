@@ -14,6 +14,7 @@ import { graphOf, isDrawn, withNodes, withPlaces, type Document } from "../docum
 import { History } from "../document/history";
 import { isEqual, isObject, listOf, objectOf, readJson, textOf, withMember, writeJson, type Json } from "../document/json";
 import { patchBetween, writePatch, type Patch } from "../document/patch";
+import { differInSecrets, withoutSecrets, withSecretsOf, type SecretFields } from "./typed-secrets";
 import type { UnsavedDraft, UnsavedStore } from "./unsaved-store";
 
 export type SaveState = "saved" | "saving" | "unsaved" | "conflict" | "offline";
@@ -87,6 +88,7 @@ export class DraftSession {
     private readonly pageId: string,
     private readonly routes: DraftRoutes,
     private readonly unsaved: UnsavedStore,
+    private readonly secretFields: SecretFields,
   ) {}
 
   readonly getState = (): DraftState => this.state;
@@ -131,8 +133,9 @@ export class DraftSession {
 
   private async findLeft(stored: Stored): Promise<UnsavedDraft | null> {
     for (const draft of await this.unsaved.find(this.agentId)) {
-      const isNews = patchBetween(stored.document, withMember(objectOf(readJson(draft.document)), "components", stored.document.components ?? null)).length > 0;
-      if (isNews) return draft;
+      const kept = this.readKept(draft.document, stored);
+      const isNews = patchBetween(stored.document, withMember(kept, "components", stored.document.components ?? null)).length > 0;
+      if (isNews || draft.lacksSecrets) return draft;
       await this.unsaved.remove(draft.id);
     }
     return null;
@@ -142,10 +145,10 @@ export class DraftSession {
   async takeLeft(): Promise<void> {
     const { left, document } = this.state;
     if (!left || !document || !this.stored) return;
-    const mine = await drawnOf(objectOf(readJson(left.document)));
+    const mine = await drawnOf(this.readKept(left.document, this.stored));
     if (left.etag === this.stored.etag) this.apply("Take over unsaved changes", () => mine);
     else {
-      const base = await drawnOf(objectOf(readJson(left.base)));
+      const base = await drawnOf(this.readKept(left.base, this.stored));
       this.replace("Take over unsaved changes", mine);
       this.setConflict(base, mine, this.stored);
     }
@@ -394,14 +397,21 @@ export class DraftSession {
     this.keeper ??= setTimeout(() => void this.keep(), KEEP_MS);
   }
 
-  /** Keep what is not saved in this browser. */
+  /** Keep what is not saved in this browser, but for secrets that were typed: it is stored in clear. */
   async keep(): Promise<void> {
     if (this.keeper !== null) clearTimeout(this.keeper);
     this.keeper = null;
     const { stored, state } = this;
     if (!stored || !state.document || !this.hasChanges) return;
     const base = state.conflict ? { text: state.conflict.base, etag: "" } : { text: stored.document, etag: stored.etag };
-    await this.unsaved.write({ id: this.pageId, agentId: this.agentId, etag: base.etag, base: writeJson(base.text), document: writeJson(state.document), at: Date.now() });
+    const [kept, document] = [base.text, state.document].map((each) => writeJson(withoutSecrets(each, this.secretFields))) as [string, string];
+    const lacksSecrets = differInSecrets(base.text, state.document, this.secretFields);
+    await this.unsaved.write({ id: this.pageId, agentId: this.agentId, etag: base.etag, base: kept, document, lacksSecrets, at: Date.now() });
+  }
+
+  /** Return a document that was kept, with the secrets of the stored one: masked. */
+  private readKept(text: string, stored: Stored): Document {
+    return withSecretsOf(stored.document, objectOf(readJson(text)), this.secretFields);
   }
 
   private setState(change: Partial<DraftState>): void {

@@ -9,6 +9,8 @@ export interface UnsavedDraft {
   /** The draft and the changed document, as texts. */
   base: string;
   document: string;
+  /** Whether secrets were typed, which are not among the changes. */
+  lacksSecrets?: boolean;
   /** When, in milliseconds since 1970. */
   at: number;
 }

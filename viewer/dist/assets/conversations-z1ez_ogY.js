@@ -1,1 +1,0 @@
-import{s as e}from"./request-DJk43upn.js";function t(t,n){return e(`/viewer/conversations`,{query:t,...n?{signal:n}:{}})}function n(t,n,r=50,i){return e(`/viewer/conversations/${t}`,{query:{before:n,limit:r},...i?{signal:i}:{}})}export{n,t};

@@ -1,1 +1,0 @@
-import{s as e}from"./request-DJk43upn.js";function t(e,t){return{query:e,...t?{signal:t}:{}}}function n(n,r){return e(`/runs`,t(n,r))}function r(n,r){return e(`/viewer/agents`,t(n,r))}function i(n,r){return e(`/viewer/agents/${n}/versions`,t({limit:100},r))}export{n,i as r,r as t};

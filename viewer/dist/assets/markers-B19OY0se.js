@@ -1,0 +1,2 @@
+var e=/\ufdd0([^\ufdd1]*)(?:\ufdd1|$)/g,t=/\ufdd2([0-9a-f]{32})\ufdd3/g,n=/\ufdd2[0-9a-f]{0,32}\ufdd3?|\ufdd3/g,r=1e5;function i(r){let i=[...r.matchAll(t)].map(e=>e[1]??``),a=r.replace(n,``),o=[...a.matchAll(e)].map(e=>e[1]??``).join(`
+`);return{answer:a.replace(e,``),reasoning:o,audio:i}}export{i as n,r as t};

@@ -1,1 +1,0 @@
-import{l as e,t}from"./format-CkMK18BW.js";import{i as n}from"./settings-Ch75sS6z.js";import{t as r}from"./jsx-runtime-Wy9s6hX0.js";var i=r();function a({at:r,now:a}){let{times:o}=n(),s=o===`relative`&&a>0;return(0,i.jsx)(`time`,{dateTime:new Date(r).toISOString(),...s?{title:e(r)}:{},children:s?t(r,a):e(r)})}export{a as t};

@@ -1,1 +1,0 @@
-function e(e){return typeof e==`string`&&/^[0-9a-f]{32}$/.test(e)}function t(e){if(typeof e!=`string`||!/^\d{4}-\d{2}-\d{2}/.test(e))return;let t=Date.parse(e);return Number.isNaN(t)?void 0:new Date(t).toISOString()}export{t as n,e as t};

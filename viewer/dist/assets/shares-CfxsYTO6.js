@@ -1,1 +1,0 @@
-import{s as e}from"./request-DJk43upn.js";var t=[`inputs`,`outputs`,`prompts`,`talk`,`cost`,`errors`];function n(t,n,r){return e(`/runs/${t}/shares`,{query:{after:n},...r?{signal:r}:{}})}function r(t,n,r){return e(`/runs/${t}/shares`,{method:`POST`,body:n,idempotencyKey:r})}function i(t,n){return e(`/runs/${t}/shares/${n}`,{method:`DELETE`})}export{i,r as n,n as r,t};
