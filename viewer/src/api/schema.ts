@@ -2505,7 +2505,7 @@ export interface paths {
         post: operations["sign_in_api_v1_viewer_session_post"];
         /**
          * Sign Out
-         * @description End the sign-in of the cookie, and remove the cookie. A sign-in that is over is no error.
+         * @description End the sign-in of the cookie, and remove the cookie. An ended sign-in gets the same reply.
          */
         delete: operations["sign_out_api_v1_viewer_session_delete"];
         options?: never;
