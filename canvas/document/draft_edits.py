@@ -98,7 +98,7 @@ def follow_variables(before: Mapping[str, Any], after: Mapping[str, Any]) -> Fie
     if not isinstance(values, Mapping):
         return dict(after)
     old_values = old_values if isinstance(old_values, Mapping) else {}
-    old, new = _declared(before), _declared(after)
+    old, new = _env_values(before), _env_values(after)
     followed: Fields = dict(values)
     for key in dict.fromkeys([*new, *old]):
         is_set = not _is_equal(values.get(key, _MISSING), old_values.get(key, _MISSING))
@@ -116,11 +116,11 @@ def complete_variables(document: Mapping[str, Any]) -> Fields:
     values = document.get("globals")
     if not isinstance(values, Mapping):
         return dict(document)
-    missing = {key: value for key, value in _declared(document).items() if key not in values}
+    missing = {key: value for key, value in _env_values(document).items() if key not in values}
     return {**document, "globals": {**values, **missing}} if missing else dict(document)
 
 
-def _declared(document: Mapping[str, Any]) -> Fields:
+def _env_values(document: Mapping[str, Any]) -> Fields:
     """Return the values of `env.*` that the variables of a document declare."""
     variables = document.get("variables")
     declared = variables.items() if isinstance(variables, Mapping) else ()

@@ -99,7 +99,7 @@ function Flow({ view, onView }: Props): ReactNode {
   );
 
   return (
-    <section ref={pane} data-canvas tabIndex={-1} aria-label={t.drawing.region} className="relative min-h-0 flex-1 outline-none" {...dropping}>
+    <section ref={pane} data-canvas tabIndex={-1} aria-label={t.drawing.region} className="relative min-h-0 flex-1 overflow-hidden outline-none" {...dropping}>
       <NodeEditingContext value={editing}>
         <ReactFlow
           nodes={nodes}
