@@ -5,7 +5,7 @@ import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";
 
 import { basePath } from "./api/base";
-import { queryClient } from "./api/queries";
+import { aboutQuery, queryClient } from "./api/queries";
 import { beginFirstRead, hadReader } from "./live/first-read";
 import { redeemCode } from "./pages/one-time-code";
 import { makeRouter } from "./pages/router";
@@ -15,7 +15,7 @@ import "./ui/styles.css";
 async function start(root: HTMLElement): Promise<void> {
   takeShareSecret();
   await redeemCode();
-  beginRunPage();
+  beginReads();
   createRoot(root).render(
     <StrictMode>
       <QueryClientProvider client={queryClient}>
@@ -26,11 +26,14 @@ async function start(root: HTMLElement): Promise<void> {
   dispatchEvent(new Event("easel:started"));
 }
 
-/** Load the code and the data of the page of a run at once: the router asks for them after it knows the reader. */
-function beginRunPage(): void {
+/** Ask at once for what the page needs, where there probably is a reader: the router asks later, one after another. */
+function beginReads(): void {
+  if (!hadReader.read()) return;
+  void queryClient.prefetchQuery(aboutQuery);
   const path = location.pathname.slice(basePath().replace(/\/$/, "").length);
+  if (path === "/runs") void import("./pages/runs-page");
   const runId = /^\/runs\/([0-9a-f]{32})$/.exec(path)?.[1];
-  if (runId === undefined || !hadReader.read()) return;
+  if (runId === undefined) return;
   void beginFirstRead(runId).then((read) => (read?.graph?.drawn === false ? import("@dagrejs/dagre") : null));
   void import("./pages/run-page");
   void import("./graph/graph-pane");
