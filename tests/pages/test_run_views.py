@@ -439,7 +439,7 @@ def test_tab_that_fails_leaves_the_others_working(signed_in: Reader, client: Cli
     def refuse(route: Any) -> None:
         route.fulfill(status=400, content_type="application/json", body=refused)
 
-    signed_in.page.route("**/versions/*", refuse)
+    signed_in.page.route("**/document", refuse)
     signed_in.visit(f"/runs/{run_id}?step={step}&tab=parameters")
 
     signed_in.page.locator("aside").get_by_text("it broke").wait_for()

@@ -148,7 +148,8 @@ def test_file_of_an_earlier_release_that_is_gone_leaves_the_page_and_offers_a_re
     signed_in.problems.clear()  # the browser reports the file that was not there
 
 
-def test_document_of_an_earlier_release_is_loaded_again(signed_in: Reader, client: Client):  # T114
+@pytest.mark.parametrize("visits", [2, pytest.param(50, marks=pytest.mark.long)])
+def test_document_of_an_earlier_release_is_loaded_again(signed_in: Reader, client: Client, visits: int):  # T114
     run_id = client.start(client.agent(ECHO), "hello")["run_id"]
     client.wait_for(run_id, "succeeded")
     page, loads = signed_in.page, list[str]()
@@ -162,10 +163,10 @@ def test_document_of_an_earlier_release_is_loaded_again(signed_in: Reader, clien
             route.continue_()
 
     page.route(f"**/runs/{run_id}", lambda route: other_release(route) if _is_document(route) else route.continue_())
-    for number in (2, 4):
+    for visit in range(1, visits + 1):
         page.goto(f"{signed_in.url}/runs/{run_id}")
         page.locator('[data-testid=page][data-ready="1"]').wait_for()
-        assert len(loads) == number
+        assert len(loads) == 2 * visit
     signed_in.problems.clear()  # the browser reports the files that were not there
 
 

@@ -106,10 +106,6 @@ export function publishDraft(id: string, fields: { title?: string; description?:
   return request(`/viewer/agents/${id}/publish`, { method: "POST", body: fields, ifMatch: etag, idempotencyKey });
 }
 
-export function restoreVersion(id: string, versionId: string, etag: string, idempotencyKey: string): Promise<replies.SavedDraft> {
-  return request(`/viewer/agents/${id}/restore`, { method: "POST", body: { version_id: versionId }, ifMatch: etag, idempotencyKey });
-}
-
 // -- starting ----------------------------------------------------------------------------------------------------------
 export interface StartBody {
   query: string;

@@ -16,7 +16,6 @@ export type ComparedStep = components["schemas"]["ComparedStepReply"];
 export type VersionDifferences = components["schemas"]["VersionDifferences"];
 export type VersionRow = components["schemas"]["VersionRow"];
 type RunDocument = components["schemas"]["RunDocumentReply"];
-type Version = components["schemas"]["VersionReply"];
 
 const PAGE_ROWS = 500;
 const MAX_VERSIONS = 50;
@@ -40,11 +39,6 @@ export function previewFork(id: string, body: ForkBody, signal?: AbortSignal): P
 /** Return the document that a run executes, with masks in place of secrets. */
 export function readRunDocument(id: string, signal?: AbortSignal): Promise<RunDocument> {
   return request(`/runs/${id}/document`, withSignal(signal));
-}
-
-/** Return a version of an agent with its document, or its draft. */
-export function readVersion(agentId: string, version: string, signal?: AbortSignal): Promise<Version> {
-  return request(`/viewer/agents/${agentId}/versions/${version}`, withSignal(signal));
 }
 
 /** Return the newest versions of an agent. */

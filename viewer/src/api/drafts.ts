@@ -1,4 +1,4 @@
-/** The routes of the editor: the draft of an agent, its versions, and runs of it. Documents are texts, so that no number changes. */
+/** The routes of the editor: the draft of an agent, and runs of it. Documents are texts, so that no number changes. */
 import type * as replies from "./replies";
 import { apiUrl } from "./base";
 import { request, send } from "./request";
@@ -7,10 +7,6 @@ const below = (agentId: string): string => `/viewer/agents/${encodeURIComponent(
 
 function jsonOf(text: string): Blob {
   return new Blob([text], { type: "application/json" });
-}
-
-export function readAgent(agentId: string, signal?: AbortSignal): Promise<replies.AgentHead> {
-  return request(below(agentId), signal ? { signal } : {});
 }
 
 /** Change the title or the description of the agent. */
@@ -36,15 +32,6 @@ export function putDraft(agentId: string, document: string, etag: string): Promi
 /** Make a version the draft. */
 export function restoreVersion(agentId: string, versionId: string, etag: string, idempotencyKey: string): Promise<replies.SavedDraft> {
   return request(`${below(agentId)}/restore`, { method: "POST", body: { version_id: versionId }, ifMatch: etag, idempotencyKey });
-}
-
-export function listVersions(agentId: string, before?: string): Promise<replies.VersionList> {
-  return request(`${below(agentId)}/versions`, { query: { before, limit: 20 } });
-}
-
-/** Return the reply of a version as it is written. */
-export async function readVersion(agentId: string, versionId: string, signal?: AbortSignal): Promise<string> {
-  return (await send(`${below(agentId)}/versions/${versionId}`, signal ? { signal } : {})).text();
 }
 
 export function runNode(agentId: string, nodeId: string, values: Readonly<Record<string, unknown>>, idempotencyKey: string): Promise<replies.StartedRun> {

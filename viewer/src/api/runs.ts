@@ -83,10 +83,6 @@ export function listItems(id: string, containerId: string, from: number): Promis
 }
 
 /** Return a version of an agent with its document; secrets are masked. */
-export function readVersion(agentId: string, versionId: string): Promise<replies.Version> {
-  return request(`/viewer/agents/${agentId}/versions/${versionId}`);
-}
-
 /** The path of the route that exports a run as one file. */
 export function exportPath(id: string): string {
   return `/runs/${id}/export`;

@@ -1,4 +1,5 @@
 /** Contents of a run that are read from the API when they are shown. */
+import { readRunDocument } from "../api/copies";
 import * as api from "../api/runs";
 import { apiUrl } from "../api/base";
 import { readFile } from "../api/files";
@@ -47,12 +48,10 @@ export class ApiContents implements RunContents {
   }
 
   private async readDocument(): Promise<unknown> {
-    const { agent_id: agentId, version_id: versionId } = await api.readRun(this.runId);
-    if (agentId === null || versionId === null) return null;
     try {
-      return (await api.readVersion(agentId, versionId)).document;
+      return (await readRunDocument(this.runId)).document;
     } catch (error) {
-      if (error instanceof ApiError && error.status === 404) return null; // the agent or its version is gone
+      if (error instanceof ApiError && error.status === 404) return null; // the version is gone
       throw error;
     }
   }

@@ -1,7 +1,8 @@
 /** What the dialogs of copies read: the run, its document, the versions of its agent. */
 import { queryOptions } from "@tanstack/react-query";
 
-import { listNewestVersions, readRunDocument, readVersion } from "../api/copies";
+import { readVersion } from "../api/agents";
+import { listNewestVersions, readRunDocument } from "../api/copies";
 import { readRun } from "../api/runs";
 
 export const runQuery = (runId: string) =>

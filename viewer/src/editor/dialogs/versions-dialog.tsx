@@ -2,7 +2,7 @@
 import { useInfiniteQuery } from "@tanstack/react-query";
 import { useRef, useState, type ReactNode } from "react";
 
-import { listVersions } from "../../api/drafts";
+import { listVersions } from "../../api/agents";
 import { newIdempotencyKey } from "../../api/request";
 import { SendError } from "../../run/open-form";
 import { texts } from "../../texts";

@@ -2,7 +2,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { useState, type ReactNode } from "react";
 
-import { readAgent } from "../../api/drafts";
+import { readAgent } from "../../api/agents";
 import { texts } from "../../texts";
 import { Button } from "../../ui/parts";
 import { visibleName } from "../../ui/visible-text";

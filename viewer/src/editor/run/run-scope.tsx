@@ -1,7 +1,7 @@
 /** The run that is shown on the drawing: followed live, or none. Its views read it as on the page of a run. */
 import { useCallback, useEffect, useMemo, useState, useSyncExternalStore, type ReactNode } from "react";
 
-import { readVersion } from "../../api/drafts";
+import { readVersion } from "../../api/agents";
 import { resumeRun, uploadFile } from "../../api/runs";
 import { ApiContents } from "../../live/api-contents";
 import { LiveRun, type LiveStatus } from "../../live/live-run";
@@ -85,7 +85,7 @@ function ChangedNodes({ children }: { children: ReactNode }): ReactNode {
     if (!versionId) return;
     const aborted = new AbortController();
     readVersion(agentId, versionId, aborted.signal).then(
-      (text) => setVersion({ id: versionId, document: withNodes(objectOf(objectOf(readJson(text)).document)) }),
+      ({ text }) => setVersion({ id: versionId, document: withNodes(objectOf(objectOf(readJson(text)).document)) }),
       () => undefined, // a version that was deleted: then nothing is marked
     );
     return () => aborted.abort();
