@@ -364,6 +364,7 @@ def test_deleting_a_session_cancels_its_running_and_queued_runs(workerless_clien
 
 # -- every route -----------------------------------------------------------------------------------------------------
 NATURALLY_IDEMPOTENT = {  # repeating these changes nothing more
+    "PATCH /api/v1/viewer/agents/{agent_id}",
     "PATCH /api/v1/viewer/agents/{agent_id}/draft",  # with If-Match
     "PUT /api/v1/viewer/agents/{agent_id}/draft",
     "POST /api/v1/runs/{run_id}/cancel",

@@ -46,7 +46,7 @@ export function VersionDifference({ before, after, labels, jsonTexts, isEqualSto
   const marks = useMemo(() => nodeMarks(difference, view.showsLayout), [difference, view.showsLayout]);
   const marksOfEdges = useMemo(() => edgeMarks(difference), [difference]);
   return (
-    <section aria-label={t.difference} data-testid="difference" data-runs-differ={difference.runsDiffer} className="flex min-w-0 flex-col gap-3">
+    <div role="group" aria-label={t.difference} data-testid="difference" data-runs-differ={difference.runsDiffer} className="flex min-w-0 flex-col gap-3">
       <div className="flex flex-wrap items-center gap-x-3 gap-y-1">
         <p className="min-w-0 flex-1 basis-60 font-medium" role="status">
           {headline(difference, isEqualStored)}
@@ -67,7 +67,7 @@ export function VersionDifference({ before, after, labels, jsonTexts, isEqualSto
       <Changes difference={difference} labels={labels} node={view.node} onAll={() => show({ ...view, node: null })} />
       {view.showsLayout ? <Moved moved={difference.moved} /> : null}
       <Patch before={before} after={after} jsonTexts={jsonTexts} />
-    </section>
+    </div>
   );
 }
 
@@ -162,7 +162,7 @@ function Section({ title, id, kind, about, changes, labels, isFolded = false }: 
     </ul>
   );
   return (
-    <section aria-labelledby={heading} {...(id === undefined ? {} : { "data-testid": "node-change", "data-node-id": id, "data-kind": kind })} className="min-w-0 rounded border border-line px-3 py-2">
+    <div role="group" aria-labelledby={heading} {...(id === undefined ? {} : { "data-testid": "node-change", "data-node-id": id, "data-kind": kind })} className="min-w-0 rounded border border-line px-3 py-2">
       <div className="flex flex-wrap items-center gap-2">
         {kind ? <StateBadge look={MARKS[kind]} /> : null}
         <h3 id={heading} className="font-semibold">
@@ -178,7 +178,7 @@ function Section({ title, id, kind, about, changes, labels, isFolded = false }: 
       ) : (
         list
       )}
-    </section>
+    </div>
   );
 }
 

@@ -102,7 +102,7 @@ function Connections({ node }: { node: DrawnNode }): ReactNode {
   const labelOf = (id: string): string => visibleName(ways.find((way) => way.id === id)?.label ?? id, 40);
   return (
     <section aria-label={t.connections}>
-      <h3 className="font-medium">{t.connections}</h3>
+      <h2 className="font-medium">{t.connections}</h2>
       {edges.length ? null : <p className="text-ink-2">{t.noConnections}</p>}
       <ul>
         {edges.map((edge) => {
