@@ -113,15 +113,18 @@ def fresh_database(database_url: str, template: str = "template0") -> Iterator[s
 
 AREAS = ("tests", "api", "faults", "deviations", "compatibility")
 """The areas with their own Redis databases: a running engine would consume the messages of other tests."""
-PROCESSES = 3  # of pytest-xdist, each with its own database; a Redis has 16
+PROCESSES = 4  # of pytest-xdist, each with its own database
 
 
 def emptied_redis(redis_url: str, area: str = "tests") -> str:
     """Empty this process's Redis database for an area of tests; return its URL.
 
-    A Redis named in the environment may contain other data: it is emptied only if earlier tests have marked it.
+    A Redis named in the environment may contain other data: it is emptied only if earlier tests have marked it. It must
+    have more than the usual 16 databases.
     """
     process = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % PROCESSES
+    if int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")) > PROCESSES:
+        raise RuntimeError(f"Tests run in at most {PROCESSES} processes: each needs Redis databases of its own.")
     number = 1 + PROCESSES * AREAS.index(area) + process
     url = with_database(redis_url, str(number))
     with redis.Redis.from_url(url) as client:

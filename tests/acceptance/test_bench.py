@@ -34,6 +34,7 @@ def environment(home: Path) -> dict[str, str]:
 
 
 @pytest.mark.timeout(240)
+@pytest.mark.long
 def test_quick_bench_reports_every_workload_and_leaves_no_files(short_folder: Path):
     file = short_folder / "figures.json"
     command = [

@@ -8,6 +8,8 @@ import pytest
 from tests.acceptance.conftest import run_easel_up
 from tests.acceptance.test_story import *  # noqa: F403 (its tests, with the `up` of this module)
 
+pytestmark = pytest.mark.long  # one more `easel up`
+
 
 @pytest.fixture(scope="module")
 def up() -> Iterator[Path]:

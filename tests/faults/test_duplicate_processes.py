@@ -19,6 +19,7 @@ RECOVERY_TIME = 90.0  # seconds within which all runs end
 COORDINATORS = 10
 
 
+@pytest.mark.long
 def test_two_sweepers_repair_nothing_twice(cluster: Cluster):
     cluster.ensure_stopped("worker")
     second = cluster.start("sweeper")

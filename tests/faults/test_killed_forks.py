@@ -25,6 +25,7 @@ TEXTS = text("""
 """)
 
 
+@pytest.mark.long
 def test_forks_take_over_what_was_done_though_their_worker_is_killed(cluster: Cluster):
     worker = cluster.start("worker")
     sources = cluster.start_runs(RUNS)

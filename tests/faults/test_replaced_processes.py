@@ -1,5 +1,7 @@
 """A deployment while runs continue: old and new processes run at the same time."""
 
+import pytest
+
 from tests.faults.cluster import ACTIVATIONS, Cluster
 
 RUNS = 10
@@ -7,6 +9,7 @@ RECOVERY_TIME = 40.0  # seconds within which all runs end
 LONG_LEASE = "10m"  # no test waits until a lease expires
 
 
+@pytest.mark.long
 def test_runs_succeed_without_crashes_while_every_process_is_replaced(cluster: Cluster):
     cluster.external.answer_delay = 0.5
     old = {program: cluster.start(program, EASEL_LEASE=LONG_LEASE) for program in ("worker", "scheduler", "sweeper")}

@@ -63,7 +63,10 @@ def running(commands: CeleryCommands, queue: str, redis_url: str, log: Path) -> 
 
 @pytest.mark.parametrize(
     ("app", "queue", "task"),
-    [("worker.tasks", "nodes", "worker.execute"), ("scheduler.tasks", "runs", "scheduler.advance")],
+    [
+        ("worker.tasks", "nodes", "worker.execute"),
+        pytest.param("scheduler.tasks", "runs", "scheduler.advance", marks=pytest.mark.long),
+    ],
 )
 def test_process_started_with_celery_answers_its_commands(
     app: str, queue: str, task: str, database_url: str, redis_url: str, tmp_path: Path

@@ -23,6 +23,7 @@ from tests.simulator.twins_work import has_changed
 
 SCHEDULES = 1_000
 CHUNKS = 4
+BRIEF = 2  # chunks in every test run
 BEFORE_ALL = UUID(int=0)
 SHOWN = (
     "status", "attempt", "crash_count", "not_before", "enqueued_at", "started_at", "finished_at", "worker", "effect",
@@ -117,7 +118,9 @@ def follow(seeds: range, *, checks_invariants: bool = True) -> None:
             reader.finish()
 
 
-@pytest.mark.parametrize("part", range(CHUNKS))
+@pytest.mark.parametrize(
+    "part", [pytest.param(part, marks=[pytest.mark.long] if part >= BRIEF else []) for part in range(CHUNKS)]
+)
 def test_copy_that_applies_changes_has_the_rows_after_any_schedule(part: int) -> None:
     size = SCHEDULES // CHUNKS
 

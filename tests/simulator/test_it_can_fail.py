@@ -138,10 +138,10 @@ def trust_the_cached_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
 BREAKS = {
     skip_re_check: 540,
-    accept_reports_without_lease: 1210,
-    expire_leases_in_outages: 70,
+    accept_reports_without_lease: 1570,
+    expire_leases_in_outages: 980,
     keep_ready_activations_at_a_cancel: 0,
-    claim_without_status_check: 60,
+    claim_without_status_check: 180,
     never_resend_task_messages: 10,
     advance_without_lock: 0,
     do_not_record_side_effects: 500,

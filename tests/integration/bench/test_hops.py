@@ -10,6 +10,7 @@ from bench.measuring.tally import Tally
 CHAINS = 10  # together they take longer than the second over which idle processes are counted
 
 
+@pytest.mark.long
 def test_requests_of_a_hop_are_counted(tmp_path: Path):
     with run_hop_bench(tmp_path) as stand:
         stand.start_workers(1, idle=1.0)
