@@ -54,7 +54,7 @@ def test_only_pages_that_exist_are_linked(reader: Reader):
     assert set(links) <= {"/open", "/runs", "/conversations", "/overview", "/system", "/settings", "/agents", "/ui/"}
 
 
-def test_run_that_succeeded_shows_its_header_and_the_way_it_took(reader: Reader, deployment: Deployment):
+def test_run_that_succeeded_shows_its_header_and_the_way_it_took(reader: Reader, deployment: Deployment):  # T030
     reader.open(deployment.file("support_run"))
 
     header = reader.page.get_by_test_id("run-header")
@@ -85,7 +85,7 @@ def test_nothing_is_requested_but_the_files_of_the_page(reader: Reader, deployme
     assert {url.removeprefix(reader.url).split("/")[1] for url in reader.requested} == {"open", "ui"}
 
 
-def test_drawing_has_each_node_where_its_author_put_it(reader: Reader, deployment: Deployment):
+def test_drawing_has_each_node_where_its_author_put_it(reader: Reader, deployment: Deployment):  # T030
     graph = load(deployment.file("support_run"))["graph"]
     reader.open(deployment.file("support_run"))
     reader.node("begin").wait_for()
@@ -142,7 +142,7 @@ def test_waiting_run_shows_its_form(reader: Reader, deployment: Deployment):
     expect(reader.node("Message:0")).to_have_attribute("data-state", "pending")
 
 
-def test_answered_form_has_two_attempts_and_the_time_of_the_person(reader: Reader, deployment: Deployment):
+def test_answered_form_has_two_attempts_and_the_time_of_the_person(reader: Reader, deployment: Deployment):  # T053
     document = load(deployment.file("answered_run"))
     step = step_of(document, "UserFillUp:Who")
     reader.open(deployment.file("answered_run"), f"view=time&step={step}&tab=attempts")
@@ -243,7 +243,7 @@ def iso(at: int) -> str:
     return datetime.fromtimestamp(at / 1000, UTC).isoformat()
 
 
-def test_inputs_outputs_and_raw_are_those_of_the_file(reader: Reader, deployment: Deployment):
+def test_inputs_outputs_and_raw_are_those_of_the_file(reader: Reader, deployment: Deployment):  # T060
     document = load(deployment.file("support_run"))
     step = step_of(document, "StringTransform:Ticket")
     (stored,) = (row for row in document["values"] if row["activation_id"] == step)
@@ -320,7 +320,7 @@ def test_step_of_another_run_is_said_to_be_unknown(reader: Reader, deployment: D
     expect(reader.page.get_by_role("complementary")).to_contain_text("no such step")
 
 
-def test_pages_work_below_a_path(reader_of: ReaderOf, server_below_path: Server, deployment: Deployment):
+def test_pages_work_below_a_path(reader_of: ReaderOf, server_below_path: Server, deployment: Deployment):  # T008
     reader = reader_of(server_below_path, path="/easel")
 
     reader.visit("/")
@@ -355,7 +355,7 @@ def test_run_of_10_000_steps_opens_and_scrolls_without_freezing(reader: Reader, 
     assert max(reader.page.evaluate("window.__longTasks"), default=0) < MAX_TASK_MS
 
 
-def test_link_to_a_step_of_one_item_opens_exactly_that_step(reader: Reader, deployment: Deployment):
+def test_link_to_a_step_of_one_item_opens_exactly_that_step(reader: Reader, deployment: Deployment):  # T062
     step = step_of(load(deployment.large_file), "StringTransform:Second", "#0.1234")
     reader.open(deployment.large_file, f"view=time&step={step}")
 
@@ -369,7 +369,7 @@ def test_link_to_a_step_of_one_item_opens_exactly_that_step(reader: Reader, depl
     inspector.get_by_text(f"1,236 of {ITEMS:,}").wait_for()
 
 
-def test_graph_without_a_drawing_is_laid_out_with_counts(reader: Reader, deployment: Deployment):
+def test_graph_without_a_drawing_is_laid_out_with_counts(reader: Reader, deployment: Deployment):  # T031, T034
     reader.open(deployment.large_file)
 
     reader.node("StringTransform:Second").wait_for()
@@ -568,7 +568,7 @@ def test_axe_finds_nothing(reader_of: ReaderOf, deployment: Deployment, tmp_path
 
 
 @pytest.mark.parametrize("width", [400, 320])
-def test_narrow_window_loses_nothing(reader_of: ReaderOf, deployment: Deployment, width: int):
+def test_narrow_window_loses_nothing(reader_of: ReaderOf, deployment: Deployment, width: int):  # T125, T129
     reader = reader_of(deployment.server, width=width)
     reader.open(deployment.file("failed_run"), "view=time")
 
@@ -607,7 +607,7 @@ def test_graph_is_walked_with_the_keyboard(reader: Reader, deployment: Deploymen
 
 
 # -- loading -----------------------------------------------------------------------------------------------------------
-def test_page_whose_files_are_gone_is_loaded_again_ten_times(reader_of: ReaderOf, deployment: Deployment):
+def test_page_whose_files_are_gone_is_loaded_again_ten_times(reader_of: ReaderOf, deployment: Deployment):  # T007
     reader = reader_of(deployment.server)
     documents: list[Any] = []
     reader.page.route("**/ui/assets/**", lambda route: route.fulfill(status=404, body="gone"))

@@ -96,7 +96,7 @@ def test_states_of_runs_and_the_number_of_newer_ones(client: Client) -> None:
 )
 def test_invalid_query_is_refused_with_the_name_of_its_field(
     workerless_client: Client, path: str, query: dict[str, Any], field: str
-) -> None:
+) -> None:  # T145
     reply = workerless_client.http.get(f"/api/v1/{path}", params=query)
 
     assert (reply.status_code, reply.json()["details"]["field"]) == (400, field)

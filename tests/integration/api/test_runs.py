@@ -207,7 +207,7 @@ def test_explain_shows_what_a_run_waits_for(workerless_client: Client) -> None:
     assert (ended["waits_for"], ended["sentence"]) == ("over", "The run was cancelled.")
 
 
-def test_unknown_runs_are_not_found(workerless_client: Client) -> None:
+def test_unknown_runs_are_not_found(workerless_client: Client) -> None:  # T132
     for path in ("0" * 32, "not-an-id"):
         assert workerless_client.http.get(f"/api/v1/runs/{path}").status_code == 404
         assert workerless_client.http.get(f"/api/v1/runs/{path}/events").status_code == 404
@@ -233,7 +233,7 @@ def test_runs_are_listed_newest_first_by_agent_session_and_status(workerless_cli
     assert workerless_client.http.get("/api/v1/runs", params={"status": "odd"}).status_code == 400
 
 
-def test_total_of_a_page_after_the_last_run_is_the_number_of_runs(workerless_client: Client) -> None:
+def test_total_of_a_page_after_the_last_run_is_the_number_of_runs(workerless_client: Client) -> None:  # T028
     def page_of(agent: str) -> dict[str, Any]:
         return workerless_client.http.get("/api/v1/runs", params={"agent_id": agent, "page": 4, "page_size": 2}).json()
 
