@@ -112,7 +112,8 @@ def test_viewer_that_is_off_has_no_address(workerless_server: Server, admin: Cli
 def test_easel_up_prints_the_address_on_stderr_only_where_pages_are_served(
     workerless_server: Server, admin: Client, is_built: bool, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip  # T013
+) -> None:  # fmt: skip
+    # T013
     monkeypatch.setattr("api.pages.page_files.find_build", lambda: "0123456789ab" if is_built else None)
 
     up_command.print_viewer_address(workerless_server.url, admin.token)
