@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.integration.api.conftest import Server
+from tests.integration.api.talking import ECHO, Client
 from tests.pages.axe_findings import axe_findings
 from tests.pages.conftest import Deployment, Reader, ReaderOf
 from tests.pages.exported_runs import ITEMS
@@ -151,6 +152,8 @@ def test_answered_form_has_two_attempts_and_the_time_of_the_person(reader: Reade
     expect(ends).to_have_text(["waited for input", "Finished"])
     segments = json.loads(reader.page.locator(f'[data-activation="{step}"]').get_attribute("data-segments"))
     assert [kind for kind, *_ in segments] == ["queue", "work", "person", "queue", "work"]
+    question, answer = segments[1][2], segments[3][1]
+    assert segments[2] == ["person", question, answer]
     row = next(row for row in document["activations"] if row["id"] == step)
     assert segments[-1][2] - segments[-1][1] == row["finished_at"] - row["started_at"]
 
@@ -171,7 +174,7 @@ def test_agent_shows_messages_tools_and_their_results(reader: Reader, deployment
 
 
 def test_earlier_attempts_replayed_tools_and_calls_without_bodies_are_marked(reader: Reader, deployment: Deployment):
-    # T051, T052, T064, T068
+    # T051, T052, T064, T065, T068
     document = load(deployment.file("agent_run"))
     step = step_of(document, "Agent:Analyst")
     path = deployment.file("agent_run").with_name("attempts.json")
@@ -207,6 +210,9 @@ def test_earlier_attempts_replayed_tools_and_calls_without_bodies_are_marked(rea
     expect(model.locator("summary").last).to_contain_text("tokens")
     reader.page.get_by_test_id("step-row").first.click()
     expect(reader.tab("model")).to_contain_text("EASEL_MODEL_CALLS is off")
+    row.click()
+    listed = reader.tab("attempts").locator("tbody tr")
+    expect(listed).to_contain_text(["The worker was lost.", "waits for the rate limit of the account Acme", "Finished"])
 
 
 def with_lost_and_postponed_attempts(document: dict[str, Any], step: str) -> dict[str, Any]:
@@ -320,7 +326,9 @@ def test_step_of_another_run_is_said_to_be_unknown(reader: Reader, deployment: D
     expect(reader.page.get_by_role("complementary")).to_contain_text("no such step")
 
 
-def test_pages_work_below_a_path(reader_of: ReaderOf, server_below_path: Server, deployment: Deployment):  # T008
+def test_pages_work_below_a_path(
+    reader_of: ReaderOf, server_below_path: Server, deployment: Deployment, client: Client
+):  # T008
     reader = reader_of(server_below_path, path="/easel")
 
     reader.visit("/")
@@ -328,6 +336,11 @@ def test_pages_work_below_a_path(reader_of: ReaderOf, server_below_path: Server,
     reader.open(deployment.file("support_run"), "view=talk")
     reader.view("Graph")
     reader.node("LLM:Reply").wait_for()
+    run_id = client.start(client.agent(ECHO), "hello")["run_id"]
+    reader.sign_in(client)
+    reader.visit(f"/runs/{run_id}?view=log")
+    reader.page.reload()
+    reader.page.get_by_test_id("event-row").first.wait_for()
 
     assert all(url.startswith(reader.url) for url in reader.requested)
 

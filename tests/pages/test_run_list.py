@@ -97,6 +97,11 @@ def test_search_finds_words_of_query_and_error(signed_in: Reader, client: Client
     signed_in.page.get_by_role("searchbox").press("Enter")
     signed_in.page.get_by_text("No run matches").wait_for()
 
+    part = {"runs": [], "next": bad, "searched_until": "2020-02-03T12:00:00Z"}
+    signed_in.page.route("**/api/v1/runs?*", lambda route: route.fulfill(json=part))
+    signed_in.page.reload()
+    signed_in.page.get_by_text("Searched back to").wait_for()
+
 
 def test_run_that_ends_changes_its_row_and_one_that_starts_is_announced(signed_in: Reader, client: Client):  # T023
     waiting = finished(client, FORM, "hello")

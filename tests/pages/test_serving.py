@@ -155,6 +155,7 @@ def test_routes_of_the_api_answer_as_before(http_client: httpx2.Client):  # T108
     assert http_client.get("/metrics", headers=HTML).status_code == 401
     assert http_client.get("/openapi.json", headers=HTML).status_code == 401
     assert http_client.get("/api/v1/runs", headers=HTML).status_code == 401
+    assert http_client.post("/mcp", headers=HTML, json={}).status_code == 401
 
 
 def test_pages_are_not_in_the_openapi_document(deployment: Deployment):
@@ -196,7 +197,8 @@ def test_without_viewer_there_are_no_pages(deployment: Deployment):  # T009
     with start_server(with_settings(deployment.server.config, viewer=False)) as server:
         client = client_of(server)
 
-        assert [client.get(path, headers=HTML).status_code for path in ("/", "/open", "/ui/start.js")] == [404] * 3
+        paths = "/", "/runs", "/open", "/ui/start.js", "/api/v1/viewer"
+        assert [client.get(path, headers=HTML).status_code for path in paths] == [404] * len(paths)
         assert client.get("/healthz").status_code == 200
 
 

@@ -51,6 +51,7 @@ def test_root_leads_to_the_sign_in_and_then_to_the_runs(reader: Reader, client: 
 
     reader.page.wait_for_url("**/runs")
     assert client.token not in stored_texts(reader)
+    assert reader.page.evaluate("document.cookie") == ""
     (cookie,) = reader.page.context.cookies()
     assert (cookie["name"], cookie["httpOnly"], cookie["sameSite"]) == ("easel", True, "Strict")
 
@@ -166,15 +167,21 @@ def test_reader_of_kind_viewer_sees_everything_and_can_change_nothing(reader: Re
     expect(reader.page.get_by_role("region", name="Open form")).to_contain_text("cannot answer")
 
 
-def test_run_of_another_tenant_does_not_exist(signed_in: Reader, deployment: Deployment):
+def test_run_and_agent_of_another_tenant_do_not_exist(signed_in: Reader, deployment: Deployment):  # T019, T132
     other = deployment.server.client()
-    run_id = other.start(other.agent(ECHO, "title of another tenant"), "a secret query")["run_id"]
+    agent = other.agent(ECHO, "secret title of another tenant")
+    run_id = other.start(agent, "a secret query")["run_id"]
     other.wait_for(run_id, "succeeded")
 
-    signed_in.visit(f"/runs/{run_id}")
-
-    expect(signed_in.page.locator("main")).to_contain_text("There is no run")
-    assert "secret" not in signed_in.page.content()
+    for unknown in (run_id, "0" * 32, "nonsense"):
+        signed_in.visit(f"/runs/{unknown}")
+        expect(signed_in.page.locator("main")).to_contain_text(f"There is no run {unknown}")
+        assert signed_in.page.get_by_role("link", name="Back to the runs").get_attribute("href") == "/runs"
+        assert "secret" not in signed_in.page.content()
+    for address in (f"/agents/{agent}", f"/agents/{agent}/edit", f"/agents/{agent}/versions"):
+        signed_in.visit(address)
+        expect(signed_in.page.locator("main")).to_contain_text(f"There is no agent {agent}")
+        assert "secret" not in signed_in.page.content()
     signed_in.allow_refusals()
 
 
