@@ -190,6 +190,7 @@ def test_form_is_first_on_a_phone_and_the_answer_continues_the_run(
     paper.write_text("a paper of 12 pages")
     with page.expect_response("**/upload"):
         form.get_by_label("Invoice").set_input_files(paper)
+    form.get_by_text("invoice.txt").filter(has_text="19 B").wait_for()
     submit.click()
 
     page.locator('[data-testid=run-header][data-status="succeeded"]').wait_for()
