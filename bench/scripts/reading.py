@@ -90,7 +90,7 @@ def requests_of(stage: Deployment, run_id: str) -> Iterator[ReadRequest]:
     """Return the requests to measure."""
     head: dict[str, Any] = stage.client.get(f"/runs/{run_id}", params={"activations": "none"}).json()
     path, revision = f"/runs/{run_id}/activations", head["revision"]
-    yield ReadRequest("head", f"/runs/{run_id}", {"activations": "none"}, 50)
+    yield ReadRequest("head", f"/runs/{run_id}", {"activations": "none"}, 50)  # T147
     yield ReadRequest("head with the critical path", f"/runs/{run_id}", {"activations": "none", "critical": "1"})
     yield ReadRequest("500 activations", path, {}, 60)
     yield ReadRequest("500 activations with attempts", path, {"with": "attempts"}, 60)

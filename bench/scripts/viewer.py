@@ -270,7 +270,7 @@ def drawing(components: Mapping[str, Any], width: int = 40) -> dict[str, Any]:
 
 # -- measurements ------------------------------------------------------------------------------------------------------
 def first_load(bench: Bench) -> list[Figure]:
-    """P1: what the first visit to the list and to a run loads, and when the largest part is painted."""
+    """P1 (T090): what the first visit to the list and to a run loads, and when the largest part is painted."""
     run_id = bench.run(iteration(), items(32))
     bench.await_status(run_id, "succeeded")
     figures: list[Figure] = []
@@ -301,7 +301,7 @@ def median_ms(visits: Sequence[Mapping[str, float]], name: str) -> str:
 
 
 def open_100(bench: Bench) -> list[Figure]:
-    """P2: a run of 100 steps, from the navigation to the coloured drawing."""
+    """P2 (T091): a run of 100 steps, from the navigation to the coloured drawing."""
     run_id = bench.run(iteration(), items(32))
     bench.await_status(run_id, "succeeded")
     times: list[float] = []
@@ -312,7 +312,7 @@ def open_100(bench: Bench) -> list[Figure]:
 
 
 def open_10_000(bench: Bench) -> list[Figure]:
-    """P3: a run of 10,000 steps: opening, loading, scrolling, elements, heap."""
+    """P3 (T092): a run of 10,000 steps: opening, loading, scrolling, elements, heap."""
     run_id = bench.run(iteration(), items(3_333))
     bench.await_status(run_id, "succeeded")
     wanted = {"drawn": '[data-testid=node][data-state="done"]', "header": "[data-testid=run-header]"}
@@ -346,7 +346,7 @@ def open_10_000(bench: Bench) -> list[Figure]:
 
 
 def draw_1_000(bench: Bench) -> list[Figure]:
-    """P4: a drawing of 1,000 nodes: opening, panning and zooming, at rest and while its run goes on."""
+    """P4 (T093): a drawing of 1,000 nodes: opening, panning and zooming, at rest and while its run goes on."""
     components = chain(999)
     graph = drawing(components)
     wanted = {"drawn": '[data-testid=distant-nodes][data-counts*="done"]'}
@@ -388,7 +388,7 @@ def draw_1_000(bench: Bench) -> list[Figure]:
 
 
 def live_latency(bench: Bench) -> list[Figure]:
-    """P5: how long after the end of a step its node is drawn as done. Page and database have the same clock."""
+    """P5 (T094): how long after the end of a step its node is drawn as done. Page and database have the same clock."""
     form = component_node("UserFillUp", {"inputs": {"name": {"type": "line", "name": "Name"}}})
     delays: list[float] = []
     for _ in range(5):
@@ -410,7 +410,7 @@ def live_latency(bench: Bench) -> list[Figure]:
 
 
 def text_deltas(bench: Bench, seconds: float = 60) -> list[Figure]:
-    """P6: a text that grows by 200 text deltas a second for a minute, and P10's heap with it."""
+    """P6 (T095): a text that grows by 200 text deltas a second for a minute, and P10's heap with it."""
     run_id, _, name = bench.stage.start_streaming_run()
     with bench.page(f"/runs/{run_id}?view=talk") as tab:
         tab.get_by_test_id("stream").wait_for()
@@ -438,7 +438,7 @@ def longest(tasks: Sequence[float]) -> str:
 
 
 def list_100_000(bench: Bench) -> list[Figure]:
-    """P7: the list of 100,000 runs: its first page, and a page far back."""
+    """P7 (T096): the list of 100,000 runs: its first page, and a page far back."""
     run_id = bench.run(chain(2), "x")
     bench.await_status(run_id, "succeeded")
     add_runs(bench.stage, run_id, 100_000)
@@ -463,7 +463,7 @@ def list_100_000(bench: Bench) -> list[Figure]:
 
 
 def compare_10_000(bench: Bench) -> list[Figure]:
-    """P11: the comparison of two runs of 10,000 steps, until its first rows."""
+    """P11 (T099): the comparison of two runs of 10,000 steps, until its first rows."""
     pair = [bench.run(iteration(), items(3_333)) for _ in range(2)]
     for run_id in pair:
         bench.await_status(run_id, "succeeded")
@@ -482,7 +482,7 @@ def compare_10_000(bench: Bench) -> list[Figure]:
 
 
 def watchers(bench: Bench) -> list[Figure]:
-    """P8: what one watcher and a hundred watchers of a running run of 10,000 steps cost the database and the API.
+    """P8 (T097): what one and a hundred watchers of a running run of 10,000 steps cost the database and the API.
 
     Of PostgreSQL only the processes that serve the API count: those that serve the run's workers differ by more from
     run to run than a watcher costs.
@@ -535,7 +535,7 @@ def processor_share(bench: Bench, count: int) -> dict[str, float]:
 
 
 def heap_growth(bench: Bench, minutes: float) -> list[Figure]:
-    """P10: how much the heap of a page grows that shows a text being written."""
+    """P10 (T099): how much the heap of a page grows that shows a text being written."""
     run_id, _, _ = bench.stage.start_streaming_run()
     with bench.page(f"/runs/{run_id}?view=talk") as tab:
         tab.get_by_test_id("stream").wait_for()
@@ -552,7 +552,7 @@ def heap_growth(bench: Bench, minutes: float) -> list[Figure]:
 
 
 def edit_200(bench: Bench) -> list[Figure]:
-    """P12: the editor with 200 nodes: opening, typing, dragging; laying out 200 nodes and 1,000."""
+    """P12 (T099): the editor with 200 nodes: opening, typing, dragging; laying out 200 nodes and 1,000."""
     small, large = chain(199), chain(999)
     agent = bench.agent(small, drawing(small, 20))
     wanted = {"drawn": '[data-page=edit][data-ready="1"] [data-testid=node]'}

@@ -240,7 +240,7 @@ def test_api_token_is_accepted_until_it_is_revoked(up: Path, easel: Easel):
     assert status(created["token"]) == 401
 
 
-def test_printed_address_of_the_pages_signs_in_once(up: Path, easel: Easel):
+def test_printed_address_of_the_pages_signs_in_once(up: Path, easel: Easel):  # T013
     url = json.loads((up / "up.json").read_text())["url"]
 
     def sign_in(code: str) -> int:

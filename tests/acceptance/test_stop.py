@@ -69,7 +69,7 @@ def paused(pid: int) -> Generator[None]:
 
 # -- requests --------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("way", ["http", "by task", "command", "run key", "run key in hex", "session key"])
-def test_cancel_closes_the_connection_to_the_model_provider(deployment: Deployment, way: str):
+def test_cancel_closes_the_connection_to_the_model_provider(deployment: Deployment, way: str):  # T075
     run_id, session_id, name = deployment.start_streaming_run()
 
     with redis.Redis.from_url(deployment.redis_url()) as client:

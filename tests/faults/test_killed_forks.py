@@ -26,7 +26,7 @@ TEXTS = text("""
 
 
 @pytest.mark.long
-def test_forks_take_over_what_was_done_though_their_worker_is_killed(cluster: Cluster):
+def test_forks_take_over_what_was_done_though_their_worker_is_killed(cluster: Cluster):  # T146
     worker = cluster.start("worker")
     sources = cluster.start_runs(RUNS)
     cluster.wait_until_all_succeeded(RUNS, seconds=RECOVERY_TIME)

@@ -154,7 +154,10 @@ class Reader:
         return self.page.locator(f'[data-testid=node][data-node-id="{node_id}"]')
 
     def check(self) -> None:
-        """Check that nothing went wrong: no error, no violation of the page's policy, no request to another origin."""
+        """Check that nothing went wrong: no error, no violation of the page's policy, no request to another origin.
+
+        It is checked at the end of every test, so all tests of pages together are the walk of T002 and T003.
+        """
         violations = self.page.evaluate("window.__violations")
         assert (self.problems, violations) == ([], [])
 

@@ -223,7 +223,7 @@ def test_draft_with_an_error_is_not_started_and_an_unknown_agent_says_so(signed_
     wait_for_rows(signed_in, agent)
 
 
-def test_viewer_token_makes_and_starts_nothing(reader: Reader, client: Client, deployment: Deployment):
+def test_viewer_token_makes_and_starts_nothing(reader: Reader, client: Client, deployment: Deployment):  # T018
     agent = client.agent(ECHO, "mine")
     with deployment.server.database.transaction() as tx:
         _, token = tenants.create_token(tx, client.tenant_id, "reader", "viewer")

@@ -16,7 +16,7 @@ def files_of(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_build_from_the_sources_is_the_committed_one(tmp_path: Path):
+def test_build_from_the_sources_is_the_committed_one(tmp_path: Path):  # T111
     if shutil.which("node") is None or not (VIEWER / "node_modules").exists():
         pytest.skip("there is no Node, or npm ci was not run in viewer/")
     for name in SOURCES:
@@ -32,7 +32,7 @@ def test_build_from_the_sources_is_the_committed_one(tmp_path: Path):
     assert different == [], "run `make viewer` and commit viewer/dist"
 
 
-def test_licences_of_all_bundled_packages_are_listed():
+def test_licences_of_all_bundled_packages_are_listed():  # T110, T111
     text = (VIEWER / "dist" / "licenses.txt").read_text(encoding="utf-8")
     entries = dict(re.findall(r"^(\S+) \d\S* \(([^)]+)\)\n-{72}$", text, re.MULTILINE))
 
@@ -42,7 +42,7 @@ def test_licences_of_all_bundled_packages_are_listed():
     assert not [name for name, licence in entries.items() if re.search(r"\bA?GPL", licence)]
 
 
-def test_build_names_no_other_host():
+def test_build_names_no_other_host():  # T111
     """What is loaded at run time is checked by the tests in a browser; here, that no address is in the document."""
     document = (VIEWER / "dist" / "index.html").read_text(encoding="utf-8")
     styles = "".join(path.read_text(encoding="utf-8") for path in (VIEWER / "dist" / "assets").glob("*.css"))

@@ -100,6 +100,7 @@ def test_new_message_appears_by_itself(signed_in: Reader, client: Client):
 
 
 def test_unknown_conversation_has_a_sentence_and_the_empty_list_too(signed_in: Reader, deployment: Deployment):
+    # T019, T132
     other = deployment.server.client()
     session, _ = talk(other, other.agent(ECHO), "a secret")
 

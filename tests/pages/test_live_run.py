@@ -108,6 +108,7 @@ def slow_run(client: Client) -> str:
 
 
 def test_text_and_states_follow_a_slow_model_and_equal_a_reload(signed_in: Reader, client: Client, answer: PacedAnswer):
+    # T040, T041
     shift_clock(signed_in, 2)  # T045
     run_id = slow_run(client)
     signed_in.visit(f"/runs/{run_id}?view=talk")
@@ -176,7 +177,7 @@ def test_bars_of_time_are_drawn_for_steps_that_arrive_after_the_page(signed_in: 
 
 def test_reload_in_the_middle_of_a_text_shows_it_from_its_beginning(
     signed_in: Reader, client: Client, answer: PacedAnswer
-):
+):  # T042
     shift_clock(signed_in, -2)  # T045
     run_id = slow_run(client)
     signed_in.visit(f"/runs/{run_id}?view=talk")
@@ -194,7 +195,7 @@ def test_reload_in_the_middle_of_a_text_shows_it_from_its_beginning(
 
 def test_stream_that_breaks_is_continued_without_a_gap_or_repetition(
     signed_in: Reader, client: Client, answer: PacedAnswer
-):
+):  # T043
     run_id = slow_run(client)
     answer.release(2)
     first_part = beginning_of_stream(client, run_id, "two")
@@ -236,6 +237,7 @@ def beginning_of_stream(client: Client, run_id: str, word: str) -> str:
 
 
 def test_run_is_followed_by_polling_where_there_is_no_stream(signed_in: Reader, client: Client, answer: PacedAnswer):
+    # T041
     refused = json.dumps({"code": "not_acceptable", "message": "no streams here", "details": None})
     signed_in.page.route(
         "**/api/v1/runs/*/live*", lambda route: route.fulfill(status=406, content_type="application/json", body=refused)
@@ -260,7 +262,7 @@ def test_run_is_followed_by_polling_where_there_is_no_stream(signed_in: Reader, 
     signed_in.allow_refusals()
 
 
-def test_cancel_asks_once_and_ends_a_streaming_run(signed_in: Reader, client: Client, answer: PacedAnswer):
+def test_cancel_asks_once_and_ends_a_streaming_run(signed_in: Reader, client: Client, answer: PacedAnswer):  # T075
     run_id = slow_run(client)
     signed_in.visit(f"/runs/{run_id}")
     answer.release()
@@ -273,7 +275,7 @@ def test_cancel_asks_once_and_ends_a_streaming_run(signed_in: Reader, client: Cl
     signed_in.page.get_by_role("button", name="Cancel", exact=True).wait_for(state="detached")
 
 
-def test_question_before_a_cancel_can_be_refused(signed_in: Reader, client: Client):
+def test_question_before_a_cancel_can_be_refused(signed_in: Reader, client: Client):  # T075
     run_id = client.start(client.agent(FORM), "hello")["run_id"]
     client.wait_for(run_id, "waiting")
     signed_in.visit(f"/runs/{run_id}")
@@ -287,7 +289,7 @@ def test_question_before_a_cancel_can_be_refused(signed_in: Reader, client: Clie
 
 def test_form_refuses_empty_fields_and_its_answer_continues_the_run(
     reader_of: ReaderOf, deployment: Deployment, client: Client
-):
+):  # T070
     run_id = client.start(client.agent(FORM), "hello")["run_id"]
     client.wait_for(run_id, "waiting")
     reader, other = reader_of(deployment.server), reader_of(deployment.server)
@@ -308,7 +310,7 @@ def test_form_refuses_empty_fields_and_its_answer_continues_the_run(
         expect(each.page.get_by_role("region", name="Open form")).to_have_count(0)
 
 
-def test_second_answer_to_a_form_is_told_that_it_was_answered(signed_in: Reader, client: Client):
+def test_second_answer_to_a_form_is_told_that_it_was_answered(signed_in: Reader, client: Client):  # T071
     run_id = client.start(client.agent(FORM), "hello")["run_id"]
     client.wait_for(run_id, "waiting")
     signed_in.page.route("**/resume", lambda route: (_answer(client, run_id), route.continue_()))
@@ -329,6 +331,7 @@ def _answer(client: Client, run_id: str) -> None:
 
 
 def test_raised_budget_continues_a_run_that_it_has_stopped(signed_in: Reader, client: Client, answer: PacedAnswer):
+    # T074
     answer.release(10)
     run_id = client.start(client.agent(SLOW), "Write.", budget={"tokens": 1})["run_id"]
     client.wait_for(run_id, "waiting")

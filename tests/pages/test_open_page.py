@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.integration.api.conftest import Server
+from tests.integration.api.talking import ECHO, Client
 from tests.pages.axe_findings import axe_findings
 from tests.pages.conftest import Deployment, Reader, ReaderOf
 from tests.pages.exported_runs import ITEMS
@@ -54,7 +55,7 @@ def test_only_pages_that_exist_are_linked(reader: Reader):
     assert set(links) <= {"/open", "/runs", "/conversations", "/overview", "/system", "/settings", "/agents", "/ui/"}
 
 
-def test_run_that_succeeded_shows_its_header_and_the_way_it_took(reader: Reader, deployment: Deployment):
+def test_run_that_succeeded_shows_its_header_and_the_way_it_took(reader: Reader, deployment: Deployment):  # T030
     reader.open(deployment.file("support_run"))
 
     header = reader.page.get_by_test_id("run-header")
@@ -85,7 +86,7 @@ def test_nothing_is_requested_but_the_files_of_the_page(reader: Reader, deployme
     assert {url.removeprefix(reader.url).split("/")[1] for url in reader.requested} == {"open", "ui"}
 
 
-def test_drawing_has_each_node_where_its_author_put_it(reader: Reader, deployment: Deployment):
+def test_drawing_has_each_node_where_its_author_put_it(reader: Reader, deployment: Deployment):  # T030
     graph = load(deployment.file("support_run"))["graph"]
     reader.open(deployment.file("support_run"))
     reader.node("begin").wait_for()
@@ -142,7 +143,7 @@ def test_waiting_run_shows_its_form(reader: Reader, deployment: Deployment):
     expect(reader.node("Message:0")).to_have_attribute("data-state", "pending")
 
 
-def test_answered_form_has_two_attempts_and_the_time_of_the_person(reader: Reader, deployment: Deployment):
+def test_answered_form_has_two_attempts_and_the_time_of_the_person(reader: Reader, deployment: Deployment):  # T053
     document = load(deployment.file("answered_run"))
     step = step_of(document, "UserFillUp:Who")
     reader.open(deployment.file("answered_run"), f"view=time&step={step}&tab=attempts")
@@ -151,6 +152,8 @@ def test_answered_form_has_two_attempts_and_the_time_of_the_person(reader: Reade
     expect(ends).to_have_text(["waited for input", "Finished"])
     segments = json.loads(reader.page.locator(f'[data-activation="{step}"]').get_attribute("data-segments"))
     assert [kind for kind, *_ in segments] == ["queue", "work", "person", "queue", "work"]
+    question, answer = segments[1][2], segments[3][1]
+    assert segments[2] == ["person", question, answer]
     row = next(row for row in document["activations"] if row["id"] == step)
     assert segments[-1][2] - segments[-1][1] == row["finished_at"] - row["started_at"]
 
@@ -171,7 +174,7 @@ def test_agent_shows_messages_tools_and_their_results(reader: Reader, deployment
 
 
 def test_earlier_attempts_replayed_tools_and_calls_without_bodies_are_marked(reader: Reader, deployment: Deployment):
-    # T051, T052, T064, T068
+    # T051, T052, T064, T065, T068
     document = load(deployment.file("agent_run"))
     step = step_of(document, "Agent:Analyst")
     path = deployment.file("agent_run").with_name("attempts.json")
@@ -207,6 +210,9 @@ def test_earlier_attempts_replayed_tools_and_calls_without_bodies_are_marked(rea
     expect(model.locator("summary").last).to_contain_text("tokens")
     reader.page.get_by_test_id("step-row").first.click()
     expect(reader.tab("model")).to_contain_text("EASEL_MODEL_CALLS is off")
+    row.click()
+    listed = reader.tab("attempts").locator("tbody tr")
+    expect(listed).to_contain_text(["The worker was lost.", "waits for the rate limit of the account Acme", "Finished"])
 
 
 def with_lost_and_postponed_attempts(document: dict[str, Any], step: str) -> dict[str, Any]:
@@ -243,7 +249,7 @@ def iso(at: int) -> str:
     return datetime.fromtimestamp(at / 1000, UTC).isoformat()
 
 
-def test_inputs_outputs_and_raw_are_those_of_the_file(reader: Reader, deployment: Deployment):
+def test_inputs_outputs_and_raw_are_those_of_the_file(reader: Reader, deployment: Deployment):  # T060
     document = load(deployment.file("support_run"))
     step = step_of(document, "StringTransform:Ticket")
     (stored,) = (row for row in document["values"] if row["activation_id"] == step)
@@ -320,7 +326,9 @@ def test_step_of_another_run_is_said_to_be_unknown(reader: Reader, deployment: D
     expect(reader.page.get_by_role("complementary")).to_contain_text("no such step")
 
 
-def test_pages_work_below_a_path(reader_of: ReaderOf, server_below_path: Server, deployment: Deployment):
+def test_pages_work_below_a_path(
+    reader_of: ReaderOf, server_below_path: Server, deployment: Deployment, client: Client
+):  # T008
     reader = reader_of(server_below_path, path="/easel")
 
     reader.visit("/")
@@ -328,6 +336,11 @@ def test_pages_work_below_a_path(reader_of: ReaderOf, server_below_path: Server,
     reader.open(deployment.file("support_run"), "view=talk")
     reader.view("Graph")
     reader.node("LLM:Reply").wait_for()
+    run_id = client.start(client.agent(ECHO), "hello")["run_id"]
+    reader.sign_in(client)
+    reader.visit(f"/runs/{run_id}?view=log")
+    reader.page.reload()
+    reader.page.get_by_test_id("event-row").first.wait_for()
 
     assert all(url.startswith(reader.url) for url in reader.requested)
 
@@ -355,7 +368,7 @@ def test_run_of_10_000_steps_opens_and_scrolls_without_freezing(reader: Reader, 
     assert max(reader.page.evaluate("window.__longTasks"), default=0) < MAX_TASK_MS
 
 
-def test_link_to_a_step_of_one_item_opens_exactly_that_step(reader: Reader, deployment: Deployment):
+def test_link_to_a_step_of_one_item_opens_exactly_that_step(reader: Reader, deployment: Deployment):  # T062
     step = step_of(load(deployment.large_file), "StringTransform:Second", "#0.1234")
     reader.open(deployment.large_file, f"view=time&step={step}")
 
@@ -369,7 +382,7 @@ def test_link_to_a_step_of_one_item_opens_exactly_that_step(reader: Reader, depl
     inspector.get_by_text(f"1,236 of {ITEMS:,}").wait_for()
 
 
-def test_graph_without_a_drawing_is_laid_out_with_counts(reader: Reader, deployment: Deployment):
+def test_graph_without_a_drawing_is_laid_out_with_counts(reader: Reader, deployment: Deployment):  # T031, T034
     reader.open(deployment.large_file)
 
     reader.node("StringTransform:Second").wait_for()
@@ -568,7 +581,7 @@ def test_axe_finds_nothing(reader_of: ReaderOf, deployment: Deployment, tmp_path
 
 
 @pytest.mark.parametrize("width", [400, 320])
-def test_narrow_window_loses_nothing(reader_of: ReaderOf, deployment: Deployment, width: int):
+def test_narrow_window_loses_nothing(reader_of: ReaderOf, deployment: Deployment, width: int):  # T125, T129
     reader = reader_of(deployment.server, width=width)
     reader.open(deployment.file("failed_run"), "view=time")
 
@@ -607,7 +620,7 @@ def test_graph_is_walked_with_the_keyboard(reader: Reader, deployment: Deploymen
 
 
 # -- loading -----------------------------------------------------------------------------------------------------------
-def test_page_whose_files_are_gone_is_loaded_again_ten_times(reader_of: ReaderOf, deployment: Deployment):
+def test_page_whose_files_are_gone_is_loaded_again_ten_times(reader_of: ReaderOf, deployment: Deployment):  # T007
     reader = reader_of(deployment.server)
     documents: list[Any] = []
     reader.page.route("**/ui/assets/**", lambda route: route.fulfill(status=404, body="gone"))

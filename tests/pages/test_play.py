@@ -381,7 +381,7 @@ def test_message_whose_answer_was_lost_is_kept_and_has_its_effect_once(signed_in
     signed_in.allow_refusals()
 
 
-def test_reader_of_kind_viewer_reads_the_chat_and_can_send_nothing(reader: Reader, deployment: Deployment):
+def test_reader_of_kind_viewer_reads_the_chat_and_can_send_nothing(reader: Reader, deployment: Deployment):  # T018
     author = deployment.server.client()
     agent = author.agent(ECHO)
     started = author.start(agent, "hello")
@@ -401,7 +401,7 @@ def test_reader_of_kind_viewer_reads_the_chat_and_can_send_nothing(reader: Reade
 
 def test_agent_or_conversation_that_does_not_exist_is_said_so(
     signed_in: Reader, client: Client, deployment: Deployment
-):
+):  # T019, T132
     other = deployment.server.client()
     foreign = other.agent(ECHO, "title of another tenant")
     signed_in.visit(f"/agents/{foreign}/play")

@@ -33,7 +33,7 @@ def finished(client: Client, dsl: Any, query: str, title: str = "") -> str:
     return run_id
 
 
-def test_empty_list_names_a_command_and_shows_the_first_run_by_itself(signed_in: Reader, client: Client):
+def test_empty_list_names_a_command_and_shows_the_first_run_by_itself(signed_in: Reader, client: Client):  # T029
     signed_in.visit("/runs")
     expect(signed_in.page.locator("main")).to_contain_text("easel run examples/support_triage.json")
 
@@ -42,7 +42,7 @@ def test_empty_list_names_a_command_and_shows_the_first_run_by_itself(signed_in:
     row(signed_in, run_id, "succeeded").wait_for()
 
 
-def test_row_names_agent_query_duration_and_steps(signed_in: Reader, client: Client):
+def test_row_names_agent_query_duration_and_steps(signed_in: Reader, client: Client):  # T020
     run_id = finished(client, ECHO, "a question", "an agent of mine")
     signed_in.visit("/runs")
 
@@ -52,7 +52,7 @@ def test_row_names_agent_query_duration_and_steps(signed_in: Reader, client: Cli
     assert "2" in shown.split()  # steps
 
 
-def test_filters_give_the_rows_of_the_api_and_stay_in_the_address(signed_in: Reader, client: Client):
+def test_filters_give_the_rows_of_the_api_and_stay_in_the_address(signed_in: Reader, client: Client):  # T021
     good, bad = finished(client, ECHO, "one"), finished(client, BROKEN, "two")
     open_form = finished(client, FORM, "three")
     signed_in.visit("/runs")
@@ -71,7 +71,7 @@ def test_filters_give_the_rows_of_the_api_and_stay_in_the_address(signed_in: Rea
     wait_for_rows(signed_in, open_form, bad, good)
 
 
-def test_trouble_and_agent_select_their_runs(signed_in: Reader, client: Client):
+def test_trouble_and_agent_select_their_runs(signed_in: Reader, client: Client):  # T021, T027
     good, bad = finished(client, ECHO, "one", "the good one"), finished(client, BROKEN, "two", "the bad one")
     signed_in.visit("/runs?trouble=1")
     wait_for_rows(signed_in, bad)
@@ -83,7 +83,7 @@ def test_trouble_and_agent_select_their_runs(signed_in: Reader, client: Client):
 
 
 @pytest.mark.parametrize("text", ["unicorn", "find variable"])
-def test_search_finds_words_of_query_and_error(signed_in: Reader, client: Client, text: str):
+def test_search_finds_words_of_query_and_error(signed_in: Reader, client: Client, text: str):  # T022
     finished(client, ECHO, "something else")
     bad = finished(client, BROKEN, "about a unicorn")
     signed_in.visit("/runs")
@@ -97,8 +97,13 @@ def test_search_finds_words_of_query_and_error(signed_in: Reader, client: Client
     signed_in.page.get_by_role("searchbox").press("Enter")
     signed_in.page.get_by_text("No run matches").wait_for()
 
+    part = {"runs": [], "next": bad, "searched_until": "2020-02-03T12:00:00Z"}
+    signed_in.page.route("**/api/v1/runs?*", lambda route: route.fulfill(json=part))
+    signed_in.page.reload()
+    signed_in.page.get_by_text("Searched back to").wait_for()
 
-def test_run_that_ends_changes_its_row_and_one_that_starts_is_announced(signed_in: Reader, client: Client):
+
+def test_run_that_ends_changes_its_row_and_one_that_starts_is_announced(signed_in: Reader, client: Client):  # T023
     waiting = finished(client, FORM, "hello")
     signed_in.visit("/runs")
     row(signed_in, waiting, "waiting").hover()
@@ -113,7 +118,7 @@ def test_run_that_ends_changes_its_row_and_one_that_starts_is_announced(signed_i
     wait_for_rows(signed_in, started, waiting)
 
 
-def test_more_runs_than_a_page_are_each_shown_once(signed_in: Reader, client: Client):
+def test_more_runs_than_a_page_are_each_shown_once(signed_in: Reader, client: Client):  # T025
     agent = client.agent(ECHO)
     started = {client.start(agent, f"number {number}")["run_id"] for number in range(60)}
     signed_in.visit("/runs?time=hour")
@@ -125,7 +130,7 @@ def test_more_runs_than_a_page_are_each_shown_once(signed_in: Reader, client: Cl
     expect(signed_in.page.get_by_role("table")).to_have_attribute("aria-rowcount", str(len(started) + 1))
 
 
-def test_back_from_a_run_leads_to_the_same_place(signed_in: Reader, client: Client):
+def test_back_from_a_run_leads_to_the_same_place(signed_in: Reader, client: Client):  # T024
     agent = client.agent(ECHO)
     first = client.start(agent, "the first")["run_id"]
     for number in range(40):
@@ -143,7 +148,7 @@ def test_back_from_a_run_leads_to_the_same_place(signed_in: Reader, client: Clie
     assert region.evaluate("element => element.scrollTop") > 0
 
 
-def test_cancelling_several_asks_once_and_says_what_was_over(signed_in: Reader, client: Client):
+def test_cancelling_several_asks_once_and_says_what_was_over(signed_in: Reader, client: Client):  # T026
     over = finished(client, ECHO, "over")
     waiting = [finished(client, FORM, "hello") for _ in range(2)]
     signed_in.visit("/runs")
@@ -171,7 +176,7 @@ def test_example_is_started_from_the_empty_list(signed_in: Reader, client: Clien
     ]
 
 
-def test_version_conversation_origin_and_range_select_their_runs(signed_in: Reader, client: Client):
+def test_version_conversation_origin_and_range_select_their_runs(signed_in: Reader, client: Client):  # T021
     agent = client.agent(ECHO, "an agent")
     first = client.start(agent, "one")
     client.wait_for(first["run_id"], "succeeded")
@@ -254,7 +259,7 @@ def test_views_and_columns_are_kept_and_rows_stand_still_when_not_live(signed_in
     row(signed_in, newer).wait_for()
 
 
-def test_id_in_the_search_field_opens_the_run(signed_in: Reader, client: Client):
+def test_id_in_the_search_field_opens_the_run(signed_in: Reader, client: Client):  # T022
     run_id = finished(client, ECHO, "one")
     signed_in.visit("/runs")
 

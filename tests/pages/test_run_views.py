@@ -389,7 +389,7 @@ def test_parameters_are_those_of_the_version_also_after_the_draft_has_changed(si
     assert "another text" not in panel.inner_text()
 
 
-def test_references_lead_to_the_steps_that_wrote_them_also_over_containers(signed_in: Reader, client: Client):
+def test_references_lead_to_the_steps_that_wrote_them_also_over_containers(signed_in: Reader, client: Client):  # T062
     run_id = iteration_run(client, 3)
     rows = rows_of(client, run_id)
     second = step_of(rows, "StringTransform:Second", "Iteration:Rows#0.1")

@@ -49,7 +49,7 @@ def entry_script(client: httpx2.Client) -> str:
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_page_address_gives_the_document_to_a_browser_only(http_client: httpx2.Client, path: str):
+def test_page_address_gives_the_document_to_a_browser_only(http_client: httpx2.Client, path: str):  # T004
     document = http_client.get(path, headers=HTML)
     machine = http_client.get(path, headers={"Accept": "application/json"})
 
@@ -60,7 +60,7 @@ def test_page_address_gives_the_document_to_a_browser_only(http_client: httpx2.C
     assert machine.json()["message"] == f"Not Found: {path}"
 
 
-def test_document_has_the_headers_of_the_policy(http_client: httpx2.Client):
+def test_document_has_the_headers_of_the_policy(http_client: httpx2.Client):  # T004, T007
     headers = http_client.get("/open", headers=HTML).headers
 
     assert headers["content-security-policy"] == POLICY
@@ -73,7 +73,7 @@ def test_document_has_the_headers_of_the_policy(http_client: httpx2.Client):
     assert headers["permissions-policy"] == "camera=(), microphone=(), geolocation=()"
 
 
-def test_entry_script_is_kept_for_ever_and_compressed(http_client: httpx2.Client):
+def test_entry_script_is_kept_for_ever_and_compressed(http_client: httpx2.Client):  # T005
     path = entry_script(http_client)
     plain = http_client.get(path, headers={"Accept-Encoding": "identity"})
     with http_client.stream("GET", path, headers={"Accept-Encoding": "gzip"}) as packed:
@@ -89,7 +89,7 @@ def test_entry_script_is_kept_for_ever_and_compressed(http_client: httpx2.Client
     assert plain.headers["vary"] == "Accept-Encoding"
 
 
-def test_start_script_is_never_kept(http_client: httpx2.Client):
+def test_start_script_is_never_kept(http_client: httpx2.Client):  # T007
     assert http_client.get("/ui/start.js").headers["cache-control"] == "no-store"
 
 
@@ -109,7 +109,7 @@ def test_start_script_is_never_kept(http_client: httpx2.Client):
         "/ui/%00",
     ],
 )
-def test_file_of_no_build_is_a_404_that_is_not_html(deployment: Deployment, path: str):
+def test_file_of_no_build_is_a_404_that_is_not_html(deployment: Deployment, path: str):  # T006
     address = urlsplit(deployment.server.url)
     connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=20)
     connection.request("GET", path, headers=HTML)  # as it is: clients of a higher level shorten `..`
@@ -143,18 +143,19 @@ def test_chat_alone_is_shown_in_frames_of_the_origins_that_are_set(deployment: D
 
 
 @pytest.mark.parametrize("path", ["/api/nothing", "/v1/x", "/docs", "/redoc", "/unknown", "/runs/a/b"])
-def test_other_paths_stay_the_404_of_the_api(http_client: httpx2.Client, path: str):
+def test_other_paths_stay_the_404_of_the_api(http_client: httpx2.Client, path: str):  # T108
     reply = http_client.get(path, headers=HTML)
 
     assert reply.status_code == 404
     assert reply.headers["content-type"] == "application/json"
 
 
-def test_routes_of_the_api_answer_as_before(http_client: httpx2.Client):
+def test_routes_of_the_api_answer_as_before(http_client: httpx2.Client):  # T108
     assert http_client.get("/healthz", headers=HTML).json()["status"] == "ok"
     assert http_client.get("/metrics", headers=HTML).status_code == 401
     assert http_client.get("/openapi.json", headers=HTML).status_code == 401
     assert http_client.get("/api/v1/runs", headers=HTML).status_code == 401
+    assert http_client.post("/mcp", headers=HTML, json={}).status_code == 401
 
 
 def test_pages_are_not_in_the_openapi_document(deployment: Deployment):
@@ -165,7 +166,7 @@ def test_pages_are_not_in_the_openapi_document(deployment: Deployment):
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS"])
-def test_page_address_answers_no_other_method(http_client: httpx2.Client, method: str):
+def test_page_address_answers_no_other_method(http_client: httpx2.Client, method: str):  # T109
     reply = http_client.request(method, "/runs", headers=HTML)
 
     assert reply.status_code in (404, 405)
@@ -179,7 +180,7 @@ def test_head_of_a_page_has_no_body(http_client: httpx2.Client):
 
 
 @pytest.mark.parametrize("removes_path", [False, True])
-def test_below_a_path_document_and_files_name_it(server_below_path: Server, removes_path: bool):
+def test_below_a_path_document_and_files_name_it(server_below_path: Server, removes_path: bool):  # T008
     prefix = "" if removes_path else "/easel"
     client = client_of(server_below_path)
 
@@ -192,11 +193,12 @@ def test_below_a_path_document_and_files_name_it(server_below_path: Server, remo
     assert client.get(f"{prefix}/", headers=HTML).status_code == 200
 
 
-def test_without_viewer_there_are_no_pages(deployment: Deployment):
+def test_without_viewer_there_are_no_pages(deployment: Deployment):  # T009
     with start_server(with_settings(deployment.server.config, viewer=False)) as server:
         client = client_of(server)
 
-        assert [client.get(path, headers=HTML).status_code for path in ("/", "/open", "/ui/start.js")] == [404] * 3
+        paths = "/", "/runs", "/open", "/ui/start.js", "/api/v1/viewer"
+        assert [client.get(path, headers=HTML).status_code for path in paths] == [404] * len(paths)
         assert client.get("/healthz").status_code == 200
 
 

@@ -170,7 +170,7 @@ def _text_of(reply: Any) -> str:
 def test_form_is_first_on_a_phone_and_the_answer_continues_the_run(
     reader_of: ReaderOf, deployment: Deployment, owner: Client, tmp_path: Path
 ):
-    # T105
+    # T072, T105, T129
     run_id = waiting_run(owner, FILE_FORM)
     secret = share(owner, run_id, may_answer=True)["secret"]
     visitor = reader_of(deployment.server, width=360)
@@ -190,6 +190,7 @@ def test_form_is_first_on_a_phone_and_the_answer_continues_the_run(
     paper.write_text("a paper of 12 pages")
     with page.expect_response("**/upload"):
         form.get_by_label("Invoice").set_input_files(paper)
+    form.get_by_text("invoice.txt").filter(has_text="19 B").wait_for()
     submit.click()
 
     page.locator('[data-testid=run-header][data-status="succeeded"]').wait_for()

@@ -31,7 +31,7 @@ def revoke(server: Server, client: Client) -> None:
             tenants.revoke_token(tx, TenantId(client.tenant_id), token.id)
 
 
-def test_page_without_a_sign_in_is_shown_after_signing_in(reader: Reader, client: Client):
+def test_page_without_a_sign_in_is_shown_after_signing_in(reader: Reader, client: Client):  # T010
     run_id = client.start(client.agent(ECHO), "hello")["run_id"]
     reader.visit(f"/runs/{run_id}?view=log")
     wait_for_page(reader, "login")
@@ -43,7 +43,7 @@ def test_page_without_a_sign_in_is_shown_after_signing_in(reader: Reader, client
     reader.page.get_by_test_id("event-row").first.wait_for()
 
 
-def test_root_leads_to_the_sign_in_and_then_to_the_runs(reader: Reader, client: Client):
+def test_root_leads_to_the_sign_in_and_then_to_the_runs(reader: Reader, client: Client):  # T010, T012
     reader.visit("/")
     expect(reader.page).to_have_url(f"{reader.url}/login")
 
@@ -51,12 +51,13 @@ def test_root_leads_to_the_sign_in_and_then_to_the_runs(reader: Reader, client: 
 
     reader.page.wait_for_url("**/runs")
     assert client.token not in stored_texts(reader)
+    assert reader.page.evaluate("document.cookie") == ""
     (cookie,) = reader.page.context.cookies()
     assert (cookie["name"], cookie["httpOnly"], cookie["sameSite"]) == ("easel", True, "Strict")
 
 
 @pytest.mark.parametrize("to", ["//example.com/runs", "https://example.com/", "/\\example.com", "javascript:alert(1)"])
-def test_sign_in_leads_to_no_other_host(reader: Reader, client: Client, to: str):
+def test_sign_in_leads_to_no_other_host(reader: Reader, client: Client, to: str):  # T135
     reader.page.goto(f"{reader.url}/login?to={to}")
 
     submit(reader, client.token)
@@ -65,6 +66,7 @@ def test_sign_in_leads_to_no_other_host(reader: Reader, client: Client, to: str)
 
 
 def test_unknown_revoked_and_link_tokens_get_the_same_sentence(reader: Reader, deployment: Deployment, client: Client):
+    # T011
     guest = deployment.server.guest(client, client.agent(ECHO))
     revoked = deployment.server.client()
     revoke(deployment.server, revoked)
@@ -78,7 +80,7 @@ def test_unknown_revoked_and_link_tokens_get_the_same_sentence(reader: Reader, d
     reader.allow_refusals()
 
 
-def test_eleventh_try_within_a_minute_names_the_seconds(reader: Reader):
+def test_eleventh_try_within_a_minute_names_the_seconds(reader: Reader):  # T011
     reader.visit("/login")
     for _ in range(11):
         with reader.page.expect_response("**/viewer/session"):
@@ -91,7 +93,7 @@ def test_eleventh_try_within_a_minute_names_the_seconds(reader: Reader):
 
 def test_one_time_code_signs_in_once_and_leaves_the_address(
     reader: Reader, reader_of: ReaderOf, client: Client, deployment: Deployment
-):
+):  # T012, T013
     code = client.http.post("/api/v1/viewer/codes").json()["code"]
 
     reader.visit(f"/runs#c={code}")
@@ -108,6 +110,7 @@ def test_one_time_code_signs_in_once_and_leaves_the_address(
 
 
 def test_revoked_token_leads_an_open_page_to_the_sign_in(signed_in: Reader, client: Client, deployment: Deployment):
+    # T014
     signed_in.visit("/runs")
 
     revoke(deployment.server, client)
@@ -118,6 +121,7 @@ def test_revoked_token_leads_an_open_page_to_the_sign_in(signed_in: Reader, clie
 
 
 def test_revoked_token_ends_the_stream_of_an_open_run(signed_in: Reader, client: Client, deployment: Deployment):
+    # T014
     run_id = client.start(client.agent(FORM), "hello")["run_id"]
     client.wait_for(run_id, "waiting")
     signed_in.visit(f"/runs/{run_id}")
@@ -128,7 +132,7 @@ def test_revoked_token_ends_the_stream_of_an_open_run(signed_in: Reader, client:
     signed_in.allow_refusals()
 
 
-def test_signing_out_removes_the_cookie_and_back_shows_no_data(signed_in: Reader, client: Client):
+def test_signing_out_removes_the_cookie_and_back_shows_no_data(signed_in: Reader, client: Client):  # T015
     client.start(client.agent(ECHO, "a title of this tenant"), "hello")
     signed_in.visit("/runs")
     signed_in.page.get_by_role("link", name="a title of this tenant").click()
@@ -145,7 +149,7 @@ def test_signing_out_removes_the_cookie_and_back_shows_no_data(signed_in: Reader
     signed_in.allow_refusals()
 
 
-def test_reader_of_kind_viewer_sees_everything_and_can_change_nothing(reader: Reader, deployment: Deployment):
+def test_reader_of_kind_viewer_sees_everything_and_can_change_nothing(reader: Reader, deployment: Deployment):  # T018
     author = deployment.server.client()
     run_id = author.start(author.agent(FORM), "hello")["run_id"]
     author.wait_for(run_id, "waiting")
@@ -163,15 +167,21 @@ def test_reader_of_kind_viewer_sees_everything_and_can_change_nothing(reader: Re
     expect(reader.page.get_by_role("region", name="Open form")).to_contain_text("cannot answer")
 
 
-def test_run_of_another_tenant_does_not_exist(signed_in: Reader, deployment: Deployment):
+def test_run_and_agent_of_another_tenant_do_not_exist(signed_in: Reader, deployment: Deployment):  # T019, T132
     other = deployment.server.client()
-    run_id = other.start(other.agent(ECHO, "title of another tenant"), "a secret query")["run_id"]
+    agent = other.agent(ECHO, "secret title of another tenant")
+    run_id = other.start(agent, "a secret query")["run_id"]
     other.wait_for(run_id, "succeeded")
 
-    signed_in.visit(f"/runs/{run_id}")
-
-    expect(signed_in.page.locator("main")).to_contain_text("There is no run")
-    assert "secret" not in signed_in.page.content()
+    for unknown in (run_id, "0" * 32, "nonsense"):
+        signed_in.visit(f"/runs/{unknown}")
+        expect(signed_in.page.locator("main")).to_contain_text(f"There is no run {unknown}")
+        assert signed_in.page.get_by_role("link", name="Back to the runs").get_attribute("href") == "/runs"
+        assert "secret" not in signed_in.page.content()
+    for address in (f"/agents/{agent}", f"/agents/{agent}/edit", f"/agents/{agent}/versions"):
+        signed_in.visit(address)
+        expect(signed_in.page.locator("main")).to_contain_text(f"There is no agent {agent}")
+        assert "secret" not in signed_in.page.content()
     signed_in.allow_refusals()
 
 

@@ -121,7 +121,7 @@ def follow(seeds: range, *, checks_invariants: bool = True) -> None:
 @pytest.mark.parametrize(
     "part", [pytest.param(part, marks=[pytest.mark.long] if part >= BRIEF else []) for part in range(CHUNKS)]
 )
-def test_copy_that_applies_changes_has_the_rows_after_any_schedule(part: int) -> None:
+def test_copy_that_applies_changes_has_the_rows_after_any_schedule(part: int) -> None:  # T140
     size = SCHEDULES // CHUNKS
 
     follow(range(part * size, (part + 1) * size))

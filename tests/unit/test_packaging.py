@@ -29,7 +29,7 @@ def test_the_wheel_has_every_package_and_module_of_ours():
     assert all((ROOT / name).exists() for name in PACKED)
 
 
-def test_the_wheel_has_the_built_pages_and_nothing_else_of_them():
+def test_the_wheel_has_the_built_pages_and_nothing_else_of_them():  # T110
     ignored = (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
 
     assert {name for name in PACKED if name.startswith("viewer")} == {"viewer/dist"}
@@ -37,7 +37,7 @@ def test_the_wheel_has_the_built_pages_and_nothing_else_of_them():
     assert ignored.index("!/viewer/dist/") > ignored.index("dist/")  # else the wheel leaves it out
 
 
-def test_image_copies_everything_that_the_wheel_contains():
+def test_image_copies_everything_that_the_wheel_contains():  # T110
     copied = re.findall(r"^COPY (?!--from)(.+) \S+$", (ROOT / "Dockerfile").read_text(encoding="utf-8"), re.MULTILINE)
 
     assert {name for line in copied for name in line.split()} >= PACKED

@@ -15,12 +15,12 @@ GENERATOR = VIEWER / "node_modules" / "openapi-typescript" / "bin" / "cli.js"
 OF_PAGES = re.compile(r"/api/v1/(runs|viewer|components|agents/\{agent_id\}/runs)(/|$)")
 
 
-def test_openapi_document_of_the_pages_is_that_of_the_routes() -> None:
+def test_openapi_document_of_the_pages_is_that_of_the_routes() -> None:  # T113, T145
     assert PATH.read_text() == document_text(), f"{PATH.relative_to(ROOT)} is stale: {RENEW}"
 
 
 @pytest.mark.skipif(shutil.which("node") is None or not GENERATOR.exists(), reason="needs Node, and `npm ci` in viewer")
-def test_types_of_the_pages_are_those_of_the_openapi_document() -> None:
+def test_types_of_the_pages_are_those_of_the_openapi_document() -> None:  # T113
     made = subprocess.run(
         ["node", str(GENERATOR), "openapi.json"], cwd=VIEWER, capture_output=True, text=True, timeout=60, check=True
     )

@@ -64,6 +64,7 @@ def columns_of(url: str) -> Mapping[str, Any]:
 
 @every_release
 def test_runs_of_an_earlier_release_end_as_they_would_have_ended_there(recording: Recording, url: str, redis_url: str):
+    # T144
     restore_and_upgrade(url, recording)
 
     with this_release_on(url, redis_url) as bench:
@@ -78,7 +79,7 @@ def test_runs_of_an_earlier_release_end_as_they_would_have_ended_there(recording
 @every_release
 def test_runs_that_an_earlier_release_writes_after_the_upgrade_end_as_recorded(
     recording: Recording, url: str, redis_url: str
-):
+):  # T144
     """Processes of the earlier release still run after the upgrade of the tables and do not know new columns."""
     migrate.upgrade(url)
     recording.write_rows(url)

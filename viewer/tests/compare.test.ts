@@ -50,6 +50,7 @@ describe("differences", () => {
   });
 });
 
+// T059
 describe("search parameters", () => {
   it("are kept if they are valid and not the default", () => {
     const step = "0".repeat(32);

@@ -28,6 +28,7 @@ const ITERATION = graphOf(
   ["begin", "a"], ["begin", "b"], ["a", "it"], ["b", "it"], ["i", "x"], ["it", "end"],
 );
 
+// T031
 test("a computed layout has no overlap, goes to the right and holds children inside their parents", async () => {
   const layout = await computedLayout(ITERATION);
 
@@ -38,6 +39,7 @@ test("a computed layout has no overlap, goes to the right and holds children ins
   expect((child?.y ?? 0) + (child?.h ?? 0)).toBeLessThanOrEqual(container?.h ?? 0);
 });
 
+// T031
 test("the same graph gives the same layout, also one with a cycle", async () => {
   const cyclic = graphOf([node("a"), node("b"), node("c")], ["a", "b"], ["b", "c"], ["c", "a"], ["a", "a"]);
 
@@ -55,6 +57,7 @@ test("1,000 nodes are laid out within five seconds", async () => {
   expect(processorTime() - began).toBeLessThan(5000);
 });
 
+// T030
 test("a drawing keeps its places, and a container without a size holds its children", () => {
   const drawn = { ...graphOf([node("c", { component: "Loop", x: 10, y: 20 }), node("x", { parent: "c", x: 100, y: 60 }), node("s", { x: 0, y: 0, w: 50, h: 30 })]), drawn: true };
   const layout = drawnLayout(drawn);

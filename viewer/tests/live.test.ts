@@ -59,6 +59,7 @@ describe("a run of the API", () => {
     expect(state.server?.budgetExceeded).toMatchObject({ measure: "tokens", limit: "1", asked: "20" });
   });
 
+  // T044
   test("shows steps as unresponsive whose lease has expired", () => {
     const running = { status: "running", outcome: null, finished_at: null };
     const next = applyFrames(state, [steps(activation(1, "LLM:0", running), activation(2, "LLM:0", running))]);
@@ -86,6 +87,7 @@ describe("frames of a state", () => {
   });
 });
 
+// T059
 describe("the checksum", () => {
   const counts = (place: number): number[] => Array.from({ length: 20 }, (_, each) => (each === place ? 1 : 0));
   const withCounts = (place: number, fields: Record<string, unknown>): RunState =>
@@ -126,6 +128,7 @@ describe("text of a message stream", () => {
     expect(continuesText(state, { stepId: id(8), nodeId: "", offset: 1, text: "" })).toBe(false);
   });
 
+  // T044
   test("that is reset keeps only its beginning", () => {
     expect(textOf([delta(0, "🧡bc"), { type: "reset", stepId: stream, retainedLength: 1 }, delta(1, "d")])).toBe("🧡d");
   });
@@ -191,15 +194,18 @@ describe("answers to a form", () => {
   const field = (key: string, type: string, isOptional = false): OpenForm["fields"][number] => ({ key, name: key, type, isOptional, options: [], value: null });
   const form: OpenForm = { nodeId: "Form:0", tips: null, fields: [field("name", "line"), field("age", "integer", true), field("ok", "boolean")] };
 
+  // T070
   test("need every field that is not optional", () => {
     expect(answersOf(form, { name: " " })).toEqual({ errors: { name: "Fill in this field." } });
     expect(answersOf(form, { name: "Ada", age: "x" })).toEqual({ errors: { age: "Enter a number." } });
   });
 
+  // T070
   test("have the types of their fields", () => {
     expect(answersOf(form, { name: "Ada", age: "36" })).toEqual({ answers: { inputs: { name: "Ada", age: 36, ok: false } } });
   });
 
+  // T073
   test("say whether a node has acted, with its outputs", () => {
     expect(questionOf({ ...form, fields: [field("Browser:0.outcome", "options")] })).toBe("Browser:0");
     expect(questionOf(form)).toBeNull();

@@ -97,6 +97,7 @@ test("addresses are below the base path", () => {
   expect(apiUrl("/runs", { limit: 0 }, "/easel")).toBe("/easel/api/v1/runs?limit=0");
 });
 
+// T135
 describe("the target of a sign-in", () => {
   const target = (to: string | undefined): string => safeTarget(to, "http://host");
 

@@ -6,6 +6,7 @@ import { gridOf, shownColumns } from "../src/runs/columns";
 
 const ID = "0123456789abcdef0123456789abcdef";
 
+// T059
 test("valid filters of an address are taken over", () => {
   const search = { status: "failed,waiting", agent: ID, version: ID, conversation: ID, trouble: "1", origin: "fork", q: " words ", live: "off" };
   expect(runListSearch(search)).toEqual({ ...search, q: "words" });

@@ -30,6 +30,7 @@ function runOf(steps: readonly Step[], header: Partial<RunHeader> = {}, more: re
   return applyFrames(emptyRun(), [{ type: "header", header: { ...HEADER, ...header }, now: NOW }, { type: "steps", steps }, ...more]);
 }
 
+// T059
 describe("frames", () => {
   test("that bring a step again replace it", () => {
     const first = runOf([step(1, "LLM:0", { status: "running", outcome: null, finished_at: null })]);
@@ -74,6 +75,7 @@ describe("frames", () => {
   });
 });
 
+// T059
 describe("the state of a step", () => {
   test.each([
     [{ status: "queued" }, "queued"],
@@ -103,6 +105,7 @@ describe("the state of a step", () => {
   });
 });
 
+// T059
 describe("the state of a node", () => {
   test("with several steps is the one that matters most, with counts", () => {
     const run = runOf([step(1, "LLM:0"), step(2, "LLM:0", { status: "running" }), step(3, "LLM:0", { outcome: "Failed" })]);
@@ -122,15 +125,19 @@ describe("the state of a node", () => {
   });
 });
 
-test("states differ from each other by word and by icon or border", () => {
+// T039, T124
+test("states differ from each other by word and icon", () => {
   const looks = [...Object.values(NODE_LOOKS)];
 
+  expect(looks).toHaveLength(15);
   expect(new Set(looks.map((look) => look.word)).size).toBe(looks.length);
+  expect(new Set(looks.map((look) => look.icon)).size).toBe(looks.length);
   expect(new Set(looks.map((look) => `${look.icon} ${look.border}`)).size).toBe(looks.length);
   expect(new Set(Object.values(RUN_LOOKS).map((look) => `${look.icon} ${look.border}`)).size).toBe(Object.keys(RUN_LOOKS).length);
   expect(runLook("paused").word).toBe("paused");
 });
 
+// T038, T059
 test("edges are followed by outcome: all, those routed to, or that of the exception", () => {
   const edge = (from: string, to: string, kind = "flow", branch: string | null = null) => ({ id: `${from}>${to}`, from, to, branch, kind });
   const edges = [edge("a", "b"), edge("s", "x"), edge("s", "y"), edge("f", "ok"), edge("f", "rescue", "exception"), edge("a", "tool", "tool")];
@@ -163,6 +170,7 @@ describe("a run is explained", () => {
   });
 });
 
+// T059
 describe("segments", () => {
   const kinds = (fields: Record<string, unknown>, attempts: Attempt[] = []) =>
     segmentsOf(step(0, "LLM:0", fields), attempts, [], [], 0, 1000).map((each) => [each.kind, each.from, each.to]);
@@ -174,7 +182,7 @@ describe("segments", () => {
 
   test.each([
     [{ ...times, status: "running", finished_at: null }, [["queue", 100, 150], ["work", 150, 1000]]],
-    [{ ...times, status: "ready", started_at: null, finished_at: null }, [["queue", 100, 1000]]],
+    [{ ...times, status: "ready", started_at: null, finished_at: null }, [["queue", 100, 1000]]], // T049
     [{ ...times, status: "ready", started_at: null, finished_at: null, not_before: 2000 }, [["delayed", 1000, 2000]]],
     [{ ...times, status: "queued", started_at: null, finished_at: null }, [["run_slot", 100, 1000]]],
     [{ ...times, status: "waiting" }, [["queue", 100, 150], ["work", 150, 300], ["person", 300, 1000]]],

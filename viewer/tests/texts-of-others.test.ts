@@ -11,6 +11,7 @@ import { isTooHeavy } from "../src/ui/markdown-limits";
 import { visibleName, visibleText } from "../src/ui/visible-text";
 import { processorTime } from "./processor-time";
 
+// T059
 test.each([
   ["https://example.com/a", true], ["http://example.com", true], ["mailto:a@b.c", true], ["HTTPS://EXAMPLE.COM", true],
   ["data:image/png;base64,AAAA", true], ["javascript:alert(1)", false], ["JaVaScRiPt:alert(1)", false],
@@ -33,6 +34,7 @@ test("a name has one line and an end", () => {
   expect(visibleName("x".repeat(1_048_576), 40)).toBe(`${"x".repeat(40)}…`);
 });
 
+// T059
 test.each([
   [{ view: "time", step: "0".repeat(32), tab: "raw", only: "failed" }, { view: "time", step: "0".repeat(32), tab: "raw", only: "failed" }],
   [{ view: "film", step: "../x", tab: "", only: "all", other: "x" }, {}],
@@ -86,6 +88,7 @@ test.each(["see www.example.com.", "mail a.b@example.com, please", "www.example.
   expect(drawn(text)).not.toContain("<a");
 });
 
+// T059
 test.each([
   ["see https://example.com/a.", "https://example.com/a"], ["<https://example.com>", "https://example.com"], ["<a@b.co>", "mailto:a@b.co"],
   ["[us](mailto:a@b.co)", "mailto:a@b.co"], ["[www.example.com](http://www.example.com)", "http://www.example.com"], ["[a@b.co](mailto:a@b.co)", "mailto:a@b.co"],

@@ -41,6 +41,7 @@ function contrast(first: Rgb | undefined, second: Rgb | undefined): number {
   return (high + 0.05) / (low + 0.05);
 }
 
+// T124
 test.each(THEMES)("texts of the %s theme have a contrast of %d on every surface", (name, least) => {
   const tokens = themes[name];
   for (const surface of ["surface", "panel", "raised"]) {
@@ -58,6 +59,7 @@ test.each(THEMES)("texts of the %s theme have a contrast of %d on every surface"
   }
 });
 
+// T124
 test.each(THEMES)("graphics of the %s theme have enough contrast", (name, _, least) => {
   const tokens = themes[name];
   for (const graphic of ["line-strong", "focus", ...TONES]) {
@@ -75,6 +77,7 @@ test("the block of each theme names its own colours", () => {
   for (const tokens of Object.values(themes)) expect(Object.keys(tokens)).toEqual(Object.keys(themes.light));
 });
 
+// T124
 test("states that must not be confused differ in icon and in border", () => {
   for (const [one, other] of [["failed", "handled"], ["done", "running"]] as const) {
     expect(NODE_LOOKS[one].icon).not.toBe(NODE_LOOKS[other].icon);

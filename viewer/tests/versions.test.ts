@@ -41,6 +41,7 @@ const BASE = documentOf([BEGIN, LLM, MESSAGE], [["begin", "LLM:A"], ["LLM:A", "M
 
 const changed = (form: Fields): Fields => documentOf([BEGIN, { ...LLM, form: { ...LLM.form, ...form } }, MESSAGE], [["begin", "LLM:A"], ["LLM:A", "Message:A"]]);
 
+// T059
 test.each<[string, Fields, Fields[]]>([
   ["a parameter", changed({ llm_id: "m@OpenAI" }), [{ path: "llm_id", kind: "changed", before: "echo@Easel", after: "m@OpenAI" }]],
   ["a parameter that is new", changed({ cite: true }), [{ path: "cite", kind: "added", before: undefined, after: true }]],
@@ -58,6 +59,7 @@ test.each<[string, Fields, Fields[]]>([
   expect(difference.runsDiffer).toBe(changes.length > 0);
 });
 
+// T059
 test("difference of two documents names added and removed nodes, and their edges by name and branch", () => {
   const router = { id: "Categorize:A", label: "Categorize", name: "Kind", form: { items: [{ name: "Invoice", uuid: "u1" }] } };
   const after = documentOf([BEGIN, router, MESSAGE], [["begin", "Categorize:A"], ["Categorize:A", "Message:A", "u1"]]);

@@ -94,7 +94,7 @@ def anonymous_client(workerless_server: Server) -> Iterator[httpx2.Client]:
 @pytest.mark.parametrize("authorization", [None, "", "Bearer", "Bearer easel_nobody", "easel_nobody", "Basic eDp5"])
 def test_every_route_refuses_a_missing_or_unknown_token(
     anonymous_client: httpx2.Client, method: str, path: str, authorization: str | None
-) -> None:
+) -> None:  # T145
     headers = {} if authorization is None else {"Authorization": authorization}
 
     reply = anonymous_client.request(method, re.sub(r"{\w+}", "0" * 32, path), headers=headers)
@@ -115,7 +115,7 @@ def unauthorized_code(path: str) -> int | str:
 )
 def test_ids_of_another_tenant_get_the_same_reply_as_unknown_ids(
     workerless_server: Server, tmp_path: Path, method: str, path: str
-) -> None:
+) -> None:  # T145
     owner, stranger = workerless_server.client(), workerless_server.client(kind="admin")
     agent = owner.agent(ECHO)
     run = owner.start(agent)

@@ -158,7 +158,7 @@ def test_pages_follow_each_other_until_the_last(client: Client) -> None:
         assert seen == rows_of(whole)
 
 
-def test_changes_since_each_revision_complete_a_copy(workerless_client: Client) -> None:
+def test_changes_since_each_revision_complete_a_copy(workerless_client: Client) -> None:  # T140
     run_id = workerless_client.start(workerless_client.agent(ECHO))["run_id"]
     first = list_activations(workerless_client, run_id)
     workerless_client.http.post(f"/api/v1/runs/{run_id}/cancel")
@@ -172,7 +172,7 @@ def test_changes_since_each_revision_complete_a_copy(workerless_client: Client) 
 
 
 @pytest.mark.parametrize("page_size", [7, 2_000])
-def test_copy_that_follows_a_run_has_its_rows_at_the_end(client: Client, page_size: int) -> None:
+def test_copy_that_follows_a_run_has_its_rows_at_the_end(client: Client, page_size: int) -> None:  # T140
     run_id = client.start(client.agent(ITERATION), ",".join(map(str, range(40))))["run_id"]
     copy: dict[str, dict[str, Any]] = {}
     since: dict[str, int] = {}
@@ -222,7 +222,7 @@ def apply_changes(
 )
 def test_invalid_query_is_refused_with_the_name_of_its_field(
     workerless_client: Client, query: dict[str, Any], field: str
-) -> None:
+) -> None:  # T145
     run_id = workerless_client.start(workerless_client.agent(ECHO))["run_id"]
 
     reply = workerless_client.http.get(f"/api/v1/runs/{run_id}/activations", params=query)

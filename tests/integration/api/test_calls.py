@@ -111,7 +111,7 @@ def test_tool_calls_are_listed_by_activation(workerless_client: Client, workerle
 )
 def test_bad_parameter_of_a_list_is_refused_by_name(
     workerless_client: Client, name: str, field: str, value: str
-) -> None:
+) -> None:  # T145
     run = workerless_client.start(workerless_client.agent(ECHO))
 
     reply = workerless_client.http.get(f"/api/v1/runs/{run['run_id']}/{name}", params={field: value})

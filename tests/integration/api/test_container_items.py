@@ -67,6 +67,7 @@ def test_items_of_another_tenant_are_not_found(client: Client, server: Server) -
     ],
 )
 def test_invalid_query_is_refused_with_the_name_of_its_field(client: Client, query: dict[str, Any], field: str) -> None:
+    # T145
     of = {} if field == "of" else {"of": "0" * 32}
 
     reply = client.http.get(f"/api/v1/runs/{'0' * 32}/items", params={**of, **query})

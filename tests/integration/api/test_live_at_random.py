@@ -53,7 +53,7 @@ def play(bench: Bench, rng: random.Random) -> None:
 @pytest.mark.parametrize(("seed", "max_rows"), [(0, 2_000), (1, 3), (2, 2_000), (3, 1)])
 def test_fold_of_the_frames_equals_the_rows(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, seed: int, max_rows: int
-) -> None:
+) -> None:  # T041
     for module in (live_snapshots, live_stream):
         monkeypatch.setattr(module, "MAX_ROWS", max_rows)
     monkeypatch.setattr(live_snapshots, "MIN_PAUSE", 0.02)

@@ -48,6 +48,7 @@ def has(page: LivePage, name: str, value: Any) -> bool:
     ids=["linear", "model", "iteration", "handled", "failing"],
 )
 def test_fold_of_the_frames_equals_a_full_read(client: Client, dsl: dict[str, Any], query: str, status: str) -> None:
+    # T041
     run_id = client.start(client.agent(dsl), query)["run_id"]
 
     frames = follow(client.http, run_id)
@@ -63,7 +64,7 @@ def test_fold_of_the_frames_equals_a_full_read(client: Client, dsl: dict[str, An
     assert page.revision == page.bye["revision"] == run["revision"]
 
 
-def test_counts_agree_with_the_rows_after_every_state(client: Client) -> None:
+def test_counts_agree_with_the_rows_after_every_state(client: Client) -> None:  # T034
     run_id = client.start(client.agent(ITERATION), ITEMS)["run_id"]
     page = LivePage()
     differing = list[Any]()
@@ -76,7 +77,7 @@ def test_counts_agree_with_the_rows_after_every_state(client: Client) -> None:
     assert not any(differing)
 
 
-def test_frames_come_in_order(client: Client) -> None:
+def test_frames_come_in_order(client: Client) -> None:  # T141
     run_id = client.start(client.agent(MODEL))["run_id"]
 
     frames = follow(client.http, run_id)
@@ -159,7 +160,7 @@ def test_refused_start_has_hello_and_bye(workerless_client: Client, workerless_s
 
 
 # -- resuming ----------------------------------------------------------------------------------------------------------
-def test_every_id_resumes_the_events_and_the_text(client: Client) -> None:
+def test_every_id_resumes_the_events_and_the_text(client: Client) -> None:  # T141
     run_id = client.start(client.agent(MODEL))["run_id"]
     whole = fold(follow(client.http, run_id))
     (stream,) = whole.texts
@@ -197,7 +198,7 @@ def test_header_resumes_like_the_parameter(client: Client) -> None:
     assert next(frame.data["seq"] for frame in frames if frame.name == "event") == 6
 
 
-def test_revision_resumes_the_rows(client: Client) -> None:
+def test_revision_resumes_the_rows(client: Client) -> None:  # T141
     run_id = client.start(client.agent(ITERATION), ITEMS)["run_id"]
     whole = follow(client.http, run_id)
     revisions = [frame.data["revision"] for frame in whole if frame.name == "steps"]
@@ -218,7 +219,7 @@ def test_delta_and_reset_give_the_row_of_the_stream(
     workerless_client: Client,
     writer: RunWriter,  # noqa: F811
     position: str,
-) -> None:
+) -> None:  # T044, T141
     page = LivePage()
     if position != "0":
         page.texts[writer.stream_id.hex] = "wrong"[: int(position.partition(".")[2] or 0)]
@@ -393,7 +394,7 @@ def test_shutdown_does_not_wait_until_something_happens(bench: Bench, monkeypatc
     ("query", "field"),
     [({"rev": "x"}, "rev"), ({"rev": "-1"}, "rev"), ({"after": "x"}, None), ({"since": "1"}, "since")],
 )
-def test_invalid_query_is_refused(workerless_client: Client, query: dict[str, str], field: str | None) -> None:
+def test_invalid_query_is_refused(workerless_client: Client, query: dict[str, str], field: str | None) -> None:  # T145
     run_id = workerless_client.start(workerless_client.agent(ECHO))["run_id"]
 
     reply = workerless_client.http.get(
@@ -465,7 +466,7 @@ def metric(name: str) -> float:
 
 
 # -- snapshots ---------------------------------------------------------------------------------------------------------
-def test_clients_of_a_run_share_one_reader_which_ends_with_the_last(bench: Bench) -> None:
+def test_clients_of_a_run_share_one_reader_which_ends_with_the_last(bench: Bench) -> None:  # T141
     run = bench.start("begin -> work -> say")
 
     async def watch() -> tuple[list[int], int, bool]:
@@ -488,7 +489,7 @@ def test_clients_of_a_run_share_one_reader_which_ends_with_the_last(bench: Bench
     assert is_cancelled
 
 
-def test_run_that_nobody_watches_has_no_snapshots(bench: Bench, sent_statements: list[bytes]) -> None:
+def test_run_that_nobody_watches_has_no_snapshots(bench: Bench, sent_statements: list[bytes]) -> None:  # T098
     async def run_alone() -> list[float]:
         async with live_process(bench.database, bench.redis_url) as process:
             run = bench.start("begin -> work -> say")
@@ -590,7 +591,7 @@ ADD_STEPS = text("""
 """)
 
 
-def test_snapshots_of_a_large_run_take_a_twentieth_of_the_time(bench: Bench) -> None:
+def test_snapshots_of_a_large_run_take_a_twentieth_of_the_time(bench: Bench) -> None:  # T147
     run = bench.start("begin -> work -> say")
     with bench.database.transaction() as tx:
         tx.execute(ADD_STEPS, run_id=run.id, number=5_000)

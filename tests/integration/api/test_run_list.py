@@ -3,7 +3,9 @@
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
+from tests.integration.api.conftest import Server
 from tests.integration.api.talking import ECHO, FORM, Client
 
 
@@ -29,6 +31,26 @@ def test_pages_by_key_have_names_queries_and_progress(workerless_client: Client)
     assert (rest["next"], rest["searched_until"]) == (None, None)
     plain = get(workerless_client)["runs"][0]
     assert {name: row[name] for name in plain} == plain
+
+
+def test_pages_have_every_run_once_while_runs_are_started(
+    workerless_client: Client, workerless_server: Server
+) -> None:  # T025
+    agent = workerless_client.agent(ECHO)
+    for _ in range(7):
+        workerless_client.start(agent)
+    with workerless_server.database.transaction() as tx:
+        stored = text("select id from runs where tenant_id = :tenant order by id desc")
+        expected = [row[0].hex for row in tx.rows(stored, tenant=workerless_client.tenant_id)]
+
+    page = get(workerless_client, limit=2)
+    seen = [run["id"] for run in page["runs"]]
+    while page["next"]:
+        workerless_client.start(agent)
+        page = get(workerless_client, limit=2, before=page["next"])
+        seen += [run["id"] for run in page["runs"]]
+
+    assert seen == expected
 
 
 def test_runs_are_filtered_searched_and_counted(workerless_client: Client) -> None:
@@ -96,7 +118,7 @@ def test_states_of_runs_and_the_number_of_newer_ones(client: Client) -> None:
 )
 def test_invalid_query_is_refused_with_the_name_of_its_field(
     workerless_client: Client, path: str, query: dict[str, Any], field: str
-) -> None:
+) -> None:  # T145
     reply = workerless_client.http.get(f"/api/v1/{path}", params=query)
 
     assert (reply.status_code, reply.json()["details"]["field"]) == (400, field)

@@ -207,7 +207,7 @@ def test_explain_shows_what_a_run_waits_for(workerless_client: Client) -> None:
     assert (ended["waits_for"], ended["sentence"]) == ("over", "The run was cancelled.")
 
 
-def test_unknown_runs_are_not_found(workerless_client: Client) -> None:
+def test_unknown_runs_are_not_found(workerless_client: Client) -> None:  # T132
     for path in ("0" * 32, "not-an-id"):
         assert workerless_client.http.get(f"/api/v1/runs/{path}").status_code == 404
         assert workerless_client.http.get(f"/api/v1/runs/{path}/events").status_code == 404
@@ -233,7 +233,20 @@ def test_runs_are_listed_newest_first_by_agent_session_and_status(workerless_cli
     assert workerless_client.http.get("/api/v1/runs", params={"status": "odd"}).status_code == 400
 
 
-def test_total_of_a_page_after_the_last_run_is_the_number_of_runs(workerless_client: Client) -> None:
+def test_page_by_number_has_what_it_had_before_there_were_pages_by_key(workerless_client: Client) -> None:  # T028
+    agent = workerless_client.agent(ECHO)
+    runs = [workerless_client.start(agent)["run_id"] for _ in range(12)]
+
+    reply = workerless_client.http.get("/api/v1/runs", params={"page": 2, "page_size": 10}).json()
+
+    assert (set(reply), reply["total"]) == ({"runs", "total"}, 12)
+    assert [run["id"] for run in reply["runs"]] == [runs[1], runs[0]]
+    names = "id external_id agent_id version_id session_id message_id status error has_model_error usage last_event "
+    names += "created_at started_at finished_at elapsed_ms"
+    assert set(names.split()) <= set(reply["runs"][0])
+
+
+def test_total_of_a_page_after_the_last_run_is_the_number_of_runs(workerless_client: Client) -> None:  # T028
     def page_of(agent: str) -> dict[str, Any]:
         return workerless_client.http.get("/api/v1/runs", params={"agent_id": agent, "page": 4, "page_size": 2}).json()
 

@@ -136,7 +136,7 @@ def test_caller_without_a_sign_in_learns_the_release_only(workerless_server: Ser
 )
 def test_cookie_has_the_attributes_of_its_protocol_and_path(
     workerless_server: Server, base: str, protocol: str, name: str, is_secure: bool
-) -> None:
+) -> None:  # T012
     client = workerless_server.client()
     with start_server(with_settings(workerless_server.config, base_path=base)) as server:
         reply = try_to_sign_in(f"{server.url}{base}", {"X-Forwarded-Proto": protocol}, token=client.token)
@@ -153,7 +153,7 @@ def test_cookie_has_the_attributes_of_its_protocol_and_path(
     assert refused.status_code == 401
 
 
-def test_wrong_revoked_and_expired_tokens_and_share_links_get_the_same_reply(workerless_server: Server) -> None:
+def test_wrong_revoked_and_expired_tokens_and_share_links_get_the_same_reply(workerless_server: Server) -> None:  # T011
     client = workerless_server.client()
     agent = client.agent(ECHO)
     link = workerless_server.guest(client, agent).token
@@ -183,7 +183,7 @@ def test_sign_in_with_anything_but_one_secret_is_refused(workerless_server: Serv
     assert reply.json()["details"]["field"] in ("token", "code", "password")
 
 
-def test_eleventh_try_of_an_address_within_a_minute_is_refused(workerless_server: Server) -> None:
+def test_eleventh_try_of_an_address_within_a_minute_is_refused(workerless_server: Server) -> None:  # T011
     client = workerless_server.client()
     here = {"X-Forwarded-For": some_address()}
     url = workerless_server.url
@@ -297,7 +297,7 @@ def revoke_tokens(server: Server, client: Client) -> None:
             tenants.revoke_token(tx, client.tenant_id, token.id)
 
 
-def test_sign_in_ends_with_its_token(workerless_server: Server) -> None:
+def test_sign_in_ends_with_its_token(workerless_server: Server) -> None:  # T014
     client = workerless_server.client()
     with signed_in(workerless_server, client) as page:
         before = page.get("/api/v1/runs").status_code
@@ -308,7 +308,7 @@ def test_sign_in_ends_with_its_token(workerless_server: Server) -> None:
     assert (before, after.status_code, after.json()["code"]) == (200, 401, "unauthorized")
 
 
-def test_signing_out_ends_the_sign_in_and_clears_the_cookie(workerless_server: Server) -> None:
+def test_signing_out_ends_the_sign_in_and_clears_the_cookie(workerless_server: Server) -> None:  # T015
     with signed_in(workerless_server, workerless_server.client()) as page:
         reply = page.delete(SESSION)
         again = page.delete(SESSION)
@@ -390,7 +390,7 @@ def test_sign_ins_of_another_token_of_the_tenant_are_not_listed_or_ended(workerl
 
 
 @pytest.mark.parametrize("ends_by", ["sign out", "revoked token"])
-def test_stream_of_events_ends_with_its_sign_in(workerless_server: Server, ends_by: str) -> None:
+def test_stream_of_events_ends_with_its_sign_in(workerless_server: Server, ends_by: str) -> None:  # T014, T015
     client = workerless_server.client()
     run = client.start(client.agent(ECHO))["run_id"]
     with (
@@ -462,7 +462,7 @@ def test_caller_with_an_open_stream_is_sent_away_with_a_reason(workerless_server
 
 
 # -- where the cookie counts ------------------------------------------------------------------------------------------
-def test_cookie_counts_exactly_on_the_routes_for_pages() -> None:
+def test_cookie_counts_exactly_on_the_routes_for_pages() -> None:  # T017
     expected = {
         f"{method} {path}"
         for method, path, _ in ROUTES
@@ -475,7 +475,7 @@ def test_cookie_counts_exactly_on_the_routes_for_pages() -> None:
 @pytest.mark.parametrize(("method", "path"), [(method, path) for method, path, _ in ROUTES if path not in PUBLIC])
 def test_cookie_is_ignored_on_all_other_routes(
     workerless_server: Server, owner: Client, method: str, path: str
-) -> None:
+) -> None:  # T017
     if path.startswith(WEBHOOKS):
         pytest.skip("a webhook has its own authentication")
     with browser(workerless_server.url, cookie_of(workerless_server.url, token=owner.token)) as page:
@@ -484,7 +484,7 @@ def test_cookie_is_ignored_on_all_other_routes(
     assert (reply.status_code != 401) == ((method, path) in COOKIE_ROUTES)
 
 
-def test_cookie_is_ignored_by_the_mcp_server(workerless_server: Server, owner: Client) -> None:
+def test_cookie_is_ignored_by_the_mcp_server(workerless_server: Server, owner: Client) -> None:  # T017
     with signed_in(workerless_server, owner) as page:
         assert page.post("/mcp", json={}).status_code == 401
 
@@ -493,7 +493,7 @@ def test_cookie_is_ignored_by_the_mcp_server(workerless_server: Server, owner: C
 @pytest.mark.parametrize(("method", "path"), [*CHANGING_ROUTES, ("POST", SESSION), ("DELETE", SESSION)])
 def test_request_of_another_site_is_refused_and_changes_nothing(
     workerless_server: Server, owner: Client, shared_cookie: str, method: str, path: str, headers: dict[str, str]
-) -> None:
+) -> None:  # T016
     run = owner.http.get("/api/v1/runs").json()["runs"][-1]
     ids = {"run_id": run["id"], "agent_id": run["agent_id"]}
     url = re.sub(r"{(\w+)}", lambda name: ids.get(name[1], "0" * 31 + "7"), path)
@@ -518,7 +518,7 @@ def shared_cookie(workerless_server: Server, owner: Client) -> str:
 )
 def test_request_that_reads_needs_no_origin(
     workerless_server: Server, shared_cookie: str, headers: dict[str, str]
-) -> None:
+) -> None:  # T016
     with browser(workerless_server.url, shared_cookie, headers=headers) as page:
         assert page.get("/api/v1/runs").status_code == 200
 
@@ -560,7 +560,7 @@ def test_start_with_a_cookie_takes_an_idempotency_key(client: Client, server: Se
     assert client.wait_for(run, "succeeded")["answer"] == "Hello Ada"
 
 
-def test_signed_in_tenant_gets_404_for_what_another_one_has(workerless_server: Server, owner: Client) -> None:
+def test_signed_in_tenant_gets_404_for_what_another_one_has(workerless_server: Server, owner: Client) -> None:  # T019
     run = owner.http.get("/api/v1/runs").json()["runs"][-1]
     (theirs,) = owner.http.get(f"/api/v1/runs/{run['id']}/shares").json()["shares"]
     with signed_in(workerless_server, workerless_server.client(kind="admin")) as page:
@@ -583,7 +583,7 @@ def test_signed_in_tenant_gets_404_for_what_another_one_has(workerless_server: S
 @pytest.mark.parametrize(("method", "path"), [(method, path) for method, path, _ in ROUTES if path not in PUBLIC])
 def test_token_of_kind_viewer_reads_on_the_routes_for_pages_and_changes_nothing(
     workerless_server: Server, owner: Client, reader: Client, method: str, path: str
-) -> None:
+) -> None:  # T018
     if path.startswith(WEBHOOKS):
         pytest.skip("a webhook has its own authentication")
     before = rows_of(workerless_server.database, owner)
@@ -603,7 +603,7 @@ def test_token_of_kind_viewer_reads_on_the_routes_for_pages_and_changes_nothing(
 @pytest.mark.parametrize(("method", "path"), CHANGING_ROUTES)
 def test_sign_in_of_kind_viewer_changes_nothing(
     workerless_server: Server, owner: Client, reader: Client, method: str, path: str
-) -> None:
+) -> None:  # T018
     cookie = cookie_of(workerless_server.url, token=reader.token)
 
     with browser(workerless_server.url, cookie) as page:
@@ -672,7 +672,7 @@ def dump_of(database: Database) -> str:
 
 
 # -- settings ---------------------------------------------------------------------------------------------------------
-def test_viewer_that_is_off_has_no_sign_ins_and_leaves_the_rest(workerless_server: Server) -> None:
+def test_viewer_that_is_off_has_no_sign_ins_and_leaves_the_rest(workerless_server: Server) -> None:  # T009
     client = workerless_server.client(kind="admin")
     cookie = cookie_of(workerless_server.url, token=client.token)
     run = client.start(client.agent(ECHO))["run_id"]

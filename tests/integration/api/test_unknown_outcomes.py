@@ -60,7 +60,7 @@ def resume(client: Client, run: str, **body: Any) -> Any:
     return client.http.post(f"/api/v1/runs/{run}/resume", json=body, headers={"Prefer": "wait=20"})
 
 
-def test_run_with_an_unknown_outcome_continues_after_the_answer_happened(server: Server, client: Client):
+def test_run_with_an_unknown_outcome_continues_after_the_answer_happened(server: Server, client: Client):  # T073
     run = start_and_lose_worker(server, client)
     waiting = client.run(run)["waiting"]["Post:0"]
 
@@ -72,7 +72,7 @@ def test_run_with_an_unknown_outcome_continues_after_the_answer_happened(server:
     assert [step["attempt"] for step in client.run(run)["activations"]] == [1, 1, 1]
 
 
-def test_answer_again_to_an_unknown_outcome_starts_another_attempt(server: Server, client: Client):
+def test_answer_again_to_an_unknown_outcome_starts_another_attempt(server: Server, client: Client):  # T073
     run = start_and_lose_worker(server, client)
 
     reply = resume(client, run, inputs={"Post:0.outcome": {"value": "again"}})

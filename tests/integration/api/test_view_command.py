@@ -113,6 +113,7 @@ def test_easel_up_prints_the_address_on_stderr_only_where_pages_are_served(
     workerless_server: Server, admin: Client, is_built: bool, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
+    # T013
     monkeypatch.setattr("api.pages.page_files.find_build", lambda: "0123456789ab" if is_built else None)
 
     up_command.print_viewer_address(workerless_server.url, admin.token)

@@ -72,7 +72,7 @@ def test_explanation_names_the_running_node_and_its_time(bench: Bench):
     assert wait.sentence == "begin has been running for 0 s: attempt 1, worker by hand."
 
 
-def test_explanation_of_an_expired_lease_names_the_sweeper(bench: Bench):
+def test_explanation_of_an_expired_lease_names_the_sweeper(bench: Bench):  # T044
     run = bench.start("begin -> work")
     bench.claim(run, "begin", lease=timedelta(seconds=-1))
     without_sweeper = explanation_of(bench, run).wait

@@ -346,7 +346,7 @@ def test_rerun_begins_with_what_was_said_before(bench: Bench):
 @pytest.mark.parametrize("statement", ["READY", "TAKE_OVER", "COPY_VALUES", "COPY_STREAMS"])
 def test_fork_whose_advance_breaks_off_goes_on_with_the_next_advance(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, statement: str
-):
+):  # T146
     work = Counted(bench, "first", "second")
     source = bench.start("begin -> first -> second -> say", second=reads("first"), say=content("{second@result}"))
     bench.play()

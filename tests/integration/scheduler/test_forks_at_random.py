@@ -93,7 +93,7 @@ def outputs_by_place(bench: Bench, run: Run) -> dict[Place, Any]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_fork_ends_as_a_whole_run_with_the_change(bench: Bench, monkeypatch: pytest.MonkeyPatch, seed: int):
+def test_fork_ends_as_a_whole_run_with_the_change(bench: Bench, monkeypatch: pytest.MonkeyPatch, seed: int):  # T084
     rng = random.Random(seed)
     taken = executed = 0
     for _ in range(CANVASES):

@@ -331,7 +331,7 @@ CALLS_LEFT = text("select count(*) from model_calls")
 PARTS_LEFT = text("select count(*) from call_parts")
 
 
-def test_model_calls_are_deleted_after_their_own_retention_while_their_runs_stay(database: Database):
+def test_model_calls_are_deleted_after_their_own_retention_while_their_runs_stay(database: Database):  # T144
     with database.transaction() as tx:
         run_id = add_run(tx, TENANT, run_id=first_id_at(OLD))
         open_run = add_run(tx, TENANT, run_id=first_id_at(OLD + timedelta(seconds=1)), status="waiting")

@@ -53,7 +53,7 @@ def found(page: RunPage) -> list[UUID]:
     return [run.state.id for run in page.runs]
 
 
-def test_pages_follow_each_other_by_key(database: Database, tenant_id: UUID, runs: list[UUID]) -> None:
+def test_pages_follow_each_other_by_key(database: Database, tenant_id: UUID, runs: list[UUID]) -> None:  # T025
     seen: list[UUID] = []
     before: UUID | None = None
     while True:
@@ -108,6 +108,7 @@ def test_id_finds_a_run_its_session_or_its_message(database: Database, tenant_id
 
 
 def test_trouble_selects_failures_and_further_attempts(database: Database, tenant_id: UUID, runs: list[UUID]) -> None:
+    # T027
     with database.transaction() as tx:
         add_activations(tx, runs[0], [{}])
         add_activations(tx, runs[1], [{"attempt": 2}])
@@ -120,7 +121,7 @@ def test_trouble_selects_failures_and_further_attempts(database: Database, tenan
 
 def test_search_stops_and_says_how_far_it_came(
     database: Database, tenant_id: UUID, runs: list[UUID], monkeypatch: pytest.MonkeyPatch
-) -> None:
+) -> None:  # T022
     monkeypatch.setattr(run_list, "SEARCHED_ROWS", 4)
 
     first = read(database, tenant_id, statuses=["failed"])

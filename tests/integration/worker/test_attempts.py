@@ -33,7 +33,7 @@ def sweeper_without_delay(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_run_without_retries_has_no_attempts_and_sends_no_statement_about_them(
     bench: Bench, sent_statements: list[bytes]
-):
+):  # T142
     run = bench.start("begin -> compute1 -> work -> say", say=content("done"))
     bench.play()
 
@@ -42,7 +42,7 @@ def test_run_without_retries_has_no_attempts_and_sends_no_statement_about_them(
     assert not [sql for sql in sent_statements if b"into attempts" in sql]
 
 
-def test_attempt_of_a_lost_worker_is_kept(bench: Bench):
+def test_attempt_of_a_lost_worker_is_kept(bench: Bench):  # T142
     run = lose_worker(bench, {})
     bench.play()
 
@@ -55,7 +55,7 @@ def test_attempt_of_a_lost_worker_is_kept(bench: Bench):
     assert kept.next_attempt_at <= row.started_at
 
 
-def test_attempt_released_by_a_shutdown_is_kept(bench: Bench, paused_nodes: PausedNodes):
+def test_attempt_released_by_a_shutdown_is_kept(bench: Bench, paused_nodes: PausedNodes):  # T142
     run = paused_nodes.start("begin -> work")
     leaving = bench.a_worker()
     with at_work(bench, leaving):
@@ -69,7 +69,7 @@ def test_attempt_released_by_a_shutdown_is_kept(bench: Bench, paused_nodes: Paus
     assert (run.status, kept.end_reason, kept.crash_count) == ("succeeded", "released", 0)
 
 
-def test_postponed_attempt_is_kept_with_what_it_waits_for(bench: Bench):
+def test_postponed_attempt_is_kept_with_what_it_waits_for(bench: Bench):  # T142
     run = ready(bench)
     waits = {"error": "waits for the allowance of OpenAI", "code": POSTPONED, "retryable": True, "again_in": 30.0}
     assert bench.report(bench.claim(run, "work"), "Failed", column=waits)
@@ -97,7 +97,7 @@ def test_next_attempt_of_a_postponed_one_was_ready_when_it_was_due(bench: Bench)
     assert (first.attempt, second.attempt, second.ready_at) == (1, 2, due_at)
 
 
-def test_attempt_with_another_harmless_failure_is_kept_as_retried(bench: Bench):
+def test_attempt_with_another_harmless_failure_is_kept_as_retried(bench: Bench):  # T142
     run = ready(bench)
     failure = {"error": "Something of a later release.", "code": "of_a_later_release", "retryable": True}
     assert bench.report(bench.claim(run, "work"), "Failed", column=failure)
@@ -108,7 +108,7 @@ def test_attempt_with_another_harmless_failure_is_kept_as_retried(bench: Bench):
     assert (run.status, kept.end_reason, kept.code) == ("succeeded", "retried", "of_a_later_release")
 
 
-def test_attempt_that_showed_an_answered_form_is_kept(bench: Bench):
+def test_attempt_that_showed_an_answered_form_is_kept(bench: Bench):  # T142
     run = bench.start("begin -> ask -> say", ask={"component": "UserFillUp", **FORM}, say=content("Hi {ask@name}"))
     bench.play()
     assert (run.status, attempts_of(run)) == ("waiting", [])
@@ -121,7 +121,7 @@ def test_attempt_that_showed_an_answered_form_is_kept(bench: Bench):
     assert (kept.end_reason, kept.attempt, kept.code, kept.error) == ("waited_for_input", 1, None, None)
 
 
-def test_attempt_over_budget_is_kept_when_the_budget_is_raised(bench: Bench):
+def test_attempt_over_budget_is_kept_when_the_budget_is_raised(bench: Bench):  # T142
     bench.script = Script([{"reply": "Fine."}])
     params = {"component": "LLM", "llm_id": "scripted", "prompts": [{"role": "user", "content": "?"}]}
     start = bench.a_start("begin -> model -> say", model=params, say=content("{model@content}"))
@@ -137,7 +137,7 @@ def test_attempt_over_budget_is_kept_when_the_budget_is_raised(bench: Bench):
 
 
 @pytest.mark.parametrize("params", [{"on_unknown": "retry"}, {"on_unknown": "ask"}])
-def test_attempt_that_may_have_acted_is_kept_with_an_unknown_outcome(bench: Bench, params: Mapping[str, Any]):
+def test_attempt_that_may_have_acted_is_kept_with_an_unknown_outcome(bench: Bench, params: Mapping[str, Any]):  # T142
     run = lose_worker(bench, {**UNSAFE, **params})
     if run.status == "waiting":
         answer(bench, run, {"*.outcome": "again"})

@@ -62,7 +62,7 @@ def test_call_is_stored_with_what_was_sent_and_answered(bench: Bench):
     assert bodies.response == {"role": "assistant", "content": "They rose."}
 
 
-def test_bodies_of_an_agents_rounds_equal_what_the_vendor_received(bench: Bench):
+def test_bodies_of_an_agents_rounds_equal_what_the_vendor_received(bench: Bench):  # T143
     with vendor_of(calls("a"), calls("b"), said("Done.")) as served:
         run = played(bench, served, agent())
 
@@ -74,7 +74,7 @@ def test_bodies_of_an_agents_rounds_equal_what_the_vendor_received(bench: Bench)
     assert bodies[0].response["tool_calls"][0]["function"] == {"name": "tavily_search_0", "arguments": '{"query": "a"}'}
 
 
-def test_each_message_of_a_run_is_stored_and_sent_once(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+def test_each_message_of_a_run_is_stored_and_sent_once(bench: Bench, monkeypatch: pytest.MonkeyPatch):  # T143
     rounds = 6
     sent_parts: list[UUID] = []
     write = model_calls.write
@@ -149,6 +149,7 @@ def test_repeated_requests_of_a_call_are_one_row_with_its_tries(bench: Bench):
 
 
 def test_run_whose_nodes_ask_no_model_sends_no_statement_about_calls(bench: Bench, sent_statements: list[bytes]):
+    # T098
     bench.does(work=lambda ctx: Finished({"result": 1}))
     run = bench.start("begin -> work -> say", say=content("done"))
     bench.play()
@@ -274,7 +275,7 @@ def test_bodies_of_hidden_nodes_and_components_are_not_stored(bench: Bench, hidd
 
 
 # -- secrets ---------------------------------------------------------------------------------------------------------
-def test_no_row_of_the_database_has_a_key_that_was_used(bench: Bench):
+def test_no_row_of_the_database_has_a_key_that_was_used(bench: Bench):  # T143
     """The vendor repeats the key of a request in its error."""
     with vendor_of(calls("a"), said("Done."), FAILS) as served:
         runs = [played(bench, served, agent()), played(bench, served, agent(tools=[]))]

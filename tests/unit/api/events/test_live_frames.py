@@ -140,7 +140,7 @@ def test_member_without_a_value_stays_as_it_was() -> None:
 
 
 @given(st.floats(0, 60))
-def test_snapshots_take_a_twentieth_of_the_time_at_most(seconds: float) -> None:
+def test_snapshots_take_a_twentieth_of_the_time_at_most(seconds: float) -> None:  # T147
     pause = pause_after(seconds)
 
     assert pause >= MIN_PAUSE

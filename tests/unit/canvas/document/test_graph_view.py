@@ -124,7 +124,7 @@ def test_branches_of_a_categorize_have_the_names_of_its_categories() -> None:
     assert [each["branch"] for each in derived["edges"] if each["from"] == "c"] == ["Invoice"]
 
 
-def test_edges_to_tools_sub_agents_and_exceptions_have_their_kinds() -> None:
+def test_edges_to_tools_sub_agents_and_exceptions_have_their_kinds() -> None:  # T038
     components = {"begin": component("Begin", "Agent:0"), "Agent:0": component("Agent", "m"), "m": component("Message")}
     nodes = [
         *(node(each, number, 0) for number, each in enumerate(components)),
