@@ -27,6 +27,7 @@ from kombu.asynchronous import get_event_loop
 from kombu.transport import redis, virtual
 from kombu.utils.encoding import bytes_to_str
 from kombu.utils.json import loads
+from redis.exceptions import ConnectionError as RedisConnectionError
 
 from scheduler.messaging.celery_app import Capacity
 from scheduler.messaging.malformed_messages import FIRST_BYTES, is_of_broker, log_malformed
@@ -173,7 +174,11 @@ class RedisChannel(redis.Channel):
             raise Empty from error
 
     def _read_batch(self, asked_for: int, options: dict[str, Any]) -> tuple[str, Sequence[bytes]]:
-        """Return a queue and messages of it. Raises Empty if there are none."""
+        """Return a queue and messages of it. Raises Empty if there are none.
+
+        The shape of the reply counts, since kombu may have sent another command than the last one of this channel.
+        After the reply of any other command the connection is closed, and ConnectionError raised.
+        """
         command = "BRPOP" if asked_for == 1 else "BLMPOP"
         try:
             found = self.client.parse_response(self.client.connection, command, **options)
@@ -190,8 +195,15 @@ class RedisChannel(redis.Channel):
             self._flush_brpop_reauth()
         if not found:
             raise Empty
-        queue, come = found
-        return bytes_to_str(queue).rsplit(self.sep, 1)[0], [come] if asked_for == 1 else come
+        match found:
+            case [bytes() as queue, bytes() as message]:
+                messages = [message]
+            case [bytes() as queue, list() as messages] if all(isinstance(message, bytes) for message in messages):
+                pass
+            case _:
+                self.client.connection.disconnect()
+                raise RedisConnectionError(f"Redis answered a request for messages with {str(found)[:100]}.")
+        return bytes_to_str(queue).rsplit(self.sep, 1)[0], messages
 
     def _free_capacity(self) -> int:
         """Return how many messages may be fetched. If it is 0, Celery's loop is woken when that may have changed."""

@@ -10,6 +10,7 @@ import redis
 from celery import Celery
 from kombu.message import Message
 from kombu.messaging import Consumer
+from kombu.transport import redis as kombu_redis
 
 from scheduler.messaging import redis_transport
 from scheduler.messaging.celery_app import NODES, RUNS, make_app
@@ -321,6 +322,41 @@ def test_messages_are_fetched_one_by_one_after_the_server_refused_blmpop(
 
     assert found == expected
     assert commands(server, "blmpop", "rejected_calls") - refused == 1
+
+
+def test_message_is_received_though_several_were_to_be_requested(
+    bench: Bench,
+    app: Celery,
+    server: redis.Redis,
+    open_consumer: Callable[..., LimitedConsumer],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    def request_one(channel: RedisChannel, timeout: Any = None) -> None:
+        kombu_redis.Channel._brpop_start(channel, timeout)
+        channel._requested = 4
+
+    monkeypatch.setattr(RedisChannel, "_brpop_start", request_one)
+    expected = fill_queue(bench, app, server, 3)
+
+    assert open_consumer(100).receive_ids(3) == expected
+
+
+def test_reply_of_another_command_closes_the_connection_and_later_messages_are_received(
+    bench: Bench, app: Celery, server: redis.Redis, open_consumer: Callable[..., LimitedConsumer]
+):
+    expected, consumer = fill_queue(bench, app, server, 3), open_consumer(100)
+    assert consumer.receive_ids(1) == expected[:1]
+    connection = consumer.channel.client.connection
+    consumer.channel.client.parse_response = lambda *_, **__: [b"nodes", 1]
+
+    with pytest.raises(redis.ConnectionError, match="answered a request for messages with"):
+        consumer.receive_ids(2)
+
+    assert connection._sock is None
+    del consumer.channel.client.parse_response
+    server.delete(NODES)
+    later = fill_queue(bench, app, server, 2)
+    assert consumer.receive_ids(2)[1:] == later
 
 
 def test_messages_of_the_runs_queue_are_fetched_one_by_one(
