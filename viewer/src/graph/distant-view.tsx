@@ -12,7 +12,7 @@ import { nodeAt, paint, type DistantDrawing, type DistantLook, type EdgeLook } f
 import { useFigures } from "./overlay";
 
 const DASHES: Readonly<Record<Look["border"], readonly number[]>> = {
-  none: [], solid: [], thick: [], double: [6, 2], dashed: [4, 3], dotted: [1, 2],
+  none: [], thin: [], solid: [], thick: [], double: [6, 2], dashed: [4, 3], dotted: [1, 2],
 };
 const EDGE_LOOKS: Readonly<Record<string, EdgeLook>> = {
   "edge-taken": { colour: "ink-2", width: 2, dash: [] },

@@ -20,7 +20,7 @@ export const NODE_LOOKS: Readonly<Record<NodeState, Look>> = {
   over_budget: { word: "waits for a budget", icon: "¤", tone: "violet", border: "dotted" },
   streaming: { word: "its text is streamed", icon: "❝", tone: "accent", border: "dotted" },
   open: { word: "its items run", icon: "▣", tone: "accent", border: "double" },
-  done: { word: "done", icon: "✓", tone: "green", border: "solid" },
+  done: { word: "done", icon: "✓", tone: "green", border: "thin" },
   failed: { word: "failed", icon: "✗", tone: "red", border: "thick" },
   handled: { word: "failed, handled", icon: "✗→", tone: "amber", border: "double" },
   closed: { word: "closed", icon: "⊘", tone: "muted", border: "dotted" },
