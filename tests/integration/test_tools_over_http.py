@@ -172,7 +172,7 @@ def test_slow_vendor_times_out(server: HTTPServer, vendor: Vendor):
 
     def wait(request: Request) -> Response:
         has_begun.set()
-        may_answer.wait(10)
+        may_answer.wait(30)
         return Response("late")
 
     server.expect_request(vendor.path).respond_with_handler(wait)

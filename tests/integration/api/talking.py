@@ -120,7 +120,7 @@ def frames(lines: Iterator[str]) -> Iterator[Frame]:
             id_, data = "", ""
 
 
-def eventually(read: Callable[[], T], condition: Callable[[T], bool], seconds: float = 15) -> T:
+def eventually(read: Callable[[], T], condition: Callable[[T], bool], seconds: float = 60) -> T:
     """Read a value until it meets the condition and return it; fail after `seconds`."""
     deadline = time.monotonic() + seconds
     while True:

@@ -349,7 +349,7 @@ def test_shutdown_ends_every_stream_at_once(workerless_server: Server) -> None:
     def read(client: Client, run_id: str, page: LivePage) -> None:
         with open_live(client.http, run_id) as frames:
             page.apply(next(frames))
-            is_open.wait(10)
+            is_open.wait(30)
             read_until(frames, page, lambda: bool(page.bye))
 
     with serving(workerless_server.config) as url:
@@ -360,7 +360,7 @@ def test_shutdown_ends_every_stream_at_once(workerless_server: Server) -> None:
             run_id = client.start(client.agent(ECHO))["run_id"]
             threads.append(threading.Thread(target=read, args=(client, run_id, page)))
             threads[-1].start()
-        is_open.wait(10)
+        is_open.wait(30)
     for thread in threads:
         thread.join(5)
 

@@ -97,7 +97,7 @@ def test_report_committed_after_the_re_check_is_applied_by_its_reporter(bench: B
         with bench.database.transaction() as tx:
             advance(bench, tx, run)
             reported = pool.submit(reporter.report, Finished(), None, {})
-            assert has_tried.wait(10)
+            assert has_tried.wait(30)
         bench.coordinator.recheck(run.id)
         after_the_recheck = run.activation("two").status
         may_commit.set()
@@ -293,7 +293,7 @@ def reporter_that_waits_before_its_first_commit(
             if not has_tried.is_set():
                 assert snapshot is None
                 has_tried.set()
-                assert may_commit.wait(10)
+                assert may_commit.wait(30)
             return snapshot
 
     return WaitingReporter(bench.coordinator, claimed, inline_advance=True, is_closed=lambda: False)

@@ -23,7 +23,7 @@ def run(test: Callable[[], Awaitable[T]]) -> T:
     return asyncio.run(limited())
 
 
-async def first(subscription: Subscription, seconds: float = 5) -> object:
+async def first(subscription: Subscription, seconds: float = 30) -> object:
     """Return the first message that is not empty."""
     while (message := await subscription.get(seconds)) == {}:
         pass

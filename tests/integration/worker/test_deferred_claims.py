@@ -111,7 +111,7 @@ def test_attempt_that_computes_for_long_learns_of_a_cancel_whose_message_was_los
     run = bench.start("begin -> compute")
 
     with at_work(bench, worker):
-        assert began.wait(10)
+        assert began.wait(30)
         with bench.database.transaction() as tx:
             tx.execute(rows.update().where(rows.c.run_id == run.id, rows.c.status == "ready").values(status="closed"))
         until(lambda: [str(attempt.stopped) for attempt in worker.leases.attempts()] == ["lease"])

@@ -27,7 +27,7 @@ def test_model_that_exceeds_the_stream_limit_is_stopped(bench: Bench):
         run = bench.start("begin -> model -> say", model={"llm_id": MODEL}, say=content("{model@content}"))
         with at_work(bench, bench.a_worker(max_stream_chars=5000)):
             until(lambda: run.status == "failed")
-            assert client_has_closed.wait(5), "the connection to the provider is still open"
+            assert client_has_closed.wait(30), "the connection to the provider is still open"
 
     assert "streamed more than 5000 characters" in run.row["error"]
     assert "EASEL_MAX_STREAM_CHARS" in run.row["error"]

@@ -290,11 +290,11 @@ def test_second_attempt_resets_the_message_stream_of_the_first(bench: Bench, lis
         worker = bench.a_worker(renew_every=timedelta(milliseconds=40))
 
         with at_work(bench, worker):
-            assert provider.is_hanging.wait(10)
+            assert provider.is_hanging.wait(30)
             until(lambda: listener.text_deltas())
             lose_worker(bench, run)
             until(lambda: run.status == "succeeded")
-            assert provider.client_has_closed.wait(5)
+            assert provider.client_has_closed.wait(30)
 
     listener.wait_for_last_event(run)
     assert run.status == "succeeded"

@@ -95,7 +95,7 @@ def test_second_attempt_of_a_message_reuses_the_audio_files_of_the_first(bench: 
 
     run = bench.start("begin -> model -> say", say={**WITH_SPEECH, "memory_ids": ["m"]})
     with at_work(bench, worker):
-        assert memory.is_called.wait(10)
+        assert memory.is_called.wait(30)
         with bench.database.transaction() as tx:
             first = files_of(tx, run)
         lose_worker(bench, run)

@@ -51,10 +51,10 @@ def test_text_of_a_released_attempt_is_replaced(bench: Bench):
         run = bench.start("begin -> model -> say", model={"llm_id": MODEL}, say=content("{model@content}"))
         leaving, other = bench.a_worker(), bench.a_worker()
         with at_work(bench, leaving):
-            assert provider.is_hanging.wait(10)
+            assert provider.is_hanging.wait(30)
             until(lambda: run.streams)
             leaving.close()
-        assert provider.client_has_closed.wait(5)
+        assert provider.client_has_closed.wait(30)
 
         bench.play(other)
 

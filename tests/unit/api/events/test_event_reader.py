@@ -22,7 +22,7 @@ class Rows(EventReader):
     def _rows(self, database: Any, tenant_id: UUID, run_id: UUID, number: int) -> Any:
         self.numbers.append(number)
         read_number = len(self.numbers)
-        assert self.may_finish.wait(5)
+        assert self.may_finish.wait(30)
         if number < 0:
             raise NotFound("There is no such run.")
         return read_number, None

@@ -60,14 +60,14 @@ def test_threads_that_ask_for_the_same_key_share_one_computation() -> None:
 
     def compute() -> int:
         has_begun.set()
-        assert may_end.wait(10)
+        assert may_end.wait(30)
         computed.append(1)
         return len(computed)
 
     threads = [threading.Thread(target=lambda: found.append(replies.get("a", compute))) for _ in range(5)]
     for thread in threads:
         thread.start()
-    assert has_begun.wait(10)
+    assert has_begun.wait(30)
     may_end.set()
     for thread in threads:
         thread.join(10)

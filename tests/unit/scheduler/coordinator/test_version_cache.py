@@ -25,7 +25,7 @@ def test_version_is_compiled_once_for_concurrent_requests(monkeypatch: pytest.Mo
         return SimpleNamespace(dsl=DSL)
 
     def get_version(_: int) -> Any:
-        barrier.wait(5)
+        barrier.wait(30)
         return cache.get(TX, version_id)
 
     monkeypatch.setattr(versions, "get", load_version)

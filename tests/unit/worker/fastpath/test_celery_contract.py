@@ -63,7 +63,7 @@ def test_a_pool_of_threads_calls_both_callbacks_on_the_thread_that_executes_the_
 
     pool.on_apply(record_thread, (), {}, callback=end, accept_callback=record_thread)
 
-    assert done.wait(10), CHANGED + "a pool of threads calls no callback"
+    assert done.wait(30), CHANGED + "a pool of threads calls no callback"
     pool.on_stop()
     assert len(threads) == 3, CHANGED + "`accept_callback`, the task and `callback` are not called once each"
     assert len(set(threads)) == 1, CHANGED + "callbacks come on another thread than the task"

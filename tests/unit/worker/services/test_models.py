@@ -54,7 +54,7 @@ def test_concurrent_requests_read_a_tenants_accounts_once(monkeypatch: pytest.Mo
     together = threading.Barrier(THREADS)
 
     def get_accounts(_: int) -> tuple[VendorAccount, ...]:
-        together.wait(5)
+        together.wait(30)
         return tenant_models.accounts(tenant_id)
 
     with ThreadPoolExecutor(THREADS) as pool:

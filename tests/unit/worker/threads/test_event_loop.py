@@ -60,7 +60,7 @@ def test_task_cancelled_from_another_thread_is_cancelled_for_its_caller(loop: Wo
         await asyncio.sleep(60)
 
     future = loop.submit(wait())
-    assert has_begun.wait(5)
+    assert has_begun.wait(30)
     loop.call(tasks[0].cancel)
 
     with pytest.raises(CancelledError):
