@@ -27,10 +27,10 @@ check: setup ## format, lint, types and unit tests
 	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory viewer-check; else echo "the web pages are not checked: there is no Node"; fi
 
 test: setup ## every test but the long ones
-	$(BIN)/python -m pytest -q -n 4
+	$(BIN)/python -m pytest -q -n 3
 
 long: setup ## the tests that `make test` leaves out because they take long
-	$(BIN)/python -m pytest -q -n 4 -m long
+	$(BIN)/python -m pytest -q -n 3 -m long
 
 faults: setup ## every way to disturb a deployment, with a table of what came of it: a quarter of an hour
 	$(BIN)/python -m tests.faults

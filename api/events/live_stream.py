@@ -351,7 +351,9 @@ class _LiveStream:
         is_over = snapshot.status.is_over
         if snapshot.number == self.number and (self.is_final or not is_over):
             return
-        is_older = self.rows_at is not None and snapshot.now <= self.rows_at
+        # the clock alone does not say which saw more: a transaction has its time before it has its view of the rows
+        is_before = self.rows_at is not None and snapshot.now <= self.rows_at
+        is_older = is_before and snapshot.revision <= self.revision
         is_next = snapshot.number == self.number + 1 and snapshot.since <= self.revision
         rows = b""
         if snapshot.number == self.number or is_older:
