@@ -225,7 +225,7 @@ def test_canvas_built_with_the_pointer_is_stored_and_shows_its_run(signed_in: Re
     edit(signed_in, agent)
     canvas_region = signed_in.page.get_by_role("region", name="Canvas")
 
-    places = {"Categorize": (150, 560), "LLM": (620, 330), "Message": (640, 180), "Message 2": (600, 680)}
+    places = {"Categorize": (150, 400), "LLM": (620, 270), "Message": (640, 130), "Message 2": (600, 500)}  # findings lie below
     for name, (x, y) in places.items():
         palette(signed_in, name.split()[0]).drag_to(canvas_region, target_position={"x": x, "y": y})
         node(signed_in, name).wait_for()
