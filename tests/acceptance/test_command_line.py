@@ -80,6 +80,7 @@ def test_waiting_run_exits_with_4_and_resume_continues_it(easel: Easel):
     assert "does not wait" in again.stderr
 
 
+@pytest.mark.long
 def test_debug_runs_one_node_alone_and_prints_its_outputs(easel: Easel):
     form = easel("debug", RETURNS, "UserFillUp:Order", "--input", "order=77", "--inputs", '{"reason": "damaged"}')
     listed = easel("debug", "return_form", "UserFillUp:Order", "--input", "order=78", "--json")
@@ -113,6 +114,7 @@ def test_json_output_contains_every_event_and_matches_the_stored_events(easel: E
     ]
 
 
+@pytest.mark.long
 def test_session_option_continues_the_conversation(easel: Easel):
     first = easel("run", TRIAGE, "-q", "Hello")
     _, session = parse_ids(first.stderr)

@@ -214,6 +214,7 @@ def test_revoke_from_flower_ends_the_node_as_cancelled_by_an_operator(flower: Fl
     assert "Cancelled by an operator" in json.dumps(body)
 
 
+@pytest.mark.long
 def test_cancelled_and_postponed_nodes_are_revoked_and_retried(flower: Flower):
     running = [stream(flower) for _ in range(4)]  # the account allows three requests a minute
 

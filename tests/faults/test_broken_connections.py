@@ -28,7 +28,8 @@ def test_report_is_stored_once_when_a_commit_or_its_answer_is_lost(cluster: Clus
     cluster.assert_everything_happened_once(RUNS)
 
 
-@pytest.mark.parametrize("server", ["postgres", pytest.param("redis", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("server", ["postgres", "redis"])
 def test_worker_with_half_open_connections_does_not_block_other_workers(cluster: Cluster, server: str):
     cluster.ensure_stopped("worker")
     database_url, redis_url = cluster.database.url, cluster.redis_url

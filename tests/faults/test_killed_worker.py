@@ -12,6 +12,7 @@ RUNS = 20
 RECOVERY_TIME = 90.0  # seconds within which all runs end
 
 
+@pytest.mark.long
 def test_runs_succeed_on_another_worker_after_theirs_is_killed(cluster: Cluster):
     victim = cluster.start("worker")
     cluster.start_runs(RUNS)

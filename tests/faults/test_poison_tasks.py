@@ -16,12 +16,9 @@ HEALTHY_RUNS = 12
 SHORT_LEASE = {"EASEL_LEASE": "1s", "EASEL_RENEW_EVERY": "300ms"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
-    ("defers_claims", "kills"),
-    [
-        pytest.param("false", 3, id="claimed first"),
-        pytest.param("true", 4, id="deferred claim", marks=pytest.mark.long),
-    ],
+    ("defers_claims", "kills"), [("false", 3), ("true", 4)], ids=["claimed first", "with a deferred claim"]
 )
 def test_node_that_kills_its_workers_fails_and_other_runs_succeed(cluster: Cluster, defers_claims: str, kills: int):
     """A node that only computes may kill one worker before its claim is written."""

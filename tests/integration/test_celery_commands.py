@@ -61,11 +61,12 @@ def running(commands: CeleryCommands, queue: str, redis_url: str, log: Path) -> 
         process.wait()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("app", "queue", "task"),
     [
         ("worker.tasks", "nodes", "worker.execute"),
-        pytest.param("scheduler.tasks", "runs", "scheduler.advance", marks=pytest.mark.long),
+        ("scheduler.tasks", "runs", "scheduler.advance"),
     ],
 )
 def test_process_started_with_celery_answers_its_commands(

@@ -222,10 +222,11 @@ def test_canvas_built_with_the_keyboard_is_stored_and_runs(signed_in: Reader, cl
 def test_canvas_built_with_the_pointer_is_stored_and_shows_its_run(signed_in: Reader, client: Client):
     """T150, T151, T161: dragged components, edges from handle to handle, one dropped on an edge."""
     agent = new_agent(client)
+    signed_in.page.set_viewport_size({"width": 1440, "height": 1200})  # findings take room from the canvas as they come
     edit(signed_in, agent)
     canvas_region = signed_in.page.get_by_role("region", name="Canvas")
 
-    places = {"Categorize": (150, 400), "LLM": (620, 270), "Message": (640, 130), "Message 2": (600, 500)}  # findings lie below
+    places = {"Categorize": (150, 560), "LLM": (620, 330), "Message": (640, 180), "Message 2": (600, 680)}
     for name, (x, y) in places.items():
         palette(signed_in, name.split()[0]).drag_to(canvas_region, target_position={"x": x, "y": y})
         node(signed_in, name).wait_for()

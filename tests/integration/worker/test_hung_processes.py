@@ -201,6 +201,7 @@ def test_sweeper_that_hangs_in_a_tick_exits(programs: Programs):
     assert sweeper.wait_for_exit() == EXIT_RESTART
 
 
+@pytest.mark.long
 def test_worker_that_is_full_or_without_broker_does_not_exit(programs: Programs, bench: Bench):
     with Broker(bench.redis_url) as broker:
         worker = programs.start("worker", "-c", "1", redis_url=broker.url, EASEL_UNRESPONSIVE_AFTER="4s")

@@ -187,6 +187,7 @@ def test_rate_limit_waits_and_refusals_are_counted(bench: Bench):
         until(lambda: set(counted) == {"waited", "refused", "postponed"})
 
 
+@pytest.mark.long
 @pytest.mark.timeout(120)
 def test_eight_workers_use_one_rate_limit_fully_and_few_calls_are_refused(bench: Bench):
     """A minute takes five seconds here, so the network delay of a request weighs more than in a real minute."""
