@@ -113,6 +113,7 @@ def test_whole_story_needs_no_pointer_and_focus_is_never_lost(reader: Reader, cl
     keyboard.open(waiting)
     keyboard.go_to("^Answer$")
     keyboard.press("Enter")
+    page.get_by_role("textbox", name="Name").wait_for()
     keyboard.go_to("^Name")
     keyboard.write("Ada")
     keyboard.go_to("^Send the answer")
