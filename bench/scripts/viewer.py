@@ -443,7 +443,7 @@ def list_100_000(bench: Bench) -> list[Figure]:
     bench.await_status(run_id, "succeeded")
     add_runs(bench.stage, run_id, 100_000)
     before = ""
-    for _ in range(1_000):  # 100 at once: the 2,000th page of 50
+    for _ in range(990):  # 100 at once: the 1,981st page of 50, which is full
         page = bench.stage.client.get("/runs", params={"limit": 100, **({"before": before} if before else {})}).json()
         before = page["next"]
     painted: list[float] = []
@@ -457,7 +457,7 @@ def list_100_000(bench: Bench) -> list[Figure]:
     return [
         Figure("P7", "100,000 runs: first page, the reply: p95 of 40", f"{spent['first']:.0f} ms", "150 ms"),
         Figure("P7", "first page to paint: p95 of 20", f"{p95(painted[1:]):.0f} ms", "600 ms"),
-        Figure("P7", "2,000th page beside the first", f"{spent['far'] / spent['first']:.1f} ×", "1.5 ×"),
+        Figure("P7", "the 1,981st page beside the first", f"{spent['far'] / spent['first']:.1f} ×", "1.5 ×"),
         Figure("P7", "a status that no run has: p95 of 40", f"{spent['none']:.0f} ms", "1,000 ms"),
     ]
 
