@@ -14,8 +14,6 @@ from embedded.os_user import account_for, server_files_dir
 from embedded.programs import ServerProgram, find_package, runnable_programs
 from embedded.server import ServerProcess, find_free_port
 
-DATABASES = 32  # tests use one for each process and area
-
 
 def valkey_server(home: Path) -> ServerProcess:
     """Return the Valkey server of a home. Its password is passed on stdin, because every user can see arguments."""
@@ -25,7 +23,6 @@ def valkey_server(home: Path) -> ServerProcess:
         raise cannot_run("No Valkey or Redis was found, neither a wheel nor a program on PATH.")
     port, password, log = find_free_port(), secrets.token_urlsafe(24), home / "valkey.log"
     config = f'bind 127.0.0.1\nport {port}\nrequirepass {password}\nsave ""\nappendonly no\ndaemonize no\n'
-    config += f"databases {DATABASES}\n"
 
     return ServerProcess(
         "Valkey", f"redis://:{password}@127.0.0.1:{port}/0",

@@ -207,24 +207,34 @@ class SnapshotReader:
         self._news.wake()
 
     async def _listen(self) -> None:
-        """Relay the notifications of the run to the next snapshot at once, and to the clients when it is time."""
+        """Relay the notifications of the run, and begin again after an error."""
+        while True:
+            try:
+                async with self._subscriptions.subscribe(self._run_id) as subscription:
+                    self._is_listening.set()
+                    await self._relay_from(subscription)
+            except Exception:  # its clients wait for notifications, so the task must not end
+                log.exception("live_relay_failed", run_id=str(self._run_id))
+            finally:
+                self._is_listening.set()  # no client waits for a subscription that does not come
+            await asyncio.sleep(RETRY_INTERVAL)
+            self.request()  # what was missed is in the next snapshot, and in the rows of the events
+            self._relay.add({})
+
+    async def _relay_from(self, subscription: Subscription) -> None:
+        """Relay notifications to the next snapshot at once, and to the clients when it is time."""
         clock = asyncio.get_running_loop().time
-        try:
-            async with self._subscriptions.subscribe(self._run_id) as subscription:
-                self._is_listening.set()
-                while True:
-                    due_at = self._relay.due_at
-                    seconds = LISTEN_INTERVAL if due_at is None else max(0.0, due_at - clock())
-                    notification = await subscription.get(seconds)
-                    while notification is not None:
-                        self._news.deliver(notification)
-                        self._relay.add(notification)
-                        notification = subscription.poll()
-                    for message in self._relay.take_due(clock()):
-                        for client in self._clients:
-                            client.deliver(message)
-        finally:
-            self._is_listening.set()  # no client waits for a subscription that does not come
+        while True:
+            due_at = self._relay.due_at
+            seconds = LISTEN_INTERVAL if due_at is None else max(0.0, due_at - clock())
+            notification = await subscription.get(seconds)
+            while notification is not None:
+                self._news.deliver(notification)
+                self._relay.add(notification)
+                notification = subscription.poll()
+            for message in self._relay.take_due(clock()):
+                for client in self._clients:
+                    client.deliver(message)
 
     async def _work(self) -> None:
         while True:

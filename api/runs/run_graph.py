@@ -18,7 +18,8 @@ from canvas.state.run_state import RunStatus
 from store.agents import versions
 from store.agents.versions import VERSION_GONE_TEXT, Version
 from store.db.transaction import Transaction
-from store.runs import run_queries, run_rows
+from store.runs import run_queries
+from store.runs.activation_details import load_baseline_globals
 
 router = APIRouter(tags=["runs"], route_class=OwnRoute)
 
@@ -51,9 +52,9 @@ def get_run_document(context: ApiContextDep, principal: Viewer, run_id: str) -> 
     """Get the document of the run's version, also of one that no list of versions shows. Secrets are masked."""
     with context.database.transaction() as tx:
         version = versions.get(tx, _version_of(tx, principal.tenant_id, run_id).id)
-        run = run_rows.read(tx, principal.tenant_id, find_run_id(tx, principal.tenant_id, run_id)) or {}
+        began_with = load_baseline_globals(tx, principal.tenant_id, find_run_id(tx, principal.tenant_id, run_id))
     secrets = context.canvas_secrets(principal.tenant_id, version.canvas_id)
-    began_with = secrets.mask_document({"globals": run.get("baseline", {}).get("globals", {})})["globals"]
+    began_with = secrets.mask_document({"globals": began_with})["globals"]
     reply = {
         "version_id": version.id.hex,
         "digest": version.digest.hex(),

@@ -44,7 +44,7 @@ def header_json(
         "revision": header.revision,
         "rules_version": header.rules_version,
         "agent_title": header.agent_title,
-        "version_title": chosen_title(header.version_title) if header.version_title is not None else None,
+        "version_title": chosen_title(header.version_title),
         "version_number": header.version_number or None,
         "version_digest": header.version_digest,
         "draft_digest": header.draft_digest,

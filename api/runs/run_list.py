@@ -146,7 +146,7 @@ def listed_json(run: ListedRun) -> dict[str, Any]:
         "agent_id": hex_of(run.canvas_id),
         "agent_title": run.agent_title,
         "version_id": hex_of(run.version_id),
-        "version_title": chosen_title(run.version_title) if run.version_title is not None else None,
+        "version_title": chosen_title(run.version_title),
         "version_number": run.version_number,
         "session_id": hex_of(run.conversation_id),
         "conversation_name": run.conversation_name,

@@ -96,7 +96,7 @@ class RunFile:
         title = header.version_title
         return {
             "agent_title": header.agent_title,
-            "version_title": chosen_title(title) if title is not None else None,
+            "version_title": chosen_title(title),
         }
 
     def _activations(self) -> Iterator[dict[str, Any]]:

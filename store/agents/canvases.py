@@ -198,13 +198,7 @@ def update(
         "saves_draft": dsl is not None,
         "token_id": token_id,
     }
-    try:
-        with tx.savepoint():
-            hit = tx.execute(UPDATE, of_tenant=tenant_id, canvas_id=canvas_id, **values)
-    except IntegrityError as error:  # the unique title is the only constraint that these columns can violate
-        raise _title_conflict(title or "A canvas of this title") from error
-    if not hit:
-        raise NotFound("canvas not found.")
+    _change(tx, UPDATE, tenant_id, canvas_id, title, values)
     if release or dsl is not None:
         versions.save(tx, tenant_id, canvas_id, release=release)
 
@@ -222,13 +216,7 @@ def describe(
     Raises NotFound for an unknown canvas, Conflict if the title is taken.
     """
     values = {"new_title": title.strip() if title is not None else None, "new_description": description}
-    try:
-        with tx.savepoint():
-            hit = tx.execute(DESCRIBE, of_tenant=tenant_id, canvas_id=canvas_id, **values)
-    except IntegrityError as error:  # the unique title is the only constraint that these columns can violate
-        raise _title_conflict(title or "A canvas of this title") from error
-    if not hit:
-        raise NotFound("canvas not found.")
+    _change(tx, DESCRIBE, tenant_id, canvas_id, title, values)
 
 
 def put_draft(
@@ -277,6 +265,24 @@ def delete(tx: Transaction, tenant_id: TenantId, canvas_id: CanvasId) -> None:
     tx.execute(DELETE_CONVERSATIONS, of_tenant=tenant_id, canvas_id=canvas_id)
     versions.delete_all(tx, tenant_id, canvas_id)
     tx.execute(DELETE, of_tenant=tenant_id, canvas_id=canvas_id)
+
+
+def _change(
+    tx: Transaction,
+    statement: sa.Update,
+    tenant_id: TenantId,
+    canvas_id: CanvasId,
+    title: str | None,
+    values: Mapping[str, Any],
+) -> None:
+    """Change a row. Raises NotFound for an unknown canvas, Conflict if the title is taken."""
+    try:
+        with tx.savepoint():
+            hit = tx.execute(statement, of_tenant=tenant_id, canvas_id=canvas_id, **values)
+    except IntegrityError as error:  # the unique title is the only constraint that these columns can violate
+        raise _title_conflict(title or "A canvas of this title") from error
+    if not hit:
+        raise NotFound("canvas not found.")
 
 
 def _require_canvas(row: Mapping[str, Any] | None) -> StoredCanvas:

@@ -2,6 +2,7 @@
 
 import re
 from datetime import datetime
+from typing import overload
 
 _DEFAULT = re.compile(r".+_.+_\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}", re.DOTALL)
 
@@ -11,6 +12,13 @@ def default_title(owner: str | None, agent_title: str | None, at: datetime) -> s
     return f"{owner or 'tenant'}_{agent_title or 'agent'}_{at:%Y-%m-%d %H:%M:%S}"
 
 
-def chosen_title(title: str) -> str:
-    """Return a title that an author chose; no text for a default one, which is long and names the tenant."""
-    return "" if _DEFAULT.fullmatch(title) else title
+@overload
+def chosen_title(title: str) -> str: ...
+@overload
+def chosen_title(title: str | None) -> str | None: ...
+def chosen_title(title: str | None) -> str | None:
+    """Return a title that an author chose; no text for a default one, which is long and names the tenant.
+
+    None, of a run whose version is gone, stays None.
+    """
+    return "" if title is not None and _DEFAULT.fullmatch(title) else title

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import text
 
-from canvas.ids import ActivationId, RunId
+from canvas.ids import ActivationId, RunId, TenantId
 from canvas.state.order_key import OrderKey
 from store.db.transaction import Transaction
 from store.runs.activations import order_key_from_row
@@ -51,6 +51,7 @@ BASELINE_NAMES = text("""
     select array(select json_object_keys(baseline -> 'globals')), array(select json_object_keys(baseline -> 'values'))
     from runs where id = :run_id
 """)
+BASELINE_GLOBALS = text("select baseline -> 'globals' from runs where tenant_id = :tenant_id and id = :run_id")
 VALUE = {
     column: text(f"""
         select {column} -> :name as value, json_typeof({column} -> :name) is not null as exists,
@@ -162,6 +163,12 @@ def load_baseline_names(tx: Transaction, run_id: RunId) -> tuple[set[str], set[s
     """Return the names of the globals that a run began with, and the nodes that had outputs then."""
     rows = tx.rows(BASELINE_NAMES, run_id=run_id)
     return set(rows[0][0]), set(rows[0][1])
+
+
+def load_baseline_globals(tx: Transaction, tenant_id: TenantId, run_id: RunId) -> dict[str, Any]:
+    """Return the globals that a run began with; none if the tenant has no such run."""
+    rows = tx.rows(BASELINE_GLOBALS, tenant_id=tenant_id, run_id=run_id)
+    return (rows[0][0] if rows else None) or {}
 
 
 def find_value(

@@ -16,6 +16,7 @@ from sqlalchemy import text
 import telemetry
 from api.events import live_snapshots, live_stream
 from api.events.live_frames import ByeReason
+from api.events.notification_relay import NotificationRelay
 from store.tenants import tenants
 from tests.integration.api.activation_rows import rows_of
 from tests.integration.api.conftest import NO_TLS, Server, serving, start_server, with_settings
@@ -516,6 +517,35 @@ def test_claim_is_shown_without_any_notification(bench: Bench) -> None:
             return [first.data["counts"], second.data["counts"]]
 
     assert asyncio.run(watch()) == [{"ready": 1}, {"running": 1}]
+
+
+def test_events_come_after_the_relay_of_a_run_has_failed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_snapshots, "RETRY_INTERVAL", 0.05)
+    add, failures = NotificationRelay.add, list[Any]()
+
+    def fail_first(relay: NotificationRelay, notification: Any) -> None:
+        if not failures:
+            failures.append(notification)
+            raise RuntimeError("the first notification cannot be relayed")
+        add(relay, notification)
+
+    monkeypatch.setattr(NotificationRelay, "add", fail_first)
+    run = bench.start("begin -> work -> say")
+
+    async def watch() -> list[LiveFrame]:
+        async with live_process(bench.database, bench.redis_url) as process:
+            client = process.follow(bench.tenant_id, run.id)
+            await next_frame(client, "state")
+            playing = asyncio.create_task(asyncio.to_thread(bench.play))
+            frames = await rest(client)
+            await playing
+            return frames
+
+    frames = asyncio.run(watch())
+
+    assert len(failures) == 1
+    assert [frame.data["event"] for frame in frames if frame.name == "event"][-1] == "workflow_finished"
+    assert frames[-1].data["reason"] == "over"
 
 
 def test_members_that_have_not_changed_are_left_out(bench: Bench) -> None:
