@@ -17,9 +17,11 @@ from api.agents import (
     agents,
     conversations,
     database_check,
+    dataflows,
     drafts,
     files,
     plugin_tools,
+    prompts,
     tags,
     templates,
     tool_logs,
@@ -193,13 +195,15 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
     every = (
         completions, share_links, shared_sessions, run_list, run_copies, runs, cancel_runs, budgets, tasks,
         conversations, files, tool_logs, webhook_routes, mcp_routes, calls, tags, templates, openai_models,
-        database_check, drafts, agents, datasets, documents, retrieval, memories, messages, plugin_tools,
-        activation_list, activation_page, container_items, live, run_graph, run_export, agent_graph, light_lists,
-        node_runs, viewer_versions, viewer_overview, viewer_system, viewer_comparison, sign_ins, run_shares, editor,
-        component_catalogue, new_agents,
+        database_check, dataflows, prompts, drafts, agents, datasets, documents, retrieval, memories, messages,
+        plugin_tools, activation_list, activation_page, container_items, live, run_graph, run_export, agent_graph,
+        light_lists, node_runs, viewer_versions, viewer_overview, viewer_system, viewer_comparison, sign_ins,
+        run_shares, editor, component_catalogue, new_agents,
     )  # fmt: skip
     for subject in every:
         api.include_router(subject.router)
+    api.include_router(dataflows.runtime_router)
+    api.include_router(tool_logs.shared_router)
     app.include_router(api)
     app.include_router(files.old_router)
     app.include_router(health.router)

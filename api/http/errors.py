@@ -22,7 +22,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.http.replies import json_reply
-from api.http.reply_styles import Style, style_of
+from api.http.reply_styles import Style, is_share_link_route, style_of
 from canvas.errors import Conflict, ExecutorError, InvalidRequest, NotAllowed, NotFound, ValueGone
 from store.db.db_errors import is_outage, outage_reason
 
@@ -273,16 +273,11 @@ def _handle_repeat(_: Request, error: Exception) -> Response:
 
 def _handle_unauthorized(request: Request, error: Exception) -> Response:
     assert isinstance(error, Unauthorized)
+    headers = {"WWW-Authenticate": "Bearer"}
+    if is_share_link_route(request):
+        return failure_reply(request, Failure(401, "unauthorized", error.message, DATA, headers=headers))
     return failure_reply(
-        request,
-        Failure(
-            401,
-            "unauthorized",
-            error.message,
-            UNAUTHORIZED,
-            wire_status=401,
-            headers={"WWW-Authenticate": "Bearer"},
-        ),
+        request, Failure(401, "unauthorized", error.message, UNAUTHORIZED, wire_status=401, headers=headers)
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from fastapi import Request
 from fastapi.responses import Response
 
+from api.events.event_dialects import message_text
 from api.events.event_stream import KEEPALIVE, Envelope
 from api.http.errors import (
     ARGUMENT,
@@ -43,7 +44,6 @@ from api.runs.turn import (
     gather,
     id_headers,
     ignored_headers,
-    message_text,
     with_idempotency_key,
 )
 from canvas.errors import InvalidRequest

@@ -46,6 +46,7 @@ export function isClosed(turn: ChatTurn): boolean {
 /** Return a turn after an event of its run. An event of a newer release changes nothing. */
 export function withEvent(turn: ChatTurn, envelope: Fields): ChatTurn {
   const data = isObject(envelope.data) ? envelope.data : {};
+  if (typeof envelope.code === "number" && envelope.code !== 0) return { ...closed(turn), status: "failed", error: text(envelope.message) };
   const running = isClosed(turn) ? turn : { ...turn, status: "running" as const };
   switch (envelope.event) {
     case "message":
@@ -59,7 +60,7 @@ export function withEvent(turn: ChatTurn, envelope: Fields): ChatTurn {
     case "workflow_finished":
       return { ...closed(turn), status: data.outputs === CANCELLED ? "stopped" : "done" };
     case undefined:
-      return typeof envelope.code === "number" && envelope.code !== 0 ? { ...closed(turn), status: "failed", error: text(envelope.message) } : turn;
+      return turn;
     default:
       return running;
   }
