@@ -23,6 +23,7 @@ from api.runs.turn import (
     TurnResult,
     TurnToStart,
     begin,
+    begin_stream,
     choose_turn,
     gather,
     id_headers,
@@ -243,7 +244,8 @@ async def answer_started(
     dialect: Dialect = RAGFLOW,
 ) -> Response:
     """Start a turn and answer with it, streamed or as one object. `ignored`: headers that name ignored parameters."""
-    talk = await begin(context, principal.tenant_id, start, token_id=principal.token_id)
+    accept = begin_stream if fields.stream else begin
+    talk = await accept(context, principal.tenant_id, start, token_id=principal.token_id)
     talk.stops_with_client = fields.cancel_on_disconnect
     if fields.stream:
         compact = fields.events == "compact"

@@ -40,6 +40,7 @@ from api.runs.turn import (
     TurnStreamResponse,
     TurnToStart,
     begin,
+    begin_stream,
     choose_turn,
     gather,
     id_headers,
@@ -82,7 +83,8 @@ async def answer(
     start = await _start(request, context, principal, agent, fields, question_index, attached)
     if isinstance(start, Start) and start.run_id is not None:
         set_requested_run(request, RequestedRun(start.run_id.hex))
-    talk = await begin(context, principal.tenant_id, start, token_id=principal.token_id)
+    accept = begin_stream if fields.stream else begin
+    talk = await accept(context, principal.tenant_id, start, token_id=principal.token_id)
     set_requested_run(
         request, RequestedRun(talk.started.run_id.hex, talk.started.conversation_id.hex, is_accepted=True)
     )

@@ -260,6 +260,20 @@ def with_idempotency_key(request: Request, options: dict[str, Any]) -> dict[str,
     return {**options, "idempotency_key": key} if key is not None else options
 
 
+async def begin_stream(
+    context: ApiContext, tenant_id: TenantId, turn: TurnToStart, *, token_id: UUID | None
+) -> ActiveTurn:
+    """Accept a turn, as `begin` does, that is streamed. Raises TooManyRequests if its token has too many streams."""
+    close = context.rate_limits.open_stream(token_id)
+    try:
+        talk = await begin(context, tenant_id, turn, token_id=token_id)
+    except BaseException:
+        close()
+        raise
+    talk.stack.callback(close)
+    return talk
+
+
 async def begin(context: ApiContext, tenant_id: TenantId, turn: TurnToStart, *, token_id: UUID | None) -> ActiveTurn:
     """Accept a turn: subscribe to its run, then start it, or resume the run that waits for this turn.
 

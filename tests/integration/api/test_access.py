@@ -25,7 +25,9 @@ from store.tenants import run_shares, tenants, uploads, viewer_sessions
 from tests.integration.api.conftest import NO_TLS, SECRET, Server, config_of
 from tests.integration.api.talking import ECHO, Client
 
+WELL_KNOWN = ("/.well-known/oauth-protected-resource", "/.well-known/oauth-protected-resource/mcp")
 PUBLIC_PATHS = {
+    *WELL_KNOWN,
     "/healthz",
     "/readyz",
     "/api/v1/agents/{agent_id}/webhook",  # a webhook has its own authentication

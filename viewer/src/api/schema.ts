@@ -4,6 +4,46 @@
  */
 
 export interface paths {
+    "/.well-known/oauth-protected-resource": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Describe Resource
+         * @description Describe how clients of `/mcp` sign in: with an API token as a bearer token.
+         */
+        get: operations["describe_resource__well_known_oauth_protected_resource_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/.well-known/oauth-protected-resource/mcp": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Describe Resource
+         * @description Describe how clients of `/mcp` sign in: with an API token as a bearer token.
+         */
+        get: operations["describe_resource__well_known_oauth_protected_resource_mcp_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/admin/canvas-runtime/{tenant_id}": {
         parameters: {
             query?: never;
@@ -4334,6 +4374,18 @@ export interface components {
             unpriced_calls: number;
         };
         /**
+         * ResourceReply
+         * @description A protected resource.
+         */
+        ResourceReply: {
+            /** Bearer Methods Supported */
+            bearer_methods_supported: string[];
+            /** Resource */
+            resource: string;
+            /** Resource Name */
+            resource_name: string;
+        };
+        /**
          * RunDocumentReply
          * @description The document that a run executes.
          */
@@ -5182,6 +5234,46 @@ export interface components {
 }
 export type $defs = Record<string, never>;
 export interface operations {
+    describe_resource__well_known_oauth_protected_resource_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ResourceReply"];
+                };
+            };
+        };
+    };
+    describe_resource__well_known_oauth_protected_resource_mcp_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ResourceReply"];
+                };
+            };
+        };
+    };
     get_runtime_api_v1_admin_canvas_runtime__tenant_id__get: {
         parameters: {
             query?: never;
