@@ -30,11 +30,14 @@ WIDTH, HEIGHT = 1440, 900
 
 RECORD = """
 window.__violations = [];
+window.__rejections = [];
 window.__longTasks = [];
 addEventListener("securitypolicyviolation", (event) => window.__violations.push(event.violatedDirective));
-new PerformanceObserver((list) => {
-  for (const entry of list.getEntries()) window.__longTasks.push(entry.duration);
-}).observe({entryTypes: ["longtask"]});
+addEventListener("unhandledrejection", (event) => window.__rejections.push(String(event.reason)));
+if (PerformanceObserver.supportedEntryTypes.includes("longtask"))
+  new PerformanceObserver((list) => {
+    for (const entry of list.getEntries()) window.__longTasks.push(entry.duration);
+  }).observe({entryTypes: ["longtask"]});
 """
 
 
@@ -156,10 +159,10 @@ class Reader:
     def check(self) -> None:
         """Check that nothing went wrong: no error, no violation of the page's policy, no request to another origin.
 
-        It is checked at the end of every test, so all tests of pages together are the walk of T002 and T003.
+        It is checked at the end of every test, and at every stop of a walk over all pages.
         """
-        violations = self.page.evaluate("window.__violations")
-        assert (self.problems, violations) == ([], [])
+        violations, rejections = self.page.evaluate("[window.__violations, window.__rejections]")
+        assert (self.problems, violations, rejections) == ([], [], [])
 
 
 ReaderOf = Callable[..., Reader]
