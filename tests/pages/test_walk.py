@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tests.integration.api.conftest import Server
-from tests.pages.conftest import Deployment, ReaderOf
+from tests.pages.conftest import HEIGHT, WIDTH, Deployment, Reader, ReaderOf
+from tests.pages.layout_findings import lost_parts, names_of_parts, sideways_scrolling
 from tests.pages.walking import Walk, prepare_walk, visit_stops
 
 
@@ -21,7 +22,7 @@ def walk(deployment: Deployment) -> Iterator[Walk]:
 
 
 def only_the_api(server: Server) -> Any:
-    """Return options of a browser's context that sends every request but those to the API to a proxy that is not there."""
+    """Return options of a browser that asks a proxy, which is not there, for everything but the API."""
     return {"proxy": {"server": "http://127.0.0.1:9", "bypass": f"<-loopback>,{server.url.removeprefix('http://')}"}}
 
 
@@ -54,3 +55,52 @@ def test_walk_below_a_path_asks_only_for_what_is_below_it(
         asked = [url for url in visitor.requested if url.startswith("http")]
         assert asked
         assert [url for url in asked if not url.startswith(f"{visitor.url}/")] == []
+
+
+SMALL_WINDOWS = {"twice as large": (WIDTH // 2, HEIGHT // 2), "on a phone": (320, 640)}
+RUNNING = """() => document.getAnimations().filter((each) => each.playState === "running")
+  .map((each) => each.animationName ?? each.transitionProperty)"""
+
+HAS_THEME = "(theme) => document.documentElement.dataset.theme === theme"
+TEN_FRAMES = """() => new Promise((done) => {
+  let left = 10;
+  const next = () => (left-- ? requestAnimationFrame(next) : done());
+  next();
+})"""
+
+
+@pytest.mark.long
+def test_small_windows_and_settings_of_the_system_lose_no_part_of_a_page(
+    reader_of: ReaderOf, deployment: Deployment, walk: Walk
+):
+    """T125: 200 % zoom (half the window), 320 pixels, forced colours, reduced motion and the dark scheme."""
+    reader, guest = reader_of(deployment.server), reader_of(deployment.server)
+    for address, visitor in visit_stops(walk, deployment, reader, guest):
+        page = visitor.page
+        page.emulate_media(color_scheme="dark", reduced_motion="reduce", forced_colors="active")
+        page.wait_for_function(HAS_THEME, arg="dark")
+        settle(visitor)
+        assert page.evaluate(RUNNING) == [], address
+        with_settings = names_of_parts(page)
+        page.emulate_media(color_scheme="light", reduced_motion="no-preference", forced_colors="none")
+        page.wait_for_function(HAS_THEME, arg="light")
+        settle(visitor)
+        assert with_settings == names_of_parts(page) != [], address
+
+        for name, (width, height) in SMALL_WINDOWS.items():
+            page.set_viewport_size({"width": width, "height": height})
+            settle(visitor)
+            assert (sideways_scrolling(page), lost_parts(page)) == ([], []), f"{address} {name}"
+        page.set_viewport_size({"width": WIDTH, "height": HEIGHT})
+
+
+def settle(visitor: Reader) -> None:
+    """Wait until the page has drawn what it reacts to: its parts are the same twice, ten frames apart."""
+    before: list[str] = []
+    for _ in range(20):
+        visitor.page.evaluate(TEN_FRAMES)
+        after = names_of_parts(visitor.page)
+        if after == before:
+            return
+        before = after
+    raise AssertionError(f"{visitor.page.url} does not settle")
