@@ -2,7 +2,6 @@
 system or window loses a part of them.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,15 +9,7 @@ import pytest
 from tests.integration.api.conftest import Server
 from tests.pages.conftest import HEIGHT, WIDTH, Deployment, Reader, ReaderOf
 from tests.pages.layout_findings import lost_parts, names_of_parts, sideways_scrolling
-from tests.pages.walking import Walk, prepare_walk, visit_stops
-
-
-@pytest.fixture(scope="module")
-def walk(deployment: Deployment) -> Iterator[Walk]:
-    """The tenant whose pages are visited."""
-    prepared = prepare_walk(deployment.server)
-    yield prepared
-    prepared.owner.http.close()
+from tests.pages.walking import Walk, visit_stops
 
 
 def only_the_api(server: Server) -> Any:

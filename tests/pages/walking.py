@@ -3,13 +3,16 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from api.pages.routes import CHAT_PAGE, PAGES
 from tests.integration.api.browsers import share
 from tests.integration.api.conftest import Server
 from tests.integration.api.talking import BROKEN, Client
-from tests.pages.conftest import Deployment, Reader
 from tests.pages.exported_runs import FORM, ROOT
+
+if TYPE_CHECKING:
+    from tests.pages.conftest import Deployment, Reader  # which makes the walk a fixture
 
 QUERY = "My invoice is wrong: charged twice; no refund yet. Please help."
 
@@ -85,7 +88,9 @@ def prepare_walk(server: Server) -> Walk:
     return Walk(owner, runs, addresses, frozenset({in_talk, in_chat, "/login"}))
 
 
-def visit_stops(walk: Walk, deployment: Deployment, reader: Reader, guest: Reader) -> Iterator[tuple[str, Reader]]:
+def visit_stops(
+    walk: Walk, deployment: "Deployment", reader: "Reader", guest: "Reader"
+) -> Iterator[tuple[str, "Reader"]]:
     """Visit every address with data; yield each with the reader that shows it, and check that nothing went wrong."""
     reader.sign_in(walk.owner)
     for address, is_guest in walk.stops():
