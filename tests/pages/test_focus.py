@@ -35,7 +35,7 @@ DIALOGS = [
         pytest.param(*each, marks=pytest.mark.long)
         for each in (
             ("/runs", "^Search", None),
-            ("/runs", "Keys that work here", None),
+            ("/runs", "keys that work here", None),
             ("run", "^Rerun", "With changes"),
             ("run", "^Compare", None),
             ("waiting", "^Cancel", None),
