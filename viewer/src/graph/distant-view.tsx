@@ -13,6 +13,7 @@ import { useFigures } from "./overlay";
 
 const DASHES: Readonly<Record<Look["border"], readonly number[]>> = {
   none: [], thin: [], solid: [], thick: [], double: [6, 2], dashed: [4, 3], dotted: [1, 2],
+  bare: [1, 5],
 };
 const EDGE_LOOKS: Readonly<Record<string, EdgeLook>> = {
   "edge-taken": { colour: "ink-2", width: 2, dash: [] },
