@@ -284,5 +284,6 @@ def _build_context(config: ApiConfig) -> ApiContext:
         max_body_bytes=settings.max_body_bytes,
         encryption_key=encryption_key,
         has_search_server=settings.ragflow_url is not None,
+        retention=settings.retention,
         sign_ins=SignInPolicy(settings.viewer, settings.shares, settings.base_path or ""),
     )
