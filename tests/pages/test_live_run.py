@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests.integration.api.talking import BROKEN, ECHO, Client, eventually
-from tests.pages.conftest import Deployment, Reader, ReaderOf
 from tests.integration.worker.scripted_vendor import said
+from tests.pages.conftest import Deployment, Reader, ReaderOf
 from tests.pages.exported_runs import FORM, ITEMS, SLOW, PacedAnswer, form_before, large_canvas
 from tests.pages.waiting import expect
 
@@ -39,7 +39,8 @@ WATCH_NODES = """
     globalThis.nodesSeen = [];
     new MutationObserver(() => {
         const all = [...document.querySelectorAll("[data-testid=node]")];
-        const seen = Object.fromEntries(all.map(({dataset}) => [dataset.nodeId, [dataset.state, JSON.parse(dataset.counts)]]));
+        const read = ({dataset}) => [dataset.nodeId, [dataset.state, JSON.parse(dataset.counts)]];
+        const seen = Object.fromEntries(all.map(read));
         if (JSON.stringify(seen) !== JSON.stringify(nodesSeen.at(-1))) nodesSeen.push(seen);
     }).observe(document, {subtree: true, childList: true, attributeFilter: ["data-state", "data-counts"]});
 """

@@ -22,7 +22,8 @@ from tests.pages.waiting import expect
 WATCH_ROWS = """
     globalThis.rowsSeen = {};
     new MutationObserver(() => {
-        for (const {dataset} of document.querySelectorAll("[data-testid=run-row]")) rowsSeen[dataset.runId] ??= Date.now();
+        const rows = document.querySelectorAll("[data-testid=run-row]");
+        for (const {dataset} of rows) rowsSeen[dataset.runId] ??= Date.now();
     }).observe(document, {subtree: true, childList: true, attributeFilter: ["data-run-id"]});
 """
 SLOWEST_REPLY = """() => Math.max(...performance.getEntriesByType("resource")
