@@ -296,5 +296,6 @@ def _build_context(config: ApiConfig) -> ApiContext:
         encryption_key=encryption_key,
         rate_limits=RateLimits(TokenBuckets(redis_url), settings.rate_limit, settings.streams_per_token),
         has_search_server=settings.ragflow_url is not None,
+        retention=settings.retention,
         sign_ins=SignInPolicy(settings.viewer, settings.shares, settings.base_path or ""),
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from math import inf
 from typing import Annotated, TypeVar
 
@@ -55,6 +56,7 @@ class ApiContext:
     shared_accounts: Sequence[VendorAccount] = ()  # model accounts of every tenant
     time_limit: Callable[[str], float] = lambda component: inf  # seconds that one attempt of a component may take
     has_search_server: bool = False  # workers ask a search server for knowledge bases that the tenant does not have
+    retention: timedelta | None = None  # how long runs are kept; None: for ever
     sign_ins: SignInPolicy = field(default_factory=SignInPolicy)
     credential_checks: CredentialChecks = field(default_factory=CredentialChecks)  # of callers whose streams are open
     background: BackgroundTasks = field(default_factory=BackgroundTasks)  # work that outlives its request

@@ -145,9 +145,10 @@ def get_run(
     """
     with context.database.transaction() as tx:
         tx.execute(USE_SNAPSHOT)
-        run = run_queries.get_summary(tx, principal.tenant_id, find_run_id(tx, principal.tenant_id, run_id))
+        chosen_run = find_run_id(tx, principal.tenant_id, run_id, context.retention)
+        run = run_queries.get_summary(tx, principal.tenant_id, chosen_run)
         if run is None:
-            raise run_not_found(run_id)
+            raise run_not_found(run_id, context.retention)
         paths = cache if critical == "1" else None
         has_tree = activations == "tree"
         return json_reply(run_json(tx, context, principal, run, has_activations=has_tree, critical_paths=paths))

@@ -16,7 +16,7 @@ import { LongText } from "../ui/values";
 import { visibleName, visibleText } from "../ui/visible-text";
 import { BudgetPane } from "./budget-form";
 import { Hideable } from "./hidden";
-import { OpenFormPane } from "./open-form";
+import { OpenForms } from "./open-form";
 import { useMessageEnd } from "./message-end";
 import { useNodeNames, useRun, useRunContext } from "./use-run";
 
@@ -55,9 +55,7 @@ export default function TalkPane(): ReactNode {
           {!streams.length && !forms.length ? <Empty>{t.empty}</Empty> : null}
         </Hideable>
         <BudgetPane />
-        {forms.map((form) => (
-          <OpenFormPane key={form.nodeId} form={form} />
-        ))}
+        <OpenForms forms={forms} />
         {isLive && !isAtEnd ? (
           <Button className="sticky bottom-2 self-center shadow-md" onClick={() => setAtEnd(true)}>
             {t.jump}
