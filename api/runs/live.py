@@ -75,7 +75,9 @@ async def follow_run(
     check = caller_check(context, principal)
     frames = live.follow(LiveRequest(principal.tenant_id, found_id, status, position, rev, hello, check))
     redaction = Redaction.of(principal)
-    return LiveResponse(redact_frames(frames, redaction) if redaction.is_visitor else frames, live.release)
+    if redaction.is_visitor:
+        frames = redact_frames(frames, redaction, found_id, live.visitor_frames)
+    return LiveResponse(frames, live.release)
 
 
 class LiveResponse(StreamingResponse):

@@ -279,9 +279,7 @@ def test_edited_output_and_variable_change_only_what_reads_them(signed_in: Reade
     assert now["begin"] == then["begin"]
 
 
-def test_fork_onto_the_draft_offers_its_variables_and_keeps_or_replaces_a_secret(
-    signed_in: Reader, client: Client
-):
+def test_fork_onto_the_draft_offers_its_variables_and_keeps_or_replaces_a_secret(signed_in: Reader, client: Client):
     search = ("TavilySearch:0", "TavilySearch", {"api_key": "tvly-old-secret", "query": "{sys.query}"}, [])
     document = {**WRITER, "components": {**WRITER["components"], **canvas(search)["components"]}}
     agent = client.agent(document, uuid4().hex)
