@@ -131,9 +131,8 @@ def test_shared_session_names_the_audio_of_an_answer(answer: Answer) -> None:
 
     (found,) = shown["turns"][-1]["answers"]
     assert found["content"] == "One. Two."
-    assert "".join(f"{AUDIO_START}{each}{AUDIO_END}" for each in found["audio"]) == answer.text.removeprefix(
-        "One. Two."
-    )
+    markers = "".join(f"{AUDIO_START}{each}{AUDIO_END}" for each in found["audio"])
+    assert markers == answer.text.removeprefix("One. Two.")
 
 
 def test_auto_play_message_is_answered_without_a_speech_model(client: Client) -> None:
