@@ -49,7 +49,7 @@ class SharedFrames:
         latest = self._latest.setdefault(form, _Latest())
         latest.clients += 1
 
-        def changed(frame: bytes) -> bytes:
+        def change_once(frame: bytes) -> bytes:
             made = latest.made.get(frame)
             if made is None:
                 made = change(frame)
@@ -57,7 +57,7 @@ class SharedFrames:
             return made
 
         try:
-            yield changed
+            yield change_once
         finally:
             latest.clients -= 1
             if not latest.clients:
