@@ -76,12 +76,14 @@ async def follow_run(
     check = caller_check(context, principal)
     frames = live.follow(LiveRequest(principal.tenant_id, found_id, status, position, rev, hello, check))
     redaction = Redaction.of(principal)
+    if redaction.is_visitor:
+        frames = redact_frames(frames, redaction, found_id, live.visitor_frames)
 
     def release() -> None:
         live.release()
         close()
 
-    return CountedStream(redact_frames(frames, redaction) if redaction.is_visitor else frames, release)
+    return CountedStream(frames, release)
 
 
 def caller_check(context: ApiContext, principal: RequestPrincipal) -> CallerCheck:

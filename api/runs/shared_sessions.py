@@ -22,7 +22,7 @@ from api.requests.auth import AnyTokenCaller, RequestPrincipal
 from api.requests.dependencies import ApiContext, ApiContextDep, run_in_thread
 from api.requests.request_bodies import SmallBody, body_openapi, parse_body
 from canvas.errors import NotFound
-from canvas.events.stream_sequencer import Position, markers_to_tags
+from canvas.events.stream_sequencer import Position, audio_files, markers_to_tags
 from canvas.ids import CanvasId, RunId
 from scheduler.views.json_values import iso
 from store.agents import canvases, conversation_turns, conversations
@@ -174,10 +174,11 @@ def _turn_json(turn: ConversationTurn, sources: Mapping[RunId, Mapping[str, Any]
 
 
 def _answer_json(answer: TurnAnswer) -> dict[str, Any]:
-    """Return an answer with its text as clients of RAGFlow get it, and the files of its `message_end`."""
+    """Return an answer with its text as clients of RAGFlow get it, the files of its `message_end`, and its audio."""
     return {
         "id": answer.id.hex if answer.id is not None else None,
         "content": markers_to_tags(answer.text),
         "attachment": answer.end.get("attachment"),
         "downloads": answer.end.get("downloads") or [],
+        "audio": audio_files(answer.text),
     }

@@ -104,6 +104,17 @@ def shown_milliseconds(cells: Sequence[str]) -> float:
     return float(found[1].replace(",", "")) * (1 if found[2] == "ms" else 1000)
 
 
+def test_last_hour_is_that_of_the_server_where_the_browser_has_another_clock(signed_in: Reader, client: Client):
+    run_id = finished(client, ECHO, "just now")
+    signed_in.page.add_init_script("const real = Date.now; Date.now = () => real() + 5 * 3_600_000")
+    signed_in.visit("/runs?time=hour")
+    row(signed_in, run_id).wait_for()
+
+    with signed_in.page.expect_response(re.compile(r"/viewer/overview")) as figures:
+        signed_in.visit("/overview?time=hour")
+    assert figures.value.json()["tiles"]["runs"] == 1
+
+
 def test_filters_give_the_rows_of_the_api_and_stay_in_the_address(signed_in: Reader, client: Client):  # T021
     good, bad = finished(client, ECHO, "one"), finished(client, BROKEN, "two")
     open_form = finished(client, FORM, "three")

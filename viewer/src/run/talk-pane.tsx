@@ -2,6 +2,7 @@
 import { memo, useLayoutEffect, useRef, useState, type ReactNode } from "react";
 
 import { AudioPlayer } from "../answer/audio-player";
+import { SPEECH, speechPath } from "../answer/speech";
 import { FileList } from "../answer/files";
 import { MAX_MARKDOWN_CHARS, splitMarkers } from "../answer/markers";
 import { SourceList } from "../answer/sources";
@@ -24,7 +25,6 @@ const t = texts.talk;
 const AT_END_PIXELS = 40;
 const MAX_GROWING_CHARS = 2_000;
 const NO_FILES: readonly ServerFile[] = [];
-const SPEECH = "audio/mpeg";
 
 export default function TalkPane(): ReactNode {
   const streams = useRun((state) => state.streams);
@@ -163,15 +163,11 @@ export function Message({ stream }: { stream: MessageStream }): ReactNode {
       {isOpen ? (
         <span aria-hidden="true" className="inline-block h-4 w-2 animate-pulse bg-accent align-text-bottom" />
       ) : null}
-      {audio.length && contents.readFile ? <AudioPlayer paths={audio.map(speechPath)} type={SPEECH} name={texts.answer.readAloud} download={contents.readFile} /> : null}
+      {audio.length && contents.readFile ? <AudioPlayer parts={audio.map(speechPath)} type={SPEECH} name={texts.answer.readAloud} download={contents.readFile} /> : null}
       {isLong || isPlain ? null : <SourceList cited={cited} sources={sources} />}
       <FileList files={files} download={contents.readFile} />
       {hasFailed ? <p className="text-ink-2">{texts.answer.endFailed}</p> : null}
       {isLong && !isPlain ? <p className="text-ink-2">{t.cut(bytes(MAX_MARKDOWN_CHARS), bytes(answer.length))}</p> : null}
     </article>
   );
-}
-
-function speechPath(id: string): string {
-  return `/agents/attachments/${id}/download`;
 }
