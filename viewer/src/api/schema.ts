@@ -15,7 +15,7 @@ export interface paths {
          * Describe Resource
          * @description Describe how clients of `/mcp` sign in: with an API token as a bearer token.
          */
-        get: operations["describe_resource__well_known_oauth_protected_resource_get"];
+        get: operations["describe_api_resource"];
         put?: never;
         post?: never;
         delete?: never;
@@ -35,7 +35,7 @@ export interface paths {
          * Describe Resource
          * @description Describe how clients of `/mcp` sign in: with an API token as a bearer token.
          */
-        get: operations["describe_resource__well_known_oauth_protected_resource_mcp_get"];
+        get: operations["describe_resource"];
         put?: never;
         post?: never;
         delete?: never;
@@ -55,13 +55,13 @@ export interface paths {
          * Get Runtime
          * @description Get the runtime of the administrator's tenant.
          */
-        get: operations["get_runtime_api_v1_admin_canvas_runtime__tenant_id__get"];
+        get: operations["get_runtime"];
         put?: never;
         /**
          * Choose Runtime
          * @description Choose the runtime of the administrator's tenant. The only one is `distributed`, so nothing changes.
          */
-        post: operations["choose_runtime_api_v1_admin_canvas_runtime__tenant_id__post"];
+        post: operations["choose_runtime"];
         delete?: never;
         options?: never;
         head?: never;
@@ -81,7 +81,7 @@ export interface paths {
          * Cancel Session
          * @description Cancel a run, or all open runs of a session. What is over does not change.
          */
-        post: operations["cancel_session_api_v1_agentbots__agent_id__cancel_post"];
+        post: operations["cancel_session"];
         delete?: never;
         options?: never;
         head?: never;
@@ -101,7 +101,7 @@ export interface paths {
          * Complete
          * @description Send a message to an agent. The answer is server-sent events, or one object with `stream: false`.
          */
-        post: operations["complete_api_v1_agentbots__agent_id__completions_post"];
+        post: operations["complete_shared"];
         delete?: never;
         options?: never;
         head?: never;
@@ -119,7 +119,7 @@ export interface paths {
          * Show Inputs
          * @description Get an agent's title, its opening text, and the form of its Begin.
          */
-        get: operations["show_inputs_api_v1_agentbots__agent_id__inputs_get"];
+        get: operations["show_inputs"];
         put?: never;
         post?: never;
         delete?: never;
@@ -139,7 +139,7 @@ export interface paths {
          * Shared Tool Trace
          * @description List the tool calls of a turn in a session that began by the share link of the caller.
          */
-        get: operations["shared_tool_trace_api_v1_agentbots__agent_id__logs__message_id__get"];
+        get: operations["shared_tool_trace"];
         put?: never;
         post?: never;
         delete?: never;
@@ -161,7 +161,7 @@ export interface paths {
          *
          *     `after` and `Last-Event-ID` accept the id of any event, so a reader who lost the connection continues where it was.
          */
-        get: operations["follow_run_api_v1_agentbots__agent_id__runs__run_id__events_get"];
+        get: operations["follow_shared_run"];
         put?: never;
         post?: never;
         delete?: never;
@@ -183,7 +183,7 @@ export interface paths {
          *
          *     `run` is null if nothing goes on; else follow its events after `run.after`, which are those of the current turn.
          */
-        get: operations["show_session_api_v1_agentbots__agent_id__sessions__session_id__get"];
+        get: operations["show_session"];
         put?: never;
         post?: never;
         delete?: never;
@@ -205,13 +205,13 @@ export interface paths {
          *
          *     The latest changed come first; with a filter by category, type or tags, the latest created.
          */
-        get: operations["list_agents_api_v1_agents_get"];
+        get: operations["list_agents"];
         put?: never;
         /**
          * Create Agent
          * @description Store a canvas and its first version. `warnings` lists what its author still has to fill in.
          */
-        post: operations["create_agent_api_v1_agents_post"];
+        post: operations["create_agent"];
         delete?: never;
         options?: never;
         head?: never;
@@ -229,7 +229,7 @@ export interface paths {
          * Download Attachment
          * @description Download a file that a run has produced. `disposition=inline` shows it in the browser, unless it is a page.
          */
-        get: operations["download_attachment_api_v1_agents_attachments__attachment_id__download_get"];
+        get: operations["download_attachment"];
         put?: never;
         post?: never;
         delete?: never;
@@ -249,7 +249,7 @@ export interface paths {
          * Preview Attachment
          * @description Show a file that a run has produced in the browser.
          */
-        get: operations["preview_attachment_api_v1_agents_attachments__attachment_id__preview_get"];
+        get: operations["preview_attachment"];
         put?: never;
         post?: never;
         delete?: never;
@@ -271,7 +271,7 @@ export interface paths {
          * Complete
          * @description Send a message to an agent. The answer is one object, or server-sent events with `stream`.
          */
-        post: operations["complete_api_v1_agents_chat_completions_post"];
+        post: operations["complete"];
         delete?: never;
         options?: never;
         head?: never;
@@ -289,7 +289,7 @@ export interface paths {
          * Download
          * @description Download an uploaded file. With `created_by`, which RAGFlow's clients send, only if it belongs to that user.
          */
-        get: operations["download_api_v1_agents_download_get"];
+        get: operations["download_files"];
         put?: never;
         post?: never;
         delete?: never;
@@ -311,7 +311,7 @@ export interface paths {
          *
          *     A section such as `<REFLECTION>…</REFLECTION>` in the system prompt of a node replaces the guide of that step.
          */
-        get: operations["list_prompts_api_v1_agents_prompts_get"];
+        get: operations["list_prompts"];
         put?: never;
         post?: never;
         delete?: never;
@@ -335,7 +335,7 @@ export interface paths {
          *
          *     `POST /runs/{run_id}/rerun` repeats the run of an agent.
          */
-        post: operations["rerun_pipeline_api_v1_agents_rerun_post"];
+        post: operations["rerun_pipeline"];
         delete?: never;
         options?: never;
         head?: never;
@@ -353,7 +353,7 @@ export interface paths {
          * List Tags
          * @description List the tags of the caller's agents with their counts, the most frequent first; optionally of one category.
          */
-        get: operations["list_tags_api_v1_agents_tags_get"];
+        get: operations["list_tags"];
         put?: never;
         post?: never;
         delete?: never;
@@ -373,7 +373,7 @@ export interface paths {
          * List Templates
          * @description List templates of agents with their documents.
          */
-        get: operations["list_templates_api_v1_agents_templates_get"];
+        get: operations["list_templates"];
         put?: never;
         post?: never;
         delete?: never;
@@ -395,7 +395,7 @@ export interface paths {
          * Try Database
          * @description Connect to a database and run `SELECT 1`. The address is checked like those of nodes.
          */
-        post: operations["try_database_api_v1_agents_test_db_connection_post"];
+        post: operations["try_database"];
         delete?: never;
         options?: never;
         head?: never;
@@ -413,20 +413,20 @@ export interface paths {
          * Get Agent
          * @description Get an agent with its draft, and its ETag. Secrets are masked; an update with a mask keeps the stored secret.
          */
-        get: operations["get_agent_api_v1_agents__agent_id__get"];
+        get: operations["get_agent"];
         /**
          * Update Agent
          * @description Change the fields in the body. A document becomes a version; `release` publishes it. `warnings` are about it.
          *
          *     With `If-Match` only if the draft is the one that it names.
          */
-        put: operations["update_agent_api_v1_agents__agent_id__put"];
+        put: operations["update_agent"];
         post?: never;
         /**
          * Delete Agent
          * @description Delete an agent with its versions and sessions. Its open runs are cancelled; finished runs stay.
          */
-        delete: operations["delete_agent_api_v1_agents__agent_id__delete"];
+        delete: operations["delete_agent"];
         options?: never;
         head?: never;
         /**
@@ -435,7 +435,7 @@ export interface paths {
          *
          *     With `If-Match` only if the draft is the one that it names.
          */
-        patch: operations["update_agent_api_v1_agents__agent_id__patch"];
+        patch: operations["patch_agent"];
         trace?: never;
     };
     "/api/v1/agents/{agent_id}/cancel": {
@@ -451,7 +451,7 @@ export interface paths {
          * Cancel Agent
          * @description Cancel a run or a session of this agent, or all its open runs if neither is named.
          */
-        post: operations["cancel_agent_api_v1_agents__agent_id__cancel_post"];
+        post: operations["cancel_agent"];
         delete?: never;
         options?: never;
         head?: never;
@@ -472,7 +472,7 @@ export interface paths {
          * @deprecated
          * @description Send a message to the agent in the path. The answer is one object, or server-sent events with `stream`.
          */
-        post: operations["complete_by_path_api_v1_agents__agent_id__completions_post"];
+        post: operations["complete_by_path"];
         delete?: never;
         options?: never;
         head?: never;
@@ -494,7 +494,7 @@ export interface paths {
          *
          *     The node acts for real. With `Prefer: wait=n`, what there is after that time.
          */
-        post: operations["debug_node_api_v1_agents__agent_id__components__component_id__debug_post"];
+        post: operations["debug_node"];
         delete?: never;
         options?: never;
         head?: never;
@@ -512,7 +512,7 @@ export interface paths {
          * Input Form
          * @description Get the input form of a node: its own fields, and a text field for every other reference that it reads.
          */
-        get: operations["input_form_api_v1_agents__agent_id__components__component_id__input_form_get"];
+        get: operations["input_form"];
         put?: never;
         post?: never;
         delete?: never;
@@ -534,7 +534,7 @@ export interface paths {
          *
          *     Instead of the agent, the path may name the session (the `task_id` of events) or the run.
          */
-        get: operations["tool_trace_api_v1_agents__agent_id__logs__message_id__get"];
+        get: operations["tool_trace"];
         put?: never;
         post?: never;
         delete?: never;
@@ -554,18 +554,18 @@ export interface paths {
          * Get Exposure
          * @description Get the name under which an agent is offered as a tool under `/mcp`; null if it is not.
          */
-        get: operations["get_exposure_api_v1_agents__agent_id__mcp_get"];
+        get: operations["get_exposure"];
         /**
          * Expose Agent
          * @description Offer an agent's published version as a tool under `/mcp`.
          */
-        put: operations["expose_agent_api_v1_agents__agent_id__mcp_put"];
+        put: operations["expose_agent"];
         post?: never;
         /**
          * Hide Agent
          * @description Stop offering an agent as a tool.
          */
-        delete: operations["hide_agent_api_v1_agents__agent_id__mcp_delete"];
+        delete: operations["hide_agent"];
         options?: never;
         head?: never;
         patch?: never;
@@ -584,7 +584,7 @@ export interface paths {
          * Publish
          * @description Publish the draft, or a document that becomes the draft. Returns the version, and `warnings` about it.
          */
-        post: operations["publish_api_v1_agents__agent_id__publish_post"];
+        post: operations["publish"];
         delete?: never;
         options?: never;
         head?: never;
@@ -604,7 +604,7 @@ export interface paths {
          * Reset Draft
          * @description Remove the state of runs from a draft, reset its variables to their declared values, and return it.
          */
-        post: operations["reset_draft_api_v1_agents__agent_id__reset_post"];
+        post: operations["reset_draft"];
         delete?: never;
         options?: never;
         head?: never;
@@ -627,7 +627,7 @@ export interface paths {
          *     `resume_from` is a run of this agent that has failed or was cancelled: a fork of it goes on from the failed point.
          *     What was finished stays finished. `confirm_unsafe` in the body names nodes whose side effects may happen again.
          */
-        post: operations["run_api_v1_agents__agent_id__run_post"];
+        post: operations["run"];
         delete?: never;
         options?: never;
         head?: never;
@@ -649,7 +649,7 @@ export interface paths {
          *
          *     With an `Idempotency-Key`, the request can be repeated for a day without starting another run.
          */
-        post: operations["start_run_api_v1_agents__agent_id__runs_post"];
+        post: operations["start_run"];
         delete?: never;
         options?: never;
         head?: never;
@@ -669,18 +669,18 @@ export interface paths {
          *
          *     With `exp_user_id` only ids and names of that user's, the newest first.
          */
-        get: operations["list_sessions_api_v1_agents__agent_id__sessions_get"];
+        get: operations["list_sessions"];
         put?: never;
         /**
          * Create Session
          * @description Create a conversation with the draft, or with `release` the latest published version.
          */
-        post: operations["create_session_api_v1_agents__agent_id__sessions_post"];
+        post: operations["create_session"];
         /**
          * Delete Sessions
          * @description Delete the conversations that the body names, or all, and cancel their open runs.
          */
-        delete: operations["delete_sessions_api_v1_agents__agent_id__sessions_delete"];
+        delete: operations["delete_sessions"];
         options?: never;
         head?: never;
         patch?: never;
@@ -697,14 +697,14 @@ export interface paths {
          * Get Session
          * @description Get one conversation with its document.
          */
-        get: operations["get_session_api_v1_agents__agent_id__sessions__session_id__get"];
+        get: operations["get_session"];
         put?: never;
         post?: never;
         /**
          * Delete Session
          * @description Delete a conversation and cancel its open runs.
          */
-        delete: operations["delete_session_api_v1_agents__agent_id__sessions__session_id__delete"];
+        delete: operations["delete_session"];
         options?: never;
         head?: never;
         patch?: never;
@@ -725,7 +725,7 @@ export interface paths {
          *
          *     With `dialect=ragflow` the frames are those of the other routes.
          */
-        post: operations["stream_api_v1_agents__agent_id__stream_post"];
+        post: operations["stream"];
         delete?: never;
         options?: never;
         head?: never;
@@ -744,7 +744,7 @@ export interface paths {
          * Set Tags
          * @description Replace the tags of an agent, up to 512 characters in all.
          */
-        put: operations["set_tags_api_v1_agents__agent_id__tags_put"];
+        put: operations["set_tags"];
         post?: never;
         delete?: never;
         options?: never;
@@ -767,7 +767,7 @@ export interface paths {
          *
          *     With exactly one file and `url`, the file at that address is stored instead.
          */
-        post: operations["upload_api_v1_agents__agent_id__upload_post"];
+        post: operations["upload_files"];
         delete?: never;
         options?: never;
         head?: never;
@@ -785,13 +785,13 @@ export interface paths {
          * List Versions
          * @description List an agent's versions without their documents, the latest change first.
          */
-        get: operations["list_versions_api_v1_agents__agent_id__versions_get"];
+        get: operations["list_versions"];
         put?: never;
         /**
          * Publish
          * @description Publish the draft, or a document that becomes the draft. Returns the version, and `warnings` about it.
          */
-        post: operations["publish_api_v1_agents__agent_id__versions_post"];
+        post: operations["create_version"];
         delete?: never;
         options?: never;
         head?: never;
@@ -809,7 +809,7 @@ export interface paths {
          * Get Version
          * @description Get one version with its document. Secrets are masked.
          */
-        get: operations["get_version_api_v1_agents__agent_id__versions__version_id__get"];
+        get: operations["get_version"];
         put?: never;
         post?: never;
         /**
@@ -818,7 +818,7 @@ export interface paths {
          *
          *     These can still read it.
          */
-        delete: operations["delete_version_api_v1_agents__agent_id__versions__version_id__delete"];
+        delete: operations["delete_version"];
         options?: never;
         head?: never;
         patch?: never;
@@ -835,29 +835,29 @@ export interface paths {
          * Call Webhook
          * @description Start a run of the published version, with this request as its payload.
          */
-        get: operations["call_webhook_api_v1_agents__agent_id__webhook_get"];
+        get: operations["get_call_webhook"];
         /**
          * Call Webhook
          * @description Start a run of the published version, with this request as its payload.
          */
-        put: operations["call_webhook_api_v1_agents__agent_id__webhook_put"];
+        put: operations["put_call_webhook"];
         /**
          * Call Webhook
          * @description Start a run of the published version, with this request as its payload.
          */
-        post: operations["call_webhook_api_v1_agents__agent_id__webhook_post"];
+        post: operations["post_call_webhook"];
         /**
          * Call Webhook
          * @description Start a run of the published version, with this request as its payload.
          */
-        delete: operations["call_webhook_api_v1_agents__agent_id__webhook_delete"];
+        delete: operations["delete_call_webhook"];
         options?: never;
         head?: never;
         /**
          * Call Webhook
          * @description Start a run of the published version, with this request as its payload.
          */
-        patch: operations["call_webhook_api_v1_agents__agent_id__webhook_patch"];
+        patch: operations["patch_call_webhook"];
         trace?: never;
     };
     "/api/v1/agents/{agent_id}/webhook/logs": {
@@ -871,7 +871,7 @@ export interface paths {
          * Poll Tests
          * @description Poll the events of tests of the webhook since a time, one test at a time.
          */
-        get: operations["poll_tests_api_v1_agents__agent_id__webhook_logs_get"];
+        get: operations["poll_tests"];
         put?: never;
         post?: never;
         delete?: never;
@@ -891,29 +891,29 @@ export interface paths {
          * Test Webhook
          * @description Start a run of the draft for its owner, who can follow it under `/webhook/logs`.
          */
-        get: operations["test_webhook_api_v1_agents__agent_id__webhook_test_get"];
+        get: operations["get_test_webhook"];
         /**
          * Test Webhook
          * @description Start a run of the draft for its owner, who can follow it under `/webhook/logs`.
          */
-        put: operations["test_webhook_api_v1_agents__agent_id__webhook_test_put"];
+        put: operations["put_test_webhook"];
         /**
          * Test Webhook
          * @description Start a run of the draft for its owner, who can follow it under `/webhook/logs`.
          */
-        post: operations["test_webhook_api_v1_agents__agent_id__webhook_test_post"];
+        post: operations["post_test_webhook"];
         /**
          * Test Webhook
          * @description Start a run of the draft for its owner, who can follow it under `/webhook/logs`.
          */
-        delete: operations["test_webhook_api_v1_agents__agent_id__webhook_test_delete"];
+        delete: operations["delete_test_webhook"];
         options?: never;
         head?: never;
         /**
          * Test Webhook
          * @description Start a run of the draft for its owner, who can follow it under `/webhook/logs`.
          */
-        patch: operations["test_webhook_api_v1_agents__agent_id__webhook_test_patch"];
+        patch: operations["patch_test_webhook"];
         trace?: never;
     };
     "/api/v1/agents_openai/{agent_id}/chat/completions": {
@@ -930,7 +930,7 @@ export interface paths {
          * @deprecated
          * @description Send a message to the agent of the path in OpenAI's format; the former path of this route.
          */
-        post: operations["complete_by_old_path_api_v1_agents_openai__agent_id__chat_completions_post"];
+        post: operations["complete_by_old_path"];
         delete?: never;
         options?: never;
         head?: never;
@@ -948,18 +948,18 @@ export interface paths {
          * List Budgets
          * @description List all budgets of the tenant, with the amounts spent and those that running calls have reserved.
          */
-        get: operations["list_budgets_api_v1_budgets_get"];
+        get: operations["list_budgets"];
         /**
          * Set Budget
          * @description Set limits of one run or session (`id`), of every one, of the tenant, or of its day. Other limits stay.
          */
-        put: operations["set_budget_api_v1_budgets_put"];
+        put: operations["set_budget"];
         post?: never;
         /**
          * Clear Budget
          * @description Remove all limits of a budget. The amounts spent remain if it is set again.
          */
-        delete: operations["clear_budget_api_v1_budgets_delete"];
+        delete: operations["clear_budget"];
         options?: never;
         head?: never;
         patch?: never;
@@ -976,7 +976,7 @@ export interface paths {
          * List Components
          * @description List the components and tools of this server, each with the JSON Schema of its form as the editor writes it.
          */
-        get: operations["list_components_api_v1_components_get"];
+        get: operations["list_components"];
         put?: never;
         post?: never;
         delete?: never;
@@ -998,18 +998,18 @@ export interface paths {
          *
          *     `orderby` is `create_time` or `update_time`; `desc=false` reverses the order.
          */
-        get: operations["list_datasets_api_v1_datasets_get"];
+        get: operations["list_datasets"];
         put?: never;
         /**
          * Create
          * @description Create an empty base.
          */
-        post: operations["create_api_v1_datasets_post"];
+        post: operations["create_knowledge_bases"];
         /**
          * Delete
          * @description Delete bases with their documents: `ids`, or all with `delete_all`.
          */
-        delete: operations["delete_api_v1_datasets_delete"];
+        delete: operations["delete_datasets"];
         options?: never;
         head?: never;
         patch?: never;
@@ -1027,7 +1027,7 @@ export interface paths {
          * Change
          * @description Change a base. Its embedding model cannot change while it has chunks.
          */
-        put: operations["change_api_v1_datasets__dataset_id__put"];
+        put: operations["change_datasets"];
         post?: never;
         delete?: never;
         options?: never;
@@ -1048,12 +1048,12 @@ export interface paths {
          * Parse
          * @description Parse documents, so that searches find them. Parsed ones are parsed again.
          */
-        post: operations["parse_api_v1_datasets__dataset_id__chunks_post"];
+        post: operations["parse"];
         /**
          * Stop Parsing
          * @description Stop parsing documents.
          */
-        delete: operations["stop_parsing_api_v1_datasets__dataset_id__chunks_delete"];
+        delete: operations["stop_parsing"];
         options?: never;
         head?: never;
         patch?: never;
@@ -1072,18 +1072,18 @@ export interface paths {
          *
          *     So are the times between which a document was added, in ms since 1970; 0 sets no limit.
          */
-        get: operations["list_documents_api_v1_datasets__dataset_id__documents_get"];
+        get: operations["list_documents"];
         put?: never;
         /**
          * Upload
          * @description Add documents to a base. The same content is stored once, under its first name. Documents are not parsed yet.
          */
-        post: operations["upload_api_v1_datasets__dataset_id__documents_post"];
+        post: operations["upload_knowledge_bases"];
         /**
          * Delete
          * @description Delete documents with their chunks: `ids`, or all with `delete_all`.
          */
-        delete: operations["delete_api_v1_datasets__dataset_id__documents_delete"];
+        delete: operations["delete_documents"];
         options?: never;
         head?: never;
         patch?: never;
@@ -1100,12 +1100,12 @@ export interface paths {
          * Download
          * @description Download a document, always as an attachment.
          */
-        get: operations["download_api_v1_datasets__dataset_id__documents__document_id__get"];
+        get: operations["download_knowledge_bases"];
         /**
          * Change
          * @description Change a document's name, or replace its metadata, which filters use.
          */
-        put: operations["change_api_v1_datasets__dataset_id__documents__document_id__put"];
+        put: operations["change_documents"];
         post?: never;
         delete?: never;
         options?: never;
@@ -1114,7 +1114,7 @@ export interface paths {
          * Change
          * @description Change a document's name, or replace its metadata, which filters use.
          */
-        patch: operations["change_api_v1_datasets__dataset_id__documents__document_id__patch"];
+        patch: operations["patch_change"];
         trace?: never;
     };
     "/api/v1/datasets/{dataset_id}/documents/{document_id}/chunks": {
@@ -1128,7 +1128,7 @@ export interface paths {
          * List Chunks
          * @description List the chunks of a document in order. `id` and `keywords` (in the text) are filters.
          */
-        get: operations["list_chunks_api_v1_datasets__dataset_id__documents__document_id__chunks_get"];
+        get: operations["list_chunks"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1149,7 +1149,7 @@ export interface paths {
          * @deprecated
          * @description Download a file that a run has produced, at the path of older clients.
          */
-        get: operations["download_document_api_v1_document_download__attachment_id__get"];
+        get: operations["download_document"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1171,7 +1171,7 @@ export interface paths {
          *
          *     Pictures are shown in the browser, other files are attachments. `session_id`, if given, is the run that made it.
          */
-        get: operations["show_artifact_api_v1_documents_artifact__name__get"];
+        get: operations["show_artifact"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1191,13 +1191,13 @@ export interface paths {
          * List Servers
          * @description List one page of the tenant's servers, the newest first. Values of headers and variables are never shown.
          */
-        get: operations["list_servers_api_v1_mcp_servers_get"];
+        get: operations["list_servers"];
         put?: never;
         /**
          * Add Server
          * @description Add a server. Its tools are read first and approved with it.
          */
-        post: operations["add_server_api_v1_mcp_servers_post"];
+        post: operations["add_server"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1217,7 +1217,7 @@ export interface paths {
          * Import Servers
          * @description Add the servers of a client's configuration file. Each one succeeds or fails by itself.
          */
-        post: operations["import_servers_api_v1_mcp_servers_import_post"];
+        post: operations["import_servers"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1237,7 +1237,7 @@ export interface paths {
          * List Tools Of Many
          * @description List the tools that several servers offer now, by id.
          */
-        post: operations["list_tools_of_many_api_v1_mcp_servers_list_tools_post"];
+        post: operations["list_tools_of_many"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1257,7 +1257,7 @@ export interface paths {
          * Test Tool By Id
          * @description Test a tool of the server in the body. Returns the text that a model would read.
          */
-        post: operations["test_tool_by_id_api_v1_mcp_servers_test_tool_post"];
+        post: operations["test_tool_by_id"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1275,25 +1275,25 @@ export interface paths {
          * Get Server
          * @description Get a server with its approved tools.
          */
-        get: operations["get_server_api_v1_mcp_servers__server_id__get"];
+        get: operations["get_server"];
         /**
          * Change Server
          * @description Change the fields in the body. If the address changes, the tools are read again and approved.
          */
-        put: operations["change_server_api_v1_mcp_servers__server_id__put"];
+        put: operations["change_server"];
         post?: never;
         /**
          * Delete Server
          * @description Delete a server. Agents that name it fail with an error that says so.
          */
-        delete: operations["delete_server_api_v1_mcp_servers__server_id__delete"];
+        delete: operations["delete_server"];
         options?: never;
         head?: never;
         /**
          * Change Server
          * @description Change the fields in the body. If the address changes, the tools are read again and approved.
          */
-        patch: operations["change_server_api_v1_mcp_servers__server_id__patch"];
+        patch: operations["patch_server"];
         trace?: never;
     };
     "/api/v1/mcp/servers/{server_id}/approve": {
@@ -1309,7 +1309,7 @@ export interface paths {
          * Approve Tools
          * @description Approve tools as the server describes them now. Agents may call them from the next attempt on.
          */
-        post: operations["approve_tools_api_v1_mcp_servers__server_id__approve_post"];
+        post: operations["approve_tools"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1329,7 +1329,7 @@ export interface paths {
          * Test Tool
          * @description Test a tool. Returns the text that a model would read.
          */
-        post: operations["test_tool_api_v1_mcp_servers__server_id__test_post"];
+        post: operations["test_tool"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1347,7 +1347,7 @@ export interface paths {
          * List Tools
          * @description List the tools that a server offers now, and whether they are as approved.
          */
-        get: operations["list_tools_api_v1_mcp_servers__server_id__tools_get"];
+        get: operations["list_tools"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1369,13 +1369,13 @@ export interface paths {
          *
          *     There is only the `storage_type` `table`: another one finds nothing, and so does another tenant.
          */
-        get: operations["list_memories_api_v1_memories_get"];
+        get: operations["list_memories"];
         put?: never;
         /**
          * Create
          * @description Create an empty memory.
          */
-        post: operations["create_api_v1_memories_post"];
+        post: operations["create_memories"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1393,18 +1393,18 @@ export interface paths {
          * Show
          * @description List the conversations in a memory, the newest first, each with its extracts. `keywords`: in the session id.
          */
-        get: operations["show_api_v1_memories__memory_id__get"];
+        get: operations["show"];
         /**
          * Change
          * @description Change a memory.
          */
-        put: operations["change_api_v1_memories__memory_id__put"];
+        put: operations["change_memories"];
         post?: never;
         /**
          * Delete
          * @description Delete a memory with its messages.
          */
-        delete: operations["delete_api_v1_memories__memory_id__delete"];
+        delete: operations["delete_memories"];
         options?: never;
         head?: never;
         patch?: never;
@@ -1421,7 +1421,7 @@ export interface paths {
          * Config
          * @description Get the settings of a memory.
          */
-        get: operations["config_api_v1_memories__memory_id__config_get"];
+        get: operations["config"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1441,13 +1441,13 @@ export interface paths {
          * Recent
          * @description List the newest messages of memories.
          */
-        get: operations["recent_api_v1_messages_get"];
+        get: operations["recent"];
         put?: never;
         /**
          * Add
          * @description Store a question and its answer. A model extracts facts from them later.
          */
-        post: operations["add_api_v1_messages_post"];
+        post: operations["add"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1465,7 +1465,7 @@ export interface paths {
          * Search
          * @description Find the messages that match a question best.
          */
-        get: operations["search_api_v1_messages_search_get"];
+        get: operations["search"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1486,13 +1486,13 @@ export interface paths {
          * Switch
          * @description Enable or disable a message for searches.
          */
-        put: operations["switch_api_v1_messages__message_key__put"];
+        put: operations["switch"];
         post?: never;
         /**
          * Forget
          * @description Forget a message: searches no longer find it.
          */
-        delete: operations["forget_api_v1_messages__message_key__delete"];
+        delete: operations["forget"];
         options?: never;
         head?: never;
         patch?: never;
@@ -1509,7 +1509,7 @@ export interface paths {
          * Content
          * @description Get a message with its content.
          */
-        get: operations["content_api_v1_messages__message_key__content_get"];
+        get: operations["content"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1531,7 +1531,7 @@ export interface paths {
          * Complete With Agent
          * @description Send a message to the agent of the path in OpenAI's format; `model` may have any value.
          */
-        post: operations["complete_with_agent_api_v1_openai_agents__agent_id__chat_completions_post"];
+        post: operations["complete_with_agent"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1549,7 +1549,7 @@ export interface paths {
          * List Models Of Agent
          * @description List the agent of the path as the only model.
          */
-        get: operations["list_models_of_agent_api_v1_openai_agents__agent_id__models_get"];
+        get: operations["list_models_of_agent"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1569,7 +1569,7 @@ export interface paths {
          * Get Model Of Agent
          * @description Get the agent of the path as a model.
          */
-        get: operations["get_model_of_agent_api_v1_openai_agents__agent_id__models__model__get"];
+        get: operations["get_model_of_agent"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1591,7 +1591,7 @@ export interface paths {
          * Complete
          * @description Send a message to the agent whose id is `model`, in OpenAI's format.
          */
-        post: operations["complete_api_v1_openai_chat_completions_post"];
+        post: operations["complete_chat"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1611,7 +1611,7 @@ export interface paths {
          *
          *     A share link lists its agent only.
          */
-        get: operations["list_models_api_v1_openai_models_get"];
+        get: operations["list_models"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1631,7 +1631,7 @@ export interface paths {
          * Get Model
          * @description Get one of the caller's agents as a model.
          */
-        get: operations["get_model_api_v1_openai_models__model__get"];
+        get: operations["get_model"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1651,7 +1651,7 @@ export interface paths {
          * Plugin Tools
          * @description List name, description and parameters of each plugin tool. All tenants have the same tools.
          */
-        get: operations["plugin_tools_api_v1_plugin_tools_get"];
+        get: operations["plugin_tools"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1673,7 +1673,7 @@ export interface paths {
          * Retrieve
          * @description Find the passages that match a question best.
          */
-        post: operations["retrieve_api_v1_retrieval_post"];
+        post: operations["retrieve"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1693,7 +1693,7 @@ export interface paths {
          *
          *     With `limit`, `before` or a filter beyond agent, session and status, pages follow each other by `next`.
          */
-        get: operations["list_runs_api_v1_runs_get"];
+        get: operations["list_runs"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1717,7 +1717,7 @@ export interface paths {
          *
          *     The lists have the ids of the request, each once.
          */
-        post: operations["cancel_runs_api_v1_runs_cancel_post"];
+        post: operations["cancel_runs"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1735,7 +1735,7 @@ export interface paths {
          * List States
          * @description Get the states of up to 100 runs, and how many runs that a filter selects are newer than one of them.
          */
-        get: operations["list_states_api_v1_runs_states_get"];
+        get: operations["list_states"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1759,7 +1759,7 @@ export interface paths {
          *
          *     Here and in the following routes, `run_id` is the id of the run or its external id.
          */
-        get: operations["get_run_api_v1_runs__run_id__get"];
+        get: operations["get_run"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1783,7 +1783,7 @@ export interface paths {
          *     revision: a copy to which such rows are applied again and again has the rows of the run. `with=attempts` adds the
          *     earlier attempts of the rows.
          */
-        get: operations["list_activations_api_v1_runs__run_id__activations_get"];
+        get: operations["list_activations"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1803,7 +1803,7 @@ export interface paths {
          * Get Activation
          * @description Get one activation: its row, values up to 16 KiB each (larger ones as previews), what it read, and its wait.
          */
-        get: operations["get_activation_api_v1_runs__run_id__activations__activation_id__get"];
+        get: operations["get_activation"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1825,7 +1825,7 @@ export interface paths {
          *
          *     `download=1` makes it an attachment.
          */
-        get: operations["get_value_api_v1_runs__run_id__activations__activation_id__values__kind___name__get"];
+        get: operations["get_value"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1847,7 +1847,7 @@ export interface paths {
          *
          *     The latest attempt of an activation is the activation itself. A run without retries has none here.
          */
-        get: operations["list_attempts_api_v1_runs__run_id__attempts_get"];
+        get: operations["list_attempts"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1869,7 +1869,7 @@ export interface paths {
          * Cancel Run
          * @description Cancel a run. A run that is over does not change.
          */
-        post: operations["cancel_run_api_v1_runs__run_id__cancel_post"];
+        post: operations["cancel_run"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1889,7 +1889,7 @@ export interface paths {
          *
          *     `only` is same, differs, only_a or only_b. `after` is the `next` of the page before.
          */
-        get: operations["compare_runs_api_v1_runs__run_id__compare__other_run_id__get"];
+        get: operations["compare_runs"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1909,7 +1909,7 @@ export interface paths {
          * Compare Step
          * @description Compare what a step of either run has read and written with that of the same step in the other run.
          */
-        get: operations["compare_step_api_v1_runs__run_id__compare__other_run_id__steps__activation_id__get"];
+        get: operations["compare_step"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1929,7 +1929,7 @@ export interface paths {
          * Get Run Document
          * @description Get the document of the run's version, also of one that no list of versions shows. Secrets are masked.
          */
-        get: operations["get_run_document_api_v1_runs__run_id__document_get"];
+        get: operations["get_run_document"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1952,7 +1952,7 @@ export interface paths {
          *     `after` and `Last-Event-ID` accept the id of any event. The stream ends when the run is over or waits for input.
          *     With `values=none`, `limit` or a filter, JSON has the stored events only, without text; with `before` from the end.
          */
-        get: operations["get_events_api_v1_runs__run_id__events_get"];
+        get: operations["get_events"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1972,7 +1972,7 @@ export interface paths {
          * Explain Run
          * @description Explain what the run waits for, who or what resolves it, and until when. `also` lists further waits.
          */
-        get: operations["explain_run_api_v1_runs__run_id__explain_get"];
+        get: operations["explain_run"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1994,7 +1994,7 @@ export interface paths {
          *
          *     Values above 1 MiB are cut, unless `large=1`. The document is of one moment, and is complete before it is sent.
          */
-        get: operations["export_run_api_v1_runs__run_id__export_get"];
+        get: operations["export_run"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2019,7 +2019,7 @@ export interface paths {
          *     With `dry_run` 200: what would be taken over and what would run again, and what that has cost in the source. 409
          *     `needs_confirmation` lists nodes whose side effects may happen again.
          */
-        post: operations["fork_api_v1_runs__run_id__fork_post"];
+        post: operations["fork"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2037,7 +2037,7 @@ export interface paths {
          * Get Run Graph
          * @description Get the graph of the run's version, as its author drew it.
          */
-        get: operations["get_run_graph_api_v1_runs__run_id__graph_get"];
+        get: operations["get_run_graph"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2057,7 +2057,7 @@ export interface paths {
          * List Items
          * @description List the items of a container, `of` its activation, from the row number `from` on in the chosen order.
          */
-        get: operations["list_items_api_v1_runs__run_id__items_get"];
+        get: operations["list_items"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2079,7 +2079,7 @@ export interface paths {
          *
          *     `after` (or `Last-Event-ID`) is the id of the last frame that the client has, `rev` the revision whose rows it has.
          */
-        get: operations["follow_run_api_v1_runs__run_id__live_get"];
+        get: operations["follow_run"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2101,7 +2101,7 @@ export interface paths {
          *
          *     `next` is the `after` of the next page, null on the last one.
          */
-        get: operations["list_model_calls_api_v1_runs__run_id__model_calls_get"];
+        get: operations["list_model_calls"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2121,7 +2121,7 @@ export interface paths {
          * Get Model Call
          * @description Get a model call with its request and response, as far as they are stored.
          */
-        get: operations["get_model_call_api_v1_runs__run_id__model_calls__call_id__get"];
+        get: operations["get_model_call"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2143,7 +2143,7 @@ export interface paths {
          * Rerun
          * @description Do all of a run again, with the same request or an edited one: 202. `Prefer: wait=n` works as for a start.
          */
-        post: operations["rerun_api_v1_runs__run_id__rerun_post"];
+        post: operations["rerun"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2166,7 +2166,7 @@ export interface paths {
          *     A run that waits for a higher budget continues with the budget in the body, or after its budget has been raised.
          *     Visitors of a share that allows it answer the forms of the canvas, with `inputs` only.
          */
-        post: operations["resume_run_api_v1_runs__run_id__resume_post"];
+        post: operations["resume_run"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2184,7 +2184,7 @@ export interface paths {
          * List Shares
          * @description List the shares of a run, the oldest first, without their secrets; those that are over for 30 days more.
          */
-        get: operations["list_shares_api_v1_runs__run_id__shares_get"];
+        get: operations["list_shares"];
         put?: never;
         /**
          * Create Share
@@ -2192,7 +2192,7 @@ export interface paths {
          *
          *     It needs the right to share: a token of kind `admin`, or one made with `easel tokens create --may-share`.
          */
-        post: operations["create_share_api_v1_runs__run_id__shares_post"];
+        post: operations["create_share"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2213,7 +2213,7 @@ export interface paths {
          * Revoke Share
          * @description Revoke a share: it opens nothing from the next request on, and open streams end within seconds.
          */
-        delete: operations["revoke_share_api_v1_runs__run_id__shares__share_id__delete"];
+        delete: operations["revoke_share"];
         options?: never;
         head?: never;
         patch?: never;
@@ -2230,7 +2230,7 @@ export interface paths {
          * List Tool Calls
          * @description List the tool calls of a run, or of one activation, oldest first, replayed ones included.
          */
-        get: operations["list_tool_calls_api_v1_runs__run_id__tool_calls_get"];
+        get: operations["list_tool_calls"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2256,7 +2256,7 @@ export interface paths {
          * Change Task
          * @description Cancel a run, or all open runs of a session, with the body `{"action": "stop"}`.
          */
-        patch: operations["change_task_api_v1_tasks__task_id__patch"];
+        patch: operations["change_task"];
         trace?: never;
     };
     "/api/v1/tasks/{task_id}/cancel": {
@@ -2272,7 +2272,7 @@ export interface paths {
          * Cancel Task
          * @description Cancel a run, or all open runs of a session.
          */
-        post: operations["cancel_task_api_v1_tasks__task_id__cancel_post"];
+        post: operations["cancel_task"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2290,7 +2290,7 @@ export interface paths {
          * About
          * @description Get the release, and for a caller with a token or a cookie who it is and what it may do.
          */
-        get: operations["about_api_v1_viewer_get"];
+        get: operations["about"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2310,7 +2310,7 @@ export interface paths {
          * List Agents
          * @description List agents, the last changed first; `q` is a part of title or description.
          */
-        get: operations["list_agents_api_v1_viewer_agents_get"];
+        get: operations["list_viewer_agents"];
         put?: never;
         /**
          * Create Agent
@@ -2319,7 +2319,7 @@ export interface paths {
          *     `model` replaces the built-in model in the nodes of a template. A title that exists gets a number. What is wrong
          *     with the document comes back as findings.
          */
-        post: operations["create_agent_api_v1_viewer_agents_post"];
+        post: operations["create_viewer_agent"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2337,7 +2337,7 @@ export interface paths {
          * Get Agent Head
          * @description Get an agent without its document: the form of its Begin, and what validation finds in its draft.
          */
-        get: operations["get_agent_head_api_v1_viewer_agents__agent_id__get"];
+        get: operations["get_agent_head"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2347,7 +2347,7 @@ export interface paths {
          * Change Title
          * @description Change title and description of the agent, those that are given. Its draft and its versions stay as they are.
          */
-        patch: operations["change_title_api_v1_viewer_agents__agent_id__patch"];
+        patch: operations["change_title"];
         trace?: never;
     };
     "/api/v1/viewer/agents/{agent_id}/draft": {
@@ -2361,12 +2361,12 @@ export interface paths {
          * Get Draft
          * @description Get the draft as it is stored, with masks in place of secrets, its `etag`, and what validation finds in it.
          */
-        get: operations["get_draft_api_v1_viewer_agents__agent_id__draft_get"];
+        get: operations["get_draft"];
         /**
          * Put Draft
          * @description Replace the draft by a document, bare or under `dsl`. Variables without an `env.*` in its `globals` get one.
          */
-        put: operations["put_draft_api_v1_viewer_agents__agent_id__draft_put"];
+        put: operations["put_draft"];
         post?: never;
         delete?: never;
         options?: never;
@@ -2378,7 +2378,7 @@ export interface paths {
          *     Entries of `components` follow from the drawing where a form or an edge has changed, and `env.*` of `globals` from
          *     `variables`.
          */
-        patch: operations["patch_draft_api_v1_viewer_agents__agent_id__draft_patch"];
+        patch: operations["patch_draft"];
         trace?: never;
     };
     "/api/v1/viewer/agents/{agent_id}/export": {
@@ -2392,7 +2392,7 @@ export interface paths {
          * Export Draft
          * @description Get the document of the draft, or of a version, as it is stored, secrets included, as a file.
          */
-        get: operations["export_draft_api_v1_viewer_agents__agent_id__export_get"];
+        get: operations["export_draft"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2412,7 +2412,7 @@ export interface paths {
          * Get Agent Graph
          * @description Get the graph of an agent's draft, or of the version with this id, as its author drew it.
          */
-        get: operations["get_agent_graph_api_v1_viewer_agents__agent_id__graph_get"];
+        get: operations["get_agent_graph"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2434,7 +2434,7 @@ export interface paths {
          * Run Node
          * @description Start a run of one node of the draft alone, with given values. The node acts for real.
          */
-        post: operations["run_node_api_v1_viewer_agents__agent_id__nodes__node_id__run_post"];
+        post: operations["run_node"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2454,7 +2454,7 @@ export interface paths {
          * Publish Draft
          * @description Publish the draft; return the version. 409 `has_errors` with the findings of a draft that cannot run.
          */
-        post: operations["publish_draft_api_v1_viewer_agents__agent_id__publish_post"];
+        post: operations["publish_draft"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2474,7 +2474,7 @@ export interface paths {
          * Restore Version
          * @description Make a version the draft.
          */
-        post: operations["restore_version_api_v1_viewer_agents__agent_id__restore_post"];
+        post: operations["restore_version"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2494,7 +2494,7 @@ export interface paths {
          *
          *     `next` is the `before` of the next page; null on the last one.
          */
-        get: operations["list_versions_api_v1_viewer_agents__agent_id__versions_get"];
+        get: operations["list_viewer_versions"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2514,7 +2514,7 @@ export interface paths {
          * Get Version
          * @description Get a version with its document, or with `draft` the agent's draft. Secrets are masked.
          */
-        get: operations["get_version_api_v1_viewer_agents__agent_id__versions__version_id__get"];
+        get: operations["get_viewer_version"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2534,7 +2534,7 @@ export interface paths {
          * List Choices
          * @description List what the tenant may choose for a field: models, knowledge bases, memories, MCP servers or tools.
          */
-        get: operations["list_choices_api_v1_viewer_choices_get"];
+        get: operations["list_choices"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2556,7 +2556,7 @@ export interface paths {
          * Create Code
          * @description Create a code with which a browser signs in once, within ten minutes, as with the token of this request.
          */
-        post: operations["create_code_api_v1_viewer_codes_post"];
+        post: operations["create_code"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2574,7 +2574,7 @@ export interface paths {
          * List Conversations
          * @description List conversations, the last changed first; `q` is a part of the name.
          */
-        get: operations["list_conversations_api_v1_viewer_conversations_get"];
+        get: operations["list_conversations"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2594,7 +2594,7 @@ export interface paths {
          * Get Messages
          * @description Get the last messages of a conversation, or those before a message number.
          */
-        get: operations["get_messages_api_v1_viewer_conversations__session_id__get"];
+        get: operations["get_messages"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2616,7 +2616,7 @@ export interface paths {
          *
          *     The range is 31 days at most. A reply is up to 10 seconds old.
          */
-        get: operations["get_overview_api_v1_viewer_overview_get"];
+        get: operations["get_overview"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2641,12 +2641,12 @@ export interface paths {
          *     401 `unknown` for what is unknown or over, `share_over` for a share that is; 429 after ten tries a minute and
          *     address.
          */
-        post: operations["sign_in_api_v1_viewer_session_post"];
+        post: operations["sign_in"];
         /**
          * Sign Out
          * @description End the sign-in of the cookie, and remove the cookie. An ended sign-in gets the same reply.
          */
-        delete: operations["sign_out_api_v1_viewer_session_delete"];
+        delete: operations["sign_out"];
         options?: never;
         head?: never;
         patch?: never;
@@ -2663,7 +2663,7 @@ export interface paths {
          * List Sign Ins
          * @description List the browsers that are signed in with the caller's token, the newest first.
          */
-        get: operations["list_sign_ins_api_v1_viewer_sessions_of_mine_get"];
+        get: operations["list_sign_ins"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2686,7 +2686,7 @@ export interface paths {
          * End Sign In
          * @description Sign out a browser that is signed in with the caller's token.
          */
-        delete: operations["end_sign_in_api_v1_viewer_sessions_of_mine__sign_in_id__delete"];
+        delete: operations["end_sign_in"];
         options?: never;
         head?: never;
         patch?: never;
@@ -2705,7 +2705,7 @@ export interface paths {
          *
          *     The settings are those of this API process. What cannot be read is null, and `checks` says why.
          */
-        get: operations["get_system_api_v1_viewer_system_get"];
+        get: operations["get_system"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2725,7 +2725,7 @@ export interface paths {
          * Alive
          * @description Answer with the release, which proves that the process is alive.
          */
-        get: operations["alive_healthz_get"];
+        get: operations["alive"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2745,7 +2745,7 @@ export interface paths {
          * Metrics
          * @description Return the metrics of this process for Prometheus.
          */
-        get: operations["metrics_metrics_get"];
+        get: operations["metrics"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2765,7 +2765,7 @@ export interface paths {
          * Ready
          * @description Check whether requests can be served; answer 503 with the defects if they cannot.
          */
-        get: operations["ready_readyz_get"];
+        get: operations["ready"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2786,7 +2786,7 @@ export interface paths {
          * @deprecated
          * @description Download a file that a run has produced, at the path of older clients.
          */
-        get: operations["download_document_v1_document_download__attachment_id__get"];
+        get: operations["download_document_v1"];
         put?: never;
         post?: never;
         delete?: never;
@@ -3536,6 +3536,23 @@ export interface components {
             updated_by: string | null;
         };
         /**
+         * EaselError
+         * @description An error of Easel's own routes, with a real status
+         * @example {
+         *       "code": "not_found",
+         *       "details": {},
+         *       "message": "There is no run order-4711."
+         *     }
+         */
+        EaselError: {
+            /** @description A stable word */
+            code: string;
+            details: {
+                [key: string]: unknown;
+            };
+            message: string;
+        };
+        /**
          * EndedTurnReply
          * @description With `Prefer: wait`, a turn that has ended: the data of its last event, and what it answered.
          */
@@ -3787,11 +3804,6 @@ export interface components {
             size: {
                 [key: string]: number;
             } | null;
-        };
-        /** HTTPValidationError */
-        HTTPValidationError: {
-            /** Detail */
-            detail?: components["schemas"]["ValidationError"][];
         };
         /**
          * ItemListReply
@@ -4072,6 +4084,23 @@ export interface components {
             uses: number;
         };
         /**
+         * OpenAIError
+         * @description An error in OpenAI's format
+         */
+        OpenAIError: {
+            error: {
+                code: string | null;
+                message: string;
+                param: string | null;
+                /** @description The run that the request has started */
+                run_id?: string;
+                session_id?: string;
+                type: string;
+            } & {
+                [key: string]: unknown;
+            };
+        };
+        /**
          * OverviewAgent
          * @description Figures of an agent.
          */
@@ -4348,6 +4377,20 @@ export interface components {
             digest: string;
             /** Version Id */
             version_id: string;
+        };
+        /**
+         * RagflowError
+         * @description An error of RAGFlow's routes. Its status is 200 unless the request has `X-Http-Status: strict`
+         * @example {
+         *       "code": 102,
+         *       "message": "canvas not found."
+         *     }
+         */
+        RagflowError: {
+            /** @description 101 argument, 102 data, 103 not allowed, 401, 409, 500, ... */
+            code: number;
+            data?: unknown;
+            message: string;
         };
         /**
          * RepeatedNode
@@ -4996,19 +5039,6 @@ export interface components {
             /** Tool Name */
             tool_name: string | null;
         };
-        /** ValidationError */
-        ValidationError: {
-            /** Context */
-            ctx?: Record<string, never>;
-            /** Input */
-            input?: unknown;
-            /** Location */
-            loc: (string | number)[];
-            /** Message */
-            msg: string;
-            /** Error Type */
-            type: string;
-        };
         /**
          * VersionChange
          * @description A parameter, or another property of a node, that differs. Sides that have no value are null.
@@ -5226,7 +5256,305 @@ export interface components {
             waited_ms: number;
         };
     };
-    responses: never;
+    responses: {
+        /** @description A field, parameter or document is invalid; the message names it */
+        EaselError400: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["EaselError"];
+            };
+        };
+        /** @description The token is missing, unknown, revoked or expired */
+        EaselError401: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["EaselError"];
+            };
+        };
+        /** @description The caller may not do this */
+        EaselError403: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["EaselError"];
+            };
+        };
+        /** @description It does not exist, or belongs to another tenant */
+        EaselError404: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["EaselError"];
+            };
+        };
+        /** @description It is in another state, or a key was used for another request */
+        EaselError409: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["EaselError"];
+            };
+        };
+        /** @description The draft has changed since */
+        EaselError412: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["EaselError"];
+            };
+        };
+        /** @description The body is too large */
+        EaselError413: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["EaselError"];
+            };
+        };
+        /** @description `If-Match` is missing */
+        EaselError428: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["EaselError"];
+            };
+        };
+        /** @description Too many requests, or open streams, of this token */
+        EaselError429: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["EaselError"];
+            };
+        };
+        /** @description A run has failed, or an internal error with the id of the request */
+        EaselError500: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["EaselError"];
+            };
+        };
+        /** @description The database or another service does not answer; `Retry-After` says when to try again */
+        EaselError503: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["EaselError"];
+            };
+        };
+        /** @description A field, parameter or document is invalid; the message names it */
+        OpenAIError400: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["OpenAIError"];
+            };
+        };
+        /** @description The token is missing, unknown, revoked or expired */
+        OpenAIError401: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["OpenAIError"];
+            };
+        };
+        /** @description The caller may not do this */
+        OpenAIError403: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["OpenAIError"];
+            };
+        };
+        /** @description It does not exist, or belongs to another tenant */
+        OpenAIError404: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["OpenAIError"];
+            };
+        };
+        /** @description It is in another state, or a key was used for another request */
+        OpenAIError409: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["OpenAIError"];
+            };
+        };
+        /** @description The draft has changed since */
+        OpenAIError412: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["OpenAIError"];
+            };
+        };
+        /** @description The body is too large */
+        OpenAIError413: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["OpenAIError"];
+            };
+        };
+        /** @description `If-Match` is missing */
+        OpenAIError428: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["OpenAIError"];
+            };
+        };
+        /** @description Too many requests, or open streams, of this token */
+        OpenAIError429: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["OpenAIError"];
+            };
+        };
+        /** @description A run has failed, or an internal error with the id of the request */
+        OpenAIError500: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["OpenAIError"];
+            };
+        };
+        /** @description The database or another service does not answer; `Retry-After` says when to try again */
+        OpenAIError503: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["OpenAIError"];
+            };
+        };
+        /** @description A field, parameter or document is invalid; the message names it */
+        RagflowError400: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["RagflowError"];
+            };
+        };
+        /** @description The token is missing, unknown, revoked or expired */
+        RagflowError401: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["RagflowError"];
+            };
+        };
+        /** @description The caller may not do this */
+        RagflowError403: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["RagflowError"];
+            };
+        };
+        /** @description It does not exist, or belongs to another tenant */
+        RagflowError404: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["RagflowError"];
+            };
+        };
+        /** @description It is in another state, or a key was used for another request */
+        RagflowError409: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["RagflowError"];
+            };
+        };
+        /** @description The draft has changed since */
+        RagflowError412: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["RagflowError"];
+            };
+        };
+        /** @description The body is too large */
+        RagflowError413: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["RagflowError"];
+            };
+        };
+        /** @description `If-Match` is missing */
+        RagflowError428: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["RagflowError"];
+            };
+        };
+        /** @description Too many requests, or open streams, of this token */
+        RagflowError429: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["RagflowError"];
+            };
+        };
+        /** @description A run has failed, or an internal error with the id of the request */
+        RagflowError500: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["RagflowError"];
+            };
+        };
+        /** @description The database or another service does not answer; `Retry-After` says when to try again */
+        RagflowError503: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["RagflowError"];
+            };
+        };
+    };
     parameters: never;
     requestBodies: never;
     headers: never;
@@ -5234,7 +5562,7 @@ export interface components {
 }
 export type $defs = Record<string, never>;
 export interface operations {
-    describe_resource__well_known_oauth_protected_resource_get: {
+    describe_api_resource: {
         parameters: {
             query?: never;
             header?: never;
@@ -5252,9 +5580,15 @@ export interface operations {
                     "application/json": components["schemas"]["ResourceReply"];
                 };
             };
+            400: components["responses"]["RagflowError400"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    describe_resource__well_known_oauth_protected_resource_mcp_get: {
+    describe_resource: {
         parameters: {
             query?: never;
             header?: never;
@@ -5272,9 +5606,15 @@ export interface operations {
                     "application/json": components["schemas"]["ResourceReply"];
                 };
             };
+            400: components["responses"]["RagflowError400"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    get_runtime_api_v1_admin_canvas_runtime__tenant_id__get: {
+    get_runtime: {
         parameters: {
             query?: never;
             header?: never;
@@ -5294,18 +5634,18 @@ export interface operations {
                     "application/json": components["schemas"]["RuntimeReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    choose_runtime_api_v1_admin_canvas_runtime__tenant_id__post: {
+    choose_runtime: {
         parameters: {
             query?: never;
             header?: never;
@@ -5335,18 +5675,18 @@ export interface operations {
                     "application/json": components["schemas"]["RuntimeReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    cancel_session_api_v1_agentbots__agent_id__cancel_post: {
+    cancel_session: {
         parameters: {
             query?: never;
             header?: never;
@@ -5375,18 +5715,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    complete_api_v1_agentbots__agent_id__completions_post: {
+    complete_shared: {
         parameters: {
             query?: {
                 events?: string;
@@ -5501,18 +5841,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    show_inputs_api_v1_agentbots__agent_id__inputs_get: {
+    show_inputs: {
         parameters: {
             query?: never;
             header?: never;
@@ -5532,18 +5872,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    shared_tool_trace_api_v1_agentbots__agent_id__logs__message_id__get: {
+    shared_tool_trace: {
         parameters: {
             query?: never;
             header?: never;
@@ -5564,18 +5904,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    follow_run_api_v1_agentbots__agent_id__runs__run_id__events_get: {
+    follow_shared_run: {
         parameters: {
             query?: {
                 after?: string;
@@ -5598,18 +5938,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    show_session_api_v1_agentbots__agent_id__sessions__session_id__get: {
+    show_session: {
         parameters: {
             query?: never;
             header?: never;
@@ -5630,18 +5970,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    list_agents_api_v1_agents_get: {
+    list_agents: {
         parameters: {
             query?: {
                 id?: string;
@@ -5672,18 +6012,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    create_agent_api_v1_agents_post: {
+    create_agent: {
         parameters: {
             query?: never;
             header?: {
@@ -5695,6 +6035,18 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "dsl": {
+                 *         "components": {},
+                 *         "graph": {
+                 *           "edges": [],
+                 *           "nodes": []
+                 *         }
+                 *       },
+                 *       "title": "Support"
+                 *     }
+                 */
                 "application/json": {
                     /** Avatar */
                     avatar?: string | null;
@@ -5733,18 +6085,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    download_attachment_api_v1_agents_attachments__attachment_id__download_get: {
+    download_attachment: {
         parameters: {
             query?: {
                 ext?: string;
@@ -5770,18 +6122,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    preview_attachment_api_v1_agents_attachments__attachment_id__preview_get: {
+    preview_attachment: {
         parameters: {
             query?: {
                 ext?: string;
@@ -5806,18 +6158,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    complete_api_v1_agents_chat_completions_post: {
+    complete: {
         parameters: {
             query?: {
                 events?: string;
@@ -5829,6 +6181,13 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "agent_id": "0198c0ffee0198c0ffee0198c0ffee01",
+                 *       "query": "Hello",
+                 *       "stream": false
+                 *     }
+                 */
                 "application/json": {
                     /** Agent Id */
                     agent_id?: string | null;
@@ -5930,18 +6289,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    download_api_v1_agents_download_get: {
+    download_files: {
         parameters: {
             query?: {
                 id?: string;
@@ -5962,18 +6321,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    list_prompts_api_v1_agents_prompts_get: {
+    list_prompts: {
         parameters: {
             query?: never;
             header?: never;
@@ -5991,9 +6350,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    rerun_pipeline_api_v1_agents_rerun_post: {
+    rerun_pipeline: {
         parameters: {
             query?: never;
             header?: never;
@@ -6024,9 +6392,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    list_tags_api_v1_agents_tags_get: {
+    list_tags: {
         parameters: {
             query?: {
                 canvas_category?: string;
@@ -6046,18 +6423,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    list_templates_api_v1_agents_templates_get: {
+    list_templates: {
         parameters: {
             query?: never;
             header?: never;
@@ -6075,9 +6452,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    try_database_api_v1_agents_test_db_connection_post: {
+    try_database: {
         parameters: {
             query?: never;
             header?: never;
@@ -6112,9 +6498,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    get_agent_api_v1_agents__agent_id__get: {
+    get_agent: {
         parameters: {
             query?: never;
             header?: never;
@@ -6134,18 +6529,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    update_agent_api_v1_agents__agent_id__put: {
+    update_agent: {
         parameters: {
             query?: never;
             header?: {
@@ -6199,18 +6594,20 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            412: components["responses"]["RagflowError412"];
+            413: components["responses"]["RagflowError413"];
+            428: components["responses"]["RagflowError428"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    delete_agent_api_v1_agents__agent_id__delete: {
+    delete_agent: {
         parameters: {
             query?: never;
             header?: never;
@@ -6230,18 +6627,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    update_agent_api_v1_agents__agent_id__patch: {
+    patch_agent: {
         parameters: {
             query?: never;
             header?: {
@@ -6295,18 +6692,20 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            412: components["responses"]["RagflowError412"];
+            413: components["responses"]["RagflowError413"];
+            428: components["responses"]["RagflowError428"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    cancel_agent_api_v1_agents__agent_id__cancel_post: {
+    cancel_agent: {
         parameters: {
             query?: never;
             header?: never;
@@ -6335,18 +6734,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    complete_by_path_api_v1_agents__agent_id__completions_post: {
+    complete_by_path: {
         parameters: {
             query?: {
                 events?: string;
@@ -6461,18 +6860,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    debug_node_api_v1_agents__agent_id__components__component_id__debug_post: {
+    debug_node: {
         parameters: {
             query?: never;
             header?: {
@@ -6512,18 +6911,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    input_form_api_v1_agents__agent_id__components__component_id__input_form_get: {
+    input_form: {
         parameters: {
             query?: never;
             header?: never;
@@ -6544,18 +6943,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    tool_trace_api_v1_agents__agent_id__logs__message_id__get: {
+    tool_trace: {
         parameters: {
             query?: never;
             header?: never;
@@ -6576,18 +6975,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    get_exposure_api_v1_agents__agent_id__mcp_get: {
+    get_exposure: {
         parameters: {
             query?: never;
             header?: never;
@@ -6607,18 +7006,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    expose_agent_api_v1_agents__agent_id__mcp_put: {
+    expose_agent: {
         parameters: {
             query?: never;
             header?: never;
@@ -6648,18 +7047,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    hide_agent_api_v1_agents__agent_id__mcp_delete: {
+    hide_agent: {
         parameters: {
             query?: never;
             header?: never;
@@ -6679,18 +7078,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    publish_api_v1_agents__agent_id__publish_post: {
+    publish: {
         parameters: {
             query?: never;
             header?: {
@@ -6726,18 +7125,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    reset_draft_api_v1_agents__agent_id__reset_post: {
+    reset_draft: {
         parameters: {
             query?: never;
             header?: never;
@@ -6757,18 +7156,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    run_api_v1_agents__agent_id__run_post: {
+    run: {
         parameters: {
             query?: {
                 version?: string;
@@ -6784,6 +7183,11 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "query": "Hello"
+                 *     }
+                 */
                 "application/json": {
                     /** Agent Id */
                     agent_id?: string | null;
@@ -6903,18 +7307,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    start_run_api_v1_agents__agent_id__runs_post: {
+    start_run: {
         parameters: {
             query?: never;
             header?: never;
@@ -6925,6 +7329,15 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "budget": {
+                 *         "tokens": 10000
+                 *       },
+                 *       "query": "My invoice is wrong.",
+                 *       "user_id": "ada"
+                 *     }
+                 */
                 "application/json": {
                     /**
                      * Budget
@@ -7013,18 +7426,18 @@ export interface operations {
                     "application/json": components["schemas"]["StartedReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    list_sessions_api_v1_agents__agent_id__sessions_get: {
+    list_sessions: {
         parameters: {
             query?: {
                 id?: string;
@@ -7056,18 +7469,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    create_session_api_v1_agents__agent_id__sessions_post: {
+    create_session: {
         parameters: {
             query?: {
                 user_id?: string;
@@ -7084,6 +7497,12 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "name": "Ada's questions",
+                 *       "user_id": "ada"
+                 *     }
+                 */
                 "application/json": {
                     /** Name */
                     name?: string | null;
@@ -7107,18 +7526,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    delete_sessions_api_v1_agents__agent_id__sessions_delete: {
+    delete_sessions: {
         parameters: {
             query?: never;
             header?: never;
@@ -7150,18 +7569,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    get_session_api_v1_agents__agent_id__sessions__session_id__get: {
+    get_session: {
         parameters: {
             query?: never;
             header?: never;
@@ -7182,18 +7601,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    delete_session_api_v1_agents__agent_id__sessions__session_id__delete: {
+    delete_session: {
         parameters: {
             query?: never;
             header?: never;
@@ -7214,18 +7633,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    stream_api_v1_agents__agent_id__stream_post: {
+    stream: {
         parameters: {
             query?: {
                 version?: string;
@@ -7242,6 +7661,11 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "query": "Hello"
+                 *     }
+                 */
                 "application/json": {
                     /** Agent Id */
                     agent_id?: string | null;
@@ -7361,18 +7785,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    set_tags_api_v1_agents__agent_id__tags_put: {
+    set_tags: {
         parameters: {
             query?: never;
             header?: never;
@@ -7399,18 +7823,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    upload_api_v1_agents__agent_id__upload_post: {
+    upload_files: {
         parameters: {
             query?: {
                 url?: string;
@@ -7438,18 +7862,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    list_versions_api_v1_agents__agent_id__versions_get: {
+    list_versions: {
         parameters: {
             query?: never;
             header?: never;
@@ -7469,18 +7893,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    publish_api_v1_agents__agent_id__versions_post: {
+    create_version: {
         parameters: {
             query?: never;
             header?: {
@@ -7516,18 +7940,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    get_version_api_v1_agents__agent_id__versions__version_id__get: {
+    get_version: {
         parameters: {
             query?: never;
             header?: never;
@@ -7548,18 +7972,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    delete_version_api_v1_agents__agent_id__versions__version_id__delete: {
+    delete_version: {
         parameters: {
             query?: {
                 force?: boolean;
@@ -7582,18 +8006,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    call_webhook_api_v1_agents__agent_id__webhook_get: {
+    get_call_webhook: {
         parameters: {
             query?: never;
             header?: never;
@@ -7613,18 +8037,15 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    call_webhook_api_v1_agents__agent_id__webhook_put: {
+    put_call_webhook: {
         parameters: {
             query?: never;
             header?: never;
@@ -7644,18 +8065,15 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    call_webhook_api_v1_agents__agent_id__webhook_post: {
+    post_call_webhook: {
         parameters: {
             query?: never;
             header?: never;
@@ -7675,18 +8093,15 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    call_webhook_api_v1_agents__agent_id__webhook_delete: {
+    delete_call_webhook: {
         parameters: {
             query?: never;
             header?: never;
@@ -7706,18 +8121,15 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    call_webhook_api_v1_agents__agent_id__webhook_patch: {
+    patch_call_webhook: {
         parameters: {
             query?: never;
             header?: never;
@@ -7737,18 +8149,15 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    poll_tests_api_v1_agents__agent_id__webhook_logs_get: {
+    poll_tests: {
         parameters: {
             query?: {
                 since_ts?: string;
@@ -7771,18 +8180,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    test_webhook_api_v1_agents__agent_id__webhook_test_get: {
+    get_test_webhook: {
         parameters: {
             query?: never;
             header?: never;
@@ -7802,18 +8211,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    test_webhook_api_v1_agents__agent_id__webhook_test_put: {
+    put_test_webhook: {
         parameters: {
             query?: never;
             header?: never;
@@ -7833,18 +8242,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    test_webhook_api_v1_agents__agent_id__webhook_test_post: {
+    post_test_webhook: {
         parameters: {
             query?: never;
             header?: never;
@@ -7864,18 +8273,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    test_webhook_api_v1_agents__agent_id__webhook_test_delete: {
+    delete_test_webhook: {
         parameters: {
             query?: never;
             header?: never;
@@ -7895,18 +8304,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    test_webhook_api_v1_agents__agent_id__webhook_test_patch: {
+    patch_test_webhook: {
         parameters: {
             query?: never;
             header?: never;
@@ -7926,18 +8335,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    complete_by_old_path_api_v1_agents_openai__agent_id__chat_completions_post: {
+    complete_by_old_path: {
         parameters: {
             query?: never;
             header?: never;
@@ -8074,18 +8483,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["OpenAIError400"];
+            401: components["responses"]["OpenAIError401"];
+            403: components["responses"]["OpenAIError403"];
+            404: components["responses"]["OpenAIError404"];
+            409: components["responses"]["OpenAIError409"];
+            413: components["responses"]["OpenAIError413"];
+            429: components["responses"]["OpenAIError429"];
+            500: components["responses"]["OpenAIError500"];
+            503: components["responses"]["OpenAIError503"];
         };
     };
-    list_budgets_api_v1_budgets_get: {
+    list_budgets: {
         parameters: {
             query?: never;
             header?: never;
@@ -8103,9 +8512,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    set_budget_api_v1_budgets_put: {
+    set_budget: {
         parameters: {
             query?: never;
             header?: never;
@@ -8145,9 +8563,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    clear_budget_api_v1_budgets_delete: {
+    clear_budget: {
         parameters: {
             query?: {
                 scope?: string;
@@ -8168,18 +8595,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    list_components_api_v1_components_get: {
+    list_components: {
         parameters: {
             query?: never;
             header?: never;
@@ -8197,9 +8624,18 @@ export interface operations {
                     "application/json": components["schemas"]["ComponentsReply"];
                 };
             };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    list_datasets_api_v1_datasets_get: {
+    list_datasets: {
         parameters: {
             query?: {
                 id?: string;
@@ -8226,18 +8662,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    create_api_v1_datasets_post: {
+    create_knowledge_bases: {
         parameters: {
             query?: never;
             header?: {
@@ -8249,6 +8685,14 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "name": "handbook",
+                 *       "parser_config": {
+                 *         "chunk_token_num": 512
+                 *       }
+                 *     }
+                 */
                 "application/json": {
                     /**
                      * Description
@@ -8300,18 +8744,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    delete_api_v1_datasets_delete: {
+    delete_datasets: {
         parameters: {
             query?: never;
             header?: never;
@@ -8341,9 +8785,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    change_api_v1_datasets__dataset_id__put: {
+    change_datasets: {
         parameters: {
             query?: never;
             header?: never;
@@ -8388,18 +8841,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    parse_api_v1_datasets__dataset_id__chunks_post: {
+    parse: {
         parameters: {
             query?: never;
             header?: never;
@@ -8426,18 +8879,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    stop_parsing_api_v1_datasets__dataset_id__chunks_delete: {
+    stop_parsing: {
         parameters: {
             query?: never;
             header?: never;
@@ -8464,18 +8917,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    list_documents_api_v1_datasets__dataset_id__documents_get: {
+    list_documents: {
         parameters: {
             query?: {
                 id?: string;
@@ -8505,18 +8958,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    upload_api_v1_datasets__dataset_id__documents_post: {
+    upload_knowledge_bases: {
         parameters: {
             query?: never;
             header?: never;
@@ -8542,18 +8995,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    delete_api_v1_datasets__dataset_id__documents_delete: {
+    delete_documents: {
         parameters: {
             query?: never;
             header?: never;
@@ -8585,18 +9038,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    download_api_v1_datasets__dataset_id__documents__document_id__get: {
+    download_knowledge_bases: {
         parameters: {
             query?: never;
             header?: never;
@@ -8617,18 +9070,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    change_api_v1_datasets__dataset_id__documents__document_id__put: {
+    change_documents: {
         parameters: {
             query?: never;
             header?: never;
@@ -8670,18 +9123,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    change_api_v1_datasets__dataset_id__documents__document_id__patch: {
+    patch_change: {
         parameters: {
             query?: never;
             header?: never;
@@ -8723,18 +9176,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    list_chunks_api_v1_datasets__dataset_id__documents__document_id__chunks_get: {
+    list_chunks: {
         parameters: {
             query?: {
                 id?: string;
@@ -8760,18 +9213,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    download_document_api_v1_document_download__attachment_id__get: {
+    download_document: {
         parameters: {
             query?: {
                 ext?: string;
@@ -8797,18 +9250,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    show_artifact_api_v1_documents_artifact__name__get: {
+    show_artifact: {
         parameters: {
             query?: {
                 session_id?: string;
@@ -8830,18 +9283,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    list_servers_api_v1_mcp_servers_get: {
+    list_servers: {
         parameters: {
             query?: {
                 keywords?: string;
@@ -8863,18 +9316,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    add_server_api_v1_mcp_servers_post: {
+    add_server: {
         parameters: {
             query?: never;
             header?: {
@@ -8938,18 +9391,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    import_servers_api_v1_mcp_servers_import_post: {
+    import_servers: {
         parameters: {
             query?: never;
             header?: {
@@ -8986,18 +9439,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    list_tools_of_many_api_v1_mcp_servers_list_tools_post: {
+    list_tools_of_many: {
         parameters: {
             query?: never;
             header?: never;
@@ -9022,9 +9475,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    test_tool_by_id_api_v1_mcp_servers_test_tool_post: {
+    test_tool_by_id: {
         parameters: {
             query?: never;
             header?: never;
@@ -9058,9 +9520,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    get_server_api_v1_mcp_servers__server_id__get: {
+    get_server: {
         parameters: {
             query?: never;
             header?: never;
@@ -9080,18 +9551,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    change_server_api_v1_mcp_servers__server_id__put: {
+    change_server: {
         parameters: {
             query?: never;
             header?: never;
@@ -9154,18 +9625,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    delete_server_api_v1_mcp_servers__server_id__delete: {
+    delete_server: {
         parameters: {
             query?: never;
             header?: never;
@@ -9185,18 +9656,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    change_server_api_v1_mcp_servers__server_id__patch: {
+    patch_server: {
         parameters: {
             query?: never;
             header?: never;
@@ -9259,18 +9730,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    approve_tools_api_v1_mcp_servers__server_id__approve_post: {
+    approve_tools: {
         parameters: {
             query?: never;
             header?: never;
@@ -9297,18 +9768,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    test_tool_api_v1_mcp_servers__server_id__test_post: {
+    test_tool: {
         parameters: {
             query?: never;
             header?: never;
@@ -9344,18 +9815,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    list_tools_api_v1_mcp_servers__server_id__tools_get: {
+    list_tools: {
         parameters: {
             query?: never;
             header?: never;
@@ -9375,18 +9846,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    list_memories_api_v1_memories_get: {
+    list_memories: {
         parameters: {
             query?: {
                 keywords?: string;
@@ -9413,18 +9884,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    create_api_v1_memories_post: {
+    create_memories: {
         parameters: {
             query?: never;
             header?: {
@@ -9436,6 +9907,15 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "memory_type": [
+                 *         "raw",
+                 *         "semantic"
+                 *       ],
+                 *       "name": "facts"
+                 *     }
+                 */
                 "application/json": {
                     /**
                      * Description
@@ -9501,18 +9981,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    show_api_v1_memories__memory_id__get: {
+    show: {
         parameters: {
             query?: {
                 /** @description May be repeated, or a comma list */
@@ -9538,18 +10018,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    change_api_v1_memories__memory_id__put: {
+    change_memories: {
         parameters: {
             query?: never;
             header?: never;
@@ -9596,18 +10076,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    delete_api_v1_memories__memory_id__delete: {
+    delete_memories: {
         parameters: {
             query?: never;
             header?: never;
@@ -9627,18 +10107,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    config_api_v1_memories__memory_id__config_get: {
+    config: {
         parameters: {
             query?: never;
             header?: never;
@@ -9658,18 +10138,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    recent_api_v1_messages_get: {
+    recent: {
         parameters: {
             query: {
                 /** @description Memories; may be repeated, or a comma list */
@@ -9693,18 +10173,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    add_api_v1_messages_post: {
+    add: {
         parameters: {
             query?: never;
             header?: {
@@ -9757,18 +10237,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    search_api_v1_messages_search_get: {
+    search: {
         parameters: {
             query: {
                 /** @description Memories; may be repeated, or a comma list */
@@ -9796,18 +10276,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    switch_api_v1_messages__message_key__put: {
+    switch: {
         parameters: {
             query?: never;
             header?: never;
@@ -9834,18 +10314,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    forget_api_v1_messages__message_key__delete: {
+    forget: {
         parameters: {
             query?: never;
             header?: never;
@@ -9865,18 +10345,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    content_api_v1_messages__message_key__content_get: {
+    content: {
         parameters: {
             query?: never;
             header?: never;
@@ -9896,18 +10376,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    complete_with_agent_api_v1_openai_agents__agent_id__chat_completions_post: {
+    complete_with_agent: {
         parameters: {
             query?: never;
             header?: never;
@@ -10044,18 +10524,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["OpenAIError400"];
+            401: components["responses"]["OpenAIError401"];
+            403: components["responses"]["OpenAIError403"];
+            404: components["responses"]["OpenAIError404"];
+            409: components["responses"]["OpenAIError409"];
+            413: components["responses"]["OpenAIError413"];
+            429: components["responses"]["OpenAIError429"];
+            500: components["responses"]["OpenAIError500"];
+            503: components["responses"]["OpenAIError503"];
         };
     };
-    list_models_of_agent_api_v1_openai_agents__agent_id__models_get: {
+    list_models_of_agent: {
         parameters: {
             query?: never;
             header?: never;
@@ -10075,18 +10555,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["OpenAIError400"];
+            401: components["responses"]["OpenAIError401"];
+            403: components["responses"]["OpenAIError403"];
+            404: components["responses"]["OpenAIError404"];
+            409: components["responses"]["OpenAIError409"];
+            413: components["responses"]["OpenAIError413"];
+            429: components["responses"]["OpenAIError429"];
+            500: components["responses"]["OpenAIError500"];
+            503: components["responses"]["OpenAIError503"];
         };
     };
-    get_model_of_agent_api_v1_openai_agents__agent_id__models__model__get: {
+    get_model_of_agent: {
         parameters: {
             query?: never;
             header?: never;
@@ -10107,18 +10587,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["OpenAIError400"];
+            401: components["responses"]["OpenAIError401"];
+            403: components["responses"]["OpenAIError403"];
+            404: components["responses"]["OpenAIError404"];
+            409: components["responses"]["OpenAIError409"];
+            413: components["responses"]["OpenAIError413"];
+            429: components["responses"]["OpenAIError429"];
+            500: components["responses"]["OpenAIError500"];
+            503: components["responses"]["OpenAIError503"];
         };
     };
-    complete_api_v1_openai_chat_completions_post: {
+    complete_chat: {
         parameters: {
             query?: never;
             header?: never;
@@ -10127,6 +10607,18 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "messages": [
+                 *         {
+                 *           "content": "Hello",
+                 *           "role": "user"
+                 *         }
+                 *       ],
+                 *       "model": "0198c0ffee0198c0ffee0198c0ffee01",
+                 *       "stream": true
+                 *     }
+                 */
                 "application/json": {
                     /**
                      * Budget
@@ -10253,9 +10745,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
+            400: components["responses"]["OpenAIError400"];
+            401: components["responses"]["OpenAIError401"];
+            403: components["responses"]["OpenAIError403"];
+            404: components["responses"]["OpenAIError404"];
+            409: components["responses"]["OpenAIError409"];
+            413: components["responses"]["OpenAIError413"];
+            429: components["responses"]["OpenAIError429"];
+            500: components["responses"]["OpenAIError500"];
+            503: components["responses"]["OpenAIError503"];
         };
     };
-    list_models_api_v1_openai_models_get: {
+    list_models: {
         parameters: {
             query?: never;
             header?: never;
@@ -10273,9 +10774,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
+            400: components["responses"]["OpenAIError400"];
+            401: components["responses"]["OpenAIError401"];
+            403: components["responses"]["OpenAIError403"];
+            404: components["responses"]["OpenAIError404"];
+            409: components["responses"]["OpenAIError409"];
+            413: components["responses"]["OpenAIError413"];
+            429: components["responses"]["OpenAIError429"];
+            500: components["responses"]["OpenAIError500"];
+            503: components["responses"]["OpenAIError503"];
         };
     };
-    get_model_api_v1_openai_models__model__get: {
+    get_model: {
         parameters: {
             query?: never;
             header?: never;
@@ -10295,18 +10805,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["OpenAIError400"];
+            401: components["responses"]["OpenAIError401"];
+            403: components["responses"]["OpenAIError403"];
+            404: components["responses"]["OpenAIError404"];
+            409: components["responses"]["OpenAIError409"];
+            413: components["responses"]["OpenAIError413"];
+            429: components["responses"]["OpenAIError429"];
+            500: components["responses"]["OpenAIError500"];
+            503: components["responses"]["OpenAIError503"];
         };
     };
-    plugin_tools_api_v1_plugin_tools_get: {
+    plugin_tools: {
         parameters: {
             query?: never;
             header?: never;
@@ -10324,9 +10834,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    retrieve_api_v1_retrieval_post: {
+    retrieve: {
         parameters: {
             query?: never;
             header?: never;
@@ -10335,6 +10854,14 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "dataset_ids": [
+                 *         "0198c0ffee0198c0ffee0198c0ffee02"
+                 *       ],
+                 *       "question": "How long is the notice period?"
+                 *     }
+                 */
                 "application/json": {
                     /** Cross Languages */
                     cross_languages?: string[];
@@ -10414,9 +10941,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    list_runs_api_v1_runs_get: {
+    list_runs: {
         parameters: {
             query?: {
                 external_id?: string;
@@ -10452,18 +10988,18 @@ export interface operations {
                     "application/json": components["schemas"]["RunListReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    cancel_runs_api_v1_runs_cancel_post: {
+    cancel_runs: {
         parameters: {
             query?: never;
             header?: {
@@ -10491,18 +11027,18 @@ export interface operations {
                     "application/json": components["schemas"]["CancelledRunsReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    list_states_api_v1_runs_states_get: {
+    list_states: {
         parameters: {
             query?: {
                 ids?: string;
@@ -10534,18 +11070,18 @@ export interface operations {
                     "application/json": components["schemas"]["RunStatesReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    get_run_api_v1_runs__run_id__get: {
+    get_run: {
         parameters: {
             query?: {
                 activations?: "tree" | "none";
@@ -10568,18 +11104,18 @@ export interface operations {
                     "application/json": components["schemas"]["RunReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    list_activations_api_v1_runs__run_id__activations_get: {
+    list_activations: {
         parameters: {
             query?: {
                 scope?: string;
@@ -10610,18 +11146,18 @@ export interface operations {
                     "application/json": components["schemas"]["ActivationListReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    get_activation_api_v1_runs__run_id__activations__activation_id__get: {
+    get_activation: {
         parameters: {
             query?: {
                 values?: "preview" | "none";
@@ -10644,18 +11180,18 @@ export interface operations {
                     "application/json": components["schemas"]["ActivationReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    get_value_api_v1_runs__run_id__activations__activation_id__values__kind___name__get: {
+    get_value: {
         parameters: {
             query?: {
                 download?: "0" | "1";
@@ -10681,18 +11217,18 @@ export interface operations {
                     "text/plain": string;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    list_attempts_api_v1_runs__run_id__attempts_get: {
+    list_attempts: {
         parameters: {
             query?: {
                 activation_id?: string;
@@ -10716,18 +11252,18 @@ export interface operations {
                     "application/json": components["schemas"]["AttemptListReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    cancel_run_api_v1_runs__run_id__cancel_post: {
+    cancel_run: {
         parameters: {
             query?: never;
             header?: never;
@@ -10747,18 +11283,18 @@ export interface operations {
                     "application/json": components["schemas"]["CancelledRunReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    compare_runs_api_v1_runs__run_id__compare__other_run_id__get: {
+    compare_runs: {
         parameters: {
             query?: {
                 only?: string;
@@ -10784,18 +11320,18 @@ export interface operations {
                     "application/json": components["schemas"]["ComparisonReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    compare_step_api_v1_runs__run_id__compare__other_run_id__steps__activation_id__get: {
+    compare_step: {
         parameters: {
             query?: never;
             header?: never;
@@ -10817,18 +11353,18 @@ export interface operations {
                     "application/json": components["schemas"]["ComparedStepReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    get_run_document_api_v1_runs__run_id__document_get: {
+    get_run_document: {
         parameters: {
             query?: never;
             header?: never;
@@ -10848,18 +11384,18 @@ export interface operations {
                     "application/json": components["schemas"]["RunDocumentReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    get_events_api_v1_runs__run_id__events_get: {
+    get_events: {
         parameters: {
             query?: {
                 after?: string;
@@ -10888,18 +11424,18 @@ export interface operations {
                     "application/json": components["schemas"]["EventListReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    explain_run_api_v1_runs__run_id__explain_get: {
+    explain_run: {
         parameters: {
             query?: never;
             header?: never;
@@ -10919,18 +11455,18 @@ export interface operations {
                     "application/json": components["schemas"]["ExplanationReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    export_run_api_v1_runs__run_id__export_get: {
+    export_run: {
         parameters: {
             query?: {
                 large?: "0" | "1";
@@ -10952,18 +11488,18 @@ export interface operations {
                     "application/json": components["schemas"]["RunFileReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    fork_api_v1_runs__run_id__fork_post: {
+    fork: {
         parameters: {
             query?: never;
             header?: {
@@ -11081,18 +11617,18 @@ export interface operations {
                     "application/json": components["schemas"]["StartedReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    get_run_graph_api_v1_runs__run_id__graph_get: {
+    get_run_graph: {
         parameters: {
             query?: never;
             header?: never;
@@ -11112,18 +11648,18 @@ export interface operations {
                     "application/json": components["schemas"]["GraphReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    list_items_api_v1_runs__run_id__items_get: {
+    list_items: {
         parameters: {
             query: {
                 of: string;
@@ -11149,18 +11685,18 @@ export interface operations {
                     "application/json": components["schemas"]["ItemListReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    follow_run_api_v1_runs__run_id__live_get: {
+    follow_run: {
         parameters: {
             query?: {
                 after?: string;
@@ -11183,6 +11719,10 @@ export interface operations {
                     "text/event-stream": string;
                 };
             };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
             /** @description The request does not accept text/event-stream */
             406: {
                 headers: {
@@ -11190,15 +11730,10 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
             /** @description The process has too many live streams (EASEL_LIVE_STREAMS) */
             503: {
                 headers: {
@@ -11208,7 +11743,7 @@ export interface operations {
             };
         };
     };
-    list_model_calls_api_v1_runs__run_id__model_calls_get: {
+    list_model_calls: {
         parameters: {
             query?: {
                 activation_id?: string;
@@ -11232,18 +11767,18 @@ export interface operations {
                     "application/json": components["schemas"]["ModelCallListReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    get_model_call_api_v1_runs__run_id__model_calls__call_id__get: {
+    get_model_call: {
         parameters: {
             query?: never;
             header?: never;
@@ -11264,18 +11799,18 @@ export interface operations {
                     "application/json": components["schemas"]["WholeModelCallReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    rerun_api_v1_runs__run_id__rerun_post: {
+    rerun: {
         parameters: {
             query?: never;
             header?: {
@@ -11361,18 +11896,18 @@ export interface operations {
                     "application/json": components["schemas"]["StartedReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    resume_run_api_v1_runs__run_id__resume_post: {
+    resume_run: {
         parameters: {
             query?: never;
             header?: {
@@ -11386,6 +11921,15 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "inputs": {
+                 *         "name": {
+                 *           "value": "Ada"
+                 *         }
+                 *       }
+                 *     }
+                 */
                 "application/json": {
                     /**
                      * Budget
@@ -11444,18 +11988,18 @@ export interface operations {
                     "application/json": components["schemas"]["StartedReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    list_shares_api_v1_runs__run_id__shares_get: {
+    list_shares: {
         parameters: {
             query?: {
                 after?: string;
@@ -11478,18 +12022,18 @@ export interface operations {
                     "application/json": components["schemas"]["ShareListReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    create_share_api_v1_runs__run_id__shares_post: {
+    create_share: {
         parameters: {
             query?: never;
             header?: {
@@ -11540,18 +12084,18 @@ export interface operations {
                     "application/json": components["schemas"]["NewShareReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    revoke_share_api_v1_runs__run_id__shares__share_id__delete: {
+    revoke_share: {
         parameters: {
             query?: never;
             header?: never;
@@ -11570,18 +12114,18 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    list_tool_calls_api_v1_runs__run_id__tool_calls_get: {
+    list_tool_calls: {
         parameters: {
             query?: {
                 activation_id?: string;
@@ -11605,18 +12149,18 @@ export interface operations {
                     "application/json": components["schemas"]["ToolCallListReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    change_task_api_v1_tasks__task_id__patch: {
+    change_task: {
         parameters: {
             query?: never;
             header?: never;
@@ -11643,18 +12187,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    cancel_task_api_v1_tasks__task_id__cancel_post: {
+    cancel_task: {
         parameters: {
             query?: never;
             header?: never;
@@ -11674,18 +12218,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    about_api_v1_viewer_get: {
+    about: {
         parameters: {
             query?: never;
             header?: never;
@@ -11703,9 +12247,15 @@ export interface operations {
                     "application/json": components["schemas"]["AboutReply"];
                 };
             };
+            400: components["responses"]["EaselError400"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    list_agents_api_v1_viewer_agents_get: {
+    list_viewer_agents: {
         parameters: {
             query?: {
                 q?: string;
@@ -11728,18 +12278,18 @@ export interface operations {
                     "application/json": components["schemas"]["AgentListReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    create_agent_api_v1_viewer_agents_post: {
+    create_viewer_agent: {
         parameters: {
             query?: {
                 title?: string;
@@ -11769,18 +12319,18 @@ export interface operations {
                     "application/json": components["schemas"]["NewAgentReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    get_agent_head_api_v1_viewer_agents__agent_id__get: {
+    get_agent_head: {
         parameters: {
             query?: never;
             header?: never;
@@ -11800,18 +12350,18 @@ export interface operations {
                     "application/json": components["schemas"]["AgentHeadReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    change_title_api_v1_viewer_agents__agent_id__patch: {
+    change_title: {
         parameters: {
             query?: never;
             header?: never;
@@ -11840,18 +12390,18 @@ export interface operations {
                     "application/json": components["schemas"]["AgentTitleReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    get_draft_api_v1_viewer_agents__agent_id__draft_get: {
+    get_draft: {
         parameters: {
             query?: never;
             header?: never;
@@ -11871,18 +12421,18 @@ export interface operations {
                     "application/json": components["schemas"]["DraftReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    put_draft_api_v1_viewer_agents__agent_id__draft_put: {
+    put_draft: {
         parameters: {
             query?: never;
             header?: {
@@ -11909,18 +12459,20 @@ export interface operations {
                     "application/json": components["schemas"]["SavedDraftReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            412: components["responses"]["EaselError412"];
+            413: components["responses"]["EaselError413"];
+            428: components["responses"]["EaselError428"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    patch_draft_api_v1_viewer_agents__agent_id__draft_patch: {
+    patch_draft: {
         parameters: {
             query?: never;
             header?: {
@@ -11948,18 +12500,20 @@ export interface operations {
                     "application/json": components["schemas"]["SavedDraftReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            412: components["responses"]["EaselError412"];
+            413: components["responses"]["EaselError413"];
+            428: components["responses"]["EaselError428"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    export_draft_api_v1_viewer_agents__agent_id__export_get: {
+    export_draft: {
         parameters: {
             query?: {
                 version?: string;
@@ -11981,18 +12535,18 @@ export interface operations {
                     "application/json": components["schemas"]["JsonValue"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    get_agent_graph_api_v1_viewer_agents__agent_id__graph_get: {
+    get_agent_graph: {
         parameters: {
             query?: {
                 version?: string;
@@ -12014,18 +12568,18 @@ export interface operations {
                     "application/json": components["schemas"]["GraphReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    run_node_api_v1_viewer_agents__agent_id__nodes__node_id__run_post: {
+    run_node: {
         parameters: {
             query?: never;
             header?: {
@@ -12058,18 +12612,18 @@ export interface operations {
                     "application/json": components["schemas"]["StartedReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    publish_draft_api_v1_viewer_agents__agent_id__publish_post: {
+    publish_draft: {
         parameters: {
             query?: never;
             header?: {
@@ -12103,18 +12657,20 @@ export interface operations {
                     "application/json": components["schemas"]["VersionRow"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            412: components["responses"]["EaselError412"];
+            413: components["responses"]["EaselError413"];
+            428: components["responses"]["EaselError428"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    restore_version_api_v1_viewer_agents__agent_id__restore_post: {
+    restore_version: {
         parameters: {
             query?: never;
             header?: {
@@ -12146,18 +12702,20 @@ export interface operations {
                     "application/json": components["schemas"]["SavedDraftReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            412: components["responses"]["EaselError412"];
+            413: components["responses"]["EaselError413"];
+            428: components["responses"]["EaselError428"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    list_versions_api_v1_viewer_agents__agent_id__versions_get: {
+    list_viewer_versions: {
         parameters: {
             query?: {
                 before?: string;
@@ -12180,18 +12738,18 @@ export interface operations {
                     "application/json": components["schemas"]["VersionListReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    get_version_api_v1_viewer_agents__agent_id__versions__version_id__get: {
+    get_viewer_version: {
         parameters: {
             query?: never;
             header?: never;
@@ -12212,18 +12770,18 @@ export interface operations {
                     "application/json": components["schemas"]["VersionReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    list_choices_api_v1_viewer_choices_get: {
+    list_choices: {
         parameters: {
             query: {
                 kind: "model" | "knowledge_base" | "memory" | "mcp" | "tool";
@@ -12244,18 +12802,18 @@ export interface operations {
                     "application/json": components["schemas"]["ChoicesReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    create_code_api_v1_viewer_codes_post: {
+    create_code: {
         parameters: {
             query?: never;
             header?: never;
@@ -12273,9 +12831,18 @@ export interface operations {
                     "application/json": components["schemas"]["CodeReply"];
                 };
             };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    list_conversations_api_v1_viewer_conversations_get: {
+    list_conversations: {
         parameters: {
             query?: {
                 agent_id?: string;
@@ -12298,18 +12865,18 @@ export interface operations {
                     "application/json": components["schemas"]["ConversationListReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    get_messages_api_v1_viewer_conversations__session_id__get: {
+    get_messages: {
         parameters: {
             query?: {
                 before?: number;
@@ -12332,18 +12899,18 @@ export interface operations {
                     "application/json": components["schemas"]["ConversationMessagesReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    get_overview_api_v1_viewer_overview_get: {
+    get_overview: {
         parameters: {
             query?: {
                 from?: string;
@@ -12366,18 +12933,18 @@ export interface operations {
                     "application/json": components["schemas"]["OverviewReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    sign_in_api_v1_viewer_session_post: {
+    sign_in: {
         parameters: {
             query?: never;
             header?: never;
@@ -12413,9 +12980,15 @@ export interface operations {
                 };
                 content?: never;
             };
+            400: components["responses"]["EaselError400"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    sign_out_api_v1_viewer_session_delete: {
+    sign_out: {
         parameters: {
             query?: never;
             header?: never;
@@ -12431,9 +13004,15 @@ export interface operations {
                 };
                 content?: never;
             };
+            400: components["responses"]["EaselError400"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    list_sign_ins_api_v1_viewer_sessions_of_mine_get: {
+    list_sign_ins: {
         parameters: {
             query?: {
                 before?: string;
@@ -12454,18 +13033,18 @@ export interface operations {
                     "application/json": components["schemas"]["SignInListReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    end_sign_in_api_v1_viewer_sessions_of_mine__sign_in_id__delete: {
+    end_sign_in: {
         parameters: {
             query?: never;
             header?: never;
@@ -12483,18 +13062,18 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    get_system_api_v1_viewer_system_get: {
+    get_system: {
         parameters: {
             query?: never;
             header?: never;
@@ -12512,9 +13091,18 @@ export interface operations {
                     "application/json": components["schemas"]["SystemReply"];
                 };
             };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    alive_healthz_get: {
+    alive: {
         parameters: {
             query?: never;
             header?: never;
@@ -12532,9 +13120,15 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
+            400: components["responses"]["RagflowError400"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    metrics_metrics_get: {
+    metrics: {
         parameters: {
             query?: never;
             header?: never;
@@ -12552,9 +13146,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    ready_readyz_get: {
+    ready: {
         parameters: {
             query?: never;
             header?: never;
@@ -12572,9 +13175,15 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
+            400: components["responses"]["RagflowError400"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    download_document_v1_document_download__attachment_id__get: {
+    download_document_v1: {
         parameters: {
             query?: {
                 ext?: string;
@@ -12600,15 +13209,15 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
 }
