@@ -11,13 +11,14 @@ from api.http.errors import no_access
 from api.http.replies import parse_id, success
 from api.requests.auth import AnyTokenCaller, ApiTokenCaller, RequestPrincipal
 from api.requests.dependencies import ApiContext, ApiContextDep
+from api.requests.scopes import NEEDS_READ
 from canvas.errors import NotFound
 from canvas.ids import CanvasId, SessionId
 from store.agents import canvases, conversations
 from store.db.transaction import Transaction
 from store.runs import attempt_records, external_ids
 
-router = APIRouter(tags=["logs"])
+router = APIRouter(tags=["logs"], dependencies=[NEEDS_READ])
 
 
 @router.get("/agents/{agent_id}/logs/{message_id}")

@@ -2,7 +2,8 @@
 
     POST /mcp        Authorization: Bearer <API token>
 
-A client sees the agents of its token's tenant that are published and exposed (store/mcp/agents.py). A call starts a run
+A client sees the agents of its token's tenant that are published and exposed (store/mcp/agents.py), with a token of one
+agent only that one. The token needs the scope `run`. A call starts a run
 of the published version and answers when its turn ends; progress messages report its nodes. In the protocol of 2026, a
 client cancels by closing its request, and the run is cancelled with it. In earlier versions a lost connection does not
 mean that, so clients request it with the header `X-Cancel-On-Disconnect`.
@@ -35,6 +36,7 @@ from providers.http.client import default_user_agent
 from scheduler.lifecycle.accept import MCP, Start
 from store.mcp import agents
 from store.mcp.agents import ExposedAgent
+from store.tenants import scopes
 
 log = structlog.get_logger()
 
@@ -72,7 +74,7 @@ class McpEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         context: ApiContext = request.app.state.context
-        scope[_PRINCIPAL] = await auth.authenticate_api_token(await auth.authenticate(request, context, None))
+        scope[_PRINCIPAL] = await auth.authenticate_for(request, context, scopes.Scope.RUN)
         manager = await self._manager()
         if manager is None:
             raise RequestRefused(DATA, "This API does not serve MCP. Run `pip install easel[mcp]`.", status=501)
@@ -152,6 +154,7 @@ async def _list_exposed(ctx: Any) -> Any:
                 input_schema=tools.build_schema(agent),
             )
             for agent in await run_in_thread(read)
+            if principal.may_use(agent.canvas_id)
         ]
     )
 
@@ -178,7 +181,7 @@ async def _answer(ctx: Any, name: str, arguments: Mapping[str, Any]) -> ToolAnsw
             return agents.find_exposed(tx, principal.tenant_id, name)
 
     agent = await run_in_thread(read)
-    if agent is None:
+    if agent is None or not principal.may_use(agent.canvas_id):
         raise RequestRefused(DATA, f"Unknown tool: {name}")
     options = tools.build_options(agent, arguments)
     key = find_key(ctx.request)

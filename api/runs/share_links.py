@@ -15,6 +15,7 @@ from api.http.schemas import CompletionBody, Flag, parse_flag
 from api.requests.auth import AnyTokenCaller, RequestPrincipal
 from api.requests.dependencies import ApiContext, ApiContextDep, run_in_thread
 from api.requests.request_bodies import SmallBody, body_openapi, parse_body, with_query
+from api.requests.scopes import NEEDS_READ, NEEDS_RUN
 from api.runs.completions import OPENAI_FLAG, answer_turn
 from canvas.document.document import Document
 from canvas.errors import NotFound
@@ -23,7 +24,7 @@ from components.nodes.flow.begin import MODES
 from store.agents import canvases, versions
 from store.agents.canvases import StoredCanvas
 
-router = APIRouter(tags=["share links"])
+router = APIRouter(tags=["share links"], dependencies=[NEEDS_READ])
 
 ROUTE = "agentbots/completions"  # of idempotency keys
 
@@ -51,7 +52,9 @@ def show_inputs(context: ApiContextDep, principal: AnyTokenCaller, agent_id: str
     )
 
 
-@router.post("/agentbots/{agent_id}/completions", openapi_extra=body_openapi(SharedCompletionBody))
+@router.post(
+    "/agentbots/{agent_id}/completions", openapi_extra=body_openapi(SharedCompletionBody), dependencies=[NEEDS_RUN]
+)
 async def complete(
     request: Request,
     context: ApiContextDep,
