@@ -18,7 +18,7 @@ from api.requests import auth
 from api.requests.dependencies import ApiContext, ApiContextDep, run_in_thread
 from store.db.db_errors import outage_reason
 from store.maintenance import migrate
-from store.tenants.scopes import Scope
+from store.tenants.scopes import TokenScope
 
 log = structlog.get_logger()
 router = APIRouter(tags=["health"])
@@ -94,7 +94,7 @@ class OpenRoutes:
 async def metrics(request: Request, context: ApiContextDep, _for_openapi: auth.Bearer) -> Response:
     """Return the metrics of this process for Prometheus."""
     if not request.app.state.open_routes.metrics:
-        await auth.authenticate_for(request, context, Scope.ADMIN)
+        await auth.authenticate_for(request, context, TokenScope.ADMIN)
     page, content_type = await run_in_thread(context.metrics_page)
     return Response(page, media_type=content_type)
 
@@ -103,7 +103,7 @@ async def metrics(request: Request, context: ApiContextDep, _for_openapi: auth.B
 async def schema(request: Request, context: ApiContextDep) -> Response:
     """Return every route with its schemas, as OpenAPI."""
     if not request.app.state.open_routes.schema:
-        await auth.authenticate_for(request, context, Scope.READ)
+        await auth.authenticate_for(request, context, TokenScope.READ)
     return json_reply(await run_in_thread(request.app.openapi))
 
 

@@ -81,7 +81,7 @@ class RefusedAccess(NotAllowed):
 
 
 class MissingScope(RefusedAccess):
-    """The caller's token does not have the scope that the route needs. `details` has it as `needed`."""
+    """The caller's token does not have the scope that the route needs, which `details` names."""
 
     code = "missing_scope"
 
@@ -120,7 +120,7 @@ class NotShared(NotFound):
     """A visitor of a share asks for something else than the run that it opens: a 404 in every reply style."""
 
 
-class OutOfReach(NotFound):
+class NotOfAgent(NotFound):
     """A token of one agent is used for something else: a 404 in every reply style, as for what does not exist."""
 
 
@@ -309,7 +309,7 @@ def _handle_executor_error(request: Request, error: Exception) -> Response:
 def _failure_of(error: InvalidRequest) -> Failure:
     details = dict(error.details)
     match error:
-        case NotShared() | OutOfReach():
+        case NotShared() | NotOfAgent():
             return Failure(404, error.code, error.message, DATA, details, wire_status=404)
         case NotFound():
             return Failure(404, error.code, error.message, DATA, details)

@@ -74,7 +74,7 @@ class McpEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         context: ApiContext = request.app.state.context
-        scope[_PRINCIPAL] = await auth.authenticate_for(request, context, scopes.Scope.RUN)
+        scope[_PRINCIPAL] = await auth.authenticate_for(request, context, scopes.TokenScope.RUN)
         manager = await self._manager()
         if manager is None:
             raise RequestRefused(DATA, "This API does not serve MCP. Run `pip install easel[mcp]`.", status=501)

@@ -19,7 +19,7 @@ from uuid import UUID
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from api.http.errors import MissingScope, NotShared, OutOfReach, ReadOnly, RefusedAccess, Unauthorized
+from api.http.errors import MissingScope, NotOfAgent, NotShared, ReadOnly, RefusedAccess, Unauthorized
 from api.http.query_parameters import refuse_unknown_parameters
 from api.http.replies import parse_canvas_id, parse_id
 from api.requests.cookies import READING_METHODS, read_cookie, refuse_cross_site
@@ -32,7 +32,7 @@ from store.runs import external_ids
 from store.tenants import audit, scopes, tenants, viewer_sessions
 from store.tenants.audit import MAX_REQUEST_ID_CHARS, Action, Actor
 from store.tenants.run_shares import SharedRun
-from store.tenants.scopes import Scope
+from store.tenants.scopes import TokenScope
 from store.tenants.viewer_sessions import Credential, EndReason, SignIn
 
 _bearer = HTTPBearer(auto_error=False, description="An API token: `easel tokens create`")
@@ -69,7 +69,7 @@ class RequestPrincipal:
     share: SharedRun | None = None
     session_id: UUID | None = None
     has_share_right: bool = False
-    scopes: frozenset[Scope] = frozenset()
+    scopes: frozenset[TokenScope] = frozenset()
     agent: CanvasId | None = None
     request_id: str | None = None
 
@@ -90,14 +90,14 @@ class RequestPrincipal:
             return canvas_id
         return self.agent if canvas_id is None else CanvasId(NO_ID)
 
-    def has(self, scope: Scope) -> bool:
+    def has(self, scope: TokenScope) -> bool:
         """Return whether the caller has a scope."""
         return scope in self.scopes
 
     @property
     def may_share(self) -> bool:
         """Whether the caller may share runs of the tenant: administrators, and tokens with this right."""
-        return self.has(Scope.ADMIN) or (self.has(Scope.EDIT) and self.has_share_right)
+        return self.has(TokenScope.ADMIN) or (self.has(TokenScope.EDIT) and self.has_share_right)
 
     @property
     def own_conversations(self) -> UUID | None:
@@ -149,7 +149,7 @@ class RequestPrincipal:
 async def authenticate(request: Request, context: ApiContextDep, _for_openapi: Bearer) -> RequestPrincipal:
     """Return the caller, with a token that has the scope of the route, or a share link.
 
-    Raises Unauthorized; MissingScope; OutOfReach for what is not of the only agent of the token; UnknownParameter for
+    Raises Unauthorized; MissingScope; NotOfAgent for what is not of the only agent of the token; UnknownParameter for
     an invalid query.
     """
     principal = await _principal_of_token(request, context, _written_token(request))
@@ -166,7 +166,7 @@ async def authenticate_api_token(principal: Annotated[RequestPrincipal, Depends(
     return principal
 
 
-async def authenticate_for(request: Request, context: ApiContext, scope: Scope) -> RequestPrincipal:
+async def authenticate_for(request: Request, context: ApiContext, scope: TokenScope) -> RequestPrincipal:
     """Return the caller of a route without a mark, with an API token. Raises Unauthorized and MissingScope."""
     principal = await _principal_of_token(request, context, _written_token(request))
     if principal.link is not None:
@@ -176,16 +176,16 @@ async def authenticate_for(request: Request, context: ApiContext, scope: Scope) 
 
 
 async def _check_rights(request: Request, context: ApiContext, principal: RequestPrincipal) -> None:
-    """Raise MissingScope without the scope of the route, OutOfReach for what is not of the token's only agent."""
+    """Raise MissingScope without the scope of the route, NotOfAgent for what is not of the token's only agent."""
     _require_scope(principal, scope_of_request(request))
     if principal.agent is not None:
         await _confine(request, context, principal, principal.agent)
 
 
-def _require_scope(principal: RequestPrincipal, needed: Scope) -> None:
+def _require_scope(principal: RequestPrincipal, needed: TokenScope) -> None:
     if needed in principal.scopes:
         return
-    if principal.scopes == frozenset((Scope.READ,)):
+    if principal.scopes == frozenset((TokenScope.READ,)):
         raise ReadOnly(
             f"This token only reads, and the route needs the scope `{needed}`. Use a token that has it.",
             needed=needed.value,
@@ -198,17 +198,17 @@ def _require_scope(principal: RequestPrincipal, needed: Scope) -> None:
 
 
 async def _confine(request: Request, context: ApiContext, principal: RequestPrincipal, agent: CanvasId) -> None:
-    """Raise OutOfReach unless the path names the agent or its runs, or the route confines its callers itself."""
+    """Raise NotOfAgent unless the path names the agent or its runs, or the route confines its callers itself."""
     path = request.path_params
     written = path.get("agent_id")
     if written is not None and parse_canvas_id(str(written)) != agent:
-        raise OutOfReach(f"There is no agent {str(written)[:64]}.")
+        raise NotOfAgent(f"There is no agent {str(written)[:64]}.")
     named = [str(path[name]) for name in ("run_id", "other_run_id") if name in path]
     for run in named:
         if not await run_in_thread(lambda run=run: _is_run_of(context, principal.tenant_id, run, agent)):
-            raise OutOfReach(f"There is no run {run[:64]}.")
+            raise NotOfAgent(f"There is no run {run[:64]}.")
     if written is None and not named and not confines_callers(request.scope.get("route")):
-        raise OutOfReach("This token opens one agent, and this route is not about one. Use a token of the tenant.")
+        raise NotOfAgent("This token opens one agent, and this route is not about one. Use a token of the tenant.")
 
 
 def _is_run_of(context: ApiContext, tenant_id: TenantId, written: str, agent: CanvasId) -> bool:
@@ -332,7 +332,7 @@ def _find_sign_in(context: ApiContext, cookie: str) -> SignIn | None:
 
 
 async def authenticate_viewer(request: Request, context: ApiContextDep, principal: Identified) -> RequestPrincipal:
-    """Return a caller of the tenant who has the scope of the route. Raises MissingScope and OutOfReach.
+    """Return a caller of the tenant who has the scope of the route. Raises MissingScope and NotOfAgent.
 
     Raises Unauthorized for share links, and NotShared for visitors of a share.
     """

@@ -19,13 +19,13 @@ from typing import Any
 from fastapi import Depends, Request
 from fastapi.routing import APIRoute
 
-from store.tenants.scopes import Scope
+from store.tenants.scopes import TokenScope
 
 
 class ScopeMark:
     """The scope that a route needs."""
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: TokenScope) -> None:
         self.scope = scope
 
     async def __call__(self) -> None:
@@ -39,10 +39,10 @@ class OneAgentMark:
         """Do nothing: the authentication reads the mark."""
 
 
-NEEDS_READ: Any = Depends(ScopeMark(Scope.READ))
-NEEDS_RUN: Any = Depends(ScopeMark(Scope.RUN))
-NEEDS_EDIT: Any = Depends(ScopeMark(Scope.EDIT))
-NEEDS_ADMIN: Any = Depends(ScopeMark(Scope.ADMIN))
+NEEDS_READ: Any = Depends(ScopeMark(TokenScope.READ))
+NEEDS_RUN: Any = Depends(ScopeMark(TokenScope.RUN))
+NEEDS_EDIT: Any = Depends(ScopeMark(TokenScope.EDIT))
+NEEDS_ADMIN: Any = Depends(ScopeMark(TokenScope.ADMIN))
 OF_ONE_AGENT: Any = Depends(OneAgentMark())
 
 
@@ -50,7 +50,7 @@ class UnmarkedRoute(RuntimeError):
     """A route that authenticates its callers names no scope. It is refused to everybody."""
 
 
-def needed_scope(route: Any) -> Scope | None:
+def needed_scope(route: Any) -> TokenScope | None:
     """Return the scope that a route needs; None for a route that names none."""
     marks = [each.dependency for each in route.dependencies] if isinstance(route, APIRoute) else []
     return next((mark.scope for mark in reversed(marks) if isinstance(mark, ScopeMark)), None)
@@ -61,7 +61,7 @@ def confines_callers(route: Any) -> bool:
     return isinstance(route, APIRoute) and any(isinstance(each.dependency, OneAgentMark) for each in route.dependencies)
 
 
-def scope_of_request(request: Request) -> Scope:
+def scope_of_request(request: Request) -> TokenScope:
     """Return the scope that the route of a request needs. Raises UnmarkedRoute."""
     route = request.scope.get("route")
     scope = needed_scope(route)

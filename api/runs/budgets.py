@@ -25,7 +25,7 @@ from store.tables.budgets import DEFAULT_SCOPE_ID
 from store.tenants import budgets
 from store.tenants.audit import Action
 from store.tenants.budgets import BudgetLimits, BudgetRow
-from store.tenants.scopes import Scope
+from store.tenants.scopes import TokenScope
 
 router = APIRouter(tags=["budgets"], route_class=OwnRoute, dependencies=[NEEDS_EDIT])
 
@@ -76,7 +76,7 @@ def _id(principal: RequestPrincipal, row: BudgetRow) -> str | None:
 def _require_writable(context: ApiContext, principal: RequestPrincipal, scope: str, written: str) -> UUID:
     """Return the id of the scope of a budget that the caller may set. Raises NotAllowed and NotFound."""
     found = _scope_id(context, principal, scope, written)
-    if found in (DEFAULT_SCOPE_ID, principal.tenant_id) and not principal.has(Scope.ADMIN):
+    if found in (DEFAULT_SCOPE_ID, principal.tenant_id) and not principal.has(TokenScope.ADMIN):
         whose = "the tenant" if scope in ("tenant", "day") else f"each {scope}"
         raise NotAllowed(
             f"A budget of {whose} is set with the scope `admin` (`easel tokens create --scope admin`), or by "

@@ -30,7 +30,7 @@ from scheduler.lifecycle.run_copies import CopyOptions, ForkOptions
 from store.db.transaction import Transaction
 from store.primitives.ids import new_id
 from store.tenants import idempotency
-from store.tenants.scopes import Scope
+from store.tenants.scopes import TokenScope
 
 router = APIRouter(tags=["runs"], route_class=OwnRoute, dependencies=[NEEDS_RUN])
 
@@ -150,7 +150,7 @@ async def fork(
     `needs_confirmation` lists nodes whose side effects may happen again.
     """
     fields = parse_body(ForkBody, body)
-    if fields.edits.params and not principal.has(Scope.EDIT):
+    if fields.edits.params and not principal.has(TokenScope.EDIT):
         raise MissingScope("To run nodes with other parameters needs the scope `edit`. Leave out `edits.params`.")
     options = fields.options(once.run_key)
     if fields.dry_run:

@@ -15,7 +15,7 @@ from store.db.transaction import Transaction
 from store.monitoring import model_usage, node_counts, run_header
 from store.monitoring.model_usage import MAX_MODELS, ModelUsage
 from store.runs.run_queries import RunSummary
-from store.tenants.scopes import Scope
+from store.tenants.scopes import TokenScope
 
 
 def header_json(
@@ -101,7 +101,7 @@ def permissions(
     is_waiting = status == RunStatus.WAITING
     forms = state.get("forms", {}).values() if is_waiting else ()
     stops = [budget_stop(form[3]) for form in forms]
-    may_run, may_edit = principal.has(Scope.RUN), principal.has(Scope.EDIT)
+    may_run, may_edit = principal.has(TokenScope.RUN), principal.has(TokenScope.EDIT)
     may_answer = may_run or (principal.share is not None and principal.share.may_answer)
     has_begun = status not in (RunStatus.QUEUED, RunStatus.REFUSED)
     return {

@@ -47,7 +47,7 @@ from scheduler.views.json_values import hex_of, iso, milliseconds
 from store.db.transaction import Transaction
 from store.monitoring import server_info
 from store.tenants import run_shares, tenants, viewer_sessions
-from store.tenants.scopes import Scope, in_order
+from store.tenants.scopes import TokenScope, in_order
 
 log = structlog.get_logger()
 
@@ -213,9 +213,9 @@ async def _describe(context: ApiContext, state: ViewerState, principal: RequestP
     name = await run_in_thread(lambda: _tenant_name(context, principal))
     rights = {
         "read": True,
-        "change": principal.has(Scope.RUN) and principal.has(Scope.EDIT),
+        "change": principal.has(TokenScope.RUN) and principal.has(TokenScope.EDIT),
         "share": principal.may_share and context.sign_ins.may_share,
-        "administer": principal.has(Scope.ADMIN),
+        "administer": principal.has(TokenScope.ADMIN),
     }
     return {
         "flower_url": state.flower_url,

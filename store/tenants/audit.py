@@ -76,7 +76,7 @@ class Actor:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class AuditEntry:
     """A row of the log. `times`: how many saves share it, from `at` to `last_at`."""
 
     id: UUID
@@ -160,13 +160,13 @@ def record_save(tx: Transaction, tenant_id: TenantId, actor: Actor, canvas_id: U
 
 def list_entries(
     tx: Transaction, tenant_id: TenantId, chosen: AuditFilter, *, before: UUID = LAST_ID, limit: int
-) -> Sequence[Entry]:
+) -> Sequence[AuditEntry]:
     """Return rows of a tenant's log before one of them, the newest first."""
     values = {name: value for name in _FILTERS if (value := getattr(chosen, name)) is not None}
     conditions = " and ".join(("tenant_id = :tenant_id", "id < :before", *(_FILTERS[name] for name in values)))
-    columns = ", ".join(Entry.__dataclass_fields__)
+    columns = ", ".join(AuditEntry.__dataclass_fields__)
     statement = text(f"select {columns} from audit_log where {conditions} order by id desc limit :most")  # noqa: S608 (constants only)
-    return [Entry(*row) for row in tx.rows(statement, tenant_id=tenant_id, before=before, most=limit, **values)]
+    return [AuditEntry(*row) for row in tx.rows(statement, tenant_id=tenant_id, before=before, most=limit, **values)]
 
 
 def delete_old(tx: Transaction, before: datetime) -> int:

@@ -22,7 +22,7 @@ from store.primitives.ids import new_id
 from store.runs.external_ids import uuid_of
 from store.tables.tenants import canvases, tenants, tokens
 from store.tenants import scopes
-from store.tenants.scopes import Scope
+from store.tenants.scopes import TokenScope
 
 PREFIX = "easel_"
 SCOPED_PREFIX = "easel_scoped_"
@@ -67,7 +67,7 @@ class Token:
     scopes: str | None = None
 
     @property
-    def rights(self) -> frozenset[Scope]:
+    def rights(self) -> frozenset[TokenScope]:
         """The scopes of the token."""
         return scopes.scopes_of(self.kind, self.scopes)
 
@@ -83,7 +83,7 @@ class Principal:
     tenant_id: TenantId
     token_id: UUID
     kind: str
-    scopes: frozenset[Scope]
+    scopes: frozenset[TokenScope]
     canvas_id: CanvasId | None = None
     may_share: bool = False
     expires_at: datetime | None = None
@@ -109,7 +109,9 @@ INSERT_TOKEN = insert(tokens).values(
     scopes=bindparam("scopes"),
     prefix=bindparam("prefix"),
     created_by=bindparam("created_by"),
-    expires_at=func.now() + bindparam("expires_in", type_=Interval),
+    expires_at=func.coalesce(
+        bindparam("expires_at", type_=tokens.c.expires_at.type), func.now() + bindparam("expires_in", type_=Interval)
+    ),
 )
 TOKENS_OF = (
     select(*(tokens.c[name] for name in Token.__dataclass_fields__))
@@ -243,9 +245,10 @@ def create_token(
     name: str,
     kind: str = "api",
     *,
-    rights: frozenset[Scope] | None = None,
+    rights: frozenset[TokenScope] | None = None,
     canvas_id: CanvasId | None = None,
     expires_in: timedelta | None = None,
+    expires_at: datetime | None = None,
     may_share: bool = False,
     created_by: UUID | None = None,
 ) -> tuple[UUID, str]:
@@ -257,11 +260,11 @@ def create_token(
     """
     rights = rights if rights is not None else scopes.KINDS[kind]
     kind = scopes.kind_of(rights)
-    if may_share and (kind == SHARE_LINK or Scope.ADMIN in rights or Scope.EDIT not in rights):
+    if may_share and (kind == SHARE_LINK or TokenScope.ADMIN in rights or TokenScope.EDIT not in rights):
         raise InvalidRequest("The right to share runs goes with the scope `edit`; `admin` includes it.")
     if kind == SHARE_LINK and canvas_id is None:
         raise InvalidRequest("A share link opens one agent. Name the agent.", field="agent_id")
-    if Scope.ADMIN in rights and canvas_id is not None:
+    if TokenScope.ADMIN in rights and canvas_id is not None:
         raise InvalidRequest("A token with the scope `admin` opens every agent. Name no agent.", field="agent_id")
     if canvas_id is not None:
         _check_canvas(tx, tenant_id, canvas_id)
@@ -282,6 +285,7 @@ def create_token(
         prefix=plain[: len(begin) + SHOWN_CHARS],
         created_by=created_by,
         expires_in=expires_in,
+        expires_at=expires_at,
     )
     return token_id, plain
 

@@ -24,7 +24,7 @@ from store.tables.viewer import viewer_codes as codes
 from store.tables.viewer import viewer_sessions as sessions
 from store.tenants import run_shares, tenants
 from store.tenants.run_shares import SharedRun, hash_of
-from store.tenants.scopes import Scope, scopes_of
+from store.tenants.scopes import TokenScope, scopes_of
 
 IDLE_LIFETIME = timedelta(hours=12)
 LIFETIME = timedelta(days=7)
@@ -60,7 +60,7 @@ class SignIn:
     token_id: UUID | None
     may_share: bool
     share: SharedRun | None
-    scopes: frozenset[Scope]
+    scopes: frozenset[TokenScope]
     canvas_id: CanvasId | None
 
 
@@ -250,7 +250,7 @@ def find(tx: Transaction, plain: str) -> SignIn | None:
             run_shares.record_use(tx, row["tenant_id"], share.id)
         else:
             tenants.record_use(tx, row["token_id"])
-    rights = scopes_of(row["token_kind"], row["scopes"]) if share is None else frozenset[Scope]()
+    rights = scopes_of(row["token_kind"], row["scopes"]) if share is None else frozenset[TokenScope]()
     return SignIn(
         row["id"],
         row["tenant_id"],
