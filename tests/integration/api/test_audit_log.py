@@ -208,11 +208,12 @@ def test_old_entries_are_deleted_in_batches(workerless_server: Server, admin: Cl
 
 
 def test_entry_is_gone_with_its_transaction(workerless_server: Server, admin: Client) -> None:
-    class Stop(Exception):
-        pass
+    def fail_after_the_change() -> None:
+        with workerless_server.database.transaction() as tx:
+            audit.record(tx, TenantId(admin.tenant_id), Actor("command_line"), Action.AGENT_DELETED, new_id())
+            raise ValueError("stop")
 
-    with pytest.raises(Stop), workerless_server.database.transaction() as tx:
-        audit.record(tx, TenantId(admin.tenant_id), Actor("command_line"), Action.AGENT_DELETED, new_id())
-        raise Stop
+    with pytest.raises(ValueError, match="stop"):
+        fail_after_the_change()
 
     assert entries(admin) == []
