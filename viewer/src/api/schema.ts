@@ -803,6 +803,30 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/audit": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Entries
+         * @description List the tenant's audit log, the newest first.
+         *
+         *     `action`: a comma list of actions, or of kinds of objects (`agent` for `agent.created`, …). `object_id`: the id of
+         *     an agent, a run, …. `actor`: token, sign_in, share_link, share or command_line, or the id of one. `next` is the
+         *     `before` of the next page.
+         */
+        get: operations["list_entries_api_v1_audit_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/budgets": {
         parameters: {
             query?: never;
@@ -1475,7 +1499,7 @@ export interface paths {
          * List Models
          * @description List the caller's agents as OpenAI models, by id. `has_more` if there are more than 1000.
          *
-         *     A share link lists its agent only.
+         *     A share link and a token of one agent list their agent only.
          */
         get: operations["list_models_api_v1_openai_models_get"];
         put?: never;
@@ -2145,6 +2169,56 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/tokens": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Tokens
+         * @description List tokens, the newest first, never with their text; those that are over for 30 days more.
+         *
+         *     With the scope `admin` all of the tenant, else the caller's token and those that it has made.
+         */
+        get: operations["list_tokens_api_v1_tokens_get"];
+        put?: never;
+        /**
+         * Create Token
+         * @description Make a token: 201 with its text, which is shown once. It has at most the rights of the caller's token.
+         *
+         *     A repeat with the same `Idempotency-Key` by the same caller gets the text again; it is stored encrypted for that.
+         */
+        post: operations["create_token_api_v1_tokens_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/tokens/{token_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Revoke Token
+         * @description Revoke a token, which may be the caller's: it is refused from the next request on, and its sign-ins end.
+         *
+         *     `with_made=1`: also all tokens that it has made, and those that these have made.
+         */
+        delete: operations["revoke_token_api_v1_tokens__token_id__delete"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/viewer": {
         parameters: {
             query?: never;
@@ -2671,6 +2745,11 @@ export interface components {
          */
         AboutReply: {
             /**
+             * Agent Id
+             * @description The only agent that the token opens; null: all
+             */
+            agent_id?: string | null;
+            /**
              * Base
              * @description The path below which the API is served; empty: the root
              */
@@ -2706,6 +2785,11 @@ export interface components {
             model_calls?: string | null;
             /** Release */
             release: string;
+            /**
+             * Scopes
+             * @description Of the token: read, run, edit, admin
+             */
+            scopes?: string[] | null;
             share?: components["schemas"]["SharedRunReply"] | null;
             /** Signed In */
             signed_in: boolean;
@@ -3046,6 +3130,84 @@ export interface components {
             } | null;
             /** Worker */
             worker: string | null;
+        };
+        /**
+         * AuditActor
+         * @description Who did it.
+         */
+        AuditActor: {
+            /**
+             * Id
+             * @description Of the token, the sign-in or the share
+             */
+            id: string | null;
+            /**
+             * Kind
+             * @description token, sign_in, share_link, share or command_line
+             */
+            kind: string;
+            /**
+             * Name
+             * @description Of the token at that time, or the user of the command line
+             */
+            name: string;
+            /**
+             * Token Id
+             * @description The token, also of a sign-in
+             */
+            token_id: string | null;
+        };
+        /**
+         * AuditObject
+         * @description What it was done to.
+         */
+        AuditObject: {
+            /** Id */
+            id: string | null;
+            /** Kind */
+            kind: string;
+        };
+        /**
+         * AuditReply
+         * @description The audit log, the newest first.
+         */
+        AuditReply: {
+            /** Entries */
+            entries: components["schemas"]["AuditRow"][];
+            /**
+             * Next
+             * @description The `before` of the next page; null on the last
+             */
+            next: string | null;
+            /** Now */
+            now: string;
+        };
+        /**
+         * AuditRow
+         * @description An entry of the audit log. Saves of a draft within ten minutes share one, from `at` to `last_at`.
+         */
+        AuditRow: {
+            /** Action */
+            action: string;
+            actor: components["schemas"]["AuditActor"];
+            /** At */
+            at: string;
+            /** Details */
+            details: {
+                [key: string]: unknown;
+            };
+            /** Id */
+            id: string;
+            /** Last At */
+            last_at: string;
+            object: components["schemas"]["AuditObject"];
+            /**
+             * Request Id
+             * @description The X-Request-Id of the request
+             */
+            request_id: string | null;
+            /** Times */
+            times: number;
         };
         /**
          * CancelledRunReply
@@ -3938,6 +4100,61 @@ export interface components {
             uses: number;
         };
         /**
+         * NewTokenReply
+         * @description A new token, with its text, which is shown once.
+         */
+        NewTokenReply: {
+            /**
+             * Agent Id
+             * @description The only agent that the token opens; null: all
+             */
+            agent_id: string | null;
+            /** Created At */
+            created_at: string;
+            /**
+             * Created By
+             * @description The token that made it; null: the command line
+             */
+            created_by: string | null;
+            /** Expires At */
+            expires_at: string | null;
+            /** Id */
+            id: string;
+            /**
+             * Is Over
+             * @description Whether it was revoked or has expired
+             */
+            is_over: boolean;
+            /**
+             * Kind
+             * @description api, admin, viewer or beta, as in earlier releases
+             */
+            kind: string;
+            /**
+             * Last Used At
+             * @description To the minute
+             */
+            last_used_at: string | null;
+            /** May Share */
+            may_share: boolean;
+            /** Name */
+            name: string;
+            /**
+             * Prefix
+             * @description How its text begins; null for tokens of earlier releases
+             */
+            prefix: string | null;
+            /** Revoked At */
+            revoked_at: string | null;
+            /**
+             * Scopes
+             * @description Of read, run, edit, admin; or share alone
+             */
+            scopes: string[];
+            /** Token */
+            token: string;
+        };
+        /**
          * OverviewAgent
          * @description Figures of an agent.
          */
@@ -4786,6 +5003,74 @@ export interface components {
             seen_at: string | null;
             /** Since */
             since: string | null;
+        };
+        /**
+         * TokenListReply
+         * @description Tokens, the newest first.
+         */
+        TokenListReply: {
+            /**
+             * Next
+             * @description The `before` of the next page; null on the last
+             */
+            next: string | null;
+            /** Now */
+            now: string;
+            /** Tokens */
+            tokens: components["schemas"]["TokenRow"][];
+        };
+        /**
+         * TokenRow
+         * @description A token without its text.
+         */
+        TokenRow: {
+            /**
+             * Agent Id
+             * @description The only agent that the token opens; null: all
+             */
+            agent_id: string | null;
+            /** Created At */
+            created_at: string;
+            /**
+             * Created By
+             * @description The token that made it; null: the command line
+             */
+            created_by: string | null;
+            /** Expires At */
+            expires_at: string | null;
+            /** Id */
+            id: string;
+            /**
+             * Is Over
+             * @description Whether it was revoked or has expired
+             */
+            is_over: boolean;
+            /**
+             * Kind
+             * @description api, admin, viewer or beta, as in earlier releases
+             */
+            kind: string;
+            /**
+             * Last Used At
+             * @description To the minute
+             */
+            last_used_at: string | null;
+            /** May Share */
+            may_share: boolean;
+            /** Name */
+            name: string;
+            /**
+             * Prefix
+             * @description How its text begins; null for tokens of earlier releases
+             */
+            prefix: string | null;
+            /** Revoked At */
+            revoked_at: string | null;
+            /**
+             * Scopes
+             * @description Of read, run, edit, admin; or share alone
+             */
+            scopes: string[];
         };
         /**
          * ToolCallListReply
@@ -7600,6 +7885,43 @@ export interface operations {
                 };
                 content: {
                     "application/json": unknown;
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    list_entries_api_v1_audit_get: {
+        parameters: {
+            query?: {
+                action?: string;
+                object_id?: string;
+                actor?: string;
+                since?: string;
+                until?: string;
+                before?: string;
+                limit?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AuditReply"];
                 };
             };
             /** @description Validation Error */
@@ -11201,6 +11523,142 @@ export interface operations {
                 content: {
                     "application/json": unknown;
                 };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    list_tokens_api_v1_tokens_get: {
+        parameters: {
+            query?: {
+                before?: string;
+                limit?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TokenListReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    create_token_api_v1_tokens_post: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description A repeat with the same key within a day gets the first reply */
+                "idempotency-key"?: string | null;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /**
+                     * Agent Id
+                     * @description The only agent that the token opens; share needs one
+                     */
+                    agent_id?: string | null;
+                    /**
+                     * Expires At
+                     * @description Or the time, in ISO 8601. Without either: never
+                     */
+                    expires_at?: string | null;
+                    /**
+                     * Expires In
+                     * @description Seconds until the token is refused
+                     */
+                    expires_in?: number | null;
+                    /**
+                     * May Share
+                     * @description The token may share single runs (needs the scope edit)
+                     * @default false
+                     */
+                    may_share?: boolean;
+                    /**
+                     * Name
+                     * @description What the token is for
+                     */
+                    name: string;
+                    /**
+                     * Scopes
+                     * @description read, run, edit, admin (includes these three); or share alone: chat with one published agent
+                     * @default [
+                     *       "read",
+                     *       "run",
+                     *       "edit"
+                     *     ]
+                     */
+                    scopes?: string[];
+                };
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NewTokenReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    revoke_token_api_v1_tokens__token_id__delete: {
+        parameters: {
+            query?: {
+                with_made?: "0" | "1";
+            };
+            header?: never;
+            path: {
+                token_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description Validation Error */
             422: {
