@@ -137,9 +137,9 @@ def token_json(token: Token, now: datetime) -> dict[str, Any]:
         "prefix": token.prefix,
         "name": token.name,
         "kind": token.kind,
-        "scopes": in_order(token.rights),
+        "scopes": in_order(token.scopes),
         "agent_id": hex_of(token.canvas_id),
-        "may_share": token.may_share or TokenScope.ADMIN in token.rights,
+        "may_share": token.may_share or TokenScope.ADMIN in token.scopes,
         "created_at": iso(token.created_at),
         "created_by": hex_of(token.created_by),
         "expires_at": iso(token.expires_at),
@@ -152,15 +152,15 @@ def token_json(token: Token, now: datetime) -> dict[str, Any]:
 def _create(
     context: ApiContext, principal: RequestPrincipal, token_id: UUID, fields: TokenBody, once: IdempotentRequest
 ) -> Response:
-    rights, expires_at = parse_scopes(fields.scopes), fields.parse_end()
+    scopes, expires_at = parse_scopes(fields.scopes), fields.parse_end()
     canvas_id = _parse_agent(fields.agent_id)
     with once.transaction(context.database) as tx:
-        _refuse_more_rights(tx, principal, token_id, rights, canvas_id, expires_at, may_share=fields.may_share)
+        _refuse_more_rights(tx, principal, token_id, scopes, canvas_id, expires_at, may_share=fields.may_share)
         made_id, plain = tenants.create_token(
             tx,
             principal.tenant_id,
             fields.name,
-            rights=rights,
+            scopes=scopes,
             canvas_id=canvas_id,
             expires_at=expires_at,
             may_share=fields.may_share,
@@ -193,14 +193,14 @@ def _refuse_more_rights(
     tx: Transaction,
     principal: RequestPrincipal,
     token_id: UUID,
-    rights: frozenset[TokenScope],
+    scopes: frozenset[TokenScope],
     canvas_id: CanvasId | None,
     expires_at: datetime | None,
     *,
     may_share: bool,
 ) -> None:
     """Raise NotAllowed for a token with more rights than that of the caller. `edit` gives away share links."""
-    if missing := in_order(rights - principal.scopes - {TokenScope.SHARE}):
+    if missing := in_order(scopes - principal.scopes - {TokenScope.SHARE}):
         raise NotAllowed(f"The caller's token does not have these scopes itself: {', '.join(missing)}.", field="scopes")
     if principal.agent is not None and canvas_id != principal.agent:
         raise NotAllowed(f"The caller's token opens the agent {principal.agent.hex} only. Name it.", field="agent_id")

@@ -52,26 +52,26 @@ def create(
     as_json: AsJson = False,
 ) -> None:
     """Create a token and print it. It cannot be shown again: only its hash is stored."""
-    rights = _parse_rights(kind, scope)
+    scopes = _parse_scopes(kind, scope)
     expires_in = parse_duration(expires, "--expires-in") if expires is not None else None
     with open_connection() as connection, connection.database.transaction() as tx:
         tenant_id = tenants.ensure_tenant(tx, tenant) if add_tenant else find_tenant_id(tx, tenant)
         opens = agents.find(tx, tenant_id, agent) if agent is not None else None
         canvas_id = opens.id if opens is not None else None
         token_id, plain = tenants.create_token(
-            tx, tenant_id, name, rights=rights, canvas_id=canvas_id, expires_in=expires_in, may_share=may_share
+            tx, tenant_id, name, scopes=scopes, canvas_id=canvas_id, expires_in=expires_in, may_share=may_share
         )
-        listed, only = in_order(rights), canvas_id.hex if canvas_id is not None else None
+        listed, only = in_order(scopes), canvas_id.hex if canvas_id is not None else None
         details = {"name": name, "scopes": listed, "agent_id": only}
         audit.record(tx, tenant_id, find_actor(), Action.TOKEN_CREATED, token_id, details)
     if as_json:
-        made = {"id": token_id.hex, "tenant_id": tenant_id.hex, "name": name, "kind": kind_of(rights), "token": plain}
+        made = {"id": token_id.hex, "tenant_id": tenant_id.hex, "name": name, "kind": kind_of(scopes), "token": plain}
         made |= {"scopes": listed}
         output.print_json({**made, "agent_id": canvas_id.hex} if canvas_id is not None else made)
     else:
         output.print_line(plain)
         output.print_message(f'Token {token_id.hex} of tenant "{tenant}". It is not shown again.')
-    if opens is not None and opens.published_at is None and TokenScope.SHARE in rights:
+    if opens is not None and opens.published_at is None and TokenScope.SHARE in scopes:
         output.print_message(
             f'Agent "{opens.title}" has no published version yet, so the link does not work. Run `easel publish`.',
             YELLOW,
@@ -88,10 +88,10 @@ def list_tokens(tenant: OfTenant = LOCAL_TENANT, as_json: AsJson = False) -> Non
             "id": token.id.hex,
             "name": token.name,
             "kind": token.kind,
-            "scopes": " ".join(in_order(token.rights)),
+            "scopes": " ".join(in_order(token.scopes)),
             "prefix": token.prefix or "",
             "agent": token.canvas_id.hex if token.canvas_id is not None else None,
-            "may_share": token.may_share or TokenScope.ADMIN in token.rights,
+            "may_share": token.may_share or TokenScope.ADMIN in token.scopes,
             "created": token.created_at,
             "last_used": token.last_used_at,
             "expires": token.expires_at,
@@ -139,7 +139,7 @@ def revoke(
     output.print_message(f"Token {token_id.hex} is refused from now on.{more}")
 
 
-def _parse_rights(kind: str | None, written: list[str] | None) -> frozenset[TokenScope]:
+def _parse_scopes(kind: str | None, written: list[str] | None) -> frozenset[TokenScope]:
     """Return the scopes of a new token, by its kind or its scopes; without either, those of the kind `api`."""
     if written:
         if kind is not None:

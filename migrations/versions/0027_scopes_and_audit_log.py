@@ -12,7 +12,7 @@ down_revision = "0026"
 
 
 def upgrade() -> None:
-    op.add_column("tokens", sa.Column("scopes", sa.Text()))
+    op.add_column("tokens", sa.Column("rights", sa.Text()))
     op.add_column("tokens", sa.Column("prefix", sa.Text()))
     op.add_column("tokens", sa.Column("created_by", sa.Uuid()))
     op.create_table(

@@ -40,7 +40,7 @@ tokens = Table(
     Column("kind", Text, nullable=False, server_default="api"),  # api | admin | viewer | beta
     Column("may_share", Boolean, nullable=False, server_default=text("false")),  # may share runs
     Column("canvas_id", Uuid),  # the only agent that it gives access to; null: all agents, of a share link none
-    Column("scopes", Text),  # names of store.tenants.scopes.TokenScope between spaces; null: those of the kind
+    Column("rights", Text),  # names of store.tenants.scopes.TokenScope between spaces; null: those of the kind
     Column("prefix", Text),  # how its text begins
     Column("created_by", Uuid),  # the token that made it
     created_timestamp("created_at"),

@@ -21,8 +21,7 @@ from store.db.transaction import Transaction
 from store.primitives.ids import new_id
 from store.runs.external_ids import uuid_of
 from store.tables.tenants import canvases, tenants, tokens
-from store.tenants import scopes
-from store.tenants.scopes import TokenScope
+from store.tenants.scopes import KINDS, TokenScope, in_order, kind_of, scopes_of
 
 PREFIX = "easel_"
 SCOPED_PREFIX = "easel_scoped_"
@@ -49,8 +48,8 @@ class Token:
 
     `canvas_id` is the only agent that the token gives access to; a share link without it gives access to nothing.
     `may_share`: the token may share runs, as those with the scope `admin` always may. `prefix`: how its text begins;
-    None for tokens of earlier releases. `created_by`: the token that made it; None for the command line. `scopes`: as
-    stored, None for those of its kind (`rights`).
+    None for tokens of earlier releases. `created_by`: the token that made it; None for the command line. `rights`: the
+    names of its scopes as stored, None for those of its kind.
     """
 
     id: UUID
@@ -64,12 +63,12 @@ class Token:
     may_share: bool = False
     prefix: str | None = None
     created_by: UUID | None = None
-    scopes: str | None = None
+    rights: str | None = None
 
     @property
-    def rights(self) -> frozenset[TokenScope]:
+    def scopes(self) -> frozenset[TokenScope]:
         """The scopes of the token."""
-        return scopes.scopes_of(self.kind, self.scopes)
+        return scopes_of(self.kind, self.rights)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +105,7 @@ INSERT_TOKEN = insert(tokens).values(
     kind=bindparam("kind"),
     canvas_id=bindparam("canvas_id"),
     may_share=bindparam("may_share"),
-    scopes=bindparam("scopes"),
+    rights=bindparam("rights"),
     prefix=bindparam("prefix"),
     created_by=bindparam("created_by"),
     expires_at=func.coalesce(
@@ -147,7 +146,7 @@ PRINCIPAL = select(
     tokens.c.kind,
     tokens.c.canvas_id,
     tokens.c.may_share,
-    tokens.c.scopes,
+    tokens.c.rights,
     tokens.c.expires_at,
     _is_use_unrecorded.label("is_unseen"),
 ).where(tokens.c.hash == bindparam("hash"), is_valid)
@@ -245,7 +244,7 @@ def create_token(
     name: str,
     kind: str = "api",
     *,
-    rights: frozenset[TokenScope] | None = None,
+    scopes: frozenset[TokenScope] | None = None,
     canvas_id: CanvasId | None = None,
     expires_in: timedelta | None = None,
     expires_at: datetime | None = None,
@@ -254,21 +253,21 @@ def create_token(
 ) -> tuple[UUID, str]:
     """Create a token; return its id and its text, which is not stored.
 
-    `rights`: its scopes, which then determine the kind; without them, those of the kind. A share link names the agent
+    `scopes` determine the kind; without them, they are those of the kind. A share link names the agent
     that it gives access to; a token without the scope `admin` may name one. Raises InvalidRequest otherwise, and
     NotFound for an agent that the tenant does not have.
     """
-    rights = rights if rights is not None else scopes.KINDS[kind]
-    kind = scopes.kind_of(rights)
-    if may_share and (kind == SHARE_LINK or TokenScope.ADMIN in rights or TokenScope.EDIT not in rights):
+    chosen = scopes if scopes is not None else KINDS[kind]
+    kind = kind_of(chosen)
+    if may_share and (TokenScope.ADMIN in chosen or TokenScope.EDIT not in chosen):
         raise InvalidRequest("The right to share runs goes with the scope `edit`; `admin` includes it.")
     if kind == SHARE_LINK and canvas_id is None:
         raise InvalidRequest("A share link opens one agent. Name the agent.", field="agent_id")
-    if TokenScope.ADMIN in rights and canvas_id is not None:
+    if TokenScope.ADMIN in chosen and canvas_id is not None:
         raise InvalidRequest("A token with the scope `admin` opens every agent. Name no agent.", field="agent_id")
     if canvas_id is not None:
         _check_canvas(tx, tenant_id, canvas_id)
-    is_narrow = rights != scopes.KINDS[kind] or (canvas_id is not None and kind != SHARE_LINK)
+    is_narrow = chosen != KINDS[kind] or (canvas_id is not None and kind != SHARE_LINK)
     begin = SCOPED_PREFIX if is_narrow else PREFIX
     token_id = new_id()
     plain = begin + secrets.token_urlsafe(_TOKEN_BYTES)
@@ -281,7 +280,7 @@ def create_token(
         kind=kind,
         canvas_id=canvas_id,
         may_share=may_share,
-        scopes=" ".join(scopes.in_order(rights)),
+        rights=" ".join(in_order(chosen)),
         prefix=plain[: len(begin) + SHOWN_CHARS],
         created_by=created_by,
         expires_in=expires_in,
@@ -310,7 +309,7 @@ def find_principal(tx: Transaction, plain: str) -> Principal | None:
         row["tenant_id"],
         row["token_id"],
         row["kind"],
-        scopes.scopes_of(row["kind"], row["scopes"]),
+        scopes_of(row["kind"], row["rights"]),
         row["canvas_id"],
         row["may_share"],
         row["expires_at"],

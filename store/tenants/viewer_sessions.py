@@ -104,7 +104,7 @@ FIND = (
         sessions.c.token_id,
         func.coalesce(tokens.c.may_share, text("false")).label("may_share"),
         tokens.c.kind.label("token_kind"),
-        tokens.c.scopes,
+        tokens.c.rights,
         tokens.c.canvas_id.label("only_canvas"),
         shares.c.id.label("share_id"),
         shares.c.run_id,
@@ -183,7 +183,7 @@ USE_CODE = (
         tenants.is_valid,
     )
     .values(used_at=func.now())
-    .returning(tokens.c.tenant_id, tokens.c.id.label("token_id"), tokens.c.kind, tokens.c.scopes, tokens.c.canvas_id)
+    .returning(tokens.c.tenant_id, tokens.c.id.label("token_id"), tokens.c.kind, tokens.c.rights, tokens.c.canvas_id)
 )
 _OLD_CODES = (
     select(codes.c.hash)
@@ -250,7 +250,7 @@ def find(tx: Transaction, plain: str) -> SignIn | None:
             run_shares.record_use(tx, row["tenant_id"], share.id)
         else:
             tenants.record_use(tx, row["token_id"])
-    rights = scopes_of(row["token_kind"], row["scopes"]) if share is None else frozenset[TokenScope]()
+    rights = scopes_of(row["token_kind"], row["rights"]) if share is None else frozenset[TokenScope]()
     return SignIn(
         row["id"],
         row["tenant_id"],
@@ -326,7 +326,7 @@ def use_code(tx: Transaction, plain: str) -> tenants.Principal | None:
     if row is None:
         return None
     return tenants.Principal(
-        row["tenant_id"], row["token_id"], row["kind"], scopes_of(row["kind"], row["scopes"]), row["canvas_id"]
+        row["tenant_id"], row["token_id"], row["kind"], scopes_of(row["kind"], row["rights"]), row["canvas_id"]
     )
 
 

@@ -207,7 +207,7 @@ def token_of(server: Server, client: Client, *scopes: str, agent: str | None = N
     canvas_id = CanvasId(UUID(agent)) if agent is not None else None
     with server.database.transaction() as tx:
         _, token = tenants.create_token(
-            tx, TenantId(client.tenant_id), "scoped", rights=parse_scopes(scopes), canvas_id=canvas_id
+            tx, TenantId(client.tenant_id), "scoped", scopes=parse_scopes(scopes), canvas_id=canvas_id
         )
     return server.client_of(client.tenant_id, token)
 

@@ -258,7 +258,7 @@ def test_token_of_the_previous_release_has_the_rights_of_its_kind(workerless_ser
     with workerless_server.database.transaction() as tx:
         tenant_id = TenantId(admin.tenant_id)
         made = {kind: tenants.create_token(tx, tenant_id, kind, kind)[1] for kind in ("api", "admin", "viewer")}
-        tx.execute(text("update tokens set scopes = null, prefix = null where tenant_id = :of"), of=admin.tenant_id)
+        tx.execute(text("update tokens set rights = null, prefix = null where tenant_id = :of"), of=admin.tenant_id)
         found = {kind: tenants.find_principal(tx, token) for kind, token in made.items()}
 
     expected = {"api": ("read", "run", "edit"), "admin": ("admin",), "viewer": ("read",)}
