@@ -270,6 +270,8 @@ class Settings(BaseSettings):
     """Ids of nodes and names of components, separated by commas, whose requests and answers are never stored."""
     model_calls_retention: Duration = timedelta(days=30)
     """How long model calls are kept, a day or more. They are much larger than the rest of a run."""
+    audit_retention: Duration = timedelta(days=180)
+    """How long the audit log is kept, a day or more. Half a year is what security reviews usually ask for."""
     inline_advance: bool = Field(default=True, validation_alias=_with_former_name("INLINE_ADVANCE"))
     """Whether a worker advances the run in the transaction of its report. This saves a message and a commit per hop.
     Off: the worker only reports, and a scheduler advances the run."""
@@ -420,6 +422,8 @@ class Settings(BaseSettings):
             raise ValueError("idempotency keys name runs for a day: make EASEL_RETENTION one day or more")
         if self.model_calls_retention < timedelta(days=1):
             raise ValueError("calls are deleted in weeks: make EASEL_MODEL_CALLS_RETENTION one day or more")
+        if self.audit_retention < timedelta(days=1):
+            raise ValueError("an audit log must outlive the change: make EASEL_AUDIT_RETENTION one day or more")
         if self.unresponsive_after <= 2 * self.probe_interval:
             raise ValueError("a probe may be lost: make EASEL_UNRESPONSIVE_AFTER more than twice EASEL_PROBE_INTERVAL")
         return self

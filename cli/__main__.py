@@ -48,6 +48,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "budget": "cli.admin.budget:budget",
         "memory": "cli.admin.memories:memory",
         "tokens": "cli.admin.tenants:tokens",
+        "audit": "cli.admin.audit_log:audit",
         "secrets": "cli.admin.secrets:secrets",
         "up": "cli.server.up:up",
         "view": "cli.server.view:view",

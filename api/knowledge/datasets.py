@@ -17,6 +17,7 @@ from api.requests.auth import ApiTokenCaller, RequestPrincipal
 from api.requests.dependencies import ApiContext, ApiContextDep
 from api.requests.idempotency import OnceByBody
 from api.requests.request_bodies import SmallBody, body_openapi, ignored_field_warnings, parse_body
+from api.requests.scopes import NEEDS_EDIT, NEEDS_READ
 from canvas.errors import ModelError, NotFound
 from knowledge.bases.chunking import DEFAULTS, MAX_TOKENS, MIN_TOKENS
 from knowledge.bases.ingestion import storage_of
@@ -27,8 +28,10 @@ from store.db.transaction import Transaction
 from store.knowledge import bases as knowledge_bases
 from store.knowledge import documents
 from store.knowledge.bases import KnowledgeBase
+from store.tenants import audit
+from store.tenants.audit import Action, Actor
 
-router = APIRouter(tags=["knowledge bases"])
+router = APIRouter(tags=["knowledge bases"], dependencies=[NEEDS_EDIT])
 
 MAX_IDS = 100
 BATCH = 100  # documents that are deleted per transaction
@@ -126,7 +129,7 @@ def create(context: ApiContextDep, principal: ApiTokenCaller, body: SmallBody, o
         )
 
 
-@router.get("/datasets")
+@router.get("/datasets", dependencies=[NEEDS_READ])
 def list_datasets(
     context: ApiContextDep,
     principal: ApiTokenCaller,
@@ -200,7 +203,7 @@ def delete(context: ApiContextDep, principal: ApiTokenCaller, body: SmallBody) -
     with context.database.transaction() as tx:
         bases = [get_caller_base(tx, principal, each) for each in required_ids(fields.ids, "ids")]
     for base in bases:
-        delete_base(context, base)
+        delete_base(context, base, principal.actor)
     return success(None)
 
 
@@ -213,10 +216,10 @@ def _delete_all(context: ApiContext, principal: RequestPrincipal) -> None:
             return
         for base in bases:
             with suppress(NotFound):  # another request has deleted it meanwhile
-                delete_base(context, base)
+                delete_base(context, base, principal.actor)
 
 
-def delete_base(context: ApiContext, base: KnowledgeBase) -> None:
+def delete_base(context: ApiContext, base: KnowledgeBase, by: Actor) -> None:
     """Delete a base, a batch of documents at a time, since a statement may take ten seconds. Can be repeated."""
     while True:
         with context.database.transaction() as tx:
@@ -228,6 +231,7 @@ def delete_base(context: ApiContext, base: KnowledgeBase) -> None:
     storage_of(context.blobs, base.id).clear()
     with context.database.transaction() as tx:
         knowledge_bases.delete(tx, base.tenant_id, base.id)
+        audit.record(tx, base.tenant_id, by, Action.KNOWLEDGE_BASE_DELETED, base.id, {"name": base.name})
     storage_of(context.blobs, base.id).clear()  # files that were uploaded into the base meanwhile
 
 

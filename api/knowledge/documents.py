@@ -22,15 +22,18 @@ from api.requests.auth import ApiTokenCaller, RequestPrincipal
 from api.requests.dependencies import ApiContext, ApiContextDep, run_in_thread
 from api.requests.idempotency import IdempotentRequest, make_file_request
 from api.requests.request_bodies import SmallBody, body_openapi, ignored_field_warnings, parse_body
+from api.requests.scopes import NEEDS_EDIT, NEEDS_READ
 from api.requests.uploads import MAX_NAME_CHARS, OCTETS, open_uploads, store_upload
 from knowledge.bases.ingestion import storage_of
 from store.db.transaction import Transaction
 from store.knowledge import chunks, documents
 from store.knowledge.bases import KnowledgeBase
 from store.knowledge.documents import KnowledgeDocument
+from store.tenants import audit
+from store.tenants.audit import Action, Actor
 from store.tenants.uploads import StoredRef
 
-router = APIRouter(tags=["knowledge bases"])
+router = APIRouter(tags=["knowledge bases"], dependencies=[NEEDS_EDIT])
 
 MAX_TIMESTAMP_MS = 253_402_300_799_000  # the last second of the year 9999
 _POSITION = re.compile(r"[0-7][0-9a-f]{7}")  # as in the ids of chunks
@@ -94,7 +97,7 @@ def _store_rows(
         return once.store_reply(tx, success([knowledge_wire.document_json(document, base) for document in added]))
 
 
-@router.get("/datasets/{dataset_id}/documents/{document_id}")
+@router.get("/datasets/{dataset_id}/documents/{document_id}", dependencies=[NEEDS_READ])
 def download(
     request: Request, context: ApiContextDep, principal: ApiTokenCaller, dataset_id: str, document_id: str
 ) -> Response:
@@ -107,7 +110,7 @@ def download(
 
 
 # -- rows -------------------------------------------------------------------------------------------------------------
-@router.get("/datasets/{dataset_id}/documents")
+@router.get("/datasets/{dataset_id}/documents", dependencies=[NEEDS_READ])
 def list_documents(
     context: ApiContextDep,
     principal: ApiTokenCaller,
@@ -186,17 +189,17 @@ def delete(context: ApiContextDep, principal: ApiTokenCaller, body: SmallBody, d
             else None
         )
     if ids is not None:
-        _delete(context, base, ids)
+        _delete(context, base, ids, principal.actor)
         return success(None)
     while True:  # in batches, since a statement may take ten seconds
         with context.database.statements() as tx:
             found, _ = documents.page(tx, principal.tenant_id, base.id, most=BATCH)
-        _delete(context, base, [document.id for document in found])
+        _delete(context, base, [document.id for document in found], principal.actor)
         if not found:
             return success(None)
 
 
-def _delete(context: ApiContext, base: KnowledgeBase, ids: list[UUID]) -> None:
+def _delete(context: ApiContext, base: KnowledgeBase, ids: list[UUID], by: Actor) -> None:
     """Delete the bytes of documents, then their rows, so that an interrupted request can be repeated."""
     with context.database.statements() as tx:
         contents = documents.list_contents(tx, base.tenant_id, base.id, ids)
@@ -205,6 +208,9 @@ def _delete(context: ApiContext, base: KnowledgeBase, ids: list[UUID]) -> None:
         storage.discard(sha256)
     with context.database.transaction() as tx:
         documents.delete(tx, base.tenant_id, base.id, ids)
+        for document_id in ids:
+            details = {"knowledge_base_id": base.id.hex}
+            audit.record(tx, base.tenant_id, by, Action.DOCUMENT_DELETED, document_id, details)
 
 
 # -- chunks -----------------------------------------------------------------------------------------------------------
@@ -230,7 +236,7 @@ def stop_parsing(context: ApiContextDep, principal: ApiTokenCaller, body: SmallB
     return success(None)
 
 
-@router.get("/datasets/{dataset_id}/documents/{document_id}/chunks")
+@router.get("/datasets/{dataset_id}/documents/{document_id}/chunks", dependencies=[NEEDS_READ])
 def list_chunks(
     context: ApiContextDep,
     principal: ApiTokenCaller,

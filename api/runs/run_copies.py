@@ -10,6 +10,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from pydantic import Field
 
+from api.http.errors import MissingScope
 from api.http.replies import json_reply, parse_canvas_id
 from api.http.reply_styles import OwnRoute
 from api.http.schemas import Body
@@ -17,6 +18,7 @@ from api.requests.auth import RequestPrincipal, Viewer
 from api.requests.dependencies import ApiContext, ApiContextDep, run_in_thread
 from api.requests.idempotency import OnceByViewer
 from api.requests.request_bodies import SmallBody, body_openapi, parse_body
+from api.requests.scopes import NEEDS_RUN
 from api.runs.reply_models import EndedTurnReply, ForkPreviewReply, StartedReply
 from api.runs.runs import accepted_reply, get_run_id, wait_seconds
 from api.runs.turn import begin
@@ -28,8 +30,9 @@ from scheduler.lifecycle.run_copies import CopyOptions, ForkOptions
 from store.db.transaction import Transaction
 from store.primitives.ids import new_id
 from store.tenants import idempotency
+from store.tenants.scopes import TokenScope
 
-router = APIRouter(tags=["runs"], route_class=OwnRoute)
+router = APIRouter(tags=["runs"], route_class=OwnRoute, dependencies=[NEEDS_RUN])
 
 RESUME_ROUTE = "resume_from"  # scope of idempotency keys
 VERSION = "same (default), draft, published, or the id of a version"
@@ -147,6 +150,8 @@ async def fork(
     `needs_confirmation` lists nodes whose side effects may happen again.
     """
     fields = parse_body(ForkBody, body)
+    if fields.edits.params and not principal.has(TokenScope.EDIT):
+        raise MissingScope("To run nodes with other parameters needs the scope `edit`. Leave out `edits.params`.")
     options = fields.options(once.run_key)
     if fields.dry_run:
         planned = await run_in_thread(lambda: _preview(context, principal, run_id, options))
@@ -199,7 +204,7 @@ def plan_from_failure(
         start = plan_confirmed(tx, context, principal.tenant_id, run_id, keyed, confirmed)
         if start.canvas_id != parse_canvas_id(agent_id):
             raise NotFound(f"This agent has no run {source[:64]}.")
-        return start
+        return replace(start, by=principal.actor)
 
 
 def _preview(context: ApiContext, principal: RequestPrincipal, run_id: str, options: ForkOptions) -> Mapping[str, Any]:
@@ -230,7 +235,7 @@ async def _start(
         with context.database.transaction() as tx:
             first = idempotency.find(tx, principal.tenant_id, *key) if key is not None else None
             started = Started.from_first(first) if first is not None else None
-            return started or plan(tx, source)
+            return started or replace(plan(tx, source), by=principal.actor)
 
     talk = await begin(context, principal.tenant_id, await run_in_thread(choose), token_id=principal.token_id)
     return await accepted_reply(request, talk, seconds)

@@ -179,13 +179,13 @@ def choose_turn(
     """
     agent = parse_canvas_id(canvas_id)
     tenant_id, link = principal.tenant_id, principal.link
+    if agent is not None and not principal.may_use(agent):
+        raise no_access()
     if link is not None:
-        if agent is not None and not principal.may_use(agent):
-            raise no_access()
         if options.get("version"):
             raise RequestRefused(FORBIDDEN, "A share link runs the published version. Leave out `version`.", data=False)
         options = {**options, "release": True}
-        route = link.key_route(route)
+    route = principal.key_route(route)
     headers = encrypt_headers(context, principal, custom_header)
     options = {**options, "user_id": str(options.get("user_id") or principal.user_id)}
     if headers:  # distinguishes requests with the same key
@@ -209,8 +209,7 @@ def choose_turn(
         context.checked_versions.check(tx, context.versions, start.version_id)
     extra = {name: options[name] for name in ("cancel_on_disconnect",) if options.get(name)}
     extra |= headers
-    token_id = link.token_id if link is not None else None
-    return replace(start, request=replace(start.request, options=extra), token_id=token_id)
+    return replace(start, request=replace(start.request, options=extra), token_id=principal.own_conversations)
 
 
 def encrypt_headers(

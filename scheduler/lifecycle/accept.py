@@ -26,7 +26,8 @@ from store.runs import external_ids, reports, reused_activations, run_rows, valu
 from store.runs.external_ids import ExternalId
 from store.runs.reused_activations import ReusedActivation
 from store.runs.run_rows import RunRow
-from store.tenants import budgets, idempotency
+from store.tenants import audit, budgets, idempotency
+from store.tenants.audit import Action, Actor
 from store.tenants.budgets import BudgetLimits
 
 FIRST_REQUEST = "first_request"
@@ -34,6 +35,7 @@ FIRST_REQUEST = "first_request"
 
 WEBHOOK = "webhook"
 MCP = "mcp"
+RERUN, FORK = "rerun", "fork"  # of copies
 """Kinds in the `origin` of runs that neither copy a run nor were started by a request for a run."""
 
 ON_BUSY = ("refuse", "enqueue", "interrupt")
@@ -82,6 +84,7 @@ class Start:
     token_id: UUID | None = None  # the share link through which a new conversation is started
     copy: RunCopy | None = None  # of a rerun or fork, which has a new conversation
     origin: str | None = None  # WEBHOOK or MCP, as the kind in the `origin` of the run
+    by: Actor | None = None  # whom the audit log names for a copy; None: it has no row
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +144,10 @@ def accept(
     is_interrupt = busy is not None and start.on_busy == "interrupt"
     superseded = conversation_runs.list_open_runs(tx, started.conversation_id) if is_interrupt else ()
     row = _create(coordinator, tx, start, started, is_interrupt=is_interrupt)
+    if start.by is not None and start.copy is not None:
+        action = Action.RUN_FORKED if start.copy.origin["kind"] == FORK else Action.RUN_RERUN
+        source = start.copy.source_run
+        audit.record(tx, start.tenant_id, start.by, action, started.run_id, {"source": source.hex if source else None})
     bus = coordinator.dispatch.bus
     if start.external is not None:
         # before the commit: later ones count

@@ -58,6 +58,7 @@ class Sweeper:
     beat: Callable[[], None] = lambda: None  # called whenever the sweeper makes progress
     retention: Retention | None = None
     call_period: timedelta | None = None  # how long model calls are kept; None: as long as their runs
+    audit_period: timedelta | None = None  # how long the audit log is kept; None: forever
     _ticks: int = 0
     _since: tuple[float, datetime] | None = None  # start of the uninterrupted observation (own clock, database's)
     _last: tuple[float, datetime] | None = None
@@ -129,7 +130,7 @@ class Sweeper:
     def _start_maintenance(self, now: datetime) -> None:
         """Start maintenance in a thread, since deleting a week of runs may take a minute; one thread at a time."""
         if self._maintenance_thread is None or not self._maintenance_thread.is_alive():
-            arguments = (self.coordinator.database, now, self.retention, self.call_period)
+            arguments = (self.coordinator.database, now, self.retention, self.call_period, self.audit_period)
             self._maintenance_thread = threading.Thread(
                 target=run_exclusive_maintenance, args=arguments, name="easel-house", daemon=True
             )
@@ -258,8 +259,8 @@ def main() -> None:
     log.info("sweeper_started")
     harmless = configured.lease - 2 * configured.renew_every
     retention = Retention(configured.retention, coordinator.database.large.blobs) if configured.retention else None
-    call_period = configured.model_calls_retention
-    Sweeper(coordinator, harmless.total_seconds(), beat.beat, retention, call_period).run(ending)
+    periods = (configured.model_calls_retention, configured.audit_retention)
+    Sweeper(coordinator, harmless.total_seconds(), beat.beat, retention, *periods).run(ending)
 
 
 if __name__ == "__main__":

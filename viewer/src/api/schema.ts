@@ -937,6 +937,30 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/audit": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Entries
+         * @description List the tenant's audit log, the newest first.
+         *
+         *     `action`: a comma list of actions, or of kinds of objects (`agent` for `agent.created`, …). `object_id`: the id of
+         *     an agent, a run, …. `actor`: token, sign_in, share_link, share or command_line, or the id of one. `next` is the
+         *     `before` of the next page.
+         */
+        get: operations["list_entries"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/budgets": {
         parameters: {
             query?: never;
@@ -1609,7 +1633,7 @@ export interface paths {
          * List Models
          * @description List the caller's agents as OpenAI models, by id. `has_more` if there are more than 1000.
          *
-         *     A share link lists its agent only.
+         *     A share link and a token of one agent list their agent only.
          */
         get: operations["list_models"];
         put?: never;
@@ -2279,6 +2303,56 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/tokens": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Tokens
+         * @description List tokens, the newest first, never with their text; those that are over for 30 days more.
+         *
+         *     With the scope `admin` all of the tenant, else the caller's token and those that it has made.
+         */
+        get: operations["list_tokens"];
+        put?: never;
+        /**
+         * Create Token
+         * @description Make a token: 201 with its text, which is shown once. It has at most the rights of the caller's token.
+         *
+         *     A repeat with the same `Idempotency-Key` by the same caller gets the text again; it is stored encrypted for that.
+         */
+        post: operations["create_token"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/tokens/{token_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Revoke Token
+         * @description Revoke a token, which may be the caller's: it is refused from the next request on, and its sign-ins end.
+         *
+         *     `with_made=1`: also all tokens that it has made, and those that these have made.
+         */
+        delete: operations["revoke_token"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/viewer": {
         parameters: {
             query?: never;
@@ -2805,6 +2879,11 @@ export interface components {
          */
         AboutReply: {
             /**
+             * Agent Id
+             * @description The only agent that the token opens; null: all
+             */
+            agent_id?: string | null;
+            /**
              * Base
              * @description The path below which the API is served; empty: the root
              */
@@ -2840,6 +2919,11 @@ export interface components {
             model_calls?: string | null;
             /** Release */
             release: string;
+            /**
+             * Scopes
+             * @description Of the token: read, run, edit, admin
+             */
+            scopes?: string[] | null;
             share?: components["schemas"]["SharedRunReply"] | null;
             /** Signed In */
             signed_in: boolean;
@@ -3180,6 +3264,84 @@ export interface components {
             } | null;
             /** Worker */
             worker: string | null;
+        };
+        /**
+         * AuditActor
+         * @description Who did it.
+         */
+        AuditActor: {
+            /**
+             * Id
+             * @description Of the token, the sign-in or the share
+             */
+            id: string | null;
+            /**
+             * Kind
+             * @description token, sign_in, share_link, share or command_line
+             */
+            kind: string;
+            /**
+             * Name
+             * @description Of the token at that time, or the user of the command line
+             */
+            name: string;
+            /**
+             * Token Id
+             * @description The token, also of a sign-in
+             */
+            token_id: string | null;
+        };
+        /**
+         * AuditObject
+         * @description What it was done to.
+         */
+        AuditObject: {
+            /** Id */
+            id: string | null;
+            /** Kind */
+            kind: string;
+        };
+        /**
+         * AuditReply
+         * @description The audit log, the newest first.
+         */
+        AuditReply: {
+            /** Entries */
+            entries: components["schemas"]["AuditRow"][];
+            /**
+             * Next
+             * @description The `before` of the next page; null on the last
+             */
+            next: string | null;
+            /** Now */
+            now: string;
+        };
+        /**
+         * AuditRow
+         * @description An entry of the audit log. Saves of a draft within ten minutes share one, from `at` to `last_at`.
+         */
+        AuditRow: {
+            /** Action */
+            action: string;
+            actor: components["schemas"]["AuditActor"];
+            /** At */
+            at: string;
+            /** Details */
+            details: {
+                [key: string]: unknown;
+            };
+            /** Id */
+            id: string;
+            /** Last At */
+            last_at: string;
+            object: components["schemas"]["AuditObject"];
+            /**
+             * Request Id
+             * @description The X-Request-Id of the request
+             */
+            request_id: string | null;
+            /** Times */
+            times: number;
         };
         /**
          * CancelledRunReply
@@ -4082,6 +4244,61 @@ export interface components {
              * @description How often a browser signed in with it
              */
             uses: number;
+        };
+        /**
+         * NewTokenReply
+         * @description A new token, with its text, which is shown once.
+         */
+        NewTokenReply: {
+            /**
+             * Agent Id
+             * @description The only agent that the token opens; null: all
+             */
+            agent_id: string | null;
+            /** Created At */
+            created_at: string;
+            /**
+             * Created By
+             * @description The token that made it; null: the command line
+             */
+            created_by: string | null;
+            /** Expires At */
+            expires_at: string | null;
+            /** Id */
+            id: string;
+            /**
+             * Is Over
+             * @description Whether it was revoked or has expired
+             */
+            is_over: boolean;
+            /**
+             * Kind
+             * @description api, admin, viewer or beta, as in earlier releases
+             */
+            kind: string;
+            /**
+             * Last Used At
+             * @description To the minute
+             */
+            last_used_at: string | null;
+            /** May Share */
+            may_share: boolean;
+            /** Name */
+            name: string;
+            /**
+             * Prefix
+             * @description How its text begins; null for tokens of earlier releases
+             */
+            prefix: string | null;
+            /** Revoked At */
+            revoked_at: string | null;
+            /**
+             * Scopes
+             * @description Of read, run, edit, admin; or share alone
+             */
+            scopes: string[];
+            /** Token */
+            token: string;
         };
         /**
          * OpenAIError
@@ -4989,6 +5206,74 @@ export interface components {
             seen_at: string | null;
             /** Since */
             since: string | null;
+        };
+        /**
+         * TokenListReply
+         * @description Tokens, the newest first.
+         */
+        TokenListReply: {
+            /**
+             * Next
+             * @description The `before` of the next page; null on the last
+             */
+            next: string | null;
+            /** Now */
+            now: string;
+            /** Tokens */
+            tokens: components["schemas"]["TokenRow"][];
+        };
+        /**
+         * TokenRow
+         * @description A token without its text.
+         */
+        TokenRow: {
+            /**
+             * Agent Id
+             * @description The only agent that the token opens; null: all
+             */
+            agent_id: string | null;
+            /** Created At */
+            created_at: string;
+            /**
+             * Created By
+             * @description The token that made it; null: the command line
+             */
+            created_by: string | null;
+            /** Expires At */
+            expires_at: string | null;
+            /** Id */
+            id: string;
+            /**
+             * Is Over
+             * @description Whether it was revoked or has expired
+             */
+            is_over: boolean;
+            /**
+             * Kind
+             * @description api, admin, viewer or beta, as in earlier releases
+             */
+            kind: string;
+            /**
+             * Last Used At
+             * @description To the minute
+             */
+            last_used_at: string | null;
+            /** May Share */
+            may_share: boolean;
+            /** Name */
+            name: string;
+            /**
+             * Prefix
+             * @description How its text begins; null for tokens of earlier releases
+             */
+            prefix: string | null;
+            /** Revoked At */
+            revoked_at: string | null;
+            /**
+             * Scopes
+             * @description Of read, run, edit, admin; or share alone
+             */
+            scopes: string[];
         };
         /**
          * ToolCallListReply
@@ -8492,6 +8777,43 @@ export interface operations {
             429: components["responses"]["OpenAIError429"];
             500: components["responses"]["OpenAIError500"];
             503: components["responses"]["OpenAIError503"];
+        };
+    };
+    list_entries: {
+        parameters: {
+            query?: {
+                action?: string;
+                object_id?: string;
+                actor?: string;
+                since?: string;
+                until?: string;
+                before?: string;
+                limit?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AuditReply"];
+                };
+            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
     list_budgets: {
@@ -12227,6 +12549,142 @@ export interface operations {
             429: components["responses"]["RagflowError429"];
             500: components["responses"]["RagflowError500"];
             503: components["responses"]["RagflowError503"];
+        };
+    };
+    list_tokens: {
+        parameters: {
+            query?: {
+                before?: string;
+                limit?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TokenListReply"];
+                };
+            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
+        };
+    };
+    create_token: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description A repeat with the same key within a day gets the first reply */
+                "idempotency-key"?: string | null;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /**
+                     * Agent Id
+                     * @description The only agent that the token opens; share needs one
+                     */
+                    agent_id?: string | null;
+                    /**
+                     * Expires At
+                     * @description Or the time, in ISO 8601. Without either: never
+                     */
+                    expires_at?: string | null;
+                    /**
+                     * Expires In
+                     * @description Seconds until the token is refused
+                     */
+                    expires_in?: number | null;
+                    /**
+                     * May Share
+                     * @description The token may share single runs (needs the scope edit)
+                     * @default false
+                     */
+                    may_share?: boolean;
+                    /**
+                     * Name
+                     * @description What the token is for
+                     */
+                    name: string;
+                    /**
+                     * Scopes
+                     * @description read, run, edit, admin (includes these three); or share alone: chat with one published agent
+                     * @default [
+                     *       "read",
+                     *       "run",
+                     *       "edit"
+                     *     ]
+                     */
+                    scopes?: string[];
+                };
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NewTokenReply"];
+                };
+            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
+        };
+    };
+    revoke_token: {
+        parameters: {
+            query?: {
+                with_made?: "0" | "1";
+            };
+            header?: never;
+            path: {
+                token_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
     about: {
