@@ -19,6 +19,9 @@ from knowledge.bases.chunking import DEFAULTS
 MAX_AVATAR_CHARS = 65_535
 MAX_DESCRIPTION_CHARS = 65_535
 MAX_PARSER_CHARS = 65_535  # of a `parser_config` as JSON
+MAX_METADATA_CHARS = 64 * 1024  # of a document's metadata as JSON
+MAX_NAME_BYTES = 255  # of a document's name in UTF-8
+MAX_SHOWN_CHARS = 128  # of a refused value that a message repeats
 IMAGE_TYPES = ("image/jpeg", "image/png")
 
 PARSER_FIELDS_WITH_EFFECT = frozenset({"chunk_token_num", "overlapped_percent"})
@@ -208,6 +211,93 @@ class DeletedDatasetsBody(StrictFields):
     delete_all: bool = False
 
 
+def _check_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Return metadata of texts, numbers and lists of these. Raises PydanticCustomError for other values."""
+    for value in metadata.values():
+        if isinstance(value, list):
+            wrong = next((each for each in value if not isinstance(each, str | int | float)), None)
+            if wrong is not None or None in value:
+                message = "The type is not supported in list: {value}"
+                raise PydanticCustomError("metadata_type", message, {"value": str(value)[:MAX_SHOWN_CHARS]})
+        elif not isinstance(value, str | int | float):
+            message = "The type is not supported: {value}"
+            raise PydanticCustomError("metadata_type", message, {"value": str(value)[:MAX_SHOWN_CHARS]})
+    if len(json.dumps(metadata)) > MAX_METADATA_CHARS:
+        raise PydanticCustomError("too_large", "Metadata exceeds {most} characters", {"most": MAX_METADATA_CHARS})
+    return metadata
+
+
+Metadata = Annotated[dict[str, Any], AfterValidator(_check_metadata)]
+
+
+def _check_document_name(name: str) -> str:
+    if not name.strip():
+        raise PydanticCustomError("name", "File name can't be empty.", {})
+    if len(name.encode()) > MAX_NAME_BYTES:
+        raise PydanticCustomError("name", "File name must be 255 bytes or less.", {})
+    return name
+
+
+class ChangedDocumentBody(StrictFields):
+    """Changes of a document. `meta_fields` replaces its metadata; `status` is `enabled` as "1" or "0"."""
+
+    name: Annotated[str, AfterValidator(_check_document_name)] = ""
+    meta_fields: Metadata = Field(default={})
+    chunk_method: ChunkMethod = "naive"
+    parser_config: ParserFields = ParserFields()
+    enabled: bool = True
+    status: Literal["0", "1", 0, 1] = "1"
+
+
+class NewDocumentBody(StrictFields):
+    """A document without content."""
+
+    name: str
+
+
+class DocumentMetadataConfig(StrictFields):
+    """Which metadata RAGFlow would have a model find in one document."""
+
+    metadata: list[MetadataField] | dict[str, Any]
+    built_in_metadata: list[Any] | None = None
+
+
+class MetadataSelector(StrictFields):
+    """Which documents a change of metadata is for: all by default, else those that both fields name."""
+
+    document_ids: list[str] | None = None
+    metadata_condition: dict[str, Any] | None = None
+
+
+class MetadataUpdate(StrictFields):
+    """A value to set. With `match`, only where a document has this value; in a list, this entry is replaced."""
+
+    key: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+    value: Any
+    match: Any = None
+
+
+class MetadataDeletion(StrictFields):
+    """A key to delete; with `value`, only this value, or this entry of a list."""
+
+    key: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+    value: Any = None
+
+
+class MetadataChangesBody(StrictFields):
+    """Changes of the metadata of many documents: deletions come before updates."""
+
+    selector: MetadataSelector = MetadataSelector()
+    updates: list[MetadataUpdate] = Field(default=[])
+    deletes: list[MetadataDeletion] = Field(default=[])
+
+
+class NewMetadata(StrictFields):
+    """The metadata of one document."""
+
+    meta_fields: Metadata
+
+
 class DeletedDocumentsBody(StrictFields):
     """Which documents to delete: `ids`, or all with `delete_all`."""
 
@@ -239,7 +329,7 @@ def written_settings(fields: StrictFields) -> dict[str, Any]:
 
 
 def written_parser(fields: ParserFields | None, stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a `parser_config` that a body has, as they are stored; blocks include their stored fields."""
+    """Return the fields of a `parser_config` of a body to be stored; blocks include their stored fields."""
     if fields is None:
         return {}
     written = fields.model_dump(exclude_unset=True)
@@ -254,9 +344,9 @@ def complete_parser(stored: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in {**complete, **blocks}.items() if value is not None}
 
 
-def effect_warnings(fields: StrictFields) -> dict[str, list[str]]:
-    """Return `{"warnings": [...]}` about fields of a body without an effect here; {} if there are none."""
-    names = list(_without_effect(fields.model_dump(exclude_unset=True)))
+def effect_warnings(written: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return `{"warnings": [...]}` about written fields without an effect here; {} if there are none."""
+    names = list(_without_effect(written))
     return {"warnings": [f"`{name}` has no effect here." for name in names]} if names else {}
 
 

@@ -1,7 +1,7 @@
 """Routes of knowledge bases, which RAGFlow calls datasets: create, list, change, delete."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated, Any, Literal
 from uuid import UUID
@@ -53,6 +53,27 @@ def require_id(field: str, written: str) -> UUID:
     return parsed
 
 
+def find_base(tx: Transaction, principal: RequestPrincipal, dataset_id: str) -> KnowledgeBase:
+    """Return a base of the caller. Raises RequestRefused, for what is no id with another message."""
+    try:
+        return knowledge_bases.get(tx, principal.tenant_id, require_id("dataset_id", dataset_id))
+    except NotFound:
+        raise _lacks_permission(principal, dataset_id) from None
+
+
+def require_bases(tx: Transaction, principal: RequestPrincipal, wanted: Mapping[str, UUID]) -> list[KnowledgeBase]:
+    """Return bases of the caller by their ids as they are written. Raises RequestRefused if one does not exist."""
+    if not wanted:
+        return []
+    ids = list(dict.fromkeys(wanted.values()))
+    found, _ = knowledge_bases.page(tx, principal.tenant_id, ids=ids, most=len(ids))
+    known = {base.id for base in found}
+    missing = [each for each, base_id in wanted.items() if base_id not in known]
+    if missing:
+        raise _lacks_permission(principal, ", ".join(missing[:10]))
+    return found
+
+
 # -- create, list, read -----------------------------------------------------------------------------------------------
 @router.post("/datasets", openapi_extra=body_openapi(NewDatasetBody))
 def create(context: ApiContextDep, principal: ApiTokenCaller, body: JsonObject, once: OnceByJsonObject) -> Response:
@@ -72,7 +93,11 @@ def create(context: ApiContextDep, principal: ApiTokenCaller, body: JsonObject, 
         )
         base = knowledge_bases.get(tx, principal.tenant_id, base_id)
         return once.store_reply(
-            tx, success(knowledge_wire.dataset_json(base), **dataset_settings.effect_warnings(fields))
+            tx,
+            success(
+                knowledge_wire.dataset_json(base),
+                **dataset_settings.effect_warnings(fields.model_dump(exclude_unset=True)),
+            ),
         )
 
 
@@ -100,8 +125,7 @@ def list_datasets(
     named = [*parse_list(",".join(ids or [])), *([id] if id is not None else [])]
     wanted = {each: require_id("id", each) for each in named}
     with context.database.transaction() as tx:
-        known, _ = knowledge_bases.page(tx, principal.tenant_id, ids=list(wanted.values()), most=len(named))
-        _require_known(principal, wanted, {base.id for base in known})
+        require_bases(tx, principal, wanted)
         if name and not knowledge_bases.page(tx, principal.tenant_id, name=name, most=1)[0]:
             raise _lacks_permission(principal, name)
         found, total = knowledge_bases.page(
@@ -128,7 +152,7 @@ def list_datasets(
 def read(context: ApiContextDep, principal: ApiTokenCaller, dataset_id: str) -> Response:
     """Return a base with its settings and counts."""
     with context.database.transaction() as tx:
-        return success(knowledge_wire.dataset_json(_get_base(tx, principal, dataset_id)))
+        return success(knowledge_wire.dataset_json(find_base(tx, principal, dataset_id)))
 
 
 # -- change, delete ---------------------------------------------------------------------------------------------------
@@ -140,7 +164,7 @@ def change(context: ApiContextDep, principal: ApiTokenCaller, body: JsonObject, 
     if not fields.model_fields_set:
         raise RequestRefused(ARGUMENT, "no properties were modified")
     with context.database.transaction() as tx:
-        _get_base(tx, principal, dataset_id)
+        find_base(tx, principal, dataset_id)
     is_model_given = "embedding_model" in fields.model_fields_set
     model = _choose_model(context, principal, fields.embedding_model) if is_model_given else None
     given = fields.model_dump(include={"name", "language"}, exclude_unset=True)
@@ -148,7 +172,7 @@ def change(context: ApiContextDep, principal: ApiTokenCaller, body: JsonObject, 
         given["description"] = fields.description or ""
     try:
         with context.database.transaction() as tx:
-            base = _get_base(tx, principal, dataset_id)
+            base = find_base(tx, principal, dataset_id)
             if model is not None and model != base.embedding_model and base.chunks:
                 current_model = base.embedding_model or "none"
                 raise RequestRefused(
@@ -164,7 +188,7 @@ def change(context: ApiContextDep, principal: ApiTokenCaller, body: JsonObject, 
                 settings=dataset_settings.written_settings(fields),
             )
             changed = knowledge_wire.dataset_json(knowledge_bases.get(tx, principal.tenant_id, base.id))
-            return success(changed, **dataset_settings.effect_warnings(fields))
+            return success(changed, **dataset_settings.effect_warnings(fields.model_dump(exclude_unset=True)))
     except Conflict as error:
         raise RequestRefused(DATA, error.message) from None
 
@@ -175,11 +199,9 @@ def delete(context: ApiContextDep, principal: ApiTokenCaller, body: JsonObject) 
     fields = parse_strictly(DeletedDatasetsBody, body)
     if fields.delete_all and not fields.ids:
         return success({"deleted": _delete_all(context, principal)})
-    wanted = {each: parse_id(each) for each in fields.ids or []}
-    ids = list(dict.fromkeys(base_id for base_id in wanted.values() if base_id is not None))
+    wanted = {each: require_id("ids", each) for each in fields.ids or []}
     with context.database.transaction() as tx:
-        bases, _ = knowledge_bases.page(tx, principal.tenant_id, ids=ids, most=len(ids))
-    _require_known(principal, wanted, {base.id for base in bases})
+        bases = require_bases(tx, principal, wanted)
     for base in bases:
         delete_base(context, base)
     return success({"deleted": len(bases)})
@@ -224,21 +246,6 @@ def required_ids(ids: Sequence[str] | None, name: str) -> list[str]:
 
 
 # -- steps ------------------------------------------------------------------------------------------------------------
-def _get_base(tx: Transaction, principal: RequestPrincipal, dataset_id: str) -> KnowledgeBase:
-    try:
-        return knowledge_bases.get(tx, principal.tenant_id, require_id("dataset_id", dataset_id))
-    except NotFound:
-        raise _lacks_permission(principal, dataset_id) from None
-
-
-def _require_known(principal: RequestPrincipal, wanted: Mapping[str, UUID | None], known: Iterable[UUID]) -> None:
-    """Raise RequestRefused if one of the ids is not among the known ones."""
-    known = set(known)
-    missing = [each for each, base_id in wanted.items() if base_id not in known]
-    if missing:
-        raise _lacks_permission(principal, ", ".join(missing[:10]))
-
-
 def _lacks_permission(principal: RequestPrincipal, named: str) -> RequestRefused:
     return not_found(f"User '{principal.user_id}' lacks permission for dataset '{named[:1000]}'")
 

@@ -197,6 +197,11 @@ UNSHARED_CONTENTS = text("""
                 and not other.id = any(cast(:ids as uuid[]))
         )
 """)
+REPLACE_METADATA = (
+    sa.update(documents)
+    .where(*_this_document)
+    .values(metadata=bindparam("new_metadata", type_=documents.c.metadata.type), updated_at=func.now())
+)
 METADATA = select(documents.c.id, documents.c.metadata).where(
     documents.c.tenant_id == bindparam("of_tenant"),
     documents.c.base_id == bindparam("of_base"),
@@ -349,12 +354,30 @@ def list_facts(tx: Transaction, tenant_id: TenantId, base_id: UUID, only: Docume
 
 
 def load_metadata(
-    tx: Transaction, tenant_id: TenantId, base_id: UUID, ids: Sequence[UUID] | None = None
+    tx: Transaction, tenant_id: TenantId, base_id: UUID, ids: Sequence[UUID] | None = None, *, lock: bool = False
 ) -> dict[UUID, dict[str, Any]]:
-    """Return the metadata of the documents of a base, also of those that are not read; None: of all."""
+    """Return the metadata of the documents of a base, also of those that are not read; None: of all.
+
+    `lock`: nobody else changes them until this transaction ends.
+    """
     only_ids = None if ids is None else list(ids)
-    rows = tx.rows(METADATA, of_tenant=tenant_id, of_base=base_id, only_ids=only_ids)
+    rows = tx.rows(
+        METADATA.with_for_update() if lock else METADATA, of_tenant=tenant_id, of_base=base_id, only_ids=only_ids
+    )
     return {row.id: dict(row.metadata) for row in rows}
+
+
+def replace_metadata(
+    tx: Transaction, tenant_id: TenantId, base_id: UUID, metadata: Mapping[UUID, Mapping[str, Any]]
+) -> None:
+    """Replace the metadata of documents, by their ids."""
+    tx.write_many(
+        REPLACE_METADATA,
+        [
+            {"of_tenant": tenant_id, "of_base": base_id, "ids": [document_id], "new_metadata": dict(values)}
+            for document_id, values in metadata.items()
+        ],
+    )
 
 
 def update(
