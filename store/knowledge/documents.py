@@ -132,7 +132,7 @@ _moment = sa.DateTime(timezone=True)
 def _any_of(column: Any, parameter: str, of_type: Any) -> Any:
     """Return the condition that a column has one of the values of a parameter; null: any value."""
     values = bindparam(parameter, type_=sa.ARRAY(of_type))
-    return sa.or_(values.is_(None), column == func.any(values))
+    return sa.or_(values.is_(None), column.op("=")(sa.any_(values)))
 
 
 _matches = (

@@ -295,19 +295,6 @@ def test_all_documents_of_a_base_are_deleted_only_with_delete_all(client: Client
     assert (deleted["code"], total(base), total(other)) == (0, 0, 1)
 
 
-def test_disabling_a_document_is_refused(client: Client) -> None:
-    base = create_base(client)["id"]
-    (document,) = upload_documents(client, base, ("a.txt", b"a"))
-    path = f"/api/v1/datasets/{base}/documents/{document['id']}"
-
-    off = client.http.patch(path, json={"enabled": False})
-    renamed = client.http.patch(path, json={**document, "name": "b.txt", "enabled": True}).json()
-
-    assert off.status_code == 400
-    assert (renamed["code"], renamed["data"]["name"]) == (0, "b.txt")
-    assert "`parser_config` has no effect here." in renamed["warnings"]
-
-
 def test_chunks_are_filtered_by_keywords_and_id(client: Client, base_with_document: tuple[str, str]) -> None:
     base, _ = base_with_document
     (document, *_) = client.http.get(f"/api/v1/datasets/{base}/documents").json()["data"]["docs"]

@@ -26,7 +26,6 @@ BODIES = {  # the least body with which the route checks for unknown fields
     "/agents/{agent}/sessions": {},
     "/agents/{agent}/cancel": {},
     "/runs/{run}/resume": {},
-    "/datasets": {"name": "x"},
     "/memories": {"name": "x"},
     "/messages": {"memory_id": "x", "user_input": "x"},
     "/retrieval": {"question": "x", "dataset_ids": ["0" * 32]},
@@ -221,23 +220,6 @@ def test_run_timeout_sets_the_seconds_of_the_budget(client: Client) -> None:
     assert both.json()["details"] == {"field": "run_timeout"}
 
 
-def test_fields_without_an_effect_are_returned_as_warnings(workerless_client: Client) -> None:
-    usual = {"permission": "me", "chunk_method": "naive", "avatar": None}
-    parser = {"chunk_token_num": 200, "delimiter": "\n"}
-
-    plain = workerless_client.http.post("/api/v1/datasets", json={"name": "a", **usual}).json()
-    odd = workerless_client.http.post(
-        "/api/v1/datasets", json={"name": "b", **usual, "chunk_method": "book", "parser_config": parser}
-    ).json()
-    wrong = workerless_client.http.post("/api/v1/datasets", json={"name": "c", "parser_config": {"chunk_tokens": 1}})
-
-    assert "warnings" not in plain
-    assert odd["warnings"] == ["`chunk_method` has no effect here.", "`parser_config.delimiter` has no effect here."]
-    assert odd["data"]["parser_config"]["chunk_token_num"] == 200
-    assert wrong.status_code == 400
-    assert "`parser_config.chunk_tokens`" in wrong.json()["message"]
-
-
 def test_agent_from_a_get_reply_is_accepted_by_an_update(workerless_client: Client) -> None:
     agent = workerless_client.agent(ECHO)
     agent_body = workerless_client.http.get(f"/api/v1/agents/{agent}").json()["data"]
@@ -253,7 +235,6 @@ def test_agent_from_a_get_reply_is_accepted_by_an_update(workerless_client: Clie
     [
         ("/agents", {"orderby": "colour"}),
         ("/agents", {"type": "all"}),
-        ("/datasets", {"orderby": "colour"}),
         ("/memories", {"memory_type": "wild"}),
     ],
 )
@@ -269,9 +250,6 @@ INVALID_QUERIES = [
     ("GET", "/agents/{agent}/sessions", {"from_date": "yesterday"}),
     ("GET", "/agents/{agent}/sessions", {"page_size": "101"}),
     ("GET", "/agents/{agent}/webhook/logs", {"since_ts": "now"}),
-    ("GET", "/datasets", {"page_size": "101"}),
-    ("GET", "/datasets/{dataset}/documents", {"create_time_from": "-1"}),
-    ("GET", "/datasets/{dataset}/documents", {"create_time_to": "now"}),
     ("GET", "/memories", {"page_size": "101"}),
     ("GET", "/messages", {"limit": "0"}),
     ("GET", "/messages/search", {"similarity_threshold": "2"}),
@@ -285,9 +263,8 @@ def test_invalid_query_of_a_ragflow_route_is_400_in_ragflows_envelope(
     workerless_client: Client, method: str, path: str, params: dict[str, str], headers: dict[str, str]
 ) -> None:
     agent = workerless_client.agent(ECHO)
-    dataset = workerless_client.http.post("/api/v1/datasets", json={"name": "d"}).json()["data"]["id"]
 
-    url = f"/api/v1{path.format(agent=agent, dataset=dataset)}"
+    url = f"/api/v1{path.format(agent=agent)}"
     reply = workerless_client.http.request(method, url, params=params, headers=headers)
 
     assert (reply.status_code, reply.json()["code"]) == (400, 101)
