@@ -273,7 +273,7 @@ LISTS: list[tuple[dict[str, Any], int, str]] = [
     ({"name": "nobody's"}, 102, "lacks permission for dataset 'nobody's'"),
     ({"ext": "{"}, 101, "Input should be a JSON object"),
     ({"ext": '{"keywords": 1}'}, 101, "Input should be a valid string"),
-    ({"ext": '{"parser_id": "naive"}'}, 101, "`ext.parser_id` is no filter here"),
+    ({"ext": '{"parser_id": "naive"}'}, 101, "`ext.parser_id` is not a filter of this list"),
     ({"unheard_of": 1}, 101, "`unheard_of` is not a parameter of this route"),
 ]
 
