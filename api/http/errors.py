@@ -389,8 +389,10 @@ def failure_reply(request: Request, failure: Failure) -> Response:
             needs_real = failure.status >= 500 and getattr(request.state, "uses_real_status_for_internal_errors", False)
             wire_status = failure.wire_status
             if is_envelope_route(request) and failure.status != UNAUTHORIZED:
-                body = {name: value for name, value in body.items() if value is not None}
                 wire_status = None if wire_status in (400, 409) else wire_status
+                body = {name: value for name, value in body.items() if value is not None}
+            elif failure.wire_code == DATA:
+                body = {name: value for name, value in body.items() if value is not None}
             status = wire_status or (real if needs_real or wants_real_statuses(request) else 200)
             return json_reply(body, status, failure.headers)
 

@@ -270,7 +270,9 @@ def _parse_ext(written: str) -> dict[str, Any]:
         raise RequestRefused(ARGUMENT, describe_field(["ext"], "Input should be a JSON object", written))
     for name, value in ext.items():
         if name not in ("keywords", "owner_ids"):
-            raise UnsupportedParameter(f"`ext.{name[:64]}` is not a filter of this list. Use: keywords, owner_ids.", field="ext")
+            raise UnsupportedParameter(
+                f"`ext.{name[:64]}` is not a filter of this list. Use: keywords, owner_ids.", field="ext"
+            )
         kind, message = (str, "a valid string") if name == "keywords" else (list, "a valid list")
         if not isinstance(value, kind):
             raise RequestRefused(ARGUMENT, describe_field(["ext", name], f"Input should be {message}", value))

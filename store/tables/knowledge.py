@@ -56,7 +56,7 @@ knowledge_documents = Table(
     Column("size", BigInteger, nullable=False),  # bytes
     Column("sha256", LargeBinary, nullable=False),  # names its content in the file storage
     Column("metadata", JSONB, nullable=False, server_default=literal("'{}'::jsonb")),
-    # further settings of RAGFlow's documents: {chunk_method, metadata_config}; unset ones are absent
+    # further settings of RAGFlow's documents: {chunk_method}; unset ones are absent
     Column("settings", JSONB, nullable=False, server_default=literal("'{}'::jsonb")),
     Column("parser", JSONB),  # its own fields of `parser_config`; null: those of the base
     Column("enabled", Boolean, nullable=False, server_default=literal("true")),  # false: no search finds it
