@@ -88,7 +88,8 @@ def read_config(context: ApiContextDep, principal: ApiTokenCaller, dataset_id: s
     """Return which metadata RAGFlow would have a model find, as it was stored."""
     with context.database.transaction() as tx:
         base = find_base(tx, principal, dataset_id)
-    return success(base.settings.get("auto_metadata_config") or MetadataConfig().model_dump())
+    stored = base.settings.get("auto_metadata_config") or {}
+    return success(MetadataConfig.model_validate(stored).model_dump())
 
 
 @router.put("/datasets/{dataset_id}/metadata/config", openapi_extra=body_openapi(MetadataConfig))

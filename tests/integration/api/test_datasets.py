@@ -205,7 +205,7 @@ def test_every_wrong_field_has_a_line_and_strict_clients_get_a_400(client: Clien
 
     assert reply.status_code == 400
     assert [each.partition(" - ")[0] for each in reply.json()["message"].split("\n")] == [
-        "Field: <name>", "Field: <permission>", "Field: <pagerank>",
+        "Field: <permission>", "Field: <name>", "Field: <pagerank>",
     ]  # fmt: skip
 
 
