@@ -378,10 +378,9 @@ def test_deletion_that_names_no_document_or_a_wrong_one_deletes_nothing(
 def test_bytes_of_deleted_documents_are_deleted_unless_another_document_has_them(
     server: Server, client: Client, dataset: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("store.files.blobs._is_young", lambda _: False)
-    shared, _, own = (
-        add_document(client, dataset, name, text) for name, text in (("a", b"x"), ("b", b"x"), ("c", b"y"))
-    )
+    monkeypatch.setattr("store.files.blobs.MIN_DISCARD_AGE", timedelta(0))
+    contents = {"a": b"x", "b": b"x", "c": b"y"}
+    shared, _, own = (add_document(client, dataset, name, content) for name, content in contents.items())
     folder = server.config.settings.files_dir
     assert folder is not None
 
