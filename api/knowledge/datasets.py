@@ -81,10 +81,10 @@ def create(context: ApiContextDep, principal: ApiTokenCaller, body: JsonObject, 
     fields = parse_strictly(NewDatasetBody, body)
     model = _choose_model(context, principal, fields.embedding_model)
     with once.transaction(context.database) as tx:
-        base_id = knowledge_bases.create(
+        base_id = knowledge_bases.create_numbered(
             tx,
             principal.tenant_id,
-            knowledge_bases.find_free_name(tx, principal.tenant_id, fields.name),
+            fields.name,
             embedding_model=model,
             parser={**DEFAULTS, **dataset_settings.written_parser(fields.parser_config, {})},
             settings=dataset_settings.written_settings(fields),
