@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up check test long loaded faults simulate mutants run lock audit licences viewer viewer-check viewer-dev viewer-types pictures
+.PHONY: help setup up check test long loaded faults simulate mutants run lock audit licences viewer viewer-check viewer-dev viewer-types browsers pictures
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -75,6 +75,9 @@ viewer-check: viewer/node_modules ## types, lint and unit tests of the web pages
 
 viewer-dev: viewer/node_modules ## the web pages from their sources, reloaded at each change, for the API of EASEL_API; needs Node
 	cd viewer && npm run dev
+
+browsers: setup ## the tests of pages in Firefox and WebKit, where Playwright has them; says which it did not find
+	$(BIN)/python -m tests.pages.other_browsers
 
 pictures: setup ## the pictures of the web pages in docs/pictures; needs Chromium
 	$(BIN)/python -m tests.pages.pictures

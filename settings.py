@@ -220,6 +220,13 @@ class Settings(BaseSettings):
     embed_origins: Annotated[str, AfterValidator(_check_origins)] | None = None
     """Origins, separated by commas, whose pages may show the chat of a share link in a frame; `*`: every site. None: no
     page of ours is shown in a frame."""
+    cors_origins: Annotated[str, AfterValidator(_check_origins)] | None = None
+    """Origins, separated by commas, whose pages may call the API with a token; `*`: every site. None: pages of other
+    origins cannot read its replies."""
+    rate_limit: int | None = Field(default=None, gt=0)
+    """Requests that each token may send a minute, counted in Redis for all API processes. None: no limit."""
+    streams_per_token: int = Field(default=500, gt=0)
+    """Streams that an API process serves for one token at once."""
     flower_url: str | None = Field(default=None, pattern=r"^https?://[^\s/?#@]+([/?#]\S*)?$")
     """Address of Flower, which pages link to. It has no user name or password, since readers see it."""
 
@@ -451,6 +458,11 @@ class Settings(BaseSettings):
     def embedders(self) -> tuple[str, ...]:
         """The origins in `embed_origins`."""
         return _split_origins(self.embed_origins or "")
+
+    @property
+    def callers(self) -> tuple[str, ...]:
+        """The origins in `cors_origins`."""
+        return _split_origins(self.cors_origins or "")
 
     @property
     def hidden_calls(self) -> frozenset[str]:

@@ -17,9 +17,11 @@ from api.agents import (
     agents,
     conversations,
     database_check,
+    dataflows,
     drafts,
     files,
     plugin_tools,
+    prompts,
     tags,
     templates,
     tool_logs,
@@ -29,15 +31,18 @@ from api.events.event_stream import KEEPALIVE_INTERVAL, POLL_INTERVAL, EventStre
 from api.events.live_stream import LiveMetrics, LiveStreams
 from api.findings import CheckedVersions
 from api.http.base_path import BasePath
+from api.http.edge import CrossOrigin, RequestIds
 from api.http.errors import add_handlers
 from api.http.http1_protocol import BEFORE_SHUTDOWN
 from api.knowledge import datasets, document_metadata, documents, memories, messages, retrieval
+from api.mcp import metadata as mcp_metadata
 from api.mcp import routes as mcp_routes
 from api.mcp.server import PATH, McpEndpoint
 from api.pages import page_files
 from api.pages.routes import page_routes
 from api.requests.cookies import SignInPolicy
 from api.requests.dependencies import ApiContext, run_in_thread
+from api.requests.rate_limits import RateLimits
 from api.requests.token_bucket import TokenBuckets
 from api.runs import (
     activation_list,
@@ -130,7 +135,7 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncGenerator[dict[str, Any]]:
         sys.setswitchinterval(SWITCH_INTERVAL)
         anyio.to_thread.current_default_thread_limiter().total_tokens = configured.api_pool
-        database_url, redis_url, _ = configured.servers()
+        database_url, _, _ = configured.servers()
         context = _build_context(chosen)
         app.state.context = context
         app.state.open_routes = health.OpenRoutes(metrics=configured.open_metrics, schema=configured.open_schema)
@@ -140,7 +145,7 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
         own = database_location(database_url)
         app.state.databases = database_servers(chosen.guard, own, trino_use_tls=configured.trino_use_tls)
         app.state.readiness = health.make_readiness_checks()
-        buckets = TokenBuckets(redis_url)
+        buckets = context.rate_limits.buckets
         app.state.webhooks = webhook_routes.WebhookState(buckets, configured.encryption_secret())
         shown = {name: getattr(configured, field) for name, field in viewer_system.SHOWN_SETTINGS.items()}
         app.state.critical_paths = critical_path.new_cache()
@@ -193,21 +198,26 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
     every = (
         completions, share_links, shared_sessions, run_list, run_copies, runs, cancel_runs, budgets, tasks,
         conversations, files, tool_logs, webhook_routes, mcp_routes, calls, tags, templates, openai_models,
-        database_check, drafts, agents, document_metadata, datasets, documents, retrieval, memories, messages,
-        plugin_tools, activation_list, activation_page, container_items, live, run_graph, run_export, agent_graph,
-        light_lists, node_runs, viewer_versions, viewer_overview, viewer_system, viewer_comparison, sign_ins,
-        run_shares, editor,
-        component_catalogue, new_agents,
+        database_check, dataflows, prompts, drafts, agents, document_metadata, datasets, documents, retrieval,
+        memories, messages, plugin_tools, activation_list, activation_page, container_items, live, run_graph,
+        run_export, agent_graph, light_lists, node_runs, viewer_versions, viewer_overview, viewer_system, viewer_comparison,
+        sign_ins, run_shares, editor, component_catalogue, new_agents,
     )  # fmt: skip
     for subject in every:
         api.include_router(subject.router)
+    api.include_router(dataflows.runtime_router)
+    api.include_router(tool_logs.shared_router)
     app.include_router(api)
     app.include_router(files.old_router)
+    app.include_router(mcp_metadata.router)
     app.include_router(health.router)
     app.router.routes.append(Route(PATH, endpoint=endpoint))
     pages = page_files.read_page_files(page_files.DIST, configured.base_path or "") if configured.viewer else None
     if pages is not None:
         app.router.routes.extend(page_routes(pages, telemetry.count_page, embedders=configured.embedders))
+    if configured.callers:
+        app.add_middleware(CrossOrigin, origins=configured.callers, paths=(f"{PREFIX}/", "/v1/", PATH, "/.well-known/"))
+    app.add_middleware(RequestIds)
     if configured.base_path is not None:
         app.add_middleware(BasePath, base_path=configured.base_path)
     return app
@@ -284,6 +294,8 @@ def _build_context(config: ApiConfig) -> ApiContext:
         time_limit=settings.time_limit,
         max_body_bytes=settings.max_body_bytes,
         encryption_key=encryption_key,
+        rate_limits=RateLimits(TokenBuckets(redis_url), settings.rate_limit, settings.streams_per_token),
         has_search_server=settings.ragflow_url is not None,
+        retention=settings.retention,
         sign_ins=SignInPolicy(settings.viewer, settings.shares, settings.base_path or ""),
     )

@@ -48,16 +48,20 @@ def list_agents(
     canvas_type: str = "",
     tags: str = "",
     owner_ids: str = "",
-    orderby: str = "create_time",
+    orderby: str = "",
     desc: str = "true",
     type: str = "",  # noqa: A002 - the name on the wire
 ) -> Response:
-    """List one page of the caller's agents. With `type=filter`, count them by owner and category instead."""
+    """List one page of the caller's agents. With `type=filter`, count them by owner and category instead.
+
+    The latest changed come first; with a filter by category, type or tags, the latest created.
+    """
     if type not in ("", "filter"):
         raise RequestRefused(ARGUMENT, f'Unknown type {type!r}. Use "filter", or leave it out.')
     owners = parse_list(owner_ids)
     if any(parse_id(owner) != principal.tenant_id for owner in owners):
         raise RequestRefused(FORBIDDEN, "Only authorized owner_ids can be queried.", data=False)
+    default_order = "create_time" if canvas_category or canvas_type or tags else "update_time"
     with context.database.transaction() as tx:
         if type == "filter":
             return success(_count_for_filter(tx, principal))
@@ -72,7 +76,7 @@ def list_agents(
                 types=parse_list(canvas_type),
                 tags=parse_list(tags),
             ),
-            order_by=parse_order(orderby, canvas_list.ORDERS),
+            order_by=parse_order(orderby or default_order, canvas_list.ORDERS),
             descending=is_true(desc),
             limit=page.size,
             offset=page.offset,

@@ -76,7 +76,10 @@ def list_sessions(
     desc: str = "true",
     dsl: str = "true",
 ) -> Response:
-    """List one page of an agent's conversations, by default the latest changed first."""
+    """List one page of an agent's conversations, by default the latest changed first.
+
+    With `exp_user_id` only ids and names of that user's, the newest first.
+    """
     with context.database.statements() as tx:  # large values are read from the storage in between
         canvas = get_caller_canvas(tx, principal, agent_id)
         found, total = conversations.page(
@@ -90,13 +93,13 @@ def list_sessions(
                 since=_parse_time(from_date, "from_date"),
                 until=_parse_time(to_date, "to_date", is_end=True),
             ),
-            order_by=parse_order(orderby, conversations.ORDERS),
-            descending=is_true(desc),
+            order_by="create_time" if exp_user_id else parse_order(orderby, conversations.ORDERS),
+            descending=bool(exp_user_id) or is_true(desc),
             limit=page.size,
             offset=page.offset,
         )
         if exp_user_id:
-            return success([{"id": session.id.hex, "name": session.name} for session in found])
+            return success([{"id": session.id.hex, "name": session.name} for session in found], total=total)
         spoken = session_wire.load_messages(tx, principal.tenant_id, [session.id for session in found])
         shown = [
             session_wire.session_item(tx, context, session, with_dsl=is_true(dsl), spoken=spoken[session.id])

@@ -12,6 +12,7 @@ from fastapi.responses import Response
 
 from api.agents.agents import get_caller_canvas
 from api.http.errors import no_access, not_found
+from api.http.ranges import ranged_reply
 from api.http.replies import parse_canvas_id, parse_id, success
 from api.requests.auth import (
     AnyTokenCaller,
@@ -128,6 +129,7 @@ def _store_rows(
 
 @router.get("/agents/download")
 def download(
+    request: Request,
     context: ApiContextDep,
     principal: ApiTokenCaller,
     id: str = "",  # noqa: A002 - the name on the wire
@@ -135,11 +137,12 @@ def download(
 ) -> Response:
     """Download an uploaded file. With `created_by`, which RAGFlow's clients send, only if it belongs to that user."""
     file, data = _read(context, principal, id, created_by)
-    return file_reply(data, OCTETS, file.name, is_inline=False)
+    return file_reply(request, data, file.sha256, OCTETS, file.name, is_inline=False)
 
 
 @router.get("/agents/attachments/{attachment_id}/download")
 def download_attachment(
+    request: Request,
     context: ApiContextDep,
     principal: FileViewer,
     attachment_id: str,
@@ -150,12 +153,13 @@ def download_attachment(
     created_by: str = "",
 ) -> Response:
     """Download a file that a run has produced. `disposition=inline` shows it in the browser, unless it is a page."""
-    return _download(context, principal, attachment_id, ext, mime_type, filename, disposition, created_by)
+    return _download(request, context, principal, attachment_id, ext, mime_type, filename, disposition, created_by)
 
 
 @router.get("/document/download/{attachment_id}", deprecated=True)
 @old_router.get("/v1/document/download/{attachment_id}", deprecated=True)
 def download_document(
+    request: Request,
     context: ApiContextDep,
     principal: AnyTokenCaller,
     attachment_id: str,
@@ -166,10 +170,11 @@ def download_document(
     created_by: str = "",
 ) -> Response:
     """Download a file that a run has produced, at the path of older clients."""
-    return _download(context, principal, attachment_id, ext, mime_type, filename, disposition, created_by)
+    return _download(request, context, principal, attachment_id, ext, mime_type, filename, disposition, created_by)
 
 
 def _download(
+    request: Request,
     context: ApiContext,
     principal: RequestPrincipal,
     attachment_id: str,
@@ -181,11 +186,19 @@ def _download(
 ) -> Response:
     file, data = _read(context, principal, attachment_id, created_by)
     kind = _reply_type(mime_type, ext)
-    return file_reply(data, kind, filename or file.name, is_inline=disposition == "inline" and not _is_page(kind, ext))
+    return file_reply(
+        request,
+        data,
+        file.sha256,
+        kind,
+        filename or file.name,
+        is_inline=disposition == "inline" and not _is_page(kind, ext),
+    )
 
 
 @router.get("/agents/attachments/{attachment_id}/preview")
 def preview_attachment(
+    request: Request,
     context: ApiContextDep,
     principal: Viewer,
     attachment_id: str,
@@ -197,11 +210,13 @@ def preview_attachment(
     """Show a file that a run has produced in the browser."""
     file, data = _read(context, principal, attachment_id, created_by)
     kind = _reply_type(mime_type, ext)
-    return file_reply(data, kind, filename or file.name, is_inline=not _is_page(kind, ext))
+    return file_reply(request, data, file.sha256, kind, filename or file.name, is_inline=not _is_page(kind, ext))
 
 
 @router.get("/documents/artifact/{name}")
-def show_artifact(context: ApiContextDep, principal: FileViewer, name: str, session_id: str = "") -> Response:
+def show_artifact(
+    request: Request, context: ApiContextDep, principal: FileViewer, name: str, session_id: str = ""
+) -> Response:
     """Get a file that a program of CodeExec has produced. Its links have the form `{id}.{extension}`.
 
     Pictures are shown in the browser, other files are attachments. `session_id`, if given, is the run that made it.
@@ -210,7 +225,7 @@ def show_artifact(context: ApiContextDep, principal: FileViewer, name: str, sess
     if session_id and file.run_id != parse_id(session_id):
         raise not_found(UNKNOWN)
     kind = mime_type_of(file.mime_type) or OCTETS
-    return file_reply(data, kind, file.name, is_inline=kind in _PICTURES)
+    return file_reply(request, data, file.sha256, kind, file.name, is_inline=kind in _PICTURES)
 
 
 def _read(
@@ -248,14 +263,14 @@ def _clean_extension(ext: str) -> str:
     return re.sub(r"[^a-z0-9]", "", ext.lower())
 
 
-def file_reply(data: bytes, kind: str, name: str, *, is_inline: bool) -> Response:
-    """Return the reply with a file, with headers that keep browsers from guessing another type."""
+def file_reply(request: Request, data: bytes, digest: bytes, kind: str, name: str, *, is_inline: bool) -> Response:
+    """Return the reply with a file or a part of it, with headers that keep browsers from guessing another type."""
     headers = {
         "Content-Disposition": "inline" if is_inline else f"attachment{_disposition_name(name)}",
         "X-Content-Type-Options": "nosniff",
         "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox",
     }
-    return Response(data, headers=headers, media_type=kind)
+    return ranged_reply(request, data, digest, kind, headers)
 
 
 def _disposition_name(name: str) -> str:

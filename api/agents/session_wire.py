@@ -18,18 +18,21 @@ from scheduler.views.json_values import milliseconds
 from store.agents import conversations
 from store.agents.conversations import Conversation, ConversationMessage
 from store.db.transaction import Transaction
-from store.runs import attempt_records, run_queries, run_rows
+from store.runs import attempt_records, run_queries, run_rows, session_runs
 from store.runs.passwords import load_mask
+from store.runs.session_runs import SessionTotals, TurnFiles
 
 
 @dataclass(frozen=True, slots=True)
 class SessionMessages:
-    """The messages of a session, and the sources that its runs may cite."""
+    """The messages of a session, the sources that its runs may cite, files that users sent, and sums."""
 
     messages: Sequence[ConversationMessage]
     run_ids: Sequence[RunId]
     answers: Mapping[RunId, str]
     citations: Mapping[RunId, Mapping[str, Any]]
+    files: Mapping[RunId, TurnFiles]
+    totals: SessionTotals
 
 
 def load_messages(
@@ -43,12 +46,16 @@ def load_messages(
     }
     run_ids = sorted({run_id for those in runs_of.values() for run_id in those})
     answers, cited = run_queries.load_answer_texts(tx, run_ids), attempt_records.citations_of_runs(tx, run_ids)
+    files = session_runs.load_files(tx, tenant_id, run_ids)
+    totals = session_runs.load_totals(tx, tenant_id, session_ids)
     return {
         session: SessionMessages(
             messages,
             runs_of[session],
             _stored_answers(messages) | {run_id: answers[run_id] for run_id in runs_of[session] if run_id in answers},
             {run_id: cited[run_id] for run_id in runs_of[session] if run_id in cited},
+            {run_id: files[run_id] for run_id in runs_of[session] if run_id in files},
+            totals.get(session, SessionTotals()),
         )
         for session, messages in found.items()
     }
@@ -63,14 +70,19 @@ def session_item(
     spoken: SessionMessages | None = None,
 ) -> dict[str, Any]:
     """Return a session as lists show it."""
+    spoken = spoken or _load_messages(tx, session)
     shown = {
         "id": session.id.hex,
         "agent_id": session.canvas_id.hex,
         "name": session.name,
         "user_id": session.user_id,
         "source": session.source,
-        "message": messages_of(tx, context, session, spoken or _load_messages(tx, session)),
+        "exp_user_id": session.user_id,
+        "message": messages_of(tx, context, session, spoken),
         "round": session.rounds,
+        "tokens": spoken.totals.tokens,
+        "duration": spoken.totals.seconds,
+        "thumb_up": 0,
         "errors": session.error,
         "version_title": session.version_title,
         "create_time": milliseconds(session.created_at),
@@ -78,7 +90,7 @@ def session_item(
         "update_time": milliseconds(session.updated_at),
         "update_date": date(session.updated_at),
     }
-    return {**shown, "dsl": dsl_of(tx, context, session)} if with_dsl else shown
+    return {**shown, "dsl": dsl_of(tx, context, session, spoken)} if with_dsl else shown
 
 
 def session_row(tx: Transaction, context: ApiContext, session: Conversation) -> dict[str, Any]:
@@ -86,8 +98,7 @@ def session_row(tx: Transaction, context: ApiContext, session: Conversation) -> 
     spoken = _load_messages(tx, session)
     shown = session_item(tx, context, session, spoken=spoken)
     agent = shown.pop("agent_id")
-    nothing: dict[str, Any] = {"chunks": {}, "doc_aggs": {}}
-    return {**shown, "dialog_id": agent, "reference": [spoken.citations.get(run, nothing) for run in spoken.run_ids]}
+    return {**shown, "dialog_id": agent, "reference": _references(spoken)}
 
 
 def messages_of(
@@ -95,16 +106,22 @@ def messages_of(
 ) -> list[dict[str, Any]]:
     """Return the messages of both sides. A run's answer is all its text, with thoughts, after the last user message."""
     messages, answers, cited = spoken.messages, spoken.answers, spoken.citations
-    last_to = {message.run_id: message.number for message in messages if message.role == "user"}
+    of_users = [message for message in messages if message.role == "user"]
+    last_to = {message.run_id: message.number for message in of_users}
+    first_to = {message.run_id: message.number for message in reversed(of_users)}
     shown = [_prologue(tx, context, session)] if session.source == "agent" else []
     for message in messages:
         if message.run_id is None:
             shown.append(_message_json(message, _text(message.content)))
         elif message.role == "user":
             shown.append(_message_json(message, _text(message.content)))
+            sent = spoken.files.get(message.run_id)
+            is_first, is_last = first_to[message.run_id] == message.number, last_to[message.run_id] == message.number
+            if sent is not None and (is_first or is_last):
+                shown[-1]["files"] = list(sent.first if is_first else sent.last)
             answer = answers.get(message.run_id)
-            if answer and last_to[message.run_id] == message.number:
-                shown.append({**shown[-1], "role": "assistant", "content": markers_to_tags(answer)})
+            if answer and is_last:
+                shown.append(_message_json(message, markers_to_tags(answer)) | {"role": "assistant"})
                 if message.run_id in cited:
                     shown[-1]["reference"] = _number_chunks(cited[message.run_id])
     return shown
@@ -129,8 +146,16 @@ def _number_chunks(references: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{**chunk, "citation_id": number} for number, chunk in references["chunks"].items()]
 
 
-def dsl_of(tx: Transaction, context: ApiContext, session: Conversation) -> dict[str, Any]:
-    """Return the session's document with the values, globals and history of its last run."""
+def _references(spoken: SessionMessages) -> list[Mapping[str, Any]]:
+    """Return the sources of each turn."""
+    nothing: dict[str, Any] = {"chunks": {}, "doc_aggs": {}}
+    return [spoken.citations.get(run, nothing) for run in spoken.run_ids]
+
+
+def dsl_of(
+    tx: Transaction, context: ApiContext, session: Conversation, spoken: SessionMessages | None = None
+) -> dict[str, Any]:
+    """Return the session's document with the values, globals, history, sources and path of its last run."""
     compiled = context.versions.get_or_empty(tx, session.version_id)
     document = compiled.document
     composed = copy.deepcopy(dict(defaults.reset_by_type(document).raw))
@@ -141,6 +166,8 @@ def dsl_of(tx: Transaction, context: ApiContext, session: Conversation) -> dict[
     passwords = load_mask(tx, compiled.canvas, session.tenant_id, row["id"])
     composed["globals"] = passwords.value(run_view.globals_of(tx, row))
     composed["history"] = run_view.history_of(tx, row)
+    composed["retrieval"] = _references(spoken or _load_messages(tx, session))
+    composed["path"] = session_runs.load_path(tx, session.tenant_id, row["id"])
     _fill(composed, run_view.outputs_of(tx, context.versions, row, registry.default_outputs))
     return composed
 

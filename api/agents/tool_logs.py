@@ -9,6 +9,7 @@ from fastapi.responses import Response
 
 from api.http.errors import no_access
 from api.http.replies import parse_id, success
+from api.http.reply_styles import ShareLinkRoute
 from api.requests.auth import AnyTokenCaller, ApiTokenCaller, RequestPrincipal
 from api.requests.dependencies import ApiContext, ApiContextDep
 from canvas.errors import NotFound
@@ -18,6 +19,7 @@ from store.db.transaction import Transaction
 from store.runs import attempt_records, external_ids
 
 router = APIRouter(tags=["logs"])
+shared_router = APIRouter(tags=["logs"], route_class=ShareLinkRoute)
 
 
 @router.get("/agents/{agent_id}/logs/{message_id}")
@@ -29,7 +31,7 @@ def tool_trace(context: ApiContextDep, principal: ApiTokenCaller, agent_id: str,
     return success(_trace(context, principal, agent_id, message_id))
 
 
-@router.get("/agentbots/{agent_id}/logs/{message_id}")
+@shared_router.get("/agentbots/{agent_id}/logs/{message_id}")
 def shared_tool_trace(context: ApiContextDep, principal: AnyTokenCaller, agent_id: str, message_id: str) -> Response:
     """List the tool calls of a turn in a session that began by the share link of the caller."""
     return success(_trace(context, principal, agent_id, message_id))

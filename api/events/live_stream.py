@@ -31,6 +31,7 @@ from api.events.live_frames import (
     steps_frame,
 )
 from api.events.live_snapshots import MAX_ROWS, LimitOf, Snapshot, SnapshotReader, SnapshotReaders
+from api.events.shared_frames import SharedFrames
 from canvas.errors import NotFound
 from canvas.events.run_events import MESSAGE_RESET
 from canvas.events.stream_sequencer import Frame, Position, SequencedEvent, StreamSequencer, TextDelta
@@ -100,6 +101,7 @@ class LiveStreams:
         self._open = 0
         self._clients = set[Subscription]()
         self.is_closing = False
+        self.visitor_frames = SharedFrames()
         self.readers = SnapshotReaders(reader, subscriptions, versions, limit_of, self._metrics.snapshot)
 
     def admit(self) -> bool:

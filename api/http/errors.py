@@ -10,7 +10,6 @@ clients, answer with real statuses. The reply about an internal error has a requ
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from uuid import uuid4
 
 import structlog
 from fastapi import FastAPI, Request
@@ -21,8 +20,9 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from api.http.edge import request_id_of
 from api.http.replies import json_reply
-from api.http.reply_styles import EnvelopeRoute, Style, style_of
+from api.http.reply_styles import EnvelopeRoute, Style, is_share_link_route, style_of
 from api.http.validation_words import describe_errors
 from canvas.errors import Conflict, ExecutorError, InvalidRequest, NotAllowed, NotFound, ValueGone
 from store.db.db_errors import is_outage, outage_reason
@@ -121,6 +121,12 @@ class TooManyTries(InvalidRequest):
     code = "too_many_tries"
 
 
+class TooManyRequests(TooManyTries):
+    """A token sends too many requests, or has too many open streams."""
+
+    code = "too_many_requests"
+
+
 class UnknownSecret(InvalidRequest):
     """A secret with which a browser signs in is unknown, or over."""
 
@@ -142,9 +148,10 @@ RAGFLOW_UNAUTHORIZED = "<Unauthorized '401: Unauthorized'>"  # RAGFlow's words, 
 class Unauthorized(Exception):
     """The request has no token, or a token that is unknown, revoked or expired."""
 
-    def __init__(self, message: str = UNKNOWN_TOKEN) -> None:
+    def __init__(self, message: str = UNKNOWN_TOKEN, challenge: str = "Bearer") -> None:
+        """Refuse with a message, and with the `WWW-Authenticate` header that says how to sign in."""
         super().__init__(message)
-        self.message = message
+        self.message, self.challenge = message, challenge
 
 
 _ENDS = {
@@ -275,18 +282,12 @@ def _handle_repeat(_: Request, error: Exception) -> Response:
 
 def _handle_unauthorized(request: Request, error: Exception) -> Response:
     assert isinstance(error, Unauthorized)
+    headers = {"WWW-Authenticate": error.challenge}
+    if is_share_link_route(request):
+        return failure_reply(request, Failure(401, "unauthorized", error.message, DATA, headers=headers))
     is_ragflows = error.message == UNKNOWN_TOKEN and style_of(request) is Style.RAGFLOW
-    return failure_reply(
-        request,
-        Failure(
-            401,
-            "unauthorized",
-            RAGFLOW_UNAUTHORIZED if is_ragflows else error.message,
-            UNAUTHORIZED,
-            wire_status=401,
-            headers={"WWW-Authenticate": "Bearer"},
-        ),
-    )
+    message = RAGFLOW_UNAUTHORIZED if is_ragflows else error.message
+    return failure_reply(request, Failure(401, "unauthorized", message, UNAUTHORIZED, wire_status=401, headers=headers))
 
 
 def _handle_executor_error(request: Request, error: Exception) -> Response:
@@ -366,7 +367,7 @@ def _handle_unstorable(request: Request, _: Exception) -> Response:
 
 
 def _handle_unexpected(request: Request, error: Exception) -> Response:
-    request_id = uuid4().hex
+    request_id = request_id_of(request)
     log.error("request_failed", request_id=request_id, path=request.url.path, exc_info=error)
     message = f"An internal error occurred. Report it with the request id {request_id}."
     return failure_reply(request, Failure(500, "internal", message, INTERNAL, {"request_id": request_id}))

@@ -40,6 +40,10 @@ class OpenAIRoute(APIRoute):
     style: ClassVar[Style] = Style.OPENAI
 
 
+class ShareLinkRoute(APIRoute):
+    """A route that RAGFlow opens to share links only, whose pages expect a 200 also where a token is not valid."""
+
+
 def set_style(request: Request, style: Style) -> None:
     """Set the style of this request instead of that of its route."""
     request.state.style = style
@@ -52,3 +56,8 @@ def style_of(request: Request) -> Style:
         return spoken
     route = request.scope.get("route")
     return route.style if isinstance(route, OwnRoute | OpenAIRoute) else Style.RAGFLOW
+
+
+def is_share_link_route(request: Request) -> bool:
+    """Return whether the request is for one of RAGFlow's routes of share links."""
+    return isinstance(request.scope.get("route"), ShareLinkRoute)

@@ -162,13 +162,15 @@ def _add_empty(
 
 
 @router.get("/datasets/{dataset_id}/documents/{document_id}")
-def download(context: ApiContextDep, principal: ApiTokenCaller, dataset_id: str, document_id: str) -> Response:
+def download(
+    request: Request, context: ApiContextDep, principal: ApiTokenCaller, dataset_id: str, document_id: str
+) -> Response:
     """Download a document, always as an attachment."""
     with context.database.transaction() as tx:
         base = get_caller_base(tx, principal, dataset_id)
         document = get_document(tx, base, document_id)
     data = storage_of(context.blobs, base.id).get(document.sha256)
-    return file_reply(data, OCTETS, document.name, is_inline=False)
+    return file_reply(request, data, document.sha256, OCTETS, document.name, is_inline=False)
 
 
 # -- rows -------------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from api.http.errors import DATA, RequestRefused, Unauthorized
-from api.mcp import tools
+from api.mcp import metadata, tools
 from api.mcp.tools import ToolAnswer
 from api.requests import auth
 from api.requests.dependencies import ApiContext, run_in_thread
@@ -72,7 +72,11 @@ class McpEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         context: ApiContext = request.app.state.context
-        scope[_PRINCIPAL] = await auth.authenticate_api_token(await auth.authenticate(request, context, None))
+        try:
+            scope[_PRINCIPAL] = await auth.authenticate_api_token(await auth.authenticate(request, context, None))
+        except Unauthorized as refused:
+            challenge = f'Bearer resource_metadata="{metadata.url_of(request)}"'
+            raise Unauthorized(refused.message, challenge) from None
         manager = await self._manager()
         if manager is None:
             raise RequestRefused(DATA, "This API does not serve MCP. Run `pip install easel[mcp]`.", status=501)

@@ -89,6 +89,11 @@ class RequestPrincipal:
         return self.link.token_id if self.link is not None else None
 
     @property
+    def stream_owner(self) -> UUID | None:
+        """What open streams are counted by: the token, or the sign-in, of a visitor too."""
+        return self.token_id or self.session_id
+
+    @property
     def credential(self) -> Credential:
         """What streams check again while they are open."""
         return Credential(None if self.session_id is not None else self.token_id, self.session_id)
@@ -127,7 +132,7 @@ def _written_token(request: Request) -> str:
 async def _principal_of_token(request: Request, context: ApiContext, token: str) -> RequestPrincipal:
     if not token:
         raise Unauthorized
-    found = await run_in_thread(lambda: find_principal(context, token))
+    found = await run_in_thread(lambda: _find_and_count(request, context, token))
     if found is None:
         raise Unauthorized
     return RequestPrincipal(
@@ -138,6 +143,14 @@ async def _principal_of_token(request: Request, context: ApiContext, token: str)
         _link(found),
         has_share_right=found.may_share,
     )
+
+
+def _find_and_count(request: Request, context: ApiContext, token: str) -> tenants.Principal | None:
+    """Return what a token is, and count the request against its limit. Raises TooManyRequests."""
+    found = find_principal(context, token)
+    if found is not None:
+        context.rate_limits.count_request(request, found.token_id)
+    return found
 
 
 def _link(found: tenants.Principal) -> ShareLink | None:
@@ -189,7 +202,7 @@ async def find_caller(request: Request, context: ApiContext) -> RequestPrincipal
     if cookie is None:
         return None
     refuse_cross_site(request)
-    found = await run_in_thread(lambda: _find_sign_in(context, cookie))
+    found = await run_in_thread(lambda: _find_sign_in(request, context, cookie))
     if found is None or (found.share is not None and not context.sign_ins.has_shares):
         raise Unauthorized
     return RequestPrincipal(
@@ -203,10 +216,14 @@ async def find_caller(request: Request, context: ApiContext) -> RequestPrincipal
     )
 
 
-def _find_sign_in(context: ApiContext, cookie: str) -> SignIn | None:
+def _find_sign_in(request: Request, context: ApiContext, cookie: str) -> SignIn | None:
+    """Return a sign-in, and count the request against the limit of its token, or of a share."""
     # as for tokens: one statement, unless the use must be recorded
     with context.database.statements() as tx:
-        return viewer_sessions.find(tx, cookie)
+        found = viewer_sessions.find(tx, cookie)
+    if found is not None:
+        context.rate_limits.count_request(request, found.token_id or found.id)
+    return found
 
 
 async def authenticate_viewer(request: Request, principal: Identified) -> RequestPrincipal:

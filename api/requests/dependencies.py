@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from math import inf
 from typing import Annotated, TypeVar
 
@@ -15,6 +16,7 @@ from api.findings import CheckedVersions
 from api.http.background import BackgroundTasks
 from api.requests.cookies import SignInPolicy
 from api.requests.credential_checks import CredentialChecks
+from api.requests.rate_limits import RateLimits
 from canvas.ids import CanvasId, TenantId
 from components import registry
 from knowledge.bases.search import KnowledgeBaseSearch
@@ -49,10 +51,12 @@ class ApiContext:
     rate_limiter: RateLimiter  # of requests to those models
     blobs: Blobs  # the file storage: uploads and produced documents
     encryption_key: EncryptionKey  # of stored secrets
+    rate_limits: RateLimits  # of requests and streams of each token
     max_body_bytes: int = 1024 * 1024
     shared_accounts: Sequence[VendorAccount] = ()  # model accounts of every tenant
     time_limit: Callable[[str], float] = lambda component: inf  # seconds that one attempt of a component may take
     has_search_server: bool = False  # workers ask a search server for knowledge bases that the tenant does not have
+    retention: timedelta | None = None  # how long runs are kept; None: for ever
     sign_ins: SignInPolicy = field(default_factory=SignInPolicy)
     credential_checks: CredentialChecks = field(default_factory=CredentialChecks)  # of callers whose streams are open
     background: BackgroundTasks = field(default_factory=BackgroundTasks)  # work that outlives its request

@@ -4,6 +4,8 @@ A bucket holds `capacity` tokens and refills within the window. A single script 
 two processes, or two clocks, cannot take the same one. An unused bucket expires once it would be full again.
 """
 
+from dataclasses import dataclass
+
 import redis
 
 from canvas.ids import CanvasId
@@ -23,8 +25,19 @@ if tokens >= 1 then
 end
 redis.call('HSET', KEYS[1], 'tokens', string.format('%.9f', tokens), 'timestamp', string.format('%.6f', now))
 redis.call('EXPIRE', KEYS[1], math.ceil(seconds) + 1)
-return taken
+local wait = taken == 1 and 0 or math.ceil((1 - tokens) / rate)
+return {taken, math.floor(tokens), wait, math.ceil((capacity - tokens) / rate)}
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Whether a token was taken, how many are left, and after how many seconds there is one, and all are back."""
+
+    is_taken: bool
+    remaining: int
+    retry_after: int
+    full_after: int
 
 
 class BucketsUnavailable(Exception):
@@ -46,8 +59,13 @@ class TokenBuckets:
 
     def take_named(self, name: str, capacity: int, seconds: int) -> bool:
         """Take a token of the bucket with this name, like `take`."""
+        return self.take_counted(name, capacity, seconds).is_taken
+
+    def take_counted(self, name: str, capacity: int, seconds: int) -> Taken:
+        """Take a token, like `take`, and return what is left."""
         try:
-            return self._take(keys=[f"rl:tb:{name}"], args=[capacity, seconds]) == 1
+            taken, *numbers = self._take(keys=[f"rl:tb:{name}"], args=[capacity, seconds])
+            return Taken(taken == 1, *numbers)
         except redis.RedisError as error:
             raise BucketsUnavailable from error
 

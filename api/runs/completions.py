@@ -1,11 +1,13 @@
 """Routes of chat completions: start or resume a run, then stream the turn or wait for its end."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
+from api.events.event_dialects import DIALECTS, RAGFLOW, Dialect
 from api.http.errors import ARGUMENT, RequestRefused, UnsupportedParameter, strict_status
 from api.http.replies import json_reply, result
 from api.http.reply_styles import Style, set_style
@@ -21,6 +23,7 @@ from api.runs.turn import (
     TurnResult,
     TurnToStart,
     begin,
+    begin_stream,
     choose_turn,
     gather,
     id_headers,
@@ -85,23 +88,80 @@ async def run(
     `resume_from` is a run of this agent that has failed or was cancelled: a fork of it goes on from the failed point.
     What was finished stays finished. `confirm_unsafe` in the body names nodes whose side effects may happen again.
     """
+    fields = _parse_run_body(request, body)
+    if "text/event-stream" in request.headers.get("accept", ""):
+        fields = fields.model_copy(update={"stream": True})
+    query = RunQuery(version, session_id, user_input, resume_from)
+    return await _run(request, context, principal, agent_id, body, fields, query, RAGFLOW)
+
+
+@router.post("/agents/{agent_id}/stream", openapi_extra=body_openapi(RunBody))
+async def stream(
+    request: Request,
+    context: ApiContextDep,
+    principal: ApiTokenCaller,
+    agent_id: str,
+    body: SmallBody,
+    version: str = "",
+    session_id: str = "",
+    user_input: str = "",
+    resume_from: str = "",
+    dialect: str = "port",
+) -> Response:
+    """Run as `/run` does, and stream the turn with named events: message, waiting_for_user, error, done.
+
+    With `dialect=ragflow` the frames are those of the other routes.
+    """
+    if dialect not in DIALECTS:
+        raise InvalidRequest(f"Unknown dialect {dialect[:64]!r}. Use port or ragflow.", field="dialect")
+    fields = _parse_run_body(request, body)
+    if body.get("stream") is not None and not fields.stream:
+        raise InvalidRequest("This route streams. Leave out `stream`, or use /run.", field="stream")
+    fields = fields.model_copy(update={"stream": True})
+    query = RunQuery(version, session_id, user_input, resume_from)
+    return await _run(request, context, principal, agent_id, body, fields, query, DIALECTS[dialect])
+
+
+@dataclass(frozen=True, slots=True)
+class RunQuery:
+    """The query parameters of a run, which come before the fields of the body; "" for those that were not sent."""
+
+    version: str
+    session_id: str
+    user_input: str
+    resume_from: str
+
+
+def _parse_run_body(request: Request, body: Mapping[str, Any]) -> RunBody:
     if parse_flag(body.get(OPENAI_FLAG)):
         set_style(request, Style.OPENAI)
         raise UnsupportedParameter(f"`{OPENAI_FLAG}` is for /agents/chat/completions.", field=OPENAI_FLAG)
-    fields = parse_body(RunBody, body)
-    if source := resume_from or fields.resume_from:
-        return await _resume_from(request, context, principal, agent_id, source, fields)
-    query = next((text for text in (user_input, fields.user_input, fields.message) if text), None)
+    return parse_body(RunBody, body)
+
+
+async def _run(
+    request: Request,
+    context: ApiContext,
+    principal: RequestPrincipal,
+    agent_id: str,
+    body: Mapping[str, Any],
+    fields: RunBody,
+    query: RunQuery,
+    dialect: Dialect,
+) -> Response:
+    """Answer with the turn of a run, or of a fork of `resume_from`."""
+    if source := query.resume_from or fields.resume_from:
+        return await _resume_from(request, context, principal, agent_id, source, fields, dialect)
+    asked = next((text for text in (query.user_input, fields.user_input, fields.message) if text), None)
     updates: dict[str, Any] = {}
-    if fields.query is None and fields.question is None and query is not None:
-        updates["query"] = query
-    if session_id or fields.session_id:
-        updates["session_id"] = session_id or fields.session_id
+    if fields.query is None and fields.question is None and asked is not None:
+        updates["query"] = asked
+    if query.session_id or fields.session_id:
+        updates["session_id"] = query.session_id or fields.session_id
     else:
-        updates["version"] = version or fields.version or LATEST
-    if "text/event-stream" in request.headers.get("accept", ""):
-        updates["stream"] = True
-    return await answer_turn(request, context, principal, agent_id, fields.model_copy(update=updates), body, ROUTE)
+        updates["version"] = query.version or fields.version or LATEST
+    fields = fields.model_copy(update=updates)
+    return await answer_turn(request, context, principal, agent_id, fields, body, ROUTE, dialect=dialect)
 
 
 async def _resume_from(
@@ -111,10 +171,9 @@ async def _resume_from(
     agent_id: str,
     source: str,
     fields: RunBody,
+    dialect: Dialect,
 ) -> Response:
     """Answer with the turn of a fork that goes on where its source has failed."""
-    if "text/event-stream" in request.headers.get("accept", ""):
-        fields = fields.model_copy(update={"stream": True})
     given = [name for name in ("query", "question", "inputs", "files", "session_id") if getattr(fields, name)]
     if given:
         raise InvalidRequest(
@@ -125,7 +184,7 @@ async def _resume_from(
     start = await run_in_thread(
         lambda: plan_from_failure(context, principal, agent_id, source, options, fields.confirm_unsafe, key)
     )
-    return await answer_started(request, context, principal, start, fields)
+    return await answer_started(request, context, principal, start, fields, dialect=dialect)
 
 
 async def _complete(
@@ -156,6 +215,7 @@ async def answer_turn(
     route: str,
     *,
     with_tags: bool = True,
+    dialect: Dialect = RAGFLOW,
 ) -> Response:
     """Start or resume a run and answer with its turn, streamed or as one object.
 
@@ -167,7 +227,9 @@ async def answer_turn(
         lambda: choose_turn(context, principal, agent_id, options, route, custom_header=headers)
     )
     ignored = ignored_headers([name for name in fields.without_effect if body.get(name) is not None])
-    return await answer_started(request, context, principal, start, fields, ignored, with_tags=with_tags)
+    return await answer_started(
+        request, context, principal, start, fields, ignored, with_tags=with_tags, dialect=dialect
+    )
 
 
 async def answer_started(
@@ -179,13 +241,15 @@ async def answer_started(
     ignored: Mapping[str, str] | None = None,
     *,
     with_tags: bool = True,
+    dialect: Dialect = RAGFLOW,
 ) -> Response:
     """Start a turn and answer with it, streamed or as one object. `ignored`: headers that name ignored parameters."""
-    talk = await begin(context, principal.tenant_id, start, token_id=principal.token_id)
+    accept = begin_stream if fields.stream else begin
+    talk = await accept(context, principal.tenant_id, start, token_id=principal.token_id)
     talk.stops_with_client = fields.cancel_on_disconnect
     if fields.stream:
         compact = fields.events == "compact"
-        return stream_reply(talk, compact=compact, return_trace=fields.return_trace, headers=ignored)
+        return stream_reply(talk, compact=compact, return_trace=fields.return_trace, headers=ignored, dialect=dialect)
     turn_result = await gather(talk, request)
     reply = _whole(request, turn_result, talk, return_trace=fields.return_trace, with_tags=with_tags)
     reply.headers.update({**id_headers(talk), **(ignored or {})})

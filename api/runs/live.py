@@ -1,13 +1,12 @@
 """The route that follows a run live: its events, text, counts and rows as server-sent events until it is over."""
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
-from fastapi.responses import Response, StreamingResponse
-from starlette.types import Receive, Scope, Send
+from fastapi.responses import Response
 
-from api.events.event_stream import HEADERS, MEDIA_TYPE
+from api.events.counted_stream import CountedStream
 from api.events.live_frames import ByeReason
 from api.events.live_stream import CallerCheck, LiveRequest
 from api.http.errors import CONNECTION, DATA, Failure, failure_reply
@@ -59,8 +58,10 @@ async def follow_run(
     if EVENT_STREAM not in request.headers.get("accept", ""):
         message = f"A live stream needs the header `Accept: {EVENT_STREAM}`."
         return failure_reply(request, Failure(406, "not_acceptable", message, DATA, {"field": "Accept"}))
+    close = context.rate_limits.open_stream(principal.stream_owner)
     live = context.live
     if live.is_closing or not live.admit():
+        close()
         message = f"This process has too many live streams. Try again in {RETRY_AFTER} s, or poll the run."
         headers = {"Retry-After": str(RETRY_AFTER)}
         return failure_reply(request, Failure(503, "too_many_streams", message, CONNECTION, headers=headers))
@@ -75,22 +76,14 @@ async def follow_run(
     check = caller_check(context, principal)
     frames = live.follow(LiveRequest(principal.tenant_id, found_id, status, position, rev, hello, check))
     redaction = Redaction.of(principal)
-    return LiveResponse(redact_frames(frames, redaction) if redaction.is_visitor else frames, live.release)
+    if redaction.is_visitor:
+        frames = redact_frames(frames, redaction, found_id, live.visitor_frames)
 
+    def release() -> None:
+        live.release()
+        close()
 
-class LiveResponse(StreamingResponse):
-    """A stream of frames. However it ends, its generator is closed and `on_end` is called."""
-
-    def __init__(self, frames: AsyncGenerator[bytes], on_end: Callable[[], None]) -> None:
-        super().__init__(frames, headers=HEADERS, media_type=MEDIA_TYPE)
-        self._frames, self._on_end = frames, on_end
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            self._on_end()
-            await self._frames.aclose()
+    return CountedStream(frames, release)
 
 
 def caller_check(context: ApiContext, principal: RequestPrincipal) -> CallerCheck:

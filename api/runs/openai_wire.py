@@ -14,6 +14,7 @@ from typing import Any
 from fastapi import Request
 from fastapi.responses import Response
 
+from api.events.event_dialects import message_text
 from api.events.event_stream import KEEPALIVE, Envelope
 from api.http.errors import (
     ARGUMENT,
@@ -39,11 +40,11 @@ from api.runs.turn import (
     TurnStreamResponse,
     TurnToStart,
     begin,
+    begin_stream,
     choose_turn,
     gather,
     id_headers,
     ignored_headers,
-    message_text,
     with_idempotency_key,
 )
 from canvas.errors import InvalidRequest
@@ -82,7 +83,8 @@ async def answer(
     start = await _start(request, context, principal, agent, fields, question_index, attached)
     if isinstance(start, Start) and start.run_id is not None:
         set_requested_run(request, RequestedRun(start.run_id.hex))
-    talk = await begin(context, principal.tenant_id, start, token_id=principal.token_id)
+    accept = begin_stream if fields.stream else begin
+    talk = await accept(context, principal.tenant_id, start, token_id=principal.token_id)
     set_requested_run(
         request, RequestedRun(talk.started.run_id.hex, talk.started.conversation_id.hex, is_accepted=True)
     )

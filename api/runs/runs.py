@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from fastapi import APIRouter, Request
-from fastapi.responses import Response, StreamingResponse
+from fastapi.responses import Response
 
+from api.events.counted_stream import CountedStream
 from api.events.event_stream import HEADERS, KEEPALIVE, MEDIA_TYPE, StreamEnd, ended_line, event_line
 from api.http.errors import SERVER, Failure, TokenEnded, failure_reply
 from api.http.paging import ListPageDep
@@ -144,9 +145,10 @@ def get_run(
     """
     with context.database.transaction() as tx:
         tx.execute(USE_SNAPSHOT)
-        run = run_queries.get_summary(tx, principal.tenant_id, find_run_id(tx, principal.tenant_id, run_id))
+        chosen_run = find_run_id(tx, principal.tenant_id, run_id, context.retention)
+        run = run_queries.get_summary(tx, principal.tenant_id, chosen_run)
         if run is None:
-            raise run_not_found(run_id)
+            raise run_not_found(run_id, context.retention)
         paths = cache if critical == "1" else None
         has_tree = activations == "tree"
         return json_reply(run_json(tx, context, principal, run, has_activations=has_tree, critical_paths=paths))
@@ -194,8 +196,8 @@ async def get_events(
     if found.status == RunStatus.REFUSED:
         return _refused_events(found, position, redaction, is_stream=is_stream)
     if is_stream:
-        lines = _lines(context, principal, found, position)
-        return StreamingResponse(lines, headers=HEADERS, media_type=MEDIA_TYPE)
+        close = context.rate_limits.open_stream(principal.stream_owner)
+        return CountedStream(_lines(context, principal, found, position), close)
     if log_query.is_log:
         log = await run_in_thread(lambda: read_log(context, principal, chosen_run, position, log_query))
         if log is None:

@@ -7,10 +7,11 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from api.agents.session_wire import prologue_of
+from api.events.event_dialects import SHARE_LINK
 from api.findings import parse_document
 from api.http.errors import UnsupportedParameter, not_found
 from api.http.replies import parse_canvas_id, result
-from api.http.reply_styles import Style, set_style
+from api.http.reply_styles import ShareLinkRoute, Style, set_style
 from api.http.schemas import CompletionBody, Flag, parse_flag
 from api.requests.auth import AnyTokenCaller, RequestPrincipal
 from api.requests.dependencies import ApiContext, ApiContextDep, run_in_thread
@@ -23,7 +24,7 @@ from components.nodes.flow.begin import MODES
 from store.agents import canvases, versions
 from store.agents.canvases import StoredCanvas
 
-router = APIRouter(tags=["share links"])
+router = APIRouter(tags=["share links"], route_class=ShareLinkRoute)
 
 ROUTE = "agentbots/completions"  # of idempotency keys
 
@@ -70,7 +71,9 @@ async def complete(
     body = with_query(body, events=events, release=release)
     fields = parse_body(SharedCompletionBody, body)
     await run_in_thread(lambda: _get_agent(context, principal, agent_id))
-    return await answer_turn(request, context, principal, agent_id, fields, body, ROUTE, with_tags=False)
+    return await answer_turn(
+        request, context, principal, agent_id, fields, body, ROUTE, with_tags=False, dialect=SHARE_LINK
+    )
 
 
 def _get_agent(context: ApiContext, principal: RequestPrincipal, agent_id: str) -> StoredCanvas:

@@ -9,11 +9,12 @@ from contextlib import suppress
 from typing import Any
 
 from fastapi import APIRouter, Request
-from fastapi.responses import Response, StreamingResponse
+from fastapi.responses import Response
 
 from api.agents.cancel import cancel
 from api.agents.session_wire import prologue_of
-from api.events.event_stream import DONE, HEADERS, KEEPALIVE, MEDIA_TYPE, StreamEnd, ended_line, event_line
+from api.events.counted_stream import CountedStream
+from api.events.event_stream import DONE, KEEPALIVE, StreamEnd, ended_line, event_line
 from api.http.errors import ARGUMENT, RequestRefused, TokenEnded, not_found
 from api.http.replies import parse_canvas_id, parse_id, parse_session_id, result, success
 from api.http.schemas import CancelBody
@@ -21,7 +22,7 @@ from api.requests.auth import AnyTokenCaller, RequestPrincipal
 from api.requests.dependencies import ApiContext, ApiContextDep, run_in_thread
 from api.requests.request_bodies import SmallBody, body_openapi, parse_body
 from canvas.errors import NotFound
-from canvas.events.stream_sequencer import Position, markers_to_tags
+from canvas.events.stream_sequencer import Position, audio_files, markers_to_tags
 from canvas.ids import CanvasId, RunId
 from scheduler.views.json_values import iso
 from store.agents import canvases, conversation_turns, conversations
@@ -73,7 +74,8 @@ async def follow_run(
     """
     position = Position.parse(request.headers.get("last-event-id") or after or "0")
     found = await run_in_thread(lambda: _get_run_id(context, principal, agent_id, run_id))
-    return StreamingResponse(_lines(context, principal, found, position), headers=HEADERS, media_type=MEDIA_TYPE)
+    close = context.rate_limits.open_stream(principal.stream_owner)
+    return CountedStream(_lines(context, principal, found, position), close)
 
 
 @router.post("/agentbots/{agent_id}/cancel", openapi_extra=body_openapi(CancelBody))
@@ -172,10 +174,11 @@ def _turn_json(turn: ConversationTurn, sources: Mapping[RunId, Mapping[str, Any]
 
 
 def _answer_json(answer: TurnAnswer) -> dict[str, Any]:
-    """Return an answer with its text as clients of RAGFlow get it, and the files of its `message_end`."""
+    """Return an answer with its text as clients of RAGFlow get it, the files of its `message_end`, and its audio."""
     return {
         "id": answer.id.hex if answer.id is not None else None,
         "content": markers_to_tags(answer.text),
         "attachment": answer.end.get("attachment"),
         "downloads": answer.end.get("downloads") or [],
+        "audio": audio_files(answer.text),
     }

@@ -18,7 +18,8 @@ from fastapi import Request
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from api.events.event_stream import DONE, HEADERS, KEEPALIVE, MEDIA_TYPE, Envelope, StreamEnd, ended_line, event_line
+from api.events.event_dialects import RAGFLOW, Dialect, is_think_tag, message_text
+from api.events.event_stream import HEADERS, KEEPALIVE, MEDIA_TYPE, Envelope, StreamEnd
 from api.http.errors import DATA, FORBIDDEN, RequestRefused, TokenEnded, no_access, not_found
 from api.http.replies import parse_canvas_id, parse_session_id
 from api.requests.auth import RequestPrincipal
@@ -34,7 +35,6 @@ from scheduler.messaging.subscriptions import Subscription
 from store.agents import canvases, conversations
 from store.db.transaction import Transaction
 from store.primitives.ids import new_id
-from store.primitives.json_codec import encode
 from store.tenants import sealed_headers
 from store.tenants.viewer_sessions import Credential
 
@@ -43,7 +43,6 @@ log = structlog.get_logger()
 TurnToStart = Start | Started
 """The turn that a request wants: a start, or the run of an earlier request with the same key."""
 
-_TAGS = ("<think>", "</think>")
 _COMPACT = frozenset({run_events.MESSAGE, run_events.MESSAGE_END, run_events.MESSAGE_RESET, run_events.NODE_FINISHED})
 
 
@@ -132,7 +131,7 @@ class TurnResult:
 
     def body(self, *, return_trace: bool, with_tags: bool = True) -> dict[str, Any]:
         """Return the last event, with the data of the whole turn merged into it."""
-        texts = (text for parts in self.texts.values() for _, text in parts if with_tags or text not in _TAGS)
+        texts = (text for parts in self.texts.values() for _, text in parts if with_tags or not is_think_tag(text))
         merged = {**self.last["data"], "content": "".join(texts), "reference": self.reference}
         if self.structured:
             merged["structured"] = self.structured
@@ -150,16 +149,9 @@ class TurnResult:
         known["trace"].append(data)
 
 
-def message_text(data: Mapping[str, Any]) -> str:
-    """Return the text of a `message`, with think markers as tags."""
-    if data.get("start_to_think"):
-        return _TAGS[0]
-    return _TAGS[1] if data.get("end_to_think") else str(data.get("content") or "")
-
-
 def _truncate(text: str, length: int) -> str:
     """Return the first `length` code points of a text, where a think tag counts as one."""
-    return text if text in _TAGS else text[:length]
+    return text if is_think_tag(text) else text[:length]
 
 
 def _merge(known: dict[str, Any], more: Mapping[str, Any]) -> None:
@@ -268,6 +260,20 @@ def with_idempotency_key(request: Request, options: dict[str, Any]) -> dict[str,
     return {**options, "idempotency_key": key} if key is not None else options
 
 
+async def begin_stream(
+    context: ApiContext, tenant_id: TenantId, turn: TurnToStart, *, token_id: UUID | None
+) -> ActiveTurn:
+    """Accept a turn, as `begin` does, that is streamed. Raises TooManyRequests if its token has too many streams."""
+    close = context.rate_limits.open_stream(token_id)
+    try:
+        talk = await begin(context, tenant_id, turn, token_id=token_id)
+    except BaseException:
+        close()
+        raise
+    talk.stack.callback(close)
+    return talk
+
+
 async def begin(context: ApiContext, tenant_id: TenantId, turn: TurnToStart, *, token_id: UUID | None) -> ActiveTurn:
     """Accept a turn: subscribe to its run, then start it, or resume the run that waits for this turn.
 
@@ -322,13 +328,18 @@ class TurnStreamResponse(StreamingResponse):
 
 
 def stream_reply(
-    talk: ActiveTurn, *, compact: bool = False, return_trace: bool = False, headers: Mapping[str, str] | None = None
+    talk: ActiveTurn,
+    *,
+    compact: bool = False,
+    return_trace: bool = False,
+    headers: Mapping[str, str] | None = None,
+    dialect: Dialect = RAGFLOW,
 ) -> TurnStreamResponse:
     """Return the reply that streams the turn as it happens."""
-    return TurnStreamResponse(talk, _lines(talk, compact, return_trace), headers)
+    return TurnStreamResponse(talk, _lines(talk, compact, return_trace, dialect), headers)
 
 
-async def _lines(talk: ActiveTurn, compact: bool, return_trace: bool) -> AsyncGenerator[bytes]:
+async def _lines(talk: ActiveTurn, compact: bool, return_trace: bool, dialect: Dialect) -> AsyncGenerator[bytes]:
     turn_result = TurnResult()
     is_silent = True
     envelopes = talk.envelopes(with_audio=True)
@@ -341,15 +352,15 @@ async def _lines(talk: ActiveTurn, compact: bool, return_trace: bool) -> AsyncGe
             if return_trace:
                 turn_result.add(wired)
             if not compact:
-                yield event_line(wired)
+                yield dialect.event(wired)
             elif (short := compact_envelope(wired, turn_result.trace if return_trace else None)) is not None:
-                yield event_line(short)
+                yield dialect.event(short)
         if is_silent:  # clients expect at least one frame
-            yield f"data:{encode({'session_id': talk.started.conversation_id.hex, 'data': {}})}\n\n".encode()
-        yield DONE
+            yield dialect.empty(talk.started.conversation_id.hex)
+        yield dialect.done
     except TokenEnded as error:
-        yield ended_line(error, talk.started.run_id)
-        yield DONE
+        yield dialect.ended(error, talk.started.run_id)
+        yield dialect.done
     finally:
         await envelopes.aclose()
 

@@ -1,7 +1,8 @@
 """The frames of a live stream as visitors of a share see them.
 
-Frames are made once for all clients of a run. For a visitor each is read again, redacted by the rules of the other
-replies (api/visitors/redaction.py), and written anew. A frame without a rule is left out.
+Frames are made once for all clients of a run. For visitors each is read again, redacted by the rules of the other
+replies (api/visitors/redaction.py), and written anew: once for all visitors of the run from whom the same is hidden. A
+frame without a rule is left out.
 """
 
 import json
@@ -9,26 +10,31 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
-from api.visitors.redaction import ANSWER, COST, ERROR_TEXTS, ERRORS, Redaction
+from api.events.shared_frames import SharedFrames
+from api.visitors.redaction import ANSWER, COST, ERROR_TEXTS, Redaction
+from canvas.ids import RunId
 from scheduler.views.activation_columns import STRING_COLUMNS
 from store.primitives.json_codec import encode
 
 END_OF_FRAME = b"\n\n"
 _EVENT, _DATA = b"event: ", b"data: "
 _COSTS = ("calls", "tokens_in", "tokens_out", "cost")
-_WORKER = "worker"
+_WORKER, _ERROR = "worker", "error"
 
 
-async def redact_frames(frames: AsyncGenerator[bytes], redaction: Redaction) -> AsyncGenerator[bytes]:
-    """Yield the frames of a stream without what a share hides. Comments stay."""
-    async with aclosing(frames):
-        async for chunk in frames:
-            shown = b"".join(_redact(part, redaction) for part in chunk.split(END_OF_FRAME) if part)
-            if shown:
-                yield shown
+async def redact_frames(
+    frames: AsyncGenerator[bytes], redaction: Redaction, run_id: RunId, shared: SharedFrames
+) -> AsyncGenerator[bytes]:
+    """Yield the frames of a run's stream without what a share hides. Comments stay."""
+    with shared.share((run_id, redaction), lambda frame: redact_frame(frame, redaction)) as redact:
+        async with aclosing(frames):
+            async for chunk in frames:
+                shown = b"".join(redact(part) for part in chunk.split(END_OF_FRAME) if part)
+                if shown:
+                    yield shown
 
 
-def _redact(frame: bytes, redaction: Redaction) -> bytes:
+def redact_frame(frame: bytes, redaction: Redaction) -> bytes:
     """Return one frame, without its end, as it is sent; no bytes for one that has no rule."""
     lines = frame.split(b"\n")
     name = next((line.removeprefix(_EVENT).decode() for line in lines if line.startswith(_EVENT)), "")
@@ -60,11 +66,13 @@ def _state(data: Mapping[str, Any], redaction: Redaction) -> Mapping[str, Any]:
 def _steps(data: Mapping[str, Any], redaction: Redaction) -> Mapping[str, Any]:
     columns: Sequence[str] = data["columns"]
     hidden = {_WORKER}
-    hidden |= {"error"} if redaction.hides(ERRORS) else set()
     hidden |= set(_COSTS) if redaction.hides(COST) else set()
+    error = columns.index(_ERROR)
     rows = [
         [None if name in hidden else value for name, value in zip(columns, row, strict=True)] for row in data["rows"]
     ]
+    for row in rows:
+        row[error] = redaction.error(row[error])
     texts = [number for number, name in enumerate(columns) if name in STRING_COLUMNS]
     used = {row[number] for row in rows for number in texts}
     strings = [text if number in used else "" for number, text in enumerate(data["strings"])]

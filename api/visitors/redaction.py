@@ -296,9 +296,9 @@ class Redaction:
         return {name: None if name == "user_id" or self.hides(REQUEST) else value for name, value in shown.items()}
 
     def _failure(self, shown: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {**shown, "error": self._error(shown["error"]) or ""}
+        return {**shown, "error": self.error(shown["error"]) or ""}
 
-    def _error(self, error: str | None) -> str | None:
+    def error(self, error: str | None) -> str | None:
         """Return the text of an error; None if it is hidden. Errors of budgets have amounts."""
         if error is None or self.hides(ERRORS):
             return None
@@ -331,7 +331,7 @@ class Redaction:
         return [
             row._replace(
                 worker=None,
-                error=self._error(row.error),
+                error=self.error(row.error),
                 usage=None if self.hides(COST) else row.usage,
             )
             for row in rows
@@ -343,7 +343,7 @@ class Redaction:
             return rows
         return [
             row._replace(
-                error=self._error(row.error),
+                error=self.error(row.error),
                 usage=None if self.hides(COST) else row.usage,
             )
             for row in rows
@@ -411,7 +411,7 @@ class Redaction:
 
     def _run_failed(self, made: dict[str, Any]) -> Mapping[str, Any]:
         failure = made.get("failure")
-        if self._error(made["message"]) is None:
+        if self.error(made["message"]) is None:
             made["message"] = "The run has failed."
             if failure is not None:
                 made["failure"] = {**failure, "error": ""}
@@ -440,7 +440,7 @@ class Redaction:
             name: _empty(value) if self.hides(rules[name]) else value for name, value in shown.items() if name in rules
         }
         if isinstance(made.get("error"), str):
-            made["error"] = self._error(made["error"])
+            made["error"] = self.error(made["error"])
         return made
 
     def _without_cost(self, counts: Sequence[Any], columns: int) -> list[Any]:

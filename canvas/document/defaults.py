@@ -68,7 +68,9 @@ def _empty_value(value: Any) -> Any:
     match value:
         case str():
             return ""
-        case int() | float():  # booleans too, as upstream does
+        case bool():
+            return False
+        case int() | float():
             return 0
         case list() | tuple():
             return []

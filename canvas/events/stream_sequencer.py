@@ -338,6 +338,11 @@ def markers_to_tags(text: str) -> str:
     return without_audio(text).replace(THINK_START, "<think>").replace(THINK_END, "</think>")
 
 
+def audio_files(text: str) -> list[str]:
+    """Return the ids of the audio files of a text, in the order of the sentences that they speak."""
+    return [marker[1:-1] for marker in re.findall(_AUDIO, text)]
+
+
 def without_audio(text: str) -> str:
     """Return a text without audio markers."""
     return _ANY_AUDIO.sub("", text) if AUDIO_START in text or AUDIO_END in text else text

@@ -56,7 +56,7 @@ def error_of(node_id: str, name: str) -> str:
 def question(node_id: str, name: str, scope: ScopeKey) -> tuple[dict[str, Any], str]:
     """Return the form that asks a person about an unknown outcome: its fields, and the prompt above them."""
     called = label(node_id, scope)
-    where = f" (item {scope[-1][2]})" if scope else ""
+    where = f" (item {scope[-1][2] + 1})" if scope else ""
     fields: dict[str, Any] = {
         called + OUTCOME: {
             "type": "options",

@@ -146,7 +146,7 @@ def plan_fork(
         _check_has_failed(source)
     if copy.query is not None or copy.inputs is not None or copy.files is not None:
         chosen |= {step.activation.id for step in steps if step.activation.node_id == canvas.nodes[canvas.begin].id}
-    _check_variables(source, options.variables)
+    _check_variables(tx, cache, source, version_id, options.variables)
     edits = Edits(outputs, options.variables, changed)
     dirty = reuse.find_dirty(canvas, [step.activation for step in steps], chosen, edits)
     for edited in outputs:
@@ -368,12 +368,21 @@ def _existing_nodes(canvas: Canvas, params: Mapping[str, Mapping[str, Any]]) -> 
     return set(params)
 
 
-def _check_variables(source: _Source, edited: Mapping[str, Any]) -> None:
-    known = source.baseline["globals"]
+def _check_variables(
+    tx: Transaction, cache: VersionCache, source: _Source, version_id: VersionId, edited: Mapping[str, Any]
+) -> None:
+    """Raise InvalidRequest if neither the source nor the version that the fork runs has a variable that is edited."""
+    known = set(source.baseline["globals"])
+    if edited.keys() <= known:
+        return
+    known |= _fresh_globals(tx, cache, version_id).keys()
     for name in edited:
         if name not in known:
             names = ", ".join(sorted(known)[:20])
-            raise InvalidRequest(f"The run has no variable {name[:64]!r}. It has: {names}.", field="edits.variables")
+            raise InvalidRequest(
+                f"Neither the run nor the version has a variable {name[:64]!r}. They have: {names}.",
+                field="edits.variables",
+            )
 
 
 def _edited_version(

@@ -71,9 +71,9 @@ def cancel_keys(run_id: RunId, conversation_id: SessionId, names: Collection[str
     return (*run_keys(run_id), *dict.fromkeys(named), *session_keys(conversation_id))
 
 
-def run_keys(run_id: RunId) -> tuple[str, str]:
+def run_keys(run_id: RunId) -> tuple[str, ...]:
     """Return the cancel keys of a run's own id."""
-    return f"{run_id}-cancel", f"{run_id.hex}-cancel"
+    return _keys_of((str(run_id), run_id.hex))
 
 
 def external_keys(external_id: str) -> tuple[str, ...]:
@@ -82,12 +82,17 @@ def external_keys(external_id: str) -> tuple[str, ...]:
     spelled: tuple[str, ...] = (external_id,)
     if parsed is not None:
         spelled = (external_id, str(parsed), parsed.hex, str(parsed).upper(), parsed.hex.upper())
-    return tuple(f"{each}-cancel" for each in dict.fromkeys(spelled))
+    return _keys_of(tuple(dict.fromkeys(spelled)))
 
 
-def session_keys(conversation_id: SessionId) -> tuple[str, str]:
+def session_keys(conversation_id: SessionId) -> tuple[str, ...]:
     """Return the keys that cancel all runs of a session."""
-    return f"{conversation_id}-cancel", f"{conversation_id.hex}-cancel"
+    return _keys_of((str(conversation_id), conversation_id.hex))
+
+
+def _keys_of(spelled: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the keys of an id: `{id}-cancel`, which RAGFlow sets, and `cancel:{id}`, as its documents have it."""
+    return (*(f"{each}-cancel" for each in spelled), *(f"cancel:{each}" for each in spelled))
 
 
 def _run_to_cancel(data: Any) -> RunId | None:

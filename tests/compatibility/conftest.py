@@ -29,21 +29,25 @@ def switches() -> Mapping[str, bool]:
 
 
 @pytest.fixture(scope="module")
-def engine(
-    fixtures: Fixtures,
+def engine_settings(
     switches: Mapping[str, bool],
     services: embedded.EmbeddedServers,
     module_database_url: str,
     tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Engine]:
-    settings = Settings(
+) -> Settings:
+    """The settings of a module's engine."""
+    return Settings(
         database_url=module_database_url,
         redis_url=test_services.emptied_redis(services.redis_url, "compatibility"),
         home=tmp_path_factory.mktemp("home"),
         secret_key=SecretStr("a secret that is long"),
         **switches,
     )
-    with start_engine(settings, fixtures, jobs=1) as engine:
+
+
+@pytest.fixture(scope="module")
+def engine(fixtures: Fixtures, engine_settings: Settings) -> Iterator[Engine]:
+    with start_engine(engine_settings, fixtures, jobs=1) as engine:
         yield engine
 
 

@@ -10,13 +10,14 @@ import pytest
 
 from embedded import EmbeddedServers
 from tests import services as test_services
-from tests.chromium import find_chromium
+from tests.chromium import chosen_browser, find_chromium, why_missing
 from tests.integration.api.browsers import cookie_of, some_address
 from tests.integration.api.conftest import Server, start_server, with_settings
 from tests.integration.api.talking import Client
 from tests.pages import exported_runs
 from tests.pages.exported_runs import Producer
 from tests.pages.waiting import TIMEOUT_MS, expect
+from tests.pages.walking import Walk, prepare_walk
 
 CHROMIUM_FLAGS = (
     "--no-sandbox",
@@ -30,11 +31,14 @@ WIDTH, HEIGHT = 1440, 900
 
 RECORD = """
 window.__violations = [];
+window.__rejections = [];
 window.__longTasks = [];
 addEventListener("securitypolicyviolation", (event) => window.__violations.push(event.violatedDirective));
-new PerformanceObserver((list) => {
-  for (const entry of list.getEntries()) window.__longTasks.push(entry.duration);
-}).observe({entryTypes: ["longtask"]});
+addEventListener("unhandledrejection", (event) => window.__rejections.push(String(event.reason)));
+if (PerformanceObserver.supportedEntryTypes.includes("longtask"))
+  new PerformanceObserver((list) => {
+    for (const entry of list.getEntries()) window.__longTasks.push(entry.duration);
+  }).observe({entryTypes: ["longtask"]});
 """
 
 
@@ -75,6 +79,14 @@ def deployment(
         yield Deployment(server, producer)
 
 
+@pytest.fixture(scope="package")
+def walk(deployment: Deployment) -> Iterator[Walk]:
+    """The tenant whose pages all have data."""
+    prepared = prepare_walk(deployment.server)
+    yield prepared
+    prepared.owner.http.close()
+
+
 @pytest.fixture
 def client(deployment: Deployment) -> Iterator[Client]:
     """A client of the deployment with a tenant of its own."""
@@ -92,8 +104,17 @@ def server_below_path(deployment: Deployment) -> Iterator[Server]:
 
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Any]:
-    """A Chromium without a window."""
+    """A browser without a window: Chromium, or the one of EASEL_TEST_BROWSER, without which all tests fail."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="the extra `browser` is not installed")
+    name = chosen_browser()
+    if name != "chromium":
+        with sync_api.sync_playwright() as playwright:
+            missing = why_missing(playwright, name)
+            assert missing is None, missing
+            other = getattr(playwright, name).launch()
+            yield other
+            other.close()
+        return
     executable = find_chromium()
     if executable is None:
         pytest.skip("there is no Chromium on this machine")
@@ -156,10 +177,10 @@ class Reader:
     def check(self) -> None:
         """Check that nothing went wrong: no error, no violation of the page's policy, no request to another origin.
 
-        It is checked at the end of every test, so all tests of pages together are the walk of T002 and T003.
+        It is checked at the end of every test, and at every stop of a walk over all pages.
         """
-        violations = self.page.evaluate("window.__violations")
-        assert (self.problems, violations) == ([], [])
+        violations, rejections = self.page.evaluate("[window.__violations, window.__rejections]")
+        assert (self.problems, violations, rejections) == ([], [], [])
 
 
 ReaderOf = Callable[..., Reader]

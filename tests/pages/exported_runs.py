@@ -145,6 +145,17 @@ SLOW = canvas(
 )
 
 
+def form_before(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a canvas that waits for the form of FORM before its first node, so that a page is open when it begins."""
+    whole = json.loads(json.dumps(document))
+    asking = json.loads(json.dumps(FORM["components"]["UserFillUp:Who"]))
+    begin = whole["components"]["begin"]
+    asking["downstream"], begin["downstream"] = begin["downstream"], ["UserFillUp:Who"]
+    whole["components"]["UserFillUp:Who"] = asking
+    whole["graph"]["nodes"].append({"id": "UserFillUp:Who", "data": {"name": "who"}})
+    return whole
+
+
 class PacedAnswer(list[dict[str, Any]]):
     """The deltas of an answer, each sent when it is released; after a minute without one the answer ends."""
 

@@ -20,6 +20,8 @@ from tests.integration.worker.scripted_vendor import calls
 from tests.pages.axe_findings import axe_findings
 from tests.pages.conftest import Deployment, Reader, ReaderOf
 from tests.pages.exported_runs import FORM, HOSTILE, HOSTILE_MARKDOWN, SLOW, CitedAnswer, PacedAnswer, agent_canvas
+from tests.pages.speech import add_speech, wave_file
+from tests.pages.waiting import expect
 
 RULES = ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa", "best-practice"]
 TASK = canvas(
@@ -133,6 +135,23 @@ def test_message_is_answered_and_the_conversation_survives_a_reload(reader: Read
     turn(page, "done").get_by_text("You said: fresh").wait_for()
     runs = chat.client.http.get("/api/v1/runs").json()["runs"]
     assert len({run["session_id"] for run in runs}) == 2
+
+
+def test_answer_that_was_read_aloud_is_played(reader: Reader, chat_of: ChatOf, deployment: Deployment):
+    chat = chat_of(ECHO)
+    reader.visit(chat.address)
+    say(reader.page, "hello")
+    turn(reader.page, "done").get_by_text("You said: hello").wait_for()
+    (run,) = chat.client.http.get("/api/v1/runs").json()["runs"]
+    with httpx2.Client(base_url=reader.url, headers={"Authorization": f"Bearer {chat.token}"}, timeout=20) as guest:
+        sent = guest.post(f"/api/v1/agents/{chat.agent}/upload", files={"file": ("noise.wav", wave_file())})
+    add_speech(deployment.server.database, run["id"], sent.json()["data"]["id"])
+
+    reader.page.reload()
+    reader.page.get_by_role("button", name="Play the answer read aloud").click()
+
+    audio = reader.page.locator("audio[aria-label='the answer read aloud']")
+    expect(audio).to_have_js_property("duration", 0.1)
 
 
 def test_text_streams_and_a_reload_in_the_middle_continues_it(reader: Reader, chat_of: ChatOf, deployment: Deployment):

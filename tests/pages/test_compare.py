@@ -1,5 +1,6 @@
 """The page that compares two runs, in a real browser."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 from uuid import uuid4
@@ -9,6 +10,7 @@ from tests.pages.axe_findings import axe_findings
 from tests.pages.conftest import Deployment, Reader, ReaderOf
 from tests.pages.exported_runs import large_canvas
 
+MANY_NODES = 310
 ITEMS = 180  # with three steps for each: more than a page of rows
 ROUTER = canvas(
     ("begin", "Begin", {}, ["Switch:Way"]),
@@ -102,6 +104,36 @@ def test_runs_that_took_other_ways_name_the_router_and_mark_edges(signed_in: Rea
     only_b = page.locator('[data-testid=compare-row][data-node-id="Message:Technical"]')
     assert only_b.evaluate(bars) == [False, True]
     assert "only B" in only_b.inner_text()
+
+
+def test_drawing_of_many_nodes_is_one_canvas_from_afar_with_both_states(signed_in: Reader, client: Client):
+    agent = agent_of(client, ROUTER)
+    a, b = started(client, agent, "my bill"), started(client, agent, "it crashes")
+    page = signed_in.page
+
+    def add_nodes(route: Any) -> None:
+        reply = route.fetch()
+        graph = reply.json()
+        nodes = graph["nodes"]
+        nodes += [{**nodes[-1], "id": f"Copy:{number}", "name": f"Copy {number}"} for number in range(MANY_NODES)]
+        for number, node in enumerate(nodes):
+            node |= {"x": 260 * (number % 20), "y": 120 * (number // 20)}
+        route.fulfill(response=reply, json={**graph, "drawn": True})
+
+    page.route("**/graph", add_nodes)
+    signed_in.visit(f"/compare/{a}/{b}?view=graph")
+    drawn = page.get_by_test_id("distant-nodes")
+    drawn.wait_for()
+    counts = json.loads(drawn.get_attribute("data-counts"))
+    assert (counts["done, skipped"], counts["skipped, done"], counts["done, done"]) == (1, 1, 2)
+    assert page.get_by_test_id("node").count() == 0
+
+    page.get_by_role("button", name="Go to the nodes").press("Enter")
+    page.locator('[data-testid=node][data-node-id="begin"] button:focus').wait_for()
+    page.locator('[data-testid=node][data-node-id="begin"] button').press("Enter")
+    page.get_by_test_id("compared-step").wait_for()
+    page.get_by_role("button", name="Fit", exact=True).click()
+    drawn.wait_for()
 
 
 def test_run_and_its_rerun_are_the_same_in_every_row(signed_in: Reader, client: Client):

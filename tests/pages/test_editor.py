@@ -521,6 +521,10 @@ def test_draft_is_published_with_its_difference_and_an_older_version_is_restored
     more(signed_in, "Versions…")
     row = dialog.get_by_test_id("version").filter(has_text="the first")
     row.get_by_role("button", name="Restore").click()
+    dialog.get_by_role("heading", name="Make 1 · the first the draft?").wait_for()
+    changed.locator('[data-path="content"]').wait_for()
+    assert dialog.get_by_test_id("node-change").count() == 1
+    dialog.get_by_role("button", name="Restore", exact=True).click()
     notice(signed_in, "The version is the draft now")
     assert drawn(document_of(client, agent))["Message"]["data"]["form"] == FORMS["Message"]
     signed_in.page.get_by_role("button", name="Undo").click()

@@ -3,16 +3,18 @@
 import json
 import math
 import re
+import time
 from collections.abc import Iterator
 from datetime import datetime
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any
 
 import pytest
 
 from tests.integration.api.talking import BROKEN, ECHO, Client, eventually
+from tests.integration.worker.scripted_vendor import said
 from tests.pages.conftest import Deployment, Reader, ReaderOf
-from tests.pages.exported_runs import FORM, SLOW, PacedAnswer, large_canvas
+from tests.pages.exported_runs import FORM, ITEMS, SLOW, PacedAnswer, form_before, large_canvas
 from tests.pages.waiting import expect
 
 SNAPSHOT = """() => {
@@ -32,6 +34,22 @@ WATCH_MODES = """
         const mode = document.querySelector("[data-testid=page]")?.dataset.live;
         if (mode && mode !== modes.at(-1)) modes.push(mode);
     }).observe(document, {subtree: true, childList: true, attributeFilter: ["data-live"]});
+"""
+WATCH_NODES = """
+    globalThis.nodesSeen = [];
+    new MutationObserver(() => {
+        const all = [...document.querySelectorAll("[data-testid=node]")];
+        const read = ({dataset}) => [dataset.nodeId, [dataset.state, JSON.parse(dataset.counts)]];
+        const seen = Object.fromEntries(all.map(read));
+        if (JSON.stringify(seen) !== JSON.stringify(nodesSeen.at(-1))) nodesSeen.push(seen);
+    }).observe(document, {subtree: true, childList: true, attributeFilter: ["data-state", "data-counts"]});
+"""
+WATCH_TEXT = """
+    globalThis.grown = [];
+    new MutationObserver(() => {
+        const length = document.querySelector("[data-testid=stream] [data-text]")?.textContent.trim().length ?? 0;
+        if (length > (grown.at(-1)?.[1] ?? 0)) grown.push([performance.timeOrigin + performance.now(), length]);
+    }).observe(document, {subtree: true, childList: true, characterData: true});
 """
 WATCH_ANNOUNCEMENTS = """
     globalThis.announced = [];
@@ -133,6 +151,66 @@ def test_text_and_states_follow_a_slow_model_and_equal_a_reload(signed_in: Reade
     signed_in.page.reload()
     signed_in.page.locator('[data-testid=page][data-ready="1"]').wait_for()
     assert snapshot(signed_in) == live
+
+
+class SteadyAnswer(list[dict[str, Any]]):
+    """An answer of which 20 deltas are sent in a second; `sent_at` has when, in seconds since 1970."""
+
+    def __init__(self, words: int) -> None:
+        super().__init__(said(*(f"word{number} " for number in range(words))))
+        self.sent_at: list[float] = []
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for delta in super().__iter__():
+            time.sleep(0.05)
+            self.sent_at.append(time.time())
+            yield delta
+
+
+def test_text_grows_every_300_ms_at_least_while_the_model_writes(
+    signed_in: Reader, client: Client, deployment: Deployment
+):  # T040
+    steady = SteadyAnswer(words=60)
+    deployment.producer.vendor.script[:] = [steady]
+    signed_in.page.add_init_script(WATCH_TEXT)
+    run_id = client.start(client.agent(form_before(SLOW)), "hello")["run_id"]
+    client.wait_for(run_id, "waiting")
+    signed_in.visit(f"/runs/{run_id}?view=talk")
+    wait_for_mode(signed_in, "stream")
+    loads = sum(url.endswith(("?view=talk", "/start.js")) for url in signed_in.requested)
+
+    client.http.post(f"/api/v1/runs/{run_id}/resume", json={"inputs": {"name": "Ada"}})
+    wait_for_text(signed_in, "word59")
+    wait_for_status(signed_in, "succeeded")
+
+    grown = [at / 1000 for at, _ in signed_in.page.evaluate("grown")]
+    gaps = sorted(later - sooner for sooner, later in pairwise(grown))
+    pauses = [later - sooner for sooner, later in pairwise(steady.sent_at)]
+    allowed = 0.3 + max(pauses)
+    assert gaps[len(gaps) * 9 // 10] < allowed, (gaps, pauses)  # a busy machine stops a browser now and then
+    assert sum(gap > allowed for gap in gaps) <= 2, (gaps, pauses)
+    assert sum(url.endswith(("?view=talk", "/start.js")) for url in signed_in.requested) == loads
+
+
+@pytest.mark.parametrize("items", [150, pytest.param(ITEMS, marks=pytest.mark.long)])
+def test_counts_of_an_iteration_go_up_while_it_is_open(signed_in: Reader, client: Client, items: int):  # T034
+    run_id = client.start(client.agent(form_before(large_canvas())), ",".join(map(str, range(items))))["run_id"]
+    client.wait_for(run_id, "waiting")
+    signed_in.page.add_init_script(WATCH_NODES)
+    signed_in.visit(f"/runs/{run_id}")
+    signed_in.node("Iteration:Rows").wait_for()
+    client.http.post(f"/api/v1/runs/{run_id}/resume", json={"inputs": {"name": "Ada"}})
+    signed_in.page.locator('[data-testid=run-header][data-status="succeeded"]').wait_for(timeout=600_000)
+    wait_for_mode(signed_in, "off")
+
+    expect(signed_in.node("StringTransform:Second")).to_have_attribute("data-counts", f'{{"done":{items}}}')
+    expect(signed_in.node("Iteration:Rows")).to_contain_text(f"{items:,} of {items:,} done")
+    seen = signed_in.page.evaluate("nodesSeen")
+    states = [state for state, _ in groupby(each["Iteration:Rows"][0] for each in seen if "Iteration:Rows" in each)]
+    assert states[states.index("open") :] == ["open", "done"]
+    done = [each["StringTransform:Second"][1].get("done", 0) for each in seen if "StringTransform:Second" in each]
+    assert done == sorted(done)
+    assert len(set(done)) > 2  # it was seen on the way
 
 
 def test_running_iteration_is_announced_at_most_once_in_five_seconds(signed_in: Reader, client: Client):  # T127
@@ -310,24 +388,32 @@ def test_form_refuses_empty_fields_and_its_answer_continues_the_run(
         expect(each.page.get_by_role("region", name="Open form")).to_have_count(0)
 
 
-def test_second_answer_to_a_form_is_told_that_it_was_answered(signed_in: Reader, client: Client):  # T071
+def test_second_of_two_answers_to_a_form_is_told_that_it_was_answered(
+    reader_of: ReaderOf, deployment: Deployment, client: Client
+):  # T071
     run_id = client.start(client.agent(FORM), "hello")["run_id"]
     client.wait_for(run_id, "waiting")
-    signed_in.page.route("**/resume", lambda route: (_answer(client, run_id), route.continue_()))
-    signed_in.visit(f"/runs/{run_id}?view=talk")
-    signed_in.page.get_by_role("textbox", name="Name").fill("Ada")
+    first, second = reader_of(deployment.server), reader_of(deployment.server)
+    for each, name in ((first, "Grace"), (second, "Ada")):
+        each.sign_in(client)
+        each.visit(f"/runs/{run_id}?view=talk")
+        each.page.get_by_role("textbox", name="Name").fill(name)
+    underway: list[Any] = []
+    second.page.route("**/resume", lambda route: underway.append(route))
 
-    with signed_in.page.expect_response("**/resume") as reply:
-        signed_in.page.get_by_role("button", name="Send the answer").click()
+    second.page.get_by_role("button", name="Send the answer").click()
+    eventually(lambda: (second.page.title(), len(underway))[1], lambda count: count == 1, seconds=30)
+    first.page.get_by_role("button", name="Send the answer").click()
+    wait_for_text(first, "Hello Grace")
+    with second.page.expect_response("**/resume") as reply:
+        underway[0].continue_()
 
     assert reply.value.status == 409
-    wait_for_text(signed_in, "Hello Grace")
-    signed_in.allow_refusals()
-
-
-def _answer(client: Client, run_id: str) -> None:
-    client.http.post(f"/api/v1/runs/{run_id}/resume", json={"inputs": {"name": "Grace"}})
-    client.wait_for(run_id, "succeeded")
+    second.page.get_by_role("alert").filter(has_text="This form has been answered already").wait_for()
+    wait_for_text(second, "Hello Grace")
+    wait_for_status(second, "succeeded")
+    expect(second.page.get_by_role("button", name="Send the answer")).to_have_count(0)
+    second.allow_refusals()
 
 
 def test_raised_budget_continues_a_run_that_it_has_stopped(signed_in: Reader, client: Client, answer: PacedAnswer):

@@ -188,13 +188,20 @@ def test_earlier_attempts_replayed_tools_and_calls_without_bodies_are_marked(rea
     assert kinds == ["queue", "lost", "queue", "work", "rate_limit", "queue", "work"]
     ((begin, end),) = [(begin, end) for kind, begin, end in segments if kind == "rate_limit"]
     assert end - begin == 3_000
-    row.click()
+    row.click(position={"x": 40, "y": 10})  # a pointer on the bar would name a segment
     row.press("ArrowRight")
     attempts = reader.page.locator("[data-testid=step-row][data-kind=attempt]")
     expect(attempts).to_have_count(3)
     expect(attempts.nth(0)).to_contain_text("worker lost")
     expect(attempts.nth(1)).to_contain_text("postponed")
     tooltip = reader.page.get_by_test_id("segment-tooltip")
+    read_aloud = reader.page.locator("[role=status][aria-live=polite]")
+    for text in ("waited for a worker", "its worker was lost (worker-17@there)", "waited for a worker"):
+        row.press("ArrowRight")
+        expect(tooltip).to_contain_text(text)
+        expect(read_aloud.filter(has_text=text)).to_have_count(1)
+    row.press("ArrowLeft")
+    expect(tooltip).to_contain_text("worker-17@there")
     for kind, text in (("lost", "(worker-17@there)"), ("rate_limit", "waits for the rate limit of the account Acme")):
         row.locator(f"rect.segment-{kind}").hover(force=True)
         expect(tooltip).to_contain_text(text)

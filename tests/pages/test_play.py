@@ -3,15 +3,11 @@
 import base64
 import copy
 import re
-import wave
 from collections.abc import Callable
-from io import BytesIO
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import pytest
-from sqlalchemy import text
 
 from canvas.ids import TenantId
 from store.tenants import tenants
@@ -20,6 +16,7 @@ from tests.integration.worker.scripted_vendor import calls
 from tests.pages.axe_findings import axe_findings
 from tests.pages.conftest import Deployment, Reader, ReaderOf
 from tests.pages.exported_runs import MODEL, CitedAnswer, PacedAnswer, agent_canvas
+from tests.pages.speech import add_speech, wave_file
 from tests.pages.waiting import expect
 
 ASKS_FOR_FORM = {
@@ -65,7 +62,6 @@ WITH_FORM = canvas(
 PICTURE = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
-ADD_TEXT = text("update turns set text = text || :more where run_id = :run_id")
 
 
 @pytest.fixture
@@ -286,9 +282,7 @@ def test_turn_shows_sources_files_pictures_and_audio_and_is_forked(
     draft_of(client, agent, dsl)
     started = client.start(agent, "What do widgets cost?", files=[sent])
     client.wait_for(started["run_id"], "succeeded")
-    with deployment.server.database.transaction() as tx:
-        speech = f"\ufdd2{noise['id']}\ufdd3"  # as a Message writes that is read aloud
-        tx.execute(ADD_TEXT, run_id=UUID(started["run_id"]), more=speech)
+    add_speech(deployment.server.database, started["run_id"], noise["id"])
     page = signed_in.page
     signed_in.visit(f"/agents/{agent}/play?conversation={started['session_id']}")
     asked = wait_for_turn(signed_in, "What do widgets cost?", "succeeded")
@@ -321,17 +315,6 @@ def upload(client: Client, agent: str, name: str, data: bytes) -> dict[str, Any]
     """Upload a file for an agent; return its descriptor."""
     reply = client.http.post(f"/api/v1/agents/{agent}/upload", files={"file": (name, data)}).json()
     return reply["data"]
-
-
-def wave_file() -> bytes:
-    """Return a tenth of a second of silence."""
-    whole = BytesIO()
-    with wave.open(whole, "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(8000)
-        file.writeframes(bytes(1600))
-    return whole.getvalue()
 
 
 def test_form_of_begin_is_checked_sent_and_kept_for_the_next_turn(signed_in: Reader, client: Client):

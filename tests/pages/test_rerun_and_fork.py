@@ -279,9 +279,7 @@ def test_edited_output_and_variable_change_only_what_reads_them(signed_in: Reade
     assert now["begin"] == then["begin"]
 
 
-def test_fork_onto_the_draft_begins_with_the_runs_own_values_and_keeps_or_replaces_a_secret(
-    signed_in: Reader, client: Client
-):
+def test_fork_onto_the_draft_offers_its_variables_and_keeps_or_replaces_a_secret(signed_in: Reader, client: Client):
     search = ("TavilySearch:0", "TavilySearch", {"api_key": "tvly-old-secret", "query": "{sys.query}"}, [])
     document = {**WRITER, "components": {**WRITER["components"], **canvas(search)["components"]}}
     agent = client.agent(document, uuid4().hex)
@@ -291,7 +289,10 @@ def test_fork_onto_the_draft_begins_with_the_runs_own_values_and_keeps_or_replac
     source = client.http.post(f"/api/v1/runs/{first}/fork", json=body).json()["run_id"]
     client.wait_for(source, "succeeded")
     draft = json.loads(json.dumps(document))
-    draft["components"]["LLM:Reply"]["obj"]["params"]["sys_prompt"] = "Be brief."
+    reply = draft["components"]["LLM:Reply"]["obj"]["params"]
+    reply["sys_prompt"] = "Be brief."
+    reply["prompts"][0]["content"] += " of {env.length}"
+    draft["variables"]["length"] = {"name": "length", "value": "two lines", "type": "string"}
     client.http.put(f"/api/v1/agents/{agent}", json={"dsl": draft})
     open_fork(signed_in, source, "LLM:Reply")
     cards = signed_in.page.get_by_test_id("fork-edit")
@@ -310,12 +311,15 @@ def test_fork_onto_the_draft_begins_with_the_runs_own_values_and_keeps_or_replac
     assert "••••" not in cards.nth(2).inner_text()
     dialog.get_by_label("Version", exact=True).select_option("draft")
     cards.nth(1).locator(".cm-content", has_text="Be brief.").wait_for()
+    add_edit(signed_in, "variable", Name="env.length")  # which only the draft has
+    cards.nth(3).locator(".cm-content", has_text="two lines").wait_for()
+    edit(signed_in, "four lines", 2)
     wait_for_preview(signed_in)
     button(signed_in, "Start the fork").click()
 
     run = client.run(new_run(signed_in, source))
-    assert run["origin"]["edits"] == ["version", "params.TavilySearch:0.api_key"]
-    assert "in verse" in run["answer"]
+    assert run["origin"]["edits"] == ["version", "variables.env.length", "params.TavilySearch:0.api_key"]
+    assert "in verse of four lines" in run["answer"]
     shown = client.http.get(f"/api/v1/runs/{run['id']}/document").text
     assert "Be brief." in shown
     assert "tvly-" not in shown

@@ -1,15 +1,33 @@
 """The list of runs in a real browser."""
 
+import os
 import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from sqlalchemy import text
 
+from tests.integration.api.conftest import SECRET
 from tests.integration.api.talking import BROKEN, ECHO, Client, eventually
-from tests.pages.conftest import Reader
-from tests.pages.exported_runs import FORM
+from tests.pages.conftest import Deployment, Reader
+from tests.pages.exported_runs import FORM, ROOT
 from tests.pages.waiting import expect
+
+WATCH_ROWS = """
+    globalThis.rowsSeen = {};
+    new MutationObserver(() => {
+        const rows = document.querySelectorAll("[data-testid=run-row]");
+        for (const {dataset} of rows) rowsSeen[dataset.runId] ??= Date.now();
+    }).observe(document, {subtree: true, childList: true, attributeFilter: ["data-run-id"]});
+"""
+SLOWEST_REPLY = """() => Math.max(...performance.getEntriesByType("resource")
+    .filter(({name}) => name.includes("/api/v1/runs")).map(({duration}) => duration))"""
 
 
 def rows_of(reader: Reader) -> list[str]:
@@ -33,23 +51,68 @@ def finished(client: Client, dsl: Any, query: str, title: str = "") -> str:
     return run_id
 
 
-def test_empty_list_names_a_command_and_shows_the_first_run_by_itself(signed_in: Reader, client: Client):  # T029
+def test_commands_of_the_empty_list_start_runs_whose_rows_appear_within_three_seconds(
+    signed_in: Reader, client: Client, deployment: Deployment
+):  # T020, T029
+    signed_in.page.add_init_script(WATCH_ROWS)
     signed_in.visit("/runs")
-    expect(signed_in.page.locator("main")).to_contain_text("easel run examples/support_triage.json")
+    signed_in.page.get_by_text("There is no run yet").wait_for()
+    printed = signed_in.page.locator("main code").all_inner_texts()
+    commands = [shlex.split(command) for command in printed]
+    assert [command[:2] for command in commands] == [["easel", "run"], ["easel", "start"]]
 
-    run_id = finished(client, ECHO, "hello")
+    for command in commands:
+        run_command(deployment, client, *command[1:])
+    form, triage = client.http.get("/api/v1/runs?limit=10").json()["runs"]
 
-    row(signed_in, run_id, "succeeded").wait_for()
+    client.wait_for(form["id"], "waiting")
+    row(signed_in, triage["id"], "succeeded").wait_for()
+    cells = row(signed_in, triage["id"], "succeeded").get_by_role("cell").all_inner_texts()
+    assert triage["agent_title"] in cells[2]
+    assert triage["query"] in cells
+    assert shown_milliseconds(cells) == pytest.approx(triage["elapsed_ms"], rel=0.1, abs=1)
+    assert str(triage["progress"]["activated"]) in cells
+    assert f"{triage['usage']['prompt_tokens'] + triage['usage']['completion_tokens']:,}" in cells
+    began = datetime.fromisoformat(triage["created_at"]).timestamp() * 1000
+    seen = signed_in.page.evaluate("id => rowsSeen[id]", triage["id"])
+    slowest = signed_in.page.evaluate(SLOWEST_REPLY)  # a busy machine answers late
+    assert seen - began < 3_000 + 2 * slowest
+    wait_for_rows(signed_in, form["id"], triage["id"])
+    row(signed_in, form["id"], "waiting").wait_for()
 
 
-def test_row_names_agent_query_duration_and_steps(signed_in: Reader, client: Client):  # T020
-    run_id = finished(client, ECHO, "a question", "an agent of mine")
-    signed_in.visit("/runs")
+def run_command(deployment: Deployment, client: Client, *arguments: str) -> None:
+    """Run `easel` on the deployment's servers, for the client's tenant."""
+    with deployment.server.database.transaction() as tx:
+        tenant = tx.scalar(text("select name from tenants where id = :id"), id=client.tenant_id)
+    environment = {
+        **os.environ,
+        "DATABASE_URL": deployment.server.database_url,
+        "REDIS_URL": deployment.server.redis_url,
+        "EASEL_HOME": str(deployment.producer.folder),
+        "EASEL_SECRET_KEY": SECRET,
+    }
+    subprocess.run(
+        [sys.executable, "-m", "cli", *arguments, "--tenant", tenant],
+        cwd=ROOT, env=environment, check=True, capture_output=True, timeout=60,
+    )  # fmt: skip
 
-    shown = row(signed_in, run_id, "succeeded").inner_text()
-    assert [text for text in ("succeeded", "an agent of mine", "a question") if text not in shown] == []
-    assert re.search(r"\d m?s\b", shown)
-    assert "2" in shown.split()  # steps
+
+def shown_milliseconds(cells: Sequence[str]) -> float:
+    """Return the duration that a row shows."""
+    found = next(match for cell in cells if (match := re.fullmatch(r"([\d.,]+) (ms|s)", cell)))
+    return float(found[1].replace(",", "")) * (1 if found[2] == "ms" else 1000)
+
+
+def test_last_hour_is_that_of_the_server_where_the_browser_has_another_clock(signed_in: Reader, client: Client):
+    run_id = finished(client, ECHO, "just now")
+    signed_in.page.add_init_script("const real = Date.now; Date.now = () => real() + 5 * 3_600_000")
+    signed_in.visit("/runs?time=hour")
+    row(signed_in, run_id).wait_for()
+
+    with signed_in.page.expect_response(re.compile(r"/viewer/overview")) as figures:
+        signed_in.visit("/overview?time=hour")
+    assert figures.value.json()["tiles"]["runs"] == 1
 
 
 def test_filters_give_the_rows_of_the_api_and_stay_in_the_address(signed_in: Reader, client: Client):  # T021

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from tests.integration.api.talking import Client, canvas, eventually, message
-from tests.integration.worker.scripted_vendor import calls, said
+from tests.integration.worker.scripted_vendor import FAILS, calls, said
 from tests.pages.axe_findings import axe_findings
 from tests.pages.conftest import Deployment, Reader, ReaderOf
-from tests.pages.exported_runs import agent_canvas, large_canvas, transform
+from tests.pages.exported_runs import MODEL, ROOT, agent_canvas, large_canvas, transform
+from tests.pages.waiting import expect
 
 ITEMS = 12
 SAMPLES = 5  # times of the film that are compared
@@ -354,7 +355,10 @@ def test_tree_grid_is_walked_by_keys_down_to_the_segments(signed_in: Reader, cli
     assert tooltip.inner_text().startswith("waited for a worker")
     grid.press("ArrowRight")
     assert tooltip.inner_text().startswith("worked")
-    for key in ("ArrowDown", "ArrowDown", "ArrowRight", "ArrowRight", "ArrowRight"):
+    for key in ("ArrowDown", "ArrowDown", "ArrowRight", "ArrowRight"):
+        grid.press(key)
+    assert "waited for a worker" in tooltip.inner_text()  # of the open container
+    for key in ("ArrowDown", "ArrowRight"):
         grid.press(key)
 
     levels = signed_in.page.eval_on_selector_all(
@@ -412,6 +416,115 @@ def test_references_lead_to_the_steps_that_wrote_them_also_over_containers(signe
         lambda: param(signed_in, "step"),
         lambda step: step == step_of(rows, "StringTransform:First", "Iteration:Rows#0.0"),
     )
+
+
+@pytest.mark.long
+def test_values_of_each_step_are_those_of_the_api_and_are_copied_exactly(
+    reader_of: ReaderOf, deployment: Deployment, client: Client
+):  # T060
+    reader = reader_of(deployment.server, permissions=["clipboard-read", "clipboard-write"])
+    reader.sign_in(client)
+    example = json.loads((ROOT / "examples" / "support_triage.json").read_text(encoding="utf-8"))
+    run_id = finished(client, example["dsl"], "My invoice is wrong: charged twice; no refund yet. Please help.")
+    reader.visit(f"/runs/{run_id}")
+
+    for row in sorted(rows_of(client, run_id), key=lambda row: row["order_key"]):
+        step = client.http.get(f"/api/v1/runs/{run_id}/activations/{row['id']}").json()
+        reader.page.keyboard.press("j")
+        eventually(lambda: param(reader, "step"), lambda shown, row=row: shown == row["id"])
+        for tab, stored in (("input", step["inputs"]), ("output", {**step["outputs"], **step["variables"]})):
+            assert copied_values(reader, tab) == stored, (row["node_id"], tab)
+
+
+def copied_values(reader: Reader, tab: str) -> dict[str, Any]:
+    """Copy each value of a tab of the inspector; return the values by name."""
+    panel = reader.tab(tab)
+    expect(panel.get_by_text("Loading…")).to_have_count(0)
+    panel.locator("section, p").first.wait_for()
+    found: dict[str, Any] = {}
+    for section in panel.locator("section:has(> div > button)").all():
+        name = section.locator("bdi").first.inner_text()
+        text = copied_by(reader, section.get_by_role("button", name=f"Copy: {name}"))
+        has_tree = section.get_by_label("Show as").input_value() == "tree"
+        found[name] = json.loads(text) if has_tree else text
+    return found
+
+
+def copied_by(reader: Reader, button: Any) -> str:
+    """Return what a button copies. Pages share the clipboard, so it is overwritten first."""
+    reader.page.evaluate("navigator.clipboard.writeText('nothing was copied')")
+    button.click()
+    return eventually(
+        lambda: reader.page.evaluate("navigator.clipboard.readText()"), lambda text: text != "nothing was copied"
+    )
+
+
+def test_tree_of_json_opens_by_keyboard_and_copies_all_of_it_with_every_digit(
+    reader_of: ReaderOf, deployment: Deployment, client: Client
+):  # T060
+    reader = reader_of(deployment.server, permissions=["clipboard-read", "clipboard-write"])
+    reader.sign_in(client)
+    value = {"list": [{"deep": {"big": 2**60, "one": 1.0}}], "long": "x" * 20_000}
+    document = canvas(
+        ("begin", "Begin", {}, ["VariableAssigner:Set"]),
+        (
+            "VariableAssigner:Set",
+            "VariableAssigner",
+            {"variables": [{"variable": "env.value", "operator": "set", "parameter": value}]},
+            ["Message:End"],
+        ),
+        ("Message:End", "Message", message("done"), []),
+    )
+    document["globals"] = {"env.value": {}}
+    run_id = finished(client, document, "hello")
+    step = step_of(rows_of(client, run_id), "VariableAssigner:Set")
+    reader.visit(f"/runs/{run_id}?step={step}&tab=output")
+    panel = reader.page.locator("aside [role=tabpanel]")
+    copy = panel.get_by_role("button", name="Copy: env.value")
+
+    text = copied_by(reader, copy)
+    assert text.strip() == json.dumps(value, indent=2)
+    panel.get_by_role("button", name="Show the whole value").click()
+    panel.get_by_label("Show as").last.select_option("tree")
+    panel.get_by_role("button", name="list of 1").focus()
+    for opened in ("object of 1", "object of 2"):
+        reader.page.keyboard.press("Enter")
+        panel.get_by_role("button", name=opened).last.wait_for()
+        reader.page.keyboard.press("Tab")
+    reader.page.keyboard.press("Enter")
+    panel.get_by_text("big", exact=True).wait_for()
+
+
+def test_failed_steps_of_a_node_are_visited_alone(signed_in: Reader, client: Client, deployment: Deployment):  # T062
+    document = large_canvas()
+    document["components"]["StringTransform:First"]["obj"] = {
+        "component_name": "LLM",
+        "params": {
+            "llm_id": MODEL,
+            "prompts": [{"role": "user", "content": "{IterationItem:Rows@item}"}],
+            "max_retries": 0,
+            "exception_method": "goto",
+            "exception_goto": ["StringTransform:Second"],
+        },
+    }
+    deployment.producer.vendor.script[:] = [said("a"), FAILS, said("c"), FAILS, said("e")]
+    run_id = finished(client, document, "a,b,c,d,e")
+    rows = rows_of(client, run_id)
+    steps = [step_of(rows, "StringTransform:First", f"Iteration:Rows#0.{item}") for item in range(5)]
+    signed_in.visit(f"/runs/{run_id}?step={steps[0]}")
+    inspector = signed_in.page.get_by_role("complementary")
+
+    inspector.get_by_role("checkbox", name="failed only (2)").check()
+    for button, item in (("Next", 1), ("Next", 3), ("Previous", 1)):
+        inspector.get_by_role("button", name=f"{button} step of this node").click()
+        eventually(lambda: param(signed_in, "step"), lambda step, item=item: step == steps[item])
+        inspector.get_by_text(f"the Iteration:Rows › item {item + 1}", exact=True).wait_for()
+        inspector.get_by_text(f"{item + 1} of 5", exact=True).wait_for()
+        expect(inspector).to_contain_text("failed, handled")
+    expect(inspector.get_by_role("button", name="Previous step of this node")).to_be_disabled()
+    inspector.get_by_role("checkbox", name="failed only (2)").uncheck()
+    inspector.get_by_role("button", name="Next step of this node").click()
+    eventually(lambda: param(signed_in, "step"), lambda step: step == steps[2])
 
 
 def test_round_of_a_model_marks_what_is_new_in_it(signed_in: Reader, client: Client, deployment: Deployment):

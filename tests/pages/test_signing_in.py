@@ -1,11 +1,19 @@
 """Signing in and out on the pages: tokens, one-time codes, and what happens when a sign-in ends."""
 
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
 import pytest
 
 from canvas.ids import TenantId
+from scheduler.sweeper.maintenance import Retention, run_maintenance
+from store.maintenance import partitions
+from store.primitives.ids import first_id_at, new_id
 from store.tenants import tenants
-from tests.integration.api.conftest import Server
-from tests.integration.api.talking import ECHO, Client
+from tests.integration.api.conftest import Server, start_server, with_settings
+from tests.integration.api.talking import ECHO, Client, eventually
+from tests.integration.store.rows import add_run
 from tests.pages.axe_findings import axe_findings
 from tests.pages.conftest import Deployment, Reader, ReaderOf
 from tests.pages.exported_runs import FORM
@@ -183,6 +191,41 @@ def test_run_and_agent_of_another_tenant_do_not_exist(signed_in: Reader, deploym
         expect(signed_in.page.locator("main")).to_contain_text(f"There is no agent {agent}")
         assert "secret" not in signed_in.page.content()
     signed_in.allow_refusals()
+
+
+def test_missing_runs_have_a_sentence_each(reader_of: ReaderOf, deployment: Deployment, client: Client):  # T132
+    created_at = datetime.now(UTC) - timedelta(days=60)
+    with deployment.server.database.transaction() as tx:
+        partitions.ensure(tx, created_at, weeks=0)
+        old = add_run(tx, client.tenant_id, run_id=UUID(int=first_id_at(created_at).int | 7 << 76 | 2 << 62)).hex
+    config = with_settings(deployment.server.config, retention=timedelta(days=30))
+    with start_server(config) as server:
+        reader = reader_of(server)
+        reader.sign_in(client)
+        main = reader.page.locator("main")
+        listed = client.http.get("/api/v1/runs?limit=10").json()["runs"]
+        assert [run["id"] for run in listed] == [old]
+
+        run_maintenance(deployment.server.database, datetime.now(UTC), Retention(timedelta(days=30)))
+        for unknown, sentence in (
+            (old, "It may have been deleted: its id is older than 30 days, which is how long runs are kept."),
+            ("nonsense", "an id of a run has 32 digits from 0 to f, and no run has this one as its external id."),
+            (new_id().hex, "for this sign-in."),
+        ):
+            eventually(lambda unknown=unknown: read_status(server, client, unknown), lambda status: status == 404)
+            reader.visit(f"/runs/{unknown}")
+            expect(main).to_contain_text(f"There is no run {unknown} for this sign-in")
+            expect(main).to_contain_text(sentence)
+            assert reader.page.get_by_role("link", name="Back to the runs").get_attribute("href") == "/runs"
+        reader.allow_refusals()
+        reader.check()
+        reader.page.close()
+
+
+def read_status(server: Server, client: Client, run_id: str) -> int:
+    """Return the status with which a server answers for a run: 503 while a retention is under way."""
+    with closing(server.client_of(client.tenant_id, client.token).http) as http:
+        return http.get(f"/api/v1/runs/{run_id}").status_code
 
 
 def test_axe_finds_nothing_on_the_live_pages(reader_of: ReaderOf, deployment: Deployment, client: Client):

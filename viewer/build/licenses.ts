@@ -5,6 +5,23 @@ import { dirname, join } from "node:path";
 import type { Plugin } from "vite";
 
 const REFUSED = /\bA?GPL\b/;
+const MIT = `Permission is hereby granted, free of charge, to any person obtaining a copy
+of this software and associated documentation files (the "Software"), to deal
+in the Software without restriction, including without limitation the rights
+to use, copy, modify, merge, publish, distribute, sublicense, and/or sell
+copies of the Software, and to permit persons to whom the Software is
+furnished to do so, subject to the following conditions:
+
+The above copyright notice and this permission notice shall be included in all
+copies or substantial portions of the Software.
+
+THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR
+IMPLIED, INCLUDING BUT NOT LIMITED TO THE WARRANTIES OF MERCHANTABILITY,
+FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO EVENT SHALL THE
+AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER
+LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM,
+OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE
+SOFTWARE.`;
 const STYLES = ["tailwindcss"]; // packages whose styles are included without a module of their own
 
 interface Package {
@@ -14,7 +31,7 @@ interface Package {
   text: string;
 }
 
-/** Return the plugin that writes `licenses.txt`. The build fails on a package without licence, or under (A)GPL. */
+/** Return the plugin that writes `licenses.txt`. The build fails on a package without licence or its text, or under (A)GPL. */
 export function licenses(): Plugin {
   return {
     name: "easel-licenses",
@@ -23,7 +40,7 @@ export function licenses(): Plugin {
       const folders = new Set([...this.getModuleIds()].map(packageFolder).filter((folder) => folder !== null));
       for (const name of STYLES) folders.add(join(process.cwd(), "node_modules", name));
       const packages = [...folders].map(readPackage).sort((a, b) => (a.name < b.name ? -1 : 1));
-      const refused = packages.filter((each) => !each.license || REFUSED.test(each.license));
+      const refused = packages.filter((each) => !each.license || !each.text || REFUSED.test(each.license));
       if (refused.length) this.error(`licence not accepted: ${refused.map((each) => each.name).join(", ")}`);
       this.emitFile({ type: "asset", fileName: "licenses.txt", source: packages.map(entryOf).join("\n") });
     },
@@ -45,14 +62,20 @@ function readPackage(folder: string): Package {
     name: described.name ?? dirname(folder),
     version: described.version ?? "",
     license: described.license ?? "",
-    text: licenseText(folder),
+    text: licenseFile(folder) ?? standardText(described),
   };
 }
 
-function licenseText(folder: string): string {
-  if (!existsSync(folder)) return "";
+function licenseFile(folder: string): string | undefined {
+  if (!existsSync(folder)) return undefined;
   const file = readdirSync(folder).sort().find((name) => /^licen[cs]e/i.test(name));
-  return file ? readFileSync(join(folder, file), "utf8").replace(/\r\n/g, "\n").trim() : "(the package has no licence file)";
+  return file ? readFileSync(join(folder, file), "utf8").replace(/\r\n/g, "\n").trim() : undefined;
+}
+
+/** Return the text of the licence that a package without a licence file names; empty if it is another than MIT. */
+function standardText({ license, author }: Record<string, string>): string {
+  if (license !== "MIT" || typeof author !== "string") return "";
+  return `MIT License\n\nCopyright (c) ${author}\n\n${MIT}`;
 }
 
 function entryOf(each: Package): string {

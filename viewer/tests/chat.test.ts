@@ -22,6 +22,16 @@ test("a text that is repeated after a lost connection continues at its code poin
   expect([answers[0]?.text, status]).toEqual(["a🧡bcd", "running"]);
 });
 
+test("audio comes once after a lost connection, and goes with the text that a reset takes back", async () => {
+  const audio = (offset: number, hex: string): Record<string, unknown> => ({ event: "message", turn: "s", offset, data: { content: "", audio_binary: hex } });
+  const spoken = [said(0, "One. Two."), audio(9, "0102"), audio(43, "03"), audio(43, "04ff"), audio(77, "no hex")];
+  const sources = after(...spoken).answers[0]?.speech.map((each) => each.source) ?? [];
+  const bytes = await Promise.all(sources.map(async (each) => (each instanceof Blob ? [...new Uint8Array(await each.arrayBuffer())] : each)));
+  expect(bytes).toEqual([[1, 2], [4, 255]]);
+  const reset = after(...spoken, { event: "message_reset", data: { turn: "s", epoch: 1, keep: 4 } }).answers[0];
+  expect([reset?.text, reset?.speech]).toEqual(["One.", []]);
+});
+
 test("a reset shortens a text, and reasoning is apart from the answer", () => {
   const turn = after(
     { event: "message", turn: "s", offset: 0, data: { content: "", start_to_think: true } },

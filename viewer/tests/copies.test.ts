@@ -170,6 +170,22 @@ describe("what of a document can be changed", () => {
   it("are the variables of the run, without the request and secrets", () => {
     expect([...variablesOf({ ...DOCUMENT.globals, "env.tone": "kind" })]).toEqual([["sys.date", ""], ["env.tone", "kind"]]);
   });
+
+  it("are the variables that only the version of the fork has too, as it declares them", () => {
+    const document = {
+      globals: { "sys.new": "", "env.tone": "plain", "env.size": 9, "other": "as stored", "env.key": "••••12345678" },
+      variables: { tone: { value: "plain" }, size: { value: 3 }, count: { type: "number" }, list: { type: "array<string>" }, key: { value: "••••12345678" } },
+    };
+    const expected = [["env.tone", "kind"], ["env.size", 3], ["other", "as stored"], ["env.count", 0], ["env.list", []]];
+    expect([...variablesOf({ "env.tone": "kind" }, document)]).toEqual(expected);
+  });
+
+  it("begin with the value that another version gives them, unless the run had one", () => {
+    const edit = newEdit("variable", "", "env.size", "size", 3);
+    const [untouched, changed] = [edit, { ...edit, typed: "5" }].map((each) => rebased(each, {}, variablesOf({}, { variables: { size: { value: 4 } } })));
+    expect([untouched?.original, untouched?.typed, changed?.original, changed?.typed]).toEqual(["4", "4", "4", "5"]);
+    expect(rebased(edit, {}, variablesOf({ "env.size": 3 }, { variables: { size: { value: 4 } } })).original).toBe("3");
+  });
 });
 
 describe("the origin of a copy", () => {

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 
-import { distantDrawing, nodeAt, paint } from "../src/graph/distant-drawing";
+import { distantDrawing, nodeAt, paint, type DistantLook } from "../src/graph/distant-drawing";
 import { absoluteBoxes, boundsOf, drawnLayout } from "../src/graph/layout";
 import type { Graph, GraphNode } from "../src/store/graph";
 
@@ -33,7 +33,7 @@ function recordingContext(): { context: CanvasRenderingContext2D; filled: number
   return { context, filled, texts };
 }
 
-const PLAIN = { icon: "✓", fill: "green", border: "green", dash: [], isSelected: false };
+const PLAIN = { icon: "✓", fill: "green", border: "green", dash: [], isSelected: false, state: "done" };
 const EDGE = { colour: "ink-2", width: 2, dash: [] };
 
 class FakePath {
@@ -42,14 +42,21 @@ class FakePath {
 }
 Object.assign(globalThis, { Path2D: FakePath });
 
-function painted(zoom: number, x = 0, y = 0): { filled: number[][]; texts: string[] } {
+function painted(zoom: number, x = 0, y = 0, look: DistantLook = PLAIN): { filled: number[][]; texts: string[] } {
   const { context, filled, texts } = recordingContext();
-  paint(context, distantDrawing(GRAPH, drawnLayout(GRAPH)), { x, y, zoom }, { width: 400, height: 300 }, () => PLAIN, () => EDGE, String);
+  paint(context, distantDrawing(GRAPH, drawnLayout(GRAPH)), { x, y, zoom }, { width: 400, height: 300 }, () => look, () => EDGE, String);
   return { filled, texts };
 }
 
 test("boxes of nodes in a container are placed on the drawing as a whole", () => {
   expect(absoluteBoxes(GRAPH, drawnLayout(GRAPH)).get("inner")).toEqual({ x: 230, y: 160, w: 100, h: 50 });
+});
+
+test("a node with two looks is painted in two halves, each with its icon", () => {
+  const { filled, texts } = painted(0.5, 0, 0, { ...PLAIN, other: { icon: "✗", fill: "red" } });
+
+  expect(filled.filter(([x, y]) => y === 0 && (x ?? 0) < 50)).toEqual([[0, 0, 25, 25], [25, 0, 25, 25]]);
+  expect(texts.filter((text) => text === "✗")).toHaveLength(GRAPH.nodes.length);
 });
 
 test("a node that is its own ancestor is placed all the same", () => {

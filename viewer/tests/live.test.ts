@@ -3,7 +3,7 @@ import { describe, expect, test } from "vitest";
 import type { Run, RunList, RunRow, RunStateRow } from "../src/api/replies";
 import { Backoff } from "../src/live/backoff";
 import { deltaOf, framesOfEvent, framesOfRun, framesOfState, stepsOf } from "../src/live/live-frames";
-import { ServerClock } from "../src/live/server-clock";
+import { ServerClock } from "../src/api/server-clock";
 import { answersOf, outcomeAnswers, questionOf } from "../src/run/form-values";
 import { changingIds, mergeRuns } from "../src/runs/merge-runs";
 import { apiFilters, runListSearch, toggledStatus } from "../src/runs/run-list-search";

@@ -2,6 +2,7 @@ import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 
 import { apiUrl, basePath, safeTarget } from "../src/api/base";
 import { ApiError, newIdempotencyKey, onSignedOut, request } from "../src/api/request";
+import { serverNow } from "../src/api/server-clock";
 import { EventSplitter } from "../src/api/server-sent-events";
 
 interface Sent {
@@ -39,6 +40,17 @@ describe("a request", () => {
     expect(sent[0]?.url).toBe("/easel/api/v1/runs?q=a+b");
     expect(sent[0]?.init.headers.get("X-Easel-Viewer")).toBe("1");
     expect(sent[0]?.init.credentials).toBe("same-origin");
+  });
+
+  test("brings the time of the server: of its body, or of its header", async () => {
+    const [header, body] = [Date.parse("2040-01-01T00:00:00Z"), Date.parse("2040-01-01T00:00:30Z")];
+    reply = () => Response.json({}, { headers: { Date: "Sun, 01 Jan 2040 00:00:00 GMT" } });
+    await request("/viewer");
+    expect(Math.abs(serverNow() - header)).toBeLessThan(10_000);
+
+    reply = () => Response.json({ now: body });
+    await request("/runs");
+    expect(Math.abs(serverNow() - body)).toBeLessThan(10_000);
   });
 
   test("that changes something has its idempotency key and a JSON body", async () => {

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
 from typing import Any
 
-from components.nodes.llm.prompts import structured_output_guide
+from components.nodes.llm.prompts import CITING, structured_output_guide
 from components.text.templates.templates import json_text, value_text
 from providers.models.text.context_window import count_tokens
 
@@ -63,9 +63,25 @@ Answer with a JSON array of objects {{"name": ..., "arguments": {{...}}}} and no
 When the task is done, or you need no function, call {complete} with your whole answer to the user:
 [{{"name": "{complete}", "arguments": {{"answer": "..."}}}}]{stop}"""
 
+_PLAN = """\
+- Call a function only if its result brings the goal nearer; never repeat a call that has already answered.
+- Take arguments from the conversation and from earlier results. Do not invent values; if one is missing, finish with a
+  question to the user.
+- If a call has failed, change its arguments or try another function, once or twice, and then go on without it."""
+
 _REFLECT = """\
 You look at what the functions of the last step returned, with the goal in mind. Say how far the goal is reached, what
 is missing or contradicts itself, and what to do next. One or two sentences are enough for a simple goal."""
+
+
+def step_guides() -> dict[str, str]:
+    """Return our guides of the steps by the names of the sections that replace them in an author's system prompt."""
+    return {
+        "task_analysis": _ANALYSE,
+        "plan_generation": _PLAN,
+        "reflection": _REFLECT,
+        "citation_guidelines": CITING,
+    }
 
 
 def full_question(messages: Sequence[Mapping[str, str]], today: date) -> str:
@@ -111,7 +127,7 @@ def next_step(own: str, agent: str, analysis: str, functions: Sequence[Mapping[s
     """Return the prompt that asks for the next calls; `own` is the author's guide."""
     form = _NEXT_STEP.format(today=today.isoformat(), stop=STOP, complete=COMPLETE)
     return _sections(
-        (agent, ""), (form, ""), (own, "Rules"), (_list_functions(functions), "Functions"), (analysis, "Plan")
+        (agent, ""), (form, ""), (own or _PLAN, "Rules"), (_list_functions(functions), "Functions"), (analysis, "Plan")
     )
 
 

@@ -21,7 +21,7 @@ _TAGS = (
 _OPENING = {tag: re.compile(f"<{tag}>", re.IGNORECASE) for tag in _TAGS}
 _CLOSING = {tag: re.compile(f"</{tag}>", re.IGNORECASE) for tag in _TAGS}
 
-_CITING = """\
+CITING = """\
 How to cite
 
 The context holds numbered sources, each starting with a line `ID: <number>`. Say where your facts come from:
@@ -67,7 +67,7 @@ def cut_guides(system: str) -> tuple[str, dict[str, str]]:
 
 def citation_guide(own: str = "") -> str:
     """Return the guide for citing sources; `own` is the author's guide, which replaces ours."""
-    return f"{own.strip() or _CITING}\n\n{_IDS_ARE_EXAMPLES}"
+    return f"{own.strip() or CITING}\n\n{_IDS_ARE_EXAMPLES}"
 
 
 def structured_output_guide(schema: Mapping[str, Any]) -> str:

@@ -25,7 +25,9 @@ from store.tenants import run_shares, tenants, uploads, viewer_sessions
 from tests.integration.api.conftest import NO_TLS, SECRET, Server, config_of
 from tests.integration.api.talking import ECHO, Client
 
+WELL_KNOWN = ("/.well-known/oauth-protected-resource", "/.well-known/oauth-protected-resource/mcp")
 PUBLIC_PATHS = {
+    *WELL_KNOWN,
     "/healthz",
     "/readyz",
     "/api/v1/agents/{agent_id}/webhook",  # a webhook has its own authentication
@@ -51,6 +53,11 @@ SHARE_LINK_ROUTES = {
     "POST /api/v1/openai/agents/{agent_id}/chat/completions",
     "POST /api/v1/openai/chat/completions",
 }
+ROUTES_OF_LINKS = {  # their page expects a 200 with a code
+    "/api/v1/agentbots/{agent_id}/completions",
+    "/api/v1/agentbots/{agent_id}/inputs",
+    "/api/v1/agentbots/{agent_id}/logs/{message_id}",
+}
 BODIES = {  # the least body with which the route checks the ids
     "/api/v1/agents/chat/completions": {"agent_id": "{agent_id}", "query": "x"},
     "/api/v1/openai/chat/completions": {"model": "{agent_id}", "messages": [{"role": "user", "content": "x"}]},
@@ -59,6 +66,7 @@ BODIES = {  # the least body with which the route checks the ids
     "/api/v1/agentbots/{agent_id}/cancel": {"session_id": "{session_id}", "run_id": "{run_id}"},
     "/api/v1/agentbots/{agent_id}/completions": {"query": "x"},
     "/api/v1/agents/{agent_id}/run": {"query": "x"},
+    "/api/v1/agents/{agent_id}/stream": {"query": "x"},
     "/api/v1/agents/{agent_id}/tags": {"tags": ["x"]},
     "/api/v1/tasks/{task_id}": {"action": "stop"},
     "/api/v1/agents": {"title": "x"},
@@ -99,16 +107,21 @@ def test_every_route_refuses_a_missing_or_unknown_token(
 
     reply = anonymous_client.request(method, re.sub(r"{\w+}", "0" * 32, path), headers=headers)
 
-    assert reply.status_code == 401
+    is_of_links = path in ROUTES_OF_LINKS
+    assert reply.status_code == (200 if is_of_links else 401)
     body = reply.json()
-    code = "invalid_api_key" if "openai" in path else unauthorized_code(path)
+    code = 102 if is_of_links else "invalid_api_key" if "openai" in path else unauthorized_code(path)
     words = "<Unauthorized '401: Unauthorized'>" if code == 401 else "Authorization is not valid!"
     assert (body.get("error", body)["code"], body.get("error", body)["message"]) == (code, words)
 
 
 def unauthorized_code(path: str) -> int | str:
     """Return the code of a 401: RAGFlow's, or Easel's on Easel's own routes."""
-    return "unauthorized" if re.match(r"/api/v1/(runs|viewer|components|budgets|agents/{agent_id}/runs)", path) else 401
+    return (
+        "unauthorized"
+        if re.match(r"/api/v1/(runs|viewer|components|budgets|admin|agents/{agent_id}/runs)", path)
+        else 401
+    )
 
 
 @pytest.mark.parametrize(
@@ -166,6 +179,7 @@ def test_ids_of_another_tenant_get_the_same_reply_as_unknown_ids(
         "share_id": share.id.hex,
         "sign_in_id": sign_in.id.hex,
         "task_id": run["run_id"],
+        "tenant_id": owner.tenant_id.hex,
         "version_id": version["id"],
     }
     unknown = {**dict.fromkeys(theirs, "0" * 31 + "7"), "kind": "outputs"}

@@ -7,6 +7,7 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
+from sqlalchemy import text
 
 from api.events.event_reader import EventReader
 from api.events.event_stream import Envelope, EventStreams, StreamEnd
@@ -23,6 +24,7 @@ from tests.integration.api.conftest import Server
 from tests.integration.api.talking import ECHO, Client, names_of, text_of
 
 NODE = "Message:0"
+END_RUN = text("update runs set status = 'succeeded' where id = :run_id")
 
 
 @dataclass
@@ -33,6 +35,7 @@ class Answer:
     run_id: UUID
     text: str
     streams: EventStreams
+    database: Database
 
     def read(self) -> list[Envelope]:
         _, envelopes, _ = asyncio.run(self.streams.read(self.client.tenant_id, self.run_id, Position()))
@@ -86,6 +89,7 @@ def answer(workerless_client: Client, workerless_server: Server, tmp_path: Path)
         EventStreams(
             EventReader(own_database, VersionCache()), EventSubscriptions(workerless_server.redis_url), blobs=blobs
         ),
+        own_database,
     )
     own_database.close()
 
@@ -117,6 +121,18 @@ def test_texts_of_a_run_and_its_session_contain_no_audio(answer: Answer) -> None
     agent = answer.client.run(answer.run_id.hex)["agent_id"]
     messages = answer.client.http.get(f"/api/v1/agents/{agent}/sessions/{session}").json()["data"]["message"]
     assert messages[-1]["content"] == "One. Two."
+
+
+def test_shared_session_names_the_audio_of_an_answer(answer: Answer) -> None:
+    run = answer.client.run(answer.run_id.hex)
+    with answer.database.transaction() as tx:
+        tx.execute(END_RUN, run_id=answer.run_id)  # the answers of a turn that goes on come as events
+    shown = answer.client.http.get(f"/api/v1/agentbots/{run['agent_id']}/sessions/{run['session_id']}").json()["data"]
+
+    (found,) = shown["turns"][-1]["answers"]
+    assert found["content"] == "One. Two."
+    markers = "".join(f"{AUDIO_START}{each}{AUDIO_END}" for each in found["audio"])
+    assert markers == answer.text.removeprefix("One. Two.")
 
 
 def test_auto_play_message_is_answered_without_a_speech_model(client: Client) -> None:

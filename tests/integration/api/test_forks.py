@@ -209,6 +209,25 @@ def test_document_of_a_run_has_the_variables_that_the_run_began_with(client: Cli
     assert "sys.history" not in shown["variables"]
 
 
+def test_variable_that_only_the_chosen_version_has_is_edited_and_others_are_refused(client: Client):
+    document = canvas(("begin", "Begin", {}, ["Message:0"]), ("Message:0", "Message", message("{sys.query}"), []))
+    agent = client.agent(document)
+    source = client.start(agent)["run_id"]
+    client.wait_for(source, "succeeded")
+    params = document["components"]["Message:0"]["obj"]["params"]
+    params["content"] = ["{env.tone}: {sys.query}"]
+    document["variables"] = {"tone": {"name": "tone", "value": "plain", "type": "string"}}
+    client.http.put(f"/api/v1/agents/{agent}", json={"dsl": document})
+    edits = {"variables": {"env.tone": "kind"}}
+
+    copy = fork(client, source, edits=edits, version="draft", **{"from": ["Message:0"]})
+    refused = post(client, source, {"from": ["Message:0"], "edits": edits, "dry_run": True})
+
+    assert client.wait_for(copy, "succeeded")["answer"].startswith("kind: ")
+    assert refused.status_code == 400
+    assert "Neither the run nor the version has a variable 'env.tone'" in refused.json()["message"]
+
+
 def test_secret_in_an_edited_parameter_is_sealed_and_a_mask_keeps_it(server: Server, client: Client):
     document = canvas(
         ("begin", "Begin", {}, ["Message:0"]),

@@ -391,6 +391,8 @@ NATURALLY_IDEMPOTENT = {  # repeating these changes nothing more
     "PUT /api/v1/agents/{agent_id}/tags",
     "POST /api/v1/agents/test_db_connection",
     "POST /api/v1/agents/{agent_id}/reset",
+    "POST /api/v1/agents/rerun",
+    "POST /api/v1/admin/canvas-runtime/{tenant_id}",
 }
 MANUAL_TOOL_TESTS = {  # a person tests a tool, and may do so again
     "POST /api/v1/mcp/servers/{server_id}/test",
@@ -404,6 +406,7 @@ RUN_STARTS = {  # these pass their key to the run that they start
     "POST /api/v1/agents_openai/{agent_id}/chat/completions",
     "POST /api/v1/agentbots/{agent_id}/completions",
     "POST /api/v1/agents/{agent_id}/run",
+    "POST /api/v1/agents/{agent_id}/stream",
     "POST /api/v1/agents/{agent_id}/runs",
     *(
         f"{method} /api/v1/agents/{{agent_id}}/webhook{test}"

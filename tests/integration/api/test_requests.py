@@ -14,6 +14,7 @@ from api.requests.auth import authenticate, identify
 from api.viewer.sign_ins import require_sign_ins
 from tests.integration.api.conftest import config_of
 from tests.integration.api.talking import ECHO, FORM, Client
+from tests.integration.api.test_access import WELL_KNOWN
 
 BODIES = {  # the least body with which the route checks for unknown fields
     "/agents/chat/completions": {"agent_id": "{agent}", "query": "x"},
@@ -91,7 +92,7 @@ def test_every_route_checks_its_query_except_webhooks_and_those_without_a_token(
     }
 
     # the last two authenticate their caller, and so check their query, unless a setting opens them
-    assert unchecked == {"/healthz", "/readyz", "/metrics", "/openapi.json"}
+    assert unchecked == {"/healthz", "/readyz", "/metrics", "/openapi.json", *WELL_KNOWN}
 
 
 def depends_on(dependant: Dependant, call: Callable[..., Any]) -> bool:

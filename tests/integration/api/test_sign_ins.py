@@ -38,6 +38,7 @@ from tests.integration.api.browsers import (
 )
 from tests.integration.api.conftest import NO_TLS, Server, start_server, with_settings
 from tests.integration.api.talking import ECHO, FORM, Client, frames
+from tests.integration.api.test_access import ROUTES_OF_LINKS, WELL_KNOWN
 
 WITH_COOKIE = re.compile(
     r"/api/v1/(runs(/.*)?|agents/\{agent_id\}/runs|viewer/.*)|"
@@ -51,7 +52,10 @@ ROUTES = list_routes()
 COOKIE_ROUTES = [(method, path) for method, path, route in ROUTES if depends_on(route, auth.identify)]
 CHANGING_ROUTES = [(method, path) for method, path in COOKIE_ROUTES if method not in READING_METHODS]
 WEBHOOKS = "/api/v1/agents/{agent_id}/webhook"
-PUBLIC = {"/healthz", "/readyz", "/metrics", "/openapi.json", "/api/v1/viewer", "/api/v1/viewer/session", WEBHOOKS}
+PUBLIC = {
+    "/healthz", "/readyz", "/metrics", "/openapi.json", "/api/v1/viewer", "/api/v1/viewer/session", WEBHOOKS,
+    *WELL_KNOWN,
+}  # fmt: skip
 OTHER_SITES = (
     {},
     {"X-Easel-Viewer": "1"},
@@ -481,7 +485,8 @@ def test_cookie_is_ignored_on_all_other_routes(
     with browser(workerless_server.url, cookie_of(workerless_server.url, token=owner.token)) as page:
         reply = page.request(method, url_of(path))
 
-    assert (reply.status_code != 401) == ((method, path) in COOKIE_ROUTES)
+    is_refused = reply.status_code == 401 or (path in ROUTES_OF_LINKS and reply.json()["code"] == 102)
+    assert is_refused != ((method, path) in COOKIE_ROUTES)
 
 
 def test_cookie_is_ignored_by_the_mcp_server(workerless_server: Server, owner: Client) -> None:  # T017

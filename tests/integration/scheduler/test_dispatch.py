@@ -293,7 +293,17 @@ def test_dispatch_neither_raises_nor_waits_while_redis_is_unreachable(is_straigh
     assert sum(pauses) == 0
 
 
-@pytest.mark.parametrize("spelling", ["{run}-cancel", "{session}-cancel", "{run.hex}-cancel", "{session.hex}-cancel"])
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        "{run}-cancel",
+        "{session}-cancel",
+        "{run.hex}-cancel",
+        "{session.hex}-cancel",
+        "cancel:{run}",
+        "cancel:{session.hex}",
+    ],
+)
 def test_cancel_key_of_any_spelling_and_value_cancels_its_run(dispatch: Dispatch, server: redis.Redis, spelling: str):
     run, session, other = new_id(), new_id(), new_id()
     server.set(spelling.format(run=run, session=session), "")

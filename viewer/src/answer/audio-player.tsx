@@ -9,14 +9,14 @@ import type { Download } from "./files";
 const t = texts.answer;
 
 interface Props {
-  /** The files, which are played as one: an answer that was read aloud has one for each sentence. */
-  paths: readonly string[];
+  /** The files by their routes, or the audio itself, played as one: an answer that was read aloud has one for each sentence. */
+  parts: readonly (string | Blob)[];
   type: string;
   name: string;
   download: Download;
 }
 
-export function AudioPlayer({ paths, type, name, download }: Props): ReactNode {
+export function AudioPlayer({ parts, type, name, download }: Props): ReactNode {
   const [state, setState] = useState<"idle" | "busy" | "failed">("idle");
   const [address, setAddress] = useState<string | null>(null);
   useEffect(() => () => (address === null ? undefined : URL.revokeObjectURL(address)), [address]);
@@ -24,8 +24,8 @@ export function AudioPlayer({ paths, type, name, download }: Props): ReactNode {
   const load = async (): Promise<void> => {
     setState("busy");
     try {
-      const parts = await Promise.all(paths.map(download));
-      setAddress(URL.createObjectURL(new Blob(parts, { type })));
+      const loaded = await Promise.all(parts.map((part) => (typeof part === "string" ? download(part) : Promise.resolve(part))));
+      setAddress(URL.createObjectURL(new Blob(loaded, { type })));
     } catch {
       setState("failed");
     }

@@ -40,7 +40,7 @@ function FileEntry({ file: { path, name, bytes }, download }: { file: ServerFile
   return (
     <div className="flex flex-col items-start gap-1">
       {picture !== null && (bytes ?? 0) <= MAX_PICTURE_BYTES ? <Picture path={path} type={picture} name={name} download={download} isSmall /> : null}
-      {audio === null ? null : <AudioPlayer paths={[path]} type={audio} name={name} download={download} />}
+      {audio === null ? null : <AudioPlayer parts={[path]} type={audio} name={name} download={download} />}
       <FileButton path={path} name={name} bytes={bytes} download={download} />
     </div>
   );

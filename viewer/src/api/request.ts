@@ -1,5 +1,6 @@
 /** Requests to the API: the only place that sends them. Every failure is an ApiError. */
 import { apiUrl, type Query } from "./base";
+import { noteServerTime } from "./server-clock";
 
 export interface RequestOptions {
   method?: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
@@ -73,6 +74,7 @@ export async function send(path: string, options: RequestOptions = {}): Promise<
     if (signal?.aborted) throw error;
     throw new ApiError(0, "unreachable", UNREACHABLE);
   }
+  noteServerTime(response.headers.get("Date"));
   if (response.ok || (response.status === 304 && ifNoneMatch !== undefined)) return response;
   const error = await errorOf(response);
   if (error.status === 401 && !isSignIn) reportSignedOut();
@@ -83,11 +85,14 @@ export async function send(path: string, options: RequestOptions = {}): Promise<
 export async function request<T>(path: string, options: RequestOptions = {}): Promise<T> {
   const response = await send(path, options);
   const text = await readText(response, options.signal);
+  let reply: unknown;
   try {
-    return (text ? JSON.parse(text) : null) as T;
+    reply = text ? JSON.parse(text) : null;
   } catch {
     throw new ApiError(response.status, "not_json", "The answer of the API is not JSON. Is there a proxy that changes answers?");
   }
+  if (typeof reply === "object" && reply !== null && "now" in reply) noteServerTime(reply.now);
+  return reply as T;
 }
 
 async function readText(response: Response, signal: AbortSignal | undefined): Promise<string> {

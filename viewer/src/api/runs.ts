@@ -94,8 +94,15 @@ export function valuePath(id: string, activationId: string, kind: string, name: 
 
 /** Return a value whole: a text, or JSON. */
 export async function readWholeValue(id: string, activationId: string, kind: string, name: string): Promise<unknown> {
+  const { text, isJson } = await readValueText(id, activationId, kind, name);
+  return isJson ? (JSON.parse(text) as unknown) : text;
+}
+
+/** Return a value whole as it is written: a text, or the text of its JSON with all digits of its numbers. */
+export async function readValueText(id: string, activationId: string, kind: string, name: string): Promise<{ text: string; isJson: boolean }> {
   const response = await send(valuePath(id, activationId, kind, name), { accept: "*/*" });
-  return response.headers.get("Content-Type")?.startsWith("application/json") ? ((await response.json()) as unknown) : response.text();
+  const isJson = response.headers.get("Content-Type")?.startsWith("application/json") ?? false;
+  return { text: await response.text(), isJson };
 }
 
 export function listAttempts(id: string, after?: string, signal?: AbortSignal): Promise<replies.AttemptList> {

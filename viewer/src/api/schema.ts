@@ -4,6 +4,70 @@
  */
 
 export interface paths {
+    "/.well-known/oauth-protected-resource": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Describe Resource
+         * @description Describe how clients of `/mcp` sign in: with an API token as a bearer token.
+         */
+        get: operations["describe_resource__well_known_oauth_protected_resource_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/.well-known/oauth-protected-resource/mcp": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Describe Resource
+         * @description Describe how clients of `/mcp` sign in: with an API token as a bearer token.
+         */
+        get: operations["describe_resource__well_known_oauth_protected_resource_mcp_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/admin/canvas-runtime/{tenant_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Runtime
+         * @description Get the runtime of the administrator's tenant.
+         */
+        get: operations["get_runtime_api_v1_admin_canvas_runtime__tenant_id__get"];
+        put?: never;
+        /**
+         * Choose Runtime
+         * @description Choose the runtime of the administrator's tenant. The only one is `distributed`, so nothing changes.
+         */
+        post: operations["choose_runtime_api_v1_admin_canvas_runtime__tenant_id__post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/agentbots/{agent_id}/cancel": {
         parameters: {
             query?: never;
@@ -138,6 +202,8 @@ export interface paths {
         /**
          * List Agents
          * @description List one page of the caller's agents. With `type=filter`, count them by owner and category instead.
+         *
+         *     The latest changed come first; with a filter by category, type or tags, the latest created.
          */
         get: operations["list_agents_api_v1_agents_get"];
         put?: never;
@@ -226,6 +292,50 @@ export interface paths {
         get: operations["download_api_v1_agents_download_get"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/agents/prompts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Prompts
+         * @description List the guides for the steps of an Agent: task_analysis, plan_generation, reflection, citation_guidelines.
+         *
+         *     A section such as `<REFLECTION>…</REFLECTION>` in the system prompt of a node replaces the guide of that step.
+         */
+        get: operations["list_prompts_api_v1_agents_prompts_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/agents/rerun": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Rerun Pipeline
+         * @description Rerun a document in a pipeline of RAGFlow: always `Document not found.`, since Easel runs no pipelines.
+         *
+         *     `POST /runs/{run_id}/rerun` repeats the run of an agent.
+         */
+        post: operations["rerun_pipeline_api_v1_agents_rerun_post"];
         delete?: never;
         options?: never;
         head?: never;
@@ -556,6 +666,8 @@ export interface paths {
         /**
          * List Sessions
          * @description List one page of an agent's conversations, by default the latest changed first.
+         *
+         *     With `exp_user_id` only ids and names of that user's, the newest first.
          */
         get: operations["list_sessions_api_v1_agents__agent_id__sessions_get"];
         put?: never;
@@ -593,6 +705,28 @@ export interface paths {
          * @description Delete a conversation and cancel its open runs.
          */
         delete: operations["delete_session_api_v1_agents__agent_id__sessions__session_id__delete"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/agents/{agent_id}/stream": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Stream
+         * @description Run as `/run` does, and stream the turn with named events: message, waiting_for_user, error, done.
+         *
+         *     With `dialect=ragflow` the frames are those of the other routes.
+         */
+        post: operations["stream_api_v1_agents__agent_id__stream_post"];
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -4359,6 +4493,18 @@ export interface components {
             unpriced_calls: number;
         };
         /**
+         * ResourceReply
+         * @description A protected resource.
+         */
+        ResourceReply: {
+            /** Bearer Methods Supported */
+            bearer_methods_supported: string[];
+            /** Resource */
+            resource: string;
+            /** Resource Name */
+            resource_name: string;
+        };
+        /**
          * RunDocumentReply
          * @description The document that a run executes.
          */
@@ -4677,6 +4823,20 @@ export interface components {
             now: number;
             /** Runs */
             runs: components["schemas"]["RunStateRow"][];
+        };
+        /**
+         * RuntimeReply
+         * @description The runtime of a tenant's canvases.
+         */
+        RuntimeReply: {
+            /**
+             * Runtime
+             * @description Easel's own; there is no other
+             * @constant
+             */
+            runtime: "distributed";
+            /** Tenant Id */
+            tenant_id: string;
         };
         /**
          * SavedDraftReply
@@ -5193,6 +5353,118 @@ export interface components {
 }
 export type $defs = Record<string, never>;
 export interface operations {
+    describe_resource__well_known_oauth_protected_resource_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ResourceReply"];
+                };
+            };
+        };
+    };
+    describe_resource__well_known_oauth_protected_resource_mcp_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ResourceReply"];
+                };
+            };
+        };
+    };
+    get_runtime_api_v1_admin_canvas_runtime__tenant_id__get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RuntimeReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    choose_runtime_api_v1_admin_canvas_runtime__tenant_id__post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                tenant_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /**
+                     * Runtime
+                     * @enum {string}
+                     */
+                    runtime: "distributed" | "upstream";
+                };
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RuntimeReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
     cancel_session_api_v1_agentbots__agent_id__cancel_post: {
         parameters: {
             query?: never;
@@ -5816,6 +6088,59 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    list_prompts_api_v1_agents_prompts_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+        };
+    };
+    rerun_pipeline_api_v1_agents_rerun_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** Component Id */
+                    component_id: string;
+                    /** Dsl */
+                    dsl: {
+                        [key: string]: unknown;
+                    } | string;
+                    /** Id */
+                    id: string;
+                };
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
                 };
             };
         };
@@ -6998,6 +7323,153 @@ export interface operations {
             cookie?: never;
         };
         requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    stream_api_v1_agents__agent_id__stream_post: {
+        parameters: {
+            query?: {
+                version?: string;
+                session_id?: string;
+                user_input?: string;
+                resume_from?: string;
+                dialect?: string;
+            };
+            header?: never;
+            path: {
+                agent_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** Agent Id */
+                    agent_id?: string | null;
+                    /**
+                     * Budget
+                     * @description Limits of the run: {tokens, calls, seconds, money, currency}
+                     */
+                    budget?: {
+                        [key: string]: unknown;
+                    } | null;
+                    /**
+                     * Cancel On Disconnect
+                     * @default false
+                     */
+                    cancel_on_disconnect?: boolean;
+                    /** Chat Template Kwargs */
+                    chat_template_kwargs?: {
+                        [key: string]: unknown;
+                    } | null;
+                    /**
+                     * Confirm Unsafe
+                     * @description With `resume_from`: nodes whose side effects may happen again
+                     */
+                    confirm_unsafe?: string[];
+                    /**
+                     * Custom Header
+                     * @description Headers for MCP servers; they are stored encrypted
+                     */
+                    custom_header?: {
+                        [key: string]: unknown;
+                    } | null;
+                    /**
+                     * Events
+                     * @description `compact`: text, ends of nodes, forms and usage only
+                     */
+                    events?: ("" | "compact") | null;
+                    /** Files */
+                    files?: unknown[];
+                    /** Idempotency Key */
+                    idempotency_key?: string | null;
+                    /**
+                     * Inputs
+                     * @description Form values: name -> {value, type} or value
+                     */
+                    inputs?: {
+                        [key: string]: unknown;
+                    } | null;
+                    /** Message */
+                    message?: string | {
+                        [key: string]: unknown;
+                    } | null;
+                    /** Name */
+                    name?: string | null;
+                    /**
+                     * On Busy
+                     * @description refuse (default), enqueue or interrupt
+                     */
+                    on_busy?: string | null;
+                    /**
+                     * Openai-Compatible
+                     * @default false
+                     */
+                    "openai-compatible"?: boolean;
+                    /** Query */
+                    query?: string | {
+                        [key: string]: unknown;
+                    } | null;
+                    /** Question */
+                    question?: string | {
+                        [key: string]: unknown;
+                    } | null;
+                    /**
+                     * Release
+                     * @default false
+                     */
+                    release?: boolean;
+                    /**
+                     * Resume From
+                     * @description A run that has failed: a fork goes on from there
+                     */
+                    resume_from?: string | null;
+                    /**
+                     * Return Trace
+                     * @default false
+                     */
+                    return_trace?: boolean;
+                    /**
+                     * Run Timeout
+                     * @description Seconds after which the run fails: another name for `seconds` of `budget`
+                     */
+                    run_timeout?: number | null;
+                    /** Session Id */
+                    session_id?: string | null;
+                    /**
+                     * Stream
+                     * @default false
+                     */
+                    stream?: boolean;
+                    /** User Id */
+                    user_id?: string | null;
+                    /** User Input */
+                    user_input?: string | {
+                        [key: string]: unknown;
+                    } | null;
+                    /** Version */
+                    version?: string | null;
+                };
+            };
+        };
         responses: {
             /** @description Successful Response */
             200: {

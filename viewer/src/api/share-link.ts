@@ -21,6 +21,8 @@ export interface SharedAnswer {
   content: string;
   attachment: unknown;
   downloads: readonly unknown[];
+  /** The ids of the files that read it aloud; missing from the reply of an older server. */
+  audio?: readonly string[];
 }
 
 export interface SharedTurn {

@@ -3,6 +3,7 @@
  * connection or a reload. Of it only the id of the session and the values of the first form stay in the tab.
  */
 import { filesOf, sourcesOf } from "../answer/message-end";
+import { speechPath } from "../answer/speech";
 import { ApiError, newIdempotencyKey } from "../api/request";
 import { ShareLink, type EventReader, type SharedAgent, type SharedSession, type SharedTurn, type TurnRequest } from "../api/share-link";
 import type { ServerSentEvent } from "../api/server-sent-events";
@@ -390,6 +391,7 @@ function turnOf(turn: SharedTurn, key: string): ChatTurn {
       id: answer.id ?? `${key} ${place}`,
       text: answer.content.replaceAll("<think>", "\ufdd0").replaceAll("</think>", "\ufdd1"),
       files: filesOf({ downloads: answer.downloads, attachment: answer.attachment }),
+      speech: (answer.audio ?? []).map((id, place) => ({ offset: place, source: speechPath(id) })),
       isOpen: false,
     })),
     sources: sourcesOf(turn.reference),

@@ -1,8 +1,10 @@
 /** The messages of a chat. It knows neither where they come from nor how a form is answered. */
 import { useEffect, useMemo, useRef, useState, type ReactNode } from "react";
 
+import { AudioPlayer } from "../answer/audio-player";
 import { FileList, type Download } from "../answer/files";
 import { citedNumbers } from "../answer/message-end";
+import { SPEECH } from "../answer/speech";
 import { SourceList } from "../answer/sources";
 import { questionOf } from "../run/form-values";
 import type { OpenForm } from "../store/run";
@@ -96,7 +98,7 @@ function Turn({ turn, download, renderForm }: { turn: ChatTurn; download: Downlo
   const numbers = citedNumbers(answers.map((answer) => answer.text), sources).join(); // the same list while a text grows, so that an open source stays open
   const cited = useMemo(() => (numbers ? numbers.split(",").map(Number) : []), [numbers]);
   const isWriting = !isClosed(turn);
-  const shown = answers.filter((answer) => answer.text || answer.files.length);
+  const shown = answers.filter((answer) => answer.text || answer.files.length || answer.speech.length);
   return (
     <div data-testid="chat-turn" data-status={turn.status} className="flex flex-col gap-3">
       {turn.question ? <Asked question={turn.question} /> : null}
@@ -105,6 +107,7 @@ function Turn({ turn, download, renderForm }: { turn: ChatTurn; download: Downlo
           {shown.map((answer) => (
             <div key={answer.id} data-testid="chat-answer" className="not-first:mt-3">
               <AnswerText answer={answer} sources={sources} cited={cited} download={download} />
+              {answer.speech.length && !answer.isOpen ? <AudioPlayer parts={answer.speech.map((each) => each.source)} type={SPEECH} name={texts.answer.readAloud} download={download} /> : null}
               <FileList files={answer.files} download={download} />
             </div>
           ))}

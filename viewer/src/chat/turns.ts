@@ -1,5 +1,6 @@
 /** The turns of a chat: plain values that views show, and the events that change them. */
 import { filesOf, sourcesOf, type Source } from "../answer/message-end";
+import { bytesOfHex } from "../answer/speech";
 import { formsOf, isObject } from "../run-file/rows";
 import { firstPoints, type OpenForm, type ServerFile } from "../store/run";
 
@@ -10,11 +11,20 @@ export interface Question {
   values: readonly (readonly [name: string, value: string])[];
 }
 
+/** A sentence of an answer that was read aloud. */
+export interface Speech {
+  /** Where it stands in the text of the server, by which a part that comes again is recognised. */
+  offset: number;
+  /** The route of its file, or the audio itself as events bring it. */
+  source: string | Blob;
+}
+
 export interface Answer {
   id: string;
   /** With reasoning between U+FDD0 and U+FDD1. */
   text: string;
   files: readonly ServerFile[];
+  speech: readonly Speech[];
   isOpen: boolean;
 }
 
@@ -46,12 +56,13 @@ export function isClosed(turn: ChatTurn): boolean {
 /** Return a turn after an event of its run. An event of a newer release changes nothing. */
 export function withEvent(turn: ChatTurn, envelope: Fields): ChatTurn {
   const data = isObject(envelope.data) ? envelope.data : {};
+  if (typeof envelope.code === "number" && envelope.code !== 0) return { ...closed(turn), status: "failed", error: text(envelope.message) };
   const running = isClosed(turn) ? turn : { ...turn, status: "running" as const };
   switch (envelope.event) {
     case "message":
       return withText(running, envelope, data);
     case "message_reset":
-      return withAnswer(running, text(data.turn), (answer) => ({ ...answer, text: firstPoints(answer.text, number(data.keep) ?? 0) }));
+      return withAnswer(running, text(data.turn), (answer) => firstPart(answer, number(data.keep) ?? 0));
     case "message_end":
       return withEnd(running, data);
     case "user_inputs":
@@ -59,7 +70,7 @@ export function withEvent(turn: ChatTurn, envelope: Fields): ChatTurn {
     case "workflow_finished":
       return { ...closed(turn), status: data.outputs === CANCELLED ? "stopped" : "done" };
     case undefined:
-      return typeof envelope.code === "number" && envelope.code !== 0 ? { ...closed(turn), status: "failed", error: text(envelope.message) } : turn;
+      return turn;
     default:
       return running;
   }
@@ -74,8 +85,18 @@ function withText(turn: ChatTurn, envelope: Fields, data: Fields): ChatTurn {
   const offset = number(envelope.offset);
   if (!id || offset === null) return turn;
   const added = data.start_to_think === true ? "\ufdd0" : data.end_to_think === true ? "\ufdd1" : text(data.content);
-  const known = turn.answers.some((answer) => answer.id === id) ? turn : { ...turn, answers: [...turn.answers, { id, text: "", files: [], isOpen: true }] };
-  return withAnswer(known, id, (answer) => ({ ...answer, text: firstPoints(answer.text, offset) + added }));
+  const known = turn.answers.some((answer) => answer.id === id) ? turn : { ...turn, answers: [...turn.answers, { id, text: "", files: [], speech: [], isOpen: true }] };
+  const audio = bytesOfHex(text(data.audio_binary));
+  return withAnswer(known, id, (answer) => {
+    const first = firstPart(answer, offset);
+    const speech = audio === null ? first.speech : [...first.speech, { offset, source: new Blob([audio]) }];
+    return { ...first, text: first.text + added, speech };
+  });
+}
+
+/** Return an answer up to a position in its text. */
+function firstPart(answer: Answer, offset: number): Answer {
+  return { ...answer, text: firstPoints(answer.text, offset), speech: answer.speech.filter((each) => each.offset < offset) };
 }
 
 function withAnswer(turn: ChatTurn, id: string, change: (answer: Answer) => Answer): ChatTurn {
@@ -90,7 +111,7 @@ function withEnd(turn: ChatTurn, data: Fields): ChatTurn {
   const sources = new Map([...turn.sources, ...sourcesOf(data.reference)]);
   if (open) return withAnswer({ ...next, sources }, open.id, (answer) => ({ ...answer, files }));
   if (!files.length) return { ...next, sources };
-  return { ...next, sources, answers: [...next.answers, { id: `files ${next.answers.length}`, text: "", files, isOpen: false }] };
+  return { ...next, sources, answers: [...next.answers, { id: `files ${next.answers.length}`, text: "", files, speech: [], isOpen: false }] };
 }
 
 function text(value: unknown): string {

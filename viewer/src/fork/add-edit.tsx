@@ -13,7 +13,7 @@ import type { FormField } from "../store/run";
 import { texts } from "../texts";
 import { Button } from "../ui/parts";
 import { visibleName } from "../ui/visible-text";
-import { paramsOf, variablesOf } from "./document";
+import { paramsOf, type NamedValues } from "./document";
 import { EDIT_KINDS, editKey, newEdit, type Edit, type EditKind } from "./edits";
 import { stepText } from "./fork-graph";
 import { placeOf, stepsOfNode } from "./places";
@@ -27,8 +27,8 @@ interface Props {
   document: unknown;
   /** The fields of its Begin's form. */
   fields: readonly FormField[];
-  /** The variables that the run began with; undefined while they are loaded, null if they are gone. */
-  variables: Readonly<Record<string, unknown>> | null | undefined;
+  /** The variables of the run and of the version that the fork runs; undefined while they are loaded, null if they are gone. */
+  variables: NamedValues | null | undefined;
   preview: ForkPreview | null;
   /** The node where the fork starts. */
   pointNode: string;
@@ -138,14 +138,13 @@ function AddVariable({ variables, onAdd }: Pick<Props, "variables" | "onAdd">): 
   const [chosen, setChosen] = useState<string | null>(null);
   if (variables === null) return <p className="text-ink-2">{t.noDocument}</p>;
   if (variables === undefined) return <p className="text-ink-2">{texts.copies.loading}</p>;
-  const values = variablesOf(variables);
-  const options: Options = [...values.keys()].map((name) => [name, name]);
+  const options: Options = [...variables.keys()].map((name) => [name, name]);
   const name = chosenOf(chosen, options);
   if (name === null) return <p className="text-ink-2">{t.none}</p>;
   return (
     <>
       <Choose label={t.name} value={name} options={options} onChange={setChosen} />
-      <Button className="self-start" onClick={() => onAdd(newEdit("variable", "", name, texts.copies.variable(visibleName(name, 60)), values.get(name)))}>
+      <Button className="self-start" onClick={() => onAdd(newEdit("variable", "", name, texts.copies.variable(visibleName(name, 60)), variables.get(name)))}>
         {t.add}
       </Button>
     </>

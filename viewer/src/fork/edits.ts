@@ -7,7 +7,7 @@ import type { TypedBudget } from "../rerun/budget";
 import { budgetOf } from "../rerun/budget";
 import type { FormField } from "../store/run";
 import { texts } from "../texts";
-import { paramsOf } from "./document";
+import { paramsOf, type NamedValues } from "./document";
 
 const t = texts.copies;
 const SECRET = /^••••[0-9a-f]{8}$/;
@@ -43,11 +43,11 @@ export function newEdit(kind: EditKind, owner: string, name: string, title: stri
   return { kind, owner, name, title, isText, isSecret: isText && SECRET.test(value), original: written, typed: written };
 }
 
-/** Return an edit of a parameter with the value that another version has as its original. */
-export function rebased(edit: Edit, document: unknown): Edit {
-  const params = edit.kind === "param" ? paramsOf(document, edit.owner) : null;
-  if (!params?.has(edit.name)) return edit;
-  const other = newEdit(edit.kind, edit.owner, edit.name, edit.title, params.get(edit.name));
+/** Return an edit of a parameter or variable with the value that another version gives it as its original. */
+export function rebased(edit: Edit, document: unknown, variables: NamedValues | null = null): Edit {
+  const values = edit.kind === "param" ? paramsOf(document, edit.owner) : edit.kind === "variable" ? variables : null;
+  if (!values?.has(edit.name)) return edit;
+  const other = newEdit(edit.kind, edit.owner, edit.name, edit.title, values.get(edit.name));
   return { ...other, typed: edit.typed === edit.original ? other.typed : edit.typed };
 }
 

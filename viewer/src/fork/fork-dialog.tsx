@@ -17,6 +17,7 @@ import { texts } from "../texts";
 import { Dialog } from "../ui/dialog";
 import { Button, Empty } from "../ui/parts";
 import { AddEdit } from "./add-edit";
+import { variablesOf } from "./document";
 import { EditCard } from "./edit-card";
 import { editKey, forkBody, rebased, type Edit } from "./edits";
 import { ForkGraph } from "./fork-graph";
@@ -50,7 +51,9 @@ function ForkForm({ run, stepId, onClose }: { run: Run; stepId: string; onClose:
   const own = useQuery(runDocumentQuery(run.id));
   const document = useVersionDocument(run, version, versions);
   const fields = useMemo(() => beginFields(document), [document]);
-  const edits = useMemo(() => typedEdits.map((edit) => rebased(edit, document)), [typedEdits, document]);
+  const began = own.data?.variables;
+  const variables = useMemo(() => (began && document !== undefined ? variablesOf(began, document) : own.error ? null : undefined), [began, document, own.error]);
+  const edits = useMemo(() => typedEdits.map((edit) => rebased(edit, document, variables)), [typedEdits, document, variables]);
   const place = useMemo(() => placeOfPoint(state, point), [state, point]);
   const result = useMemo(() => forkBody({ place, version, fields, edits, isAsThen, budget }), [place, version, fields, edits, isAsThen, budget]);
   const body = "body" in result ? result.body : null;
@@ -85,7 +88,7 @@ function ForkForm({ run, stepId, onClose }: { run: Run; stepId: string; onClose:
           run={run}
           document={document}
           fields={fields}
-          variables={own.data ? own.data.variables : own.error ? null : undefined}
+          variables={variables}
           preview={preview.data}
           pointNode={point.nodeId}
           edits={edits}

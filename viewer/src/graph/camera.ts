@@ -23,6 +23,18 @@ export interface Camera {
   onMoveEnd: OnMove;
 }
 
+/** Return what shows a drawing whole, also while its nodes are no elements. It resolves when the camera is there. */
+export function useFit(bounds: Box | null): () => Promise<boolean> {
+  const { setViewport } = useReactFlow();
+  const flow = useStoreApi();
+  return useCallback(() => {
+    const { width, height, minZoom } = flow.getState();
+    if (!bounds || !width || !height) return Promise.resolve(false);
+    const { x, y, w, h } = bounds;
+    return setViewport(getViewportForBounds({ x, y, width: w, height: h }, width, height, minZoom, FIT.maxZoom, FIT.padding));
+  }, [bounds, flow, setViewport]);
+}
+
 /** Return the camera of a drawing whose nodes lie within bounds. */
 export function useCamera(pane: RefObject<HTMLElement | null>, bounds: Box | null): Camera {
   const { zoomIn, zoomOut, zoomTo, setViewport, getViewport } = useReactFlow();
@@ -32,24 +44,19 @@ export function useCamera(pane: RefObject<HTMLElement | null>, bounds: Box | nul
   const hasMoved = useRef(search.z !== undefined);
   const { width, height: paneHeight } = useSize(pane);
 
-  const fitView = useCallback((): void => {
-    const { width: paneWidth, height, minZoom } = flow.getState();
-    if (!bounds || !paneWidth || !height) return;
-    const { x, y, w, h } = bounds;
-    void setViewport(getViewportForBounds({ x, y, width: w, height: h }, paneWidth, height, minZoom, FIT.maxZoom, FIT.padding));
-  }, [bounds, flow, setViewport]);
+  const fitView = useFit(bounds);
 
   const open = useCallback((): void => {
     const [zoom, x, y] = numbersOf(first.current);
     const { width: paneWidth, height } = flow.getState();
-    if (zoom === undefined || x === undefined || y === undefined) fitView();
+    if (zoom === undefined || x === undefined || y === undefined) void fitView();
     else void setViewport({ zoom, x: paneWidth / 2 - x * zoom, y: height / 2 - y * zoom });
   }, [flow, fitView, setViewport]);
 
   useEffect(() => {
     if (!width || !paneHeight) return;
     if (first.current !== undefined) requestAnimationFrame(open); // when the drawing knows its size as well
-    else if (!hasMoved.current) fitView(); // the inspector takes room, and gives it back
+    else if (!hasMoved.current) void fitView(); // the inspector takes room, and gives it back
   }, [width, paneHeight, fitView, open]);
 
   const write = useCallback((): void => {
@@ -69,7 +76,7 @@ export function useCamera(pane: RefObject<HTMLElement | null>, bounds: Box | nul
         hasMoved.current = false;
         first.current = undefined;
         onSearch({ z: undefined }, true);
-        fitView();
+        void fitView();
       },
       actual: () => zoomed(zoomTo(1)),
       zoomIn: () => zoomed(zoomIn()),

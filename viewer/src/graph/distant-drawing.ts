@@ -2,14 +2,21 @@
 import type { Graph, GraphNode } from "../store/graph";
 import { absoluteBoxes, isContainer, type Box, type Layout } from "./layout";
 
-/** What a node looks like from afar. */
-export interface DistantLook {
+/** An icon on a colour, by its name in tokens.css. */
+export interface DistantHalf {
   icon: string;
-  /** Names of colours, as in tokens.css. */
   fill: string;
+}
+
+/** What a node looks like from afar. */
+export interface DistantLook extends DistantHalf {
+  /** The right half, of a node with two looks. */
+  other?: DistantHalf;
   border: string;
   dash: readonly number[];
   isSelected: boolean;
+  /** The state in a word, for the counts that tests read. */
+  state: string;
 }
 
 /** How an edge is drawn: the name of its colour, its width in pixels and its dashes. */
@@ -115,15 +122,22 @@ export function paint(
     const look = lookOf(node.id);
     const [left, top] = [box.x * zoom + x, box.y * zoom + y];
     const [width, height] = [Math.max(LEAST_BOX, box.w * zoom), Math.max(LEAST_BOX, box.h * zoom)];
-    context.fillStyle = colourOf(isOuter ? "panel" : look.fill);
-    context.fillRect(left, top, width, height);
+    const halves = look.other ? [look, look.other] : [look];
+    const share = width / halves.length;
+    for (const [place, half] of halves.entries()) {
+      context.fillStyle = colourOf(isOuter ? "panel" : half.fill);
+      context.fillRect(left + place * share, top, share, height);
+    }
     context.setLineDash([...look.dash]);
     context.lineWidth = look.isSelected ? 3 : 1;
     context.strokeStyle = colourOf(look.isSelected ? "accent" : look.border);
     context.strokeRect(left, top, width, height);
     if (zoom < ICON_ZOOM) continue;
-    context.fillStyle = colourOf(isOuter || look.fill === "surface" ? look.border : "surface");
-    context.fillText(look.icon, left + (isOuter ? 18 * zoom : width / 2), top + (isOuter ? 18 * zoom : height / 2));
+    for (const [place, half] of halves.entries()) {
+      context.fillStyle = colourOf(isOuter || half.fill === "surface" ? look.border : "surface");
+      const middle = isOuter ? (18 + 36 * place) * zoom : (place + 0.5) * share;
+      context.fillText(half.icon, left + middle, top + (isOuter ? 18 * zoom : height / 2));
+    }
   }
   context.setLineDash([]);
 }

@@ -2,19 +2,19 @@
 import { useStore, useStoreApi } from "@xyflow/react";
 import { useEffect, useMemo, useRef, useState, type ReactNode } from "react";
 
-import { useRun, useRunContext } from "../run/use-run";
 import type { GraphNode } from "../store/graph";
-import { NODE_LOOKS, nodeState, type NodeState } from "../store/node-states";
 import type { Look } from "../store/run-status";
 import { texts } from "../texts";
 import { visibleName } from "../ui/visible-text";
 import { nodeAt, paint, type DistantDrawing, type DistantLook, type EdgeLook } from "./distant-drawing";
-import { useFigures } from "./overlay";
 
 const DASHES: Readonly<Record<Look["border"], readonly number[]>> = {
   none: [], thin: [], solid: [], thick: [], double: [6, 2], dashed: [4, 3], dotted: [1, 2],
+  bare: [1, 5],
 };
 const EDGE_LOOKS: Readonly<Record<string, EdgeLook>> = {
+  "edge-added": { colour: "green", width: 2.5, dash: [] },
+  "edge-removed": { colour: "red", width: 2, dash: [3, 4] },
   "edge-taken": { colour: "ink-2", width: 2, dash: [] },
   "edge-moving": { colour: "accent", width: 2, dash: [6, 4] },
   "edge-idle": { colour: "line-strong", width: 1, dash: [4, 4] },
@@ -26,30 +26,35 @@ const PLAIN_EDGE: EdgeLook = { colour: "line-strong", width: 1.5, dash: [] };
 interface Props {
   drawing: DistantDrawing;
   edges: readonly { id: string; className?: string }[];
+  /** Another function where the looks are others, unless `subscribe` tells. */
+  lookOf: (nodeId: string) => DistantLook;
+  /** Call a function whenever `lookOf` may return something else; return what ends that. */
+  subscribe?: (listener: () => void) => () => void;
+  /** The node to which the button leads; by default the first one. */
+  first?: string | undefined;
   /** Show a node from near, with the keyboard's focus. */
   onApproach: (nodeId: string) => void;
 }
 
-export function DistantView({ drawing, edges, onApproach }: Props): ReactNode {
+export function DistantView({ drawing, edges, lookOf, subscribe, first, onApproach }: Props): ReactNode {
   const canvas = useRef<HTMLCanvasElement>(null);
   const button = useRef<HTMLButtonElement>(null);
-  const selectedNode = useSelectedNode();
-  usePainting(canvas, drawing, edges, selectedNode);
+  usePainting(canvas, drawing, edges, lookOf, subscribe);
   useEffect(() => {
     const focused = document.activeElement;
     if (focused instanceof HTMLElement && focused.dataset.focus !== undefined) button.current?.focus(); // the nodes go now
   }, []);
   const nodes = drawing.nodes.map(({ node }) => node);
-  const first = selectedNode ?? nodes.find((node) => node.isStart && node.parent === null)?.id ?? nodes[0]?.id;
+  const target = first ?? nodes.find((node) => node.isStart && node.parent === null)?.id ?? nodes[0]?.id;
   return (
     <>
       <canvas ref={canvas} data-testid="distant-nodes" aria-hidden="true" className="pointer-events-none absolute inset-0 h-full w-full" />
       <PointedNode drawing={drawing} />
-      {first === undefined ? null : (
+      {target === undefined ? null : (
         <button
           ref={button}
           type="button"
-          onClick={() => onApproach(first)}
+          onClick={() => onApproach(target)}
           className="nopan pointer-events-auto absolute top-12 left-2 z-10 not-focus-visible:sr-only min-h-8 rounded border border-line-strong bg-surface px-2"
         >
           {texts.graph.approach(nodes.length)}
@@ -59,17 +64,22 @@ export function DistantView({ drawing, edges, onApproach }: Props): ReactNode {
   );
 }
 
-/** The node of the selected step. */
-function useSelectedNode(): string | null {
-  const { selectedStep } = useRunContext();
-  return useRun((state) => (selectedStep === null ? null : (state.steps.find(selectedStep)?.nodeId ?? null)));
+/** Return what a node looks like from afar: plain without a look, and in two halves with two. */
+export function distantLook([first, second]: readonly Look[], isSelected: boolean): DistantLook {
+  return {
+    icon: first?.icon ?? "",
+    fill: toneFill(first?.tone ?? "neutral"),
+    ...(second ? { other: { icon: second.icon, fill: toneFill(second.tone) } } : {}),
+    border: second ? "neutral" : (first?.tone ?? "neutral"),
+    dash: DASHES[second ? "solid" : (first?.border ?? "solid")],
+    isSelected,
+    state: [first, second].map((look) => look?.word).filter(Boolean).join(", "),
+  };
 }
 
-/** Paint at every change of the camera, the run, the theme and the size, at most once a frame. */
-function usePainting(canvas: { current: HTMLCanvasElement | null }, drawing: DistantDrawing, edges: Props["edges"], selectedNode: string | null): void {
+/** Paint at every change of the camera, the looks, the theme and the size, at most once a frame. */
+function usePainting(canvas: { current: HTMLCanvasElement | null }, drawing: DistantDrawing, edges: Props["edges"], lookOf: Props["lookOf"], subscribe: Props["subscribe"]): void {
   const flow = useStoreApi();
-  const { store } = useRunContext();
-  const figures = useFigures();
   const edgeLooks = useMemo(() => new Map(edges.map(({ id, className }) => [id, edgeLook(className ?? "")])), [edges]);
   useEffect(() => {
     const element = canvas.current;
@@ -84,29 +94,17 @@ function usePainting(canvas: { current: HTMLCanvasElement | null }, drawing: Dis
     };
     const draw = (): void => {
       frame = 0;
-      const state = store.getState();
       const { width, height, transform: [x, y, zoom] } = flow.getState();
       const scale = devicePixelRatio;
       const [across, down] = [Math.round(width * scale), Math.round(height * scale)];
       if (element.width !== across) element.width = across;
       if (element.height !== down) element.height = down;
       context.setTransform(scale, 0, 0, scale, 0, 0);
-      const shown: Partial<Record<NodeState, number>> = {};
-      const lookOf = (nodeId: string): DistantLook => {
-        const nodeLook = NODE_LOOKS[nodeState(state, nodeId)];
-        const heat = figures?.(nodeId)?.heat;
-        return {
-          icon: nodeLook.icon,
-          fill: heat === undefined ? toneFill(nodeLook.tone) : `heat-${heat}`,
-          border: nodeLook.tone,
-          dash: DASHES[nodeLook.border],
-          isSelected: nodeId === selectedNode,
-        };
-      };
       paint(context, drawing, { x, y, zoom }, { width, height }, lookOf, (id) => edgeLooks.get(id) ?? PLAIN_EDGE, colourOf);
+      const shown: Record<string, number> = {};
       for (const { node } of drawing.nodes) {
-        const found = nodeState(state, node.id);
-        shown[found] = (shown[found] ?? 0) + 1;
+        const { state } = lookOf(node.id);
+        shown[state] = (shown[state] ?? 0) + 1;
       }
       element.dataset.counts = JSON.stringify(shown); // what tests and measurements read
     };
@@ -118,19 +116,19 @@ function usePainting(canvas: { current: HTMLCanvasElement | null }, drawing: Dis
       schedule();
     });
     theme.observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme", "data-contrast"] });
-    const stops = [store.subscribe(schedule), flow.subscribe(schedule)];
+    const stops = [subscribe?.(schedule), flow.subscribe(schedule)];
     draw();
     return () => {
       cancelAnimationFrame(frame);
       theme.disconnect();
-      for (const stop of stops) stop();
+      for (const stop of stops) stop?.();
     };
-  }, [canvas, drawing, edgeLooks, figures, flow, selectedNode, store]);
+  }, [canvas, drawing, edgeLooks, flow, lookOf, subscribe]);
 }
 
 function edgeLook(className: string): EdgeLook {
   const classes = className.split(" ");
-  for (const name of ["edge-moving", "edge-taken", "edge-exception", "edge-static", "edge-idle"]) {
+  for (const name of ["edge-added", "edge-removed", "edge-moving", "edge-taken", "edge-exception", "edge-static", "edge-idle"]) {
     const found = classes.includes(name) ? EDGE_LOOKS[name] : undefined;
     if (found) return found;
   }

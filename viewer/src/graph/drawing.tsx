@@ -20,9 +20,9 @@ import { Button } from "../ui/parts";
 import { useShortcut } from "../ui/shortcuts";
 import { visibleName } from "../ui/visible-text";
 import { absoluteBox, useCamera, useFollow, type Camera } from "./camera";
-import { useFigure } from "./overlay";
-import { distantDrawing, nodeAt } from "./distant-drawing";
-import { DistantView } from "./distant-view";
+import { useFigure, useFigures } from "./overlay";
+import { distantDrawing, nodeAt, type DistantDrawing, type DistantLook } from "./distant-drawing";
+import { distantLook, DistantView } from "./distant-view";
 import { absoluteBoxes, boundsOf, isContainer, type Box, type Layout } from "./layout";
 import { NodeEditingContext } from "./node-editing";
 import { countsText, stepToShow } from "./node-facts";
@@ -40,7 +40,7 @@ type Walk = (from: string, direction: "next" | "previous" | "up" | "down") => vo
 
 const WalkContext = createContext<Walk>(() => undefined);
 const NONE = { nodes: new Array<RunNode>(), edges: new Array<Edge<EdgeData>>() };
-const DISTANT = { x: 0, y: 0, zoom: 0.05 }; // until the camera has found its place
+export const DISTANT = { x: 0, y: 0, zoom: 0.05 }; // until the camera has found its place
 export const nodeTypes = { step: memo(StepNode), container: memo(ContainerNode), note: memo(NoteNode) };
 
 export function Drawing({ graph, layout }: { graph: Graph; layout: Layout }): ReactNode {
@@ -138,7 +138,7 @@ function Flow({ graph, layout }: { graph: Graph; layout: Layout }): ReactNode {
           multiSelectionKeyCode={null}
           panActivationKeyCode={null}
         >
-          {distant && isSmall ? <DistantView drawing={distant} edges={edges} onApproach={approach} /> : null}
+          {distant && isSmall ? <DistantRun drawing={distant} edges={edges} onApproach={approach} /> : null}
           {hasMap && !isDistant ? <MiniMap aria-hidden="true" ariaLabel={null} nodeComponent={MapNode} pannable className="bottom-10! bg-panel!" maskColor="transparent" maskStrokeColor="var(--accent)" maskStrokeWidth={8} /> : null}
         </ReactFlow>
       </WalkContext>
@@ -146,6 +146,23 @@ function Flow({ graph, layout }: { graph: Graph; layout: Layout }): ReactNode {
       <EdgeList graph={graph} edges={edges} />
     </section>
   );
+}
+
+/** A large drawing from afar, with the states of a run. */
+function DistantRun({ drawing, edges, onApproach }: { drawing: DistantDrawing; edges: readonly Edge<EdgeData>[]; onApproach: (nodeId: string) => void }): ReactNode {
+  const { store, selectedStep } = useRunContext();
+  const selectedNode = useRun((state) => (selectedStep === null ? null : (state.steps.find(selectedStep)?.nodeId ?? null)));
+  const figures = useFigures();
+  const lookOf = useCallback(
+    (nodeId: string): DistantLook => {
+      const state = nodeState(store.getState(), nodeId);
+      const heat = figures?.(nodeId)?.heat;
+      const look = distantLook([NODE_LOOKS[state]], nodeId === selectedNode);
+      return { ...look, state, ...(heat === undefined ? {} : { fill: `heat-${heat}` }) };
+    },
+    [store, figures, selectedNode],
+  );
+  return <DistantView drawing={drawing} edges={edges} lookOf={lookOf} subscribe={store.subscribe} first={selectedNode ?? undefined} onApproach={onApproach} />;
 }
 
 function CameraButtons({ camera, hasMap, onMap }: { camera: Camera; hasMap: boolean; onMap: () => void }): ReactNode {

@@ -1,6 +1,6 @@
 /** A drawing, or the same as a list, whose nodes and edges have marks of their own: what pages show that do not show the states of one run. */
 import { ReactFlow, ReactFlowProvider, useReactFlow, useStore, type Edge, type NodeProps } from "@xyflow/react";
-import { createContext, memo, use, useEffect, useId, useMemo, useRef, useState, type KeyboardEvent, type ReactNode } from "react";
+import { createContext, memo, use, useCallback, useEffect, useId, useMemo, useRef, useState, type KeyboardEvent, type MouseEvent, type ReactNode } from "react";
 
 import type { Graph } from "../store/graph";
 import type { Look } from "../store/run-status";
@@ -8,10 +8,12 @@ import { texts } from "../texts";
 import { Button, Empty } from "../ui/parts";
 import { useWidth } from "../ui/use-width";
 import { visibleName } from "../ui/visible-text";
-import { absoluteBox, FIT } from "./camera";
-import { branchLabel, edgeClass, flowNodes, handleIds, Handles, MANY_NODES, neighbour, SMALL_ZOOM, type RunNode } from "./drawing";
+import { absoluteBox, FIT, useFit } from "./camera";
+import { distantDrawing, nodeAt } from "./distant-drawing";
+import { distantLook, DistantView } from "./distant-view";
+import { branchLabel, DISTANT, edgeClass, flowNodes, handleIds, Handles, MANY_NODES, neighbour, SMALL_ZOOM, type RunNode } from "./drawing";
 import { useLayout } from "./graph-pane";
-import { isContainer, type Layout } from "./layout";
+import { absoluteBoxes, boundsOf, isContainer, type Layout } from "./layout";
 import { MarkedList } from "./marked-list";
 
 const t = texts.graph;
@@ -65,6 +67,7 @@ interface Marks {
 const MarksContext = createContext<Marks>({ marks: new Map(), onNode: () => undefined, walk: () => undefined });
 const nodeTypes = { step: memo(MarkedNode), container: memo(MarkedNode), note: memo(Note) };
 
+const NONE = { nodes: new Array<RunNode>(), edges: new Array<Edge>() };
 const NO_EDGE_MARKS: ReadonlyMap<string, EdgeMark> = new Map();
 const LABELS = { drawing: t.region, nodes: t.nodes, edges: t.edges };
 
@@ -98,38 +101,56 @@ export function MarkedDrawing(props: Props): ReactNode {
 function Flow({ graph, layout, labels = LABELS, marks, edgeMarks = NO_EDGE_MARKS, focus, onNode, onClear }: FlowProps): ReactNode {
   const nodes = useMemo(() => flowNodes(graph, layout), [graph, layout]);
   const edges = useMemo(() => flowEdges(graph, edgeMarks), [graph, edgeMarks]);
-  const { fitView, getZoom, zoomIn, zoomOut, setCenter } = useReactFlow();
+  const { getZoom, screenToFlowPosition, zoomIn, zoomOut, setCenter } = useReactFlow();
   const [firstFocus] = useState(focus);
   const isSmall = useStore((state) => state.transform[2] < SMALL_ZOOM);
+  const isLarge = graph.nodes.length > MANY_NODES;
+  const drawing = useMemo(() => (isLarge ? distantDrawing(graph, layout) : null), [isLarge, graph, layout]);
+  const distant = isSmall ? drawing : null;
+  const bounds = useMemo(() => boundsOf(absoluteBoxes(graph, layout).values()), [graph, layout]);
+  const fit = useFit(bounds);
+  const lookOf = useCallback((nodeId: string) => distantLook(marks.get(nodeId)?.looks ?? [], marks.get(nodeId)?.isSelected ?? false), [marks]);
   const id = useId();
   const pane = useRef<HTMLElement>(null);
   const hasMoved = useRef(false);
   const width = useWidth(pane);
   useEffect(() => {
     if (!width || hasMoved.current) return;
-    void fitView(FIT).then(() => {
+    void fit().then(() => {
       const box = firstFocus !== undefined && getZoom() < SMALL_ZOOM ? absoluteBox(graph, layout, firstFocus) : undefined;
       return box && setCenter(box.x + box.w / 2, box.y + box.h / 2, { zoom: FOCUS_ZOOM });
     });
-  }, [width, fitView, firstFocus, getZoom, graph, layout, setCenter]);
+  }, [width, fit, firstFocus, getZoom, graph, layout, setCenter]);
 
-  const context = useMemo((): Marks => {
-    const walk = (from: string, event: KeyboardEvent): void => {
-      const direction = ({ ArrowRight: "next", ArrowLeft: "previous", ArrowUp: "up", ArrowDown: "down" } as const)[event.key];
-      if (!direction) return;
-      event.preventDefault();
-      const target = neighbour(graph, layout, from, direction);
-      const box = target === undefined ? undefined : absoluteBox(graph, layout, target);
-      if (target === undefined || !box) return;
+  const approach = useCallback(
+    (target: string): void => {
+      const box = absoluteBox(graph, layout, target);
+      if (!box) return;
       const focus = (): boolean => {
         const button = pane.current?.querySelector<HTMLElement>(`[data-focus="${CSS.escape(target)}"]`);
         button?.focus();
         return Boolean(button);
       };
       if (!focus()) void setCenter(box.x + box.w / 2, box.y + box.h / 2, { zoom: 1 }).then(() => requestAnimationFrame(focus));
+    },
+    [graph, layout, setCenter],
+  );
+  const context = useMemo((): Marks => {
+    const walk = (from: string, event: KeyboardEvent): void => {
+      const direction = ({ ArrowRight: "next", ArrowLeft: "previous", ArrowUp: "up", ArrowDown: "down" } as const)[event.key];
+      if (!direction) return;
+      event.preventDefault();
+      const target = neighbour(graph, layout, from, direction);
+      if (target !== undefined) approach(target);
     };
     return { marks, onNode, walk };
-  }, [graph, layout, marks, onNode, setCenter]);
+  }, [graph, layout, marks, onNode, approach]);
+  const choose = (event: MouseEvent): void => {
+    const { x, y } = screenToFlowPosition({ x: event.clientX, y: event.clientY });
+    const nodeId = distant ? nodeAt(distant, x, y)?.id : undefined;
+    if (nodeId === undefined) onClear?.();
+    else if (marks.get(nodeId)?.isActive) onNode(nodeId);
+  };
 
   const zoomBy = (zoom: () => Promise<boolean>): void => {
     hasMoved.current = true;
@@ -140,11 +161,10 @@ function Flow({ graph, layout, labels = LABELS, marks, edgeMarks = NO_EDGE_MARKS
       <MarksContext value={context}>
         <ReactFlow
           id={id}
-          nodes={nodes}
-          edges={edges}
+          nodes={distant ? NONE.nodes : nodes}
+          edges={distant ? NONE.edges : edges}
           nodeTypes={nodeTypes}
-          fitView
-          fitViewOptions={FIT}
+          {...(isLarge ? { defaultViewport: DISTANT } : { fitView: true, fitViewOptions: FIT })}
           minZoom={0.03}
           maxZoom={2}
           nodesDraggable={false}
@@ -152,13 +172,13 @@ function Flow({ graph, layout, labels = LABELS, marks, edgeMarks = NO_EDGE_MARKS
           nodesFocusable={false}
           edgesFocusable={false}
           elementsSelectable={false}
-          onlyRenderVisibleElements={!isSmall && graph.nodes.length > MANY_NODES}
+          onlyRenderVisibleElements={isLarge}
           onMoveStart={(event) => {
             if (event) hasMoved.current = true;
           }}
           zoomOnDoubleClick={false}
           disableKeyboardA11y
-          onPaneClick={() => onClear?.()}
+          onPaneClick={choose}
           onNodeClick={(event, node) => {
             if (!(event.target as Element).closest("button") && marks.get(node.id)?.isActive) onNode(node.id);
           }}
@@ -166,7 +186,9 @@ function Flow({ graph, layout, labels = LABELS, marks, edgeMarks = NO_EDGE_MARKS
           selectionKeyCode={null}
           multiSelectionKeyCode={null}
           panActivationKeyCode={null}
-        />
+        >
+          {distant ? <DistantView drawing={distant} edges={edges} lookOf={lookOf} first={firstFocus} onApproach={approach} /> : null}
+        </ReactFlow>
       </MarksContext>
       <div className="absolute right-2 bottom-6 z-10 flex gap-1">
         <Button aria-label={t.zoomOut} onClick={() => zoomBy(zoomOut)}>
@@ -178,7 +200,7 @@ function Flow({ graph, layout, labels = LABELS, marks, edgeMarks = NO_EDGE_MARKS
         <Button
           onClick={() => {
             hasMoved.current = false;
-            void fitView(FIT);
+            void fit();
           }}
         >
           {t.fit}

@@ -7,6 +7,7 @@ import { ApiError } from "../api/request";
 import type { CallBodies, CriticalPath, ItemPage, RunContents, StepDetails, StepValues, ToolBodies, ValueKind } from "../run/contents";
 import { isObject } from "../run-file/rows";
 import type { Item } from "../store/items";
+import { formatJson } from "../versions/json-text";
 
 const FIRST_TOOL_PAGES = 20;
 const STATES = ["active", "failed", "done", "closed"] as const;
@@ -33,6 +34,11 @@ export class ApiContents implements RunContents {
 
   wholeValue(stepId: string, kind: string, name: string): Promise<unknown> {
     return api.readWholeValue(this.runId, stepId, kind, name);
+  }
+
+  async valueText(stepId: string, kind: ValueKind, name: string): Promise<string> {
+    const { text, isJson } = await api.readValueText(this.runId, stepId, kind, name);
+    return isJson ? formatJson(text) : text;
   }
 
   valueUrl(stepId: string, kind: ValueKind, name: string): string {

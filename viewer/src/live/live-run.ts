@@ -15,7 +15,7 @@ import type { RunStore } from "../store/run-store";
 import { Backoff } from "./backoff";
 import { takeFirstRead } from "./first-read";
 import * as frames from "./live-frames";
-import { ServerClock } from "./server-clock";
+import { ServerClock } from "../api/server-clock";
 
 /** How a page is kept up to date. `away`: the API does not answer. `off`: the run is over. */
 export type LiveMode = "stream" | "polling" | "off" | "away";

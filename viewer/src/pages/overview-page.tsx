@@ -5,6 +5,7 @@ import { useState, type ReactNode } from "react";
 
 import { readOverview } from "../api/figures";
 import type { Overview } from "../api/replies";
+import { serverNow } from "../api/server-clock";
 import { DurationChart } from "../overview/duration-chart";
 import { countedFrom, partsOf } from "../overview/figures";
 import { NodeTables } from "../overview/nodes";
@@ -32,7 +33,7 @@ export function OverviewPage(): ReactNode {
   };
   const { data, error, isPending, refetch } = useQuery({
     queryKey: ["overview", JSON.stringify(search)],
-    queryFn: ({ signal }) => readOverview(overviewQuery(search, Date.now()), signal),
+    queryFn: ({ signal }) => readOverview(overviewQuery(search, serverNow()), signal),
     refetchInterval: search.to === undefined ? REFRESH_MS : false,
     staleTime: 0,
     placeholderData: keepPreviousData,

@@ -2,6 +2,7 @@
 import { getRouteApi, Link } from "@tanstack/react-router";
 import { useCallback, useEffect, useMemo, useState, useSyncExternalStore, type ReactNode } from "react";
 
+import type { ApiError } from "../api/request";
 import { resumeRun, uploadFile } from "../api/runs";
 import { ApiContents } from "../live/api-contents";
 import { LiveRun, type LiveStatus } from "../live/live-run";
@@ -98,12 +99,20 @@ function RunMain({ run: { store, contents, live } }: { run: OpenRun }): ReactNod
   );
 }
 
+/** Return why there is no run with an id: it is none of a run, the run may have been deleted, or it is not this tenant's. */
+function missingText(runId: string, { details }: ApiError): string {
+  const id = visibleName(runId, 40);
+  if (!/^[0-9a-f]{32}$/i.test(runId.replaceAll("-", ""))) return t.notAnId(id);
+  const days = typeof details === "object" && details !== null && "retention_days" in details ? details.retention_days : null;
+  return typeof days === "number" ? t.expired(id, days) : t.missing(id);
+}
+
 function Trouble({ status: { isLoaded, error, mode }, runId }: { status: LiveStatus; runId: string }): ReactNode {
   if (!isLoaded && error !== null && (error.status === 404 || error.status === 400)) {
     return (
       <div className="p-6">
         <title>{`${texts.missing.title} · Easel`}</title>
-        <h1 className="mb-2 text-lg font-semibold">{t.missing(visibleName(runId, 40))}</h1>
+        <h1 className="mb-2 text-lg font-semibold">{missingText(runId, error)}</h1>
         <Link to="/runs" className="text-accent underline">
           {t.back}
         </Link>

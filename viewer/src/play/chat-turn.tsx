@@ -12,7 +12,7 @@ import { readMessageEnd, type ConversationMessage } from "../api/play";
 import { readWholeValue } from "../api/runs";
 import { isObject, usageOf } from "../run-file/rows";
 import { BudgetPane } from "../run/budget-form";
-import { OpenFormPane } from "../run/open-form";
+import { OpenForms } from "../run/open-form";
 import { Message, Reasoning } from "../run/talk-pane";
 import type { OpenRun } from "../run/use-open-run";
 import { RunProvider } from "../run/run-provider";
@@ -171,9 +171,7 @@ function LiveAnswer({ turn }: { turn: Turn }): ReactNode {
       {streams.length || forms.length || isOver(status) ? null : <p className="animate-pulse text-ink-2">{t.isWorking}</p>}
       {!streams.length && status === "succeeded" ? <StoredAnswer turn={turn} /> : null}
       <BudgetPane />
-      {forms.map((form) => (
-        <OpenFormPane key={form.nodeId} form={form} />
-      ))}
+      <OpenForms forms={forms} />
       <Ending status={status} error={error} />
     </>
   );

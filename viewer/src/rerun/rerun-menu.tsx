@@ -1,5 +1,5 @@
 /** The Rerun button of a run: once more as it was, on another version, or with changes. */
-import { lazy, Suspense, useRef, useState, type ReactNode } from "react";
+import { lazy, Suspense, useState, type ReactNode } from "react";
 
 import { rerunRun, type RerunBody } from "../api/copies";
 import { texts } from "../texts";
@@ -22,11 +22,6 @@ interface Props {
 export function RerunMenu({ runId, refusal }: Props): ReactNode {
   const { start, isBusy, error } = useStart();
   const [isOpen, setOpen] = useState(false);
-  const place = useRef<HTMLSpanElement>(null);
-  const close = (): void => {
-    setOpen(false); // the item that opened the dialog is gone: the focus goes to the button of the menu
-    requestAnimationFrame(() => place.current?.querySelector("button")?.focus());
-  };
   const [seenError, setSeenError] = useState<string | null>(null);
   const rerun = (body: RerunBody): void => {
     setSeenError(null);
@@ -46,9 +41,7 @@ export function RerunMenu({ runId, refusal }: Props): ReactNode {
   ];
   return (
     <>
-      <span ref={place} className="contents">
-        {refusal === null ? <Menu items={items}>{button}</Menu> : button}
-      </span>
+      {refusal === null ? <Menu items={items}>{button}</Menu> : button}
       {error !== null && error !== seenError ? (
         <Dialog title={t.failed} size="small" onClose={() => setSeenError(error)}>
           <p role="alert" className="mb-3 break-words">
@@ -62,7 +55,7 @@ export function RerunMenu({ runId, refusal }: Props): ReactNode {
       {isOpen ? (
         <ErrorBoundary>
           <Suspense fallback={null}>
-            <RerunDialog runId={runId} onClose={close} />
+            <RerunDialog runId={runId} onClose={() => setOpen(false)} />
           </Suspense>
         </ErrorBoundary>
       ) : null}

@@ -17,7 +17,7 @@ export function BudgetPane(): ReactNode {
   if (!exceeded) return null;
   const amount = (value: string): string => visibleName(`${value} ${exceeded.measure === "money" ? (exceeded.currency ?? "") : exceeded.measure}`, 80);
   return (
-    <section aria-label={t.title} data-tone="violet" data-border="dotted" className="rounded bg-tone-soft p-3">
+    <section aria-label={t.title} data-tone="violet" data-border="thick" className="rounded bg-tone-soft p-3">
       <h2 className="mb-1 font-semibold text-tone">{t.title}</h2>
       <p className="mb-2">{t.text(amount(exceeded.asked), amount(exceeded.spent), amount(exceeded.limit))}</p>
       {actions && mayRaise ? <RaiseForm exceeded={exceeded} actions={actions} /> : null}

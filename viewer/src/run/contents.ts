@@ -62,6 +62,8 @@ export interface RunContents {
   toolBodies(callId: string): Promise<ToolBodies>;
   /** A value whole that was cut; a file has no more than what it shows. */
   wholeValue?(stepId: string, kind: ValueKind, name: string): Promise<unknown>;
+  /** The text of a value whole, of JSON with all digits of its numbers; a file has no more than what it shows. */
+  valueText?(stepId: string, kind: ValueKind, name: string): Promise<string>;
   /** The address of a value as a file to download. */
   valueUrl?(stepId: string, kind: ValueKind, name: string): string;
   stepDetails?(stepId: string): Promise<StepDetails>;

@@ -5,12 +5,14 @@ import { useEffect, useMemo, useRef, useState, type ReactNode } from "react";
 import { texts } from "../texts";
 import { clockMs } from "../ui/format";
 import { Button, Empty } from "../ui/parts";
+import { useNarrow } from "../ui/use-width";
 import { visibleName } from "../ui/visible-text";
 import { useNodeNames, useRun, useRunContext } from "./use-run";
 
 const t = texts.log;
 const ROW_HEIGHT = 28;
-const COLUMNS = "grid grid-cols-[3.5rem_6.5rem_minmax(6rem,11rem)_minmax(0,1fr)] md:grid-cols-[3.5rem_6.5rem_11rem_minmax(6rem,14rem)_minmax(0,1fr)] gap-x-2";
+const NARROW_ROW_HEIGHT = 48; // two lines: the event, and below it the step with the details
+const COLUMNS = "grid max-sm:grid-cols-[3rem_6rem_minmax(0,1fr)] sm:grid-cols-[3.5rem_6.5rem_minmax(6rem,11rem)_minmax(0,1fr)] md:grid-cols-[3.5rem_6.5rem_11rem_minmax(6rem,14rem)_minmax(0,1fr)] gap-x-2";
 
 export function LogPane(): ReactNode {
   const events = useRun((state) => state.events);
@@ -28,7 +30,10 @@ export function LogPane(): ReactNode {
     );
   }, [events, names, filter, kind]);
   const kinds = useMemo(() => [...new Set(events.map((event) => event.name))].sort(), [events]);
-  const virtual = useVirtualizer({ count: shown.length, getScrollElement: () => scroller.current, estimateSize: () => ROW_HEIGHT, overscan: 12, scrollPaddingStart: ROW_HEIGHT });
+  const isNarrow = useNarrow(640);
+  const rowHeight = isNarrow ? NARROW_ROW_HEIGHT : ROW_HEIGHT;
+  const virtual = useVirtualizer({ count: shown.length, getScrollElement: () => scroller.current, estimateSize: () => rowHeight, overscan: 12, scrollPaddingStart: isNarrow ? 0 : ROW_HEIGHT });
+  useEffect(() => virtual.measure(), [rowHeight, virtual]);
   useEffect(() => {
     if (isFollowing && shown.length) virtual.scrollToIndex(shown.length - 1, { align: "end" });
   }, [isFollowing, shown.length, virtual]);
@@ -62,7 +67,7 @@ export function LogPane(): ReactNode {
       </div>
       {shown.length ? (
         <div ref={scroller} role="table" aria-label={t.table} aria-rowcount={shown.length + 1} tabIndex={0} className="min-h-0 flex-1 overflow-auto">
-          <div role="rowgroup" className="sticky top-0 z-10">
+          <div role="rowgroup" className={isNarrow ? "sr-only" : "sticky top-0 z-10"}>
             <div role="row" aria-rowindex={1} className={`${COLUMNS} h-7 items-center border-b border-line bg-panel px-2 text-ink-2`}>
               <span role="columnheader">{t.number}</span>
               <span role="columnheader">{t.time}</span>
@@ -86,7 +91,7 @@ export function LogPane(): ReactNode {
                   data-testid="event-row"
                   data-seq={event.number}
                   className={`${COLUMNS} absolute inset-x-0 items-center border-b border-line px-2 ${event.stepId !== null && event.stepId === selectedStep ? "bg-accent-soft" : ""}`}
-                  style={{ height: ROW_HEIGHT, transform: `translateY(${item.start}px)` }}
+                  style={{ height: rowHeight, transform: `translateY(${item.start}px)` }}
                 >
                   <span role="cell" className="text-ink-2 tabular-nums">
                     {event.number}
@@ -100,7 +105,7 @@ export function LogPane(): ReactNode {
                   <span role="cell" className="truncate max-md:hidden">
                     <StepLink name={name} item={event.item} stepId={event.stepId} onSelect={selectStep} />
                   </span>
-                  <span role="cell" className="truncate font-mono text-xs text-ink-2">
+                  <span role="cell" className="truncate font-mono text-xs text-ink-2 max-sm:col-span-3">
                     <span className="md:hidden">
                       <StepLink name={name} item={event.item} stepId={event.stepId} onSelect={selectStep} />{" "}
                     </span>

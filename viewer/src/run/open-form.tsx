@@ -21,8 +21,17 @@ const MAX_OPTIONS = 1000;
 const CONTROL = "min-h-8 w-full max-w-lg rounded border border-line-strong bg-surface px-2 aria-invalid:border-red";
 const SUBMIT = "border-accent! bg-accent! px-3! py-1! font-medium text-surface! enabled:hover:opacity-90 disabled:opacity-60";
 
-/** Sending answers once: the key belongs to the form that was shown, so a second click has no effect of its own. */
-export function useSender(actions: Pick<RunActions, "answer">): { send: (answers: Answers, done: string) => Promise<boolean>; isBusy: boolean; error: string | null } {
+/** Told with each answer whether the form had been answered before. */
+type OnConflict = (wasAnswered: boolean) => void;
+
+/**
+ * Sending answers once: the key belongs to the form that was shown, so a second click has no effect of its own.
+ * `onConflict` is told whether somebody else was first; without it, that is the error.
+ */
+export function useSender(
+  actions: Pick<RunActions, "answer">,
+  onConflict?: OnConflict,
+): { send: (answers: Answers, done: string) => Promise<boolean>; isBusy: boolean; error: string | null } {
   const key = useRef(newIdempotencyKey());
   const announce = useAnnounce();
   const [isBusy, setBusy] = useState(false);
@@ -30,13 +39,16 @@ export function useSender(actions: Pick<RunActions, "answer">): { send: (answers
   const send = async (answers: Answers, done: string): Promise<boolean> => {
     setBusy(true);
     setError(null);
+    onConflict?.(false);
     try {
       await actions.answer(answers, key.current);
       announce(done);
       return true;
     } catch (failure) {
       if (failure instanceof ApiError && failure.status >= 400 && failure.status < 500) key.current = newIdempotencyKey();
-      setError(failure instanceof ApiError && failure.status === 409 ? t.conflict : failure instanceof Error ? failure.message : String(failure));
+      const isConflict = failure instanceof ApiError && failure.status === 409;
+      if (isConflict && onConflict) onConflict(true);
+      else setError(isConflict ? t.conflict : failure instanceof Error ? failure.message : String(failure));
       return false;
     } finally {
       setBusy(false);
@@ -45,7 +57,28 @@ export function useSender(actions: Pick<RunActions, "answer">): { send: (answers
   return { send, isBusy, error };
 }
 
-export function OpenFormPane({ form }: { form: OpenForm }): ReactNode {
+/** The open forms of a run. If somebody else was first, the form is gone: a note says so in its place. */
+export function OpenForms({ forms }: { forms: readonly OpenForm[] }): ReactNode {
+  const [wasAnswered, setAnswered] = useState(false);
+  return (
+    <>
+      {wasAnswered ? <AnsweredNote /> : null}
+      {forms.map((form) => (
+        <OpenFormPane key={form.nodeId} form={form} onConflict={setAnswered} />
+      ))}
+    </>
+  );
+}
+
+export function AnsweredNote(): ReactNode {
+  return (
+    <p role="alert" data-tone="amber" className="rounded bg-tone-soft p-2 text-tone">
+      {t.conflict}
+    </p>
+  );
+}
+
+export function OpenFormPane({ form, onConflict }: { form: OpenForm; onConflict: OnConflict }): ReactNode {
   const { actions } = useRunContext();
   const runId = useRun((state) => state.header?.id ?? "");
   const mayAnswer = useRun((state) => state.server?.may.answer ?? false);
@@ -55,7 +88,7 @@ export function OpenFormPane({ form }: { form: OpenForm }): ReactNode {
       <h2 className="mb-1 font-semibold text-tone">{texts.talk.form}</h2>
       {form.tips ? <Markdown text={form.tips} /> : null}
       {actions && mayAnswer ? (
-        node === null ? <FormFields form={form} actions={actions} keptAs={`form ${runId} ${form.nodeId}`} /> : <Question node={node} actions={actions} />
+        node === null ? <FormFields form={form} actions={actions} keptAs={`form ${runId} ${form.nodeId}`} onConflict={onConflict} /> : <Question node={node} actions={actions} onConflict={onConflict} />
       ) : (
         <>
           <FieldList form={form} />
@@ -84,15 +117,16 @@ interface FormFieldsProps {
   /** Under which name what was typed is kept, so that it survives a sign-in. */
   keptAs: string;
   submit?: string;
+  onConflict?: OnConflict;
 }
 
 /** The fields of a form, with a button that sends the answers. */
-export function FormFields({ form, actions, keptAs, submit: submitText = t.submit }: FormFieldsProps): ReactNode {
+export function FormFields({ form, actions, keptAs, submit: submitText = t.submit, onConflict }: FormFieldsProps): ReactNode {
   useFocusOfContent();
   const [changed, setChanged] = useKept<Typed>(keptAs, NOTHING);
   const typed = typedInto(form, changed);
   const [errors, setErrors] = useState<FieldErrors>({});
-  const { send, isBusy, error } = useSender(actions);
+  const { send, isBusy, error } = useSender(actions, onConflict);
   const id = useId();
   const submit = (event: FormEvent): void => {
     event.preventDefault();
@@ -234,12 +268,12 @@ function storedName(value: unknown): string {
   return t.stored(visibleName(name, 120), typeof size === "number" ? bytes(size) : "");
 }
 
-function Question({ node, actions }: { node: string; actions: RunActions }): ReactNode {
+function Question({ node, actions, onConflict }: { node: string; actions: RunActions; onConflict: OnConflict }): ReactNode {
   const names = useNodeNames();
   const id = useId();
   const [outputs, setOutputs] = useState("");
   const [invalid, setInvalid] = useState<string | null>(null);
-  const { send, isBusy, error } = useSender(actions);
+  const { send, isBusy, error } = useSender(actions, onConflict);
   const answer = (outcome: "happened" | "again"): void => {
     const result = outcomeAnswers(node, outcome, outputs);
     setInvalid("error" in result ? result.error : null);

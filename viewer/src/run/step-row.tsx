@@ -122,6 +122,7 @@ export const StepRow = memo(function StepRow(props: Props): ReactNode {
       </span>
       <span role="gridcell" className="text-right tabular-nums">
         {duration(shown.ms)}
+        {columns === "narrow" ? <span className="sr-only">{shown.segments.map(segmentText).join("; ")}</span> : null}
       </span>
       <span role="gridcell" className="pr-2 text-right tabular-nums">
         {shown.tokens ? count(shown.tokens) : ""}

@@ -280,8 +280,7 @@ function StepGrid({ state, tree, selection, domain, whole, columns, onZoom, crit
   };
   const right = (row: TreeRow, index: number): void => {
     if (row.isOpen === false) toggle(row, true);
-    else if (row.isOpen) focus(index + 1);
-    else walk(row, 1);
+    else if (!walk(row, 1) && row.isOpen) focus(index + 1);
   };
   const left = (row: TreeRow, index: number): void => {
     if (named?.key === row.key && walk(row, -1)) return;

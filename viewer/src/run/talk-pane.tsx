@@ -2,6 +2,7 @@
 import { memo, useLayoutEffect, useRef, useState, type ReactNode } from "react";
 
 import { AudioPlayer } from "../answer/audio-player";
+import { SPEECH, speechPath } from "../answer/speech";
 import { FileList } from "../answer/files";
 import { MAX_MARKDOWN_CHARS, splitMarkers } from "../answer/markers";
 import { SourceList } from "../answer/sources";
@@ -16,7 +17,7 @@ import { LongText } from "../ui/values";
 import { visibleName, visibleText } from "../ui/visible-text";
 import { BudgetPane } from "./budget-form";
 import { Hideable } from "./hidden";
-import { OpenFormPane } from "./open-form";
+import { OpenForms } from "./open-form";
 import { useMessageEnd } from "./message-end";
 import { useNodeNames, useRun, useRunContext } from "./use-run";
 
@@ -24,7 +25,6 @@ const t = texts.talk;
 const AT_END_PIXELS = 40;
 const MAX_GROWING_CHARS = 2_000;
 const NO_FILES: readonly ServerFile[] = [];
-const SPEECH = "audio/mpeg";
 
 export default function TalkPane(): ReactNode {
   const streams = useRun((state) => state.streams);
@@ -55,9 +55,7 @@ export default function TalkPane(): ReactNode {
           {!streams.length && !forms.length ? <Empty>{t.empty}</Empty> : null}
         </Hideable>
         <BudgetPane />
-        {forms.map((form) => (
-          <OpenFormPane key={form.nodeId} form={form} />
-        ))}
+        <OpenForms forms={forms} />
         {isLive && !isAtEnd ? (
           <Button className="sticky bottom-2 self-center shadow-md" onClick={() => setAtEnd(true)}>
             {t.jump}
@@ -165,15 +163,11 @@ export function Message({ stream }: { stream: MessageStream }): ReactNode {
       {isOpen ? (
         <span aria-hidden="true" className="inline-block h-4 w-2 animate-pulse bg-accent align-text-bottom" />
       ) : null}
-      {audio.length && contents.readFile ? <AudioPlayer paths={audio.map(speechPath)} type={SPEECH} name={texts.answer.readAloud} download={contents.readFile} /> : null}
+      {audio.length && contents.readFile ? <AudioPlayer parts={audio.map(speechPath)} type={SPEECH} name={texts.answer.readAloud} download={contents.readFile} /> : null}
       {isLong || isPlain ? null : <SourceList cited={cited} sources={sources} />}
       <FileList files={files} download={contents.readFile} />
       {hasFailed ? <p className="text-ink-2">{texts.answer.endFailed}</p> : null}
       {isLong && !isPlain ? <p className="text-ink-2">{t.cut(bytes(MAX_MARKDOWN_CHARS), bytes(answer.length))}</p> : null}
     </article>
   );
-}
-
-function speechPath(id: string): string {
-  return `/agents/attachments/${id}/download`;
 }

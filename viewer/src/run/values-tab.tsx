@@ -123,6 +123,9 @@ function StepValue({ stepId, nodeId, kind, name, value: stored, before }: ValueP
       setBusy(false);
     }
   };
+  // the server has all of a value that was cut, and all digits of the numbers in JSON
+  const copied = (): string | Promise<string> =>
+    typeof value === "string" ? value : (contents.valueText?.(stepId, kind, name) ?? asJson(value));
   return (
     <section aria-labelledby={id} className="border-b border-line py-2 last:border-b-0">
       <div className="flex flex-wrap items-center gap-1">
@@ -137,7 +140,7 @@ function StepValue({ stepId, nodeId, kind, name, value: stored, before }: ValueP
           </Button>
         )}
         <Download stepId={stepId} kind={kind} name={name} value={value} isCut={cut !== null && whole === null} />
-        <CopyButton text={() => (typeof value === "string" ? value : asJson(value))} label={`${texts.copy}: ${visibleName(name, 40)}`} />
+        <CopyButton text={copied} label={`${texts.copy}: ${visibleName(name, 40)}`} />
       </div>
       {cut !== null && whole === null && hasWhole ? (
         <>

@@ -203,7 +203,7 @@ function Cells({ run, now, isNarrow, columns, isSelected, onSelect, onOpen }: Ce
       {onSelect ? (
         <input
           type="checkbox"
-          className="size-5 align-middle"
+          className="size-6 align-middle"
           aria-label={`${t.select(title)}, ${moment(created)}`}
           checked={isSelected}
           onChange={({ nativeEvent }) => onSelect(nativeEvent instanceof MouseEvent && nativeEvent.shiftKey)}

@@ -4,6 +4,7 @@ import { useCallback, useMemo } from "react";
 
 import type { RunList, RunRow } from "../api/replies";
 import { listRuns, readRunStates } from "../api/runs";
+import { serverNow } from "../api/server-clock";
 import { changingIds, mergeRuns } from "./merge-runs";
 import { apiFilters, filtersOf, type RunListSearch } from "./run-list-search";
 
@@ -32,7 +33,7 @@ export function useRunList(search: RunListSearch): LoadedRuns {
   const client = useQueryClient();
   const isLive = search.live !== "off";
   const written = JSON.stringify(filtersOf(search));
-  const filters = useMemo(() => apiFilters(JSON.parse(written) as RunListSearch, Date.now()), [written]);
+  const filters = useMemo(() => apiFilters(JSON.parse(written) as RunListSearch, serverNow()), [written]);
   const key = useMemo(() => ["runs", written] as const, [written]);
 
   const list = useInfiniteQuery({

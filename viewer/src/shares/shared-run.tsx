@@ -8,7 +8,7 @@ import { HIDEABLE } from "../api/shares";
 import { ApiContents } from "../live/api-contents";
 import { LiveRun } from "../live/live-run";
 import { questionOf } from "../run/form-values";
-import { OpenFormPane } from "../run/open-form";
+import { AnsweredNote, OpenFormPane } from "../run/open-form";
 import { RunProvider } from "../run/run-provider";
 import type { RunSearch } from "../run/run-search";
 import { RunView } from "../run/run-view";
@@ -55,6 +55,7 @@ function Loaded({ run: { store, contents, live }, share, access, search, onSearc
   const status = useSyncExternalStore(live.subscribe, live.getStatus);
   const forms = useSyncExternalStore(store.subscribe, () => store.getState().forms);
   const mayAnswer = useSyncExternalStore(store.subscribe, () => store.getState().server?.may.answer ?? false);
+  const [wasAnswered, setAnswered] = useState(false);
   const isGone = status.error?.status === 404 && !status.isLoaded;
   useEffect(() => {
     if (isGone) access.end("gone");
@@ -95,9 +96,10 @@ function Loaded({ run: { store, contents, live }, share, access, search, onSearc
           {status.error.status === 0 ? texts.live.away : visibleName(status.error.message, 500)}
         </p>
       ) : null}
+      {wasAnswered ? <AnsweredNote /> : null}
       {status.isLoaded ? (
         isFormFirst ? (
-          <FormFirst {...view} search={search} onSearch={onSearch} forms={own} onShowRun={showTalk} />
+          <FormFirst {...view} search={search} onSearch={onSearch} forms={own} onShowRun={showTalk} onConflict={setAnswered} />
         ) : (
           <RunView
             store={store}
@@ -144,10 +146,11 @@ interface FormFirstProps {
   onSearch: Props["onSearch"];
   forms: readonly OpenForm[];
   onShowRun: () => void;
+  onConflict: (wasAnswered: boolean) => void;
 }
 
 /** The open forms alone, for a small screen. */
-function FormFirst({ forms, onShowRun, ...run }: FormFirstProps): ReactNode {
+function FormFirst({ forms, onShowRun, onConflict, ...run }: FormFirstProps): ReactNode {
   const title = visibleName(run.store.getState().header?.agentTitle ?? t.title, 80);
   return (
     <RunProvider {...run} onStep={onShowRun}>
@@ -159,7 +162,7 @@ function FormFirst({ forms, onShowRun, ...run }: FormFirstProps): ReactNode {
           </h1>
           <p className="text-ink-2">{t.form}</p>
           {forms.map((form) => (
-            <OpenFormPane key={form.nodeId} form={form} />
+            <OpenFormPane key={form.nodeId} form={form} onConflict={onConflict} />
           ))}
           <Button className="self-start" onClick={onShowRun}>
             {t.showRun}

@@ -10,20 +10,20 @@ export type NodeState = StepState | "pending" | "skipped";
 
 export const NODE_LOOKS: Readonly<Record<NodeState, Look>> = {
   pending: { word: "pending", icon: "–", tone: "neutral", border: "none" },
-  skipped: { word: "skipped", icon: "⤳", tone: "muted", border: "none" },
+  skipped: { word: "skipped", icon: "⤳", tone: "muted", border: "bare" },
   queued: { word: "waits for a run slot", icon: "⋯", tone: "neutral", border: "dotted" },
   ready: { word: "in the queue", icon: "◔", tone: "neutral", border: "dashed" },
   delayed: { word: "due later", icon: "◷", tone: "neutral", border: "double" },
   running: { word: "running", icon: "▸", tone: "accent", border: "solid" },
   unresponsive: { word: "its worker does not respond", icon: "⚡", tone: "amber", border: "dashed" },
   needs_input: { word: "waits for a person", icon: "?", tone: "violet", border: "dashed" },
-  over_budget: { word: "waits for a budget", icon: "¤", tone: "violet", border: "dotted" },
+  over_budget: { word: "waits for a budget", icon: "¤", tone: "violet", border: "thick" },
   streaming: { word: "its text is streamed", icon: "❝", tone: "accent", border: "dotted" },
   open: { word: "its items run", icon: "▣", tone: "accent", border: "double" },
   done: { word: "done", icon: "✓", tone: "green", border: "thin" },
   failed: { word: "failed", icon: "✗", tone: "red", border: "thick" },
   handled: { word: "failed, handled", icon: "✗→", tone: "amber", border: "double" },
-  closed: { word: "closed", icon: "⊘", tone: "muted", border: "dotted" },
+  closed: { word: "closed", icon: "⊘", tone: "muted", border: "solid" },
 };
 
 /** The states of a node with several steps, the one that is shown first. */

@@ -1,7 +1,7 @@
 /** Statuses of a run: each has an icon, a tone (a family of colours) and a border, besides its word. */
 
 export type Tone = "neutral" | "accent" | "amber" | "violet" | "green" | "red" | "muted";
-export type Border = "none" | "thin" | "solid" | "dashed" | "dotted" | "double" | "thick";
+export type Border = "none" | "thin" | "solid" | "dashed" | "dotted" | "double" | "thick" | "bare";
 
 export interface Look {
   word: string;
@@ -17,7 +17,7 @@ const LOOKS: Readonly<Record<string, Look>> = {
   stopping: { word: "stopping", icon: "◷", tone: "amber", border: "dashed" },
   succeeded: { word: "succeeded", icon: "✓", tone: "green", border: "thin" },
   failed: { word: "failed", icon: "✗", tone: "red", border: "thick" },
-  cancelled: { word: "cancelled", icon: "⊘", tone: "muted", border: "dotted" },
+  cancelled: { word: "cancelled", icon: "⊘", tone: "muted", border: "solid" },
   refused: { word: "refused", icon: "⊗", tone: "red", border: "double" },
 };
 

@@ -5,6 +5,8 @@ export const runTexts = {
     polling: "live updates by polling",
     away: "The API does not answer. What is shown may be out of date; the page tries again.",
     missing: (id: string) => `There is no run ${id} for this sign-in.`,
+    notAnId: (id: string) => `There is no run ${id} for this sign-in: an id of a run has 32 digits from 0 to f, and no run has this one as its external id.`,
+    expired: (id: string, days: number) => `There is no run ${id} for this sign-in. It may have been deleted: its id is older than ${days} days, which is how long runs are kept.`,
     back: "Back to the runs",
     cancel: "Cancel",
     cancelTitle: "Cancel this run?",

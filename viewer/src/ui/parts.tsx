@@ -28,12 +28,19 @@ export function StateBadge({ look, extra }: { look: Look; extra?: string }): Rea
   );
 }
 
-export function CopyButton({ text, label = texts.copy }: { text: () => string; label?: string }): ReactNode {
+export function CopyButton({ text, label = texts.copy }: { text: () => string | Promise<string>; label?: string }): ReactNode {
   const announce = useAnnounce();
   const [isCopied, setCopied] = useState(false);
   const copy = async (): Promise<void> => {
+    let copied: string;
     try {
-      await navigator.clipboard.writeText(text());
+      copied = await text();
+    } catch (failure) {
+      announce(failure instanceof Error ? failure.message : String(failure));
+      return;
+    }
+    try {
+      await navigator.clipboard.writeText(copied);
       setCopied(true);
       setTimeout(() => setCopied(false), 1500);
       announce(texts.copied);

@@ -27,7 +27,7 @@ interface Props {
 
 export function VersionTable({ agentId, versions, chosen, onChoose, mayChange, onRestore }: Props): ReactNode {
   const { a, b, version, state, when, runs, action } = t.columns;
-  const head = "px-2 py-1 text-left font-normal text-ink-2";
+  const head = "px-2 py-1 text-left max-sm:px-1 font-normal text-ink-2";
   return (
     <div className="max-h-72 min-w-0 shrink-0 overflow-auto rounded border border-line" tabIndex={0} role="region" aria-label={t.list}>
       <table className="w-full border-collapse">
@@ -48,9 +48,9 @@ export function VersionTable({ agentId, versions, chosen, onChoose, mayChange, o
         <tbody>
           <tr className="border-t border-line" data-testid="version-row" data-version={DRAFT}>
             <Choices name={t.draft} id={DRAFT} chosen={chosen} onChoose={onChoose} />
-            <td className="px-2 py-1 font-medium">{t.draft}</td>
+            <td className="px-2 py-1 font-medium max-sm:px-1">{t.draft}</td>
             <td className="hidden md:table-cell" colSpan={3} />
-            <td className="px-2 py-1 text-right">
+            <td className="px-2 py-1 text-right max-sm:px-1">
               <Link to="/agents/$agentId" params={{ agentId }} className={LINK_BUTTON}>
                 {t.open}
               </Link>
@@ -59,7 +59,7 @@ export function VersionTable({ agentId, versions, chosen, onChoose, mayChange, o
           {versions.map((each) => (
             <tr key={each.id} className="border-t border-line" data-testid="version-row" data-version={each.id} data-published={each.published}>
               <Choices name={versionName(each)} id={each.id} chosen={chosen} onChoose={onChoose} />
-              <td className="max-w-64 min-w-28 px-2 py-1">
+              <td className="max-w-64 min-w-28 px-2 py-1 max-sm:min-w-0 max-sm:px-1">
                 <span className="block truncate font-medium">
                   <bdi>{versionName(each)}</bdi>
                 </span>
@@ -78,8 +78,8 @@ export function VersionTable({ agentId, versions, chosen, onChoose, mayChange, o
                 <time dateTime={each.created_at}>{moment(Date.parse(each.created_at))}</time>
               </td>
               <td className="hidden px-2 py-1 text-right tabular-nums md:table-cell">{t.runs(each.runs_30d, each.runs_30d_is_capped)}</td>
-              <td className="px-2 py-1">
-                <span className="flex flex-wrap justify-end gap-1">
+              <td className="px-2 py-1 max-sm:px-1">
+                <span className="flex flex-wrap justify-end gap-1 max-sm:flex-col max-sm:items-end">
                   <Link to="/agents/$agentId" params={{ agentId }} search={{ version: each.id }} className={LINK_BUTTON}>
                     {t.open}
                   </Link>
@@ -112,7 +112,7 @@ function States({ version }: { version: VersionRow }): ReactNode {
 
 function Choices({ name, id, chosen, onChoose }: { name: string; id: string; chosen: Props["chosen"]; onChoose: Props["onChoose"] }): ReactNode {
   return (["a", "b"] as const).map((side) => (
-    <td key={side} className="w-8 px-2 py-1">
+    <td key={side} className="w-8 px-2 py-1 max-sm:px-0">
       <input
         type="radio"
         name={`version-${side}`}

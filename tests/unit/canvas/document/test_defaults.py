@@ -9,7 +9,7 @@ from canvas.document import defaults, parsing
 
 @pytest.mark.parametrize(
     ("stored", "expected"),
-    [("text", ""), (5, 0), (1.5, 0), (True, 0), ([1], []), ({"a": 1}, {}), (None, None)],
+    [("text", ""), (5, 0), (1.5, 0), (True, False), ([1], []), ({"a": 1}, {}), (None, None)],
 )
 def test_sys_globals_start_with_the_empty_value_of_their_type(stored: Any, expected: Any):
     document = parsing.parse({"components": {}, "globals": {"sys.custom": stored}})

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from canvas.events.run_events import MESSAGE_RESET, RUN_FAILED
+from canvas.graph import uncertain_outcomes
 from canvas.graph.canvas import Canvas, Node, compile_canvas
 from canvas.graph.parallel_items import pipelined_levels
 from canvas.outcome import UNKNOWN_OUTCOME, UNKNOWN_TEXT, Failed, Outcome
@@ -201,6 +202,12 @@ def test_parallel_items_show_their_outcome_forms_together_by_item_number():
 
     assert player.status is RunStatus.SUCCEEDED
     assert player.path.count("b") == 3
+
+
+def test_question_about_an_outcome_counts_items_from_one():
+    fields, _ = uncertain_outcomes.question("act", "Act", (("each", 0, 2),))
+
+    assert fields["act[2].outcome"]["name"] == "Has Act (item 3) happened?"
 
 
 def test_outcome_form_in_a_loop_names_the_pass_of_the_lost_attempt():

@@ -1,8 +1,10 @@
-/** The versions of the agent; one of them can become the draft. */
-import { useInfiniteQuery } from "@tanstack/react-query";
-import { useRef, useState, type ReactNode } from "react";
+/** The versions of the agent; one of them can become the draft, after a look at what that changes. */
+import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
+import { useMemo, useRef, useState, type ReactNode } from "react";
 
-import { listVersions } from "../../api/agents";
+import { PRIMARY } from "../../agents/looks";
+import { listVersions, readVersion } from "../../api/agents";
+import type { VersionRow } from "../../api/replies";
 import { newIdempotencyKey } from "../../api/request";
 import { SendError } from "../../run/open-form";
 import { texts } from "../../texts";
@@ -10,15 +12,26 @@ import { Dialog } from "../../ui/dialog";
 import { moment } from "../../ui/format";
 import { Button, Empty } from "../../ui/parts";
 import { visibleName } from "../../ui/visible-text";
-import { useEditor } from "../editor-context";
+import { memberText } from "../../versions/json-text";
+import { VersionDifference } from "../../versions/version-difference";
+import { versionName } from "../../versions/version-name";
+import { comparable } from "../document/document";
+import { objectOf, readJson, writeJson } from "../document/json";
+import { useDocument, useDraft, useEditor } from "../editor-context";
 
 const t = texts.editor.versions;
 
 export function VersionsDialog({ onClose }: { onClose: () => void }): ReactNode {
-  const { agentId, isReadOnly, session, notify } = useEditor();
-  const [error, setError] = useState<string | null>(null);
-  const [isBusy, setBusy] = useState(false);
-  const keys = useRef(new Map<string, string>());
+  const [chosen, setChosen] = useState<VersionRow | null>(null);
+  return (
+    <Dialog title={chosen ? t.restoreTitle(versionName(chosen)) : t.title} description={t.text} size={chosen ? "large" : "medium"} onClose={onClose}>
+      {chosen ? <Restore version={chosen} onBack={() => setChosen(null)} onClose={onClose} /> : <List onChoose={setChosen} />}
+    </Dialog>
+  );
+}
+
+function List({ onChoose }: { onChoose: (version: VersionRow) => void }): ReactNode {
+  const { agentId, isReadOnly } = useEditor();
   const list = useInfiniteQuery({
     queryKey: ["versions of the editor", agentId],
     queryFn: ({ pageParam }) => listVersions(agentId, pageParam),
@@ -26,25 +39,9 @@ export function VersionsDialog({ onClose }: { onClose: () => void }): ReactNode 
     getNextPageParam: (page) => page.next ?? undefined,
     staleTime: 0,
   });
-  const restore = async (versionId: string): Promise<void> => {
-    setBusy(true);
-    setError(null);
-    const key = keys.current.get(versionId) ?? newIdempotencyKey();
-    keys.current.set(versionId, key);
-    try {
-      await session.restore(versionId, key);
-      notify(t.restored);
-      onClose();
-    } catch (failure) {
-      keys.current.delete(versionId);
-      setError(failure instanceof Error ? failure.message : String(failure));
-    } finally {
-      setBusy(false);
-    }
-  };
   const versions = list.data?.pages.flatMap((page) => page.versions) ?? [];
   return (
-    <Dialog title={t.title} description={t.text} onClose={onClose}>
+    <>
       {list.error ? <SendError error={list.error.message} /> : null}
       {list.isPending ? <Empty>{t.loading}</Empty> : versions.length ? null : <Empty>{t.none}</Empty>}
       <ul aria-label={t.title} className="max-h-[55dvh] overflow-auto">
@@ -60,8 +57,8 @@ export function VersionsDialog({ onClose }: { onClose: () => void }): ReactNode 
                 {version.same_as_draft ? ` · ${t.same}` : ""}
               </span>
             </span>
-            <Button disabled={isReadOnly || isBusy} title={isReadOnly ? texts.editor.readOnly : undefined} onClick={() => void restore(version.id)}>
-              {t.restore}
+            <Button disabled={isReadOnly} title={isReadOnly ? texts.editor.readOnly : undefined} onClick={() => onChoose(version)}>
+              {t.choose}
             </Button>
           </li>
         ))}
@@ -71,7 +68,57 @@ export function VersionsDialog({ onClose }: { onClose: () => void }): ReactNode 
           {t.more}
         </Button>
       ) : null}
+    </>
+  );
+}
+
+/** What a version changes in the draft, and the button that makes it the draft. */
+function Restore({ version, onBack, onClose }: { version: VersionRow; onBack: () => void; onClose: () => void }): ReactNode {
+  const { agentId, session, notify } = useEditor();
+  const [error, setError] = useState<string | null>(null);
+  const [isBusy, setBusy] = useState(false);
+  const key = useRef(newIdempotencyKey());
+  const draft = useDocument();
+  const draftDigest = useDraft((state) => (state.save === "saved" ? state.digest : null));
+  const read = useQuery({ queryKey: ["version", agentId, version.id], queryFn: ({ signal }) => readVersion(agentId, version.id, signal), staleTime: Number.POSITIVE_INFINITY });
+  const before = useMemo(() => comparable(draft), [draft]);
+  const after = useMemo(() => (read.data ? comparable(objectOf(readJson(memberText(read.data.text, "document") ?? "{}"))) : null), [read.data]);
+  const restore = async (): Promise<void> => {
+    setBusy(true);
+    setError(null);
+    try {
+      await session.restore(version.id, key.current);
+      notify(t.restored);
+      onClose();
+    } catch (failure) {
+      key.current = newIdempotencyKey();
+      setError(failure instanceof Error ? failure.message : String(failure));
+    } finally {
+      setBusy(false);
+    }
+  };
+  return (
+    <div className="flex min-w-0 flex-col gap-3">
+      {read.error ? <SendError error={read.error.message} /> : null}
+      {read.isPending ? <Empty>{t.loadingOne}</Empty> : null}
+      {after ? (
+        <VersionDifference
+          before={before}
+          after={after}
+          labels={[texts.versions.draft, versionName(version)]}
+          jsonTexts={[writeJson(before), writeJson(after)]}
+          {...(draftDigest === null ? {} : { isEqualStored: draftDigest === version.digest })}
+        />
+      ) : null}
       <SendError error={error} />
-    </Dialog>
+      <div className="flex flex-wrap justify-end gap-2">
+        <Button className="px-3! py-1!" onClick={onBack}>
+          {t.back}
+        </Button>
+        <Button className={PRIMARY} disabled={isBusy || after === null} onClick={() => void restore()}>
+          {t.restore}
+        </Button>
+      </div>
+    </div>
   );
 }
