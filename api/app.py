@@ -200,8 +200,8 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
         conversations, files, tool_logs, webhook_routes, mcp_routes, calls, tags, templates, openai_models,
         database_check, dataflows, prompts, drafts, agents, document_metadata, datasets, documents, retrieval,
         memories, messages, plugin_tools, activation_list, activation_page, container_items, live, run_graph,
-        run_export, agent_graph, light_lists, node_runs, viewer_versions, viewer_overview, viewer_system, viewer_comparison,
-        sign_ins, run_shares, editor, component_catalogue, new_agents,
+        run_export, agent_graph, light_lists, node_runs, viewer_versions, viewer_overview, viewer_system,
+        viewer_comparison, sign_ins, run_shares, editor, component_catalogue, new_agents,
     )  # fmt: skip
     for subject in every:
         api.include_router(subject.router)
