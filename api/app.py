@@ -24,6 +24,7 @@ from api.agents import (
     templates,
     tool_logs,
 )
+from api.callbacks import routes as callback_routes
 from api.events.event_reader import THREADS, EventReader
 from api.events.event_stream import KEEPALIVE_INTERVAL, POLL_INTERVAL, EventStreams
 from api.events.live_stream import LiveMetrics, LiveStreams
@@ -196,7 +197,7 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
         database_check, drafts, agents, datasets, documents, retrieval, memories, messages, plugin_tools,
         activation_list, activation_page, container_items, live, run_graph, run_export, agent_graph, light_lists,
         node_runs, viewer_versions, viewer_overview, viewer_system, viewer_comparison, sign_ins, run_shares, editor,
-        component_catalogue, new_agents,
+        component_catalogue, new_agents, callback_routes,
     )  # fmt: skip
     for subject in every:
         api.include_router(subject.router)

@@ -58,7 +58,9 @@ def upgrade() -> None:
     )
     op.create_index("ix_callbacks_tenant_id_canvas_id", "callbacks", ["tenant_id", "canvas_id"])
     op.create_index("ix_callbacks_run", "callbacks", ["run_id"], postgresql_where=sa.text("run_id is not null"))
-    op.create_index("ix_callbacks_stored", "callbacks", ["stored_id"], postgresql_where=sa.text("stored_id is not null"))
+    op.create_index(
+        "ix_callbacks_stored", "callbacks", ["stored_id"], postgresql_where=sa.text("stored_id is not null")
+    )
     op.create_table(
         "callback_secrets",
         sa.Column("tenant_id", sa.Uuid(), nullable=False),
