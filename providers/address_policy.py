@@ -94,6 +94,10 @@ class Guard:
         return any(address in network for network in networks if network is not None)
 
 
+NO_PRIVATE_HOSTS = Guard()
+"""What callers without settings allow: public addresses only."""
+
+
 def make_resolver(thread_prefix: str) -> Resolve:
     """Return a function that resolves names with the operating system, in threads of its own with this name prefix."""
     lookups = ThreadPoolExecutor(MAX_LOOKUPS, thread_name_prefix=thread_prefix)

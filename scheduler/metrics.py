@@ -12,8 +12,8 @@ def _nothing(*_: Any) -> None:
 @dataclass(frozen=True, slots=True)
 class Metrics:
     """The counting functions: run(status) · activation(component, outcome) · model_error(component) · lost(attempts)
-    · advance(seconds) · probe(seconds) · refusal(scope, measure) · callback(result) · and for model calls under a rate limit:
-    count_rate_limit_wait() · postponed() · count_rate_limit_refusal()
+    · advance(seconds) · probe(seconds) · refusal(scope, measure) · callback(result) · and for
+    model calls under a rate limit: count_rate_limit_wait() · postponed() · count_rate_limit_refusal()
     """
 
     run: Callable[[str], None] = _nothing

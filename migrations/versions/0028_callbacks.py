@@ -1,4 +1,4 @@
-"""Add callbacks: the endpoints that are told of runs, their secrets, and the deliveries, which a trigger of `runs` inserts.
+"""Add callbacks: who is told of runs, the secrets that sign, and deliveries, which a trigger of `runs` inserts.
 
 The trigger sees every way in which a run ends or begins to wait, also those of the previous release. It costs a run
 without callbacks one comparison: `runs.has_callbacks` is false (docs/decisions/0076-a-trigger-inserts-deliveries.md).

@@ -56,7 +56,7 @@ def check_names(written: Any, allowed: Collection[str], field: str) -> list[str]
 
 
 def check_events(written: Any, field: str = "events") -> list[str]:
-    """Return the events of a callback; all of them if there is no list. Raises InvalidRequest, also for an empty one."""
+    """Return the events of a callback, by default all. Raises InvalidRequest, also for an empty list."""
     events = check_names(list(CallbackEvent) if written is None else written, list(CallbackEvent), field)
     if not events:
         raise _invalid(field, "is empty. Name an event, or leave the field out for all of them.")
@@ -68,10 +68,11 @@ def check_include(written: Any, field: str = "include") -> list[str]:
     return check_names([] if written is None else written, list(Include), field)
 
 
-def refuse_secrets(written: Any) -> None:
+def refuse_secrets(written: object) -> None:
     """Raise InvalidRequest for a callback with a secret: a message broker stores what is sent through it."""
-    for number, each in enumerate(written if isinstance(written, list) else ()):
-        if isinstance(each, Mapping) and each.get("secret") is not None:
+    entries: list[Any] = written if isinstance(written, list) else []
+    for number, each in enumerate(entries):
+        if isinstance(each, dict) and "secret" in each:
             raise _invalid(
                 f"callbacks[{number}].secret",
                 "cannot be sent in a message, since brokers store messages. Leave it out, and the tenant's secret "
@@ -110,9 +111,7 @@ def _parse(tx: Transaction, tenant_id: TenantId, written: Any, guard: Guard, pla
         return RunCallback(events, include, check_url(url, guard, f"{place}.url"), secret=checked)
     for name in ("url", "secret"):
         if name in fields:
-            raise _invalid(
-                f"{place}.{name}", "and `id` exclude each other: the stored callback has address and secret."
-            )
+            raise _invalid(f"{place}.{name}", "and `id` exclude each other: the stored callback has both.")
     try:
         stored = callbacks.get(tx, tenant_id, UUID(str(fields["id"])))
     except (ValueError, NotFound):

@@ -39,6 +39,9 @@ class RetrySchedule:
         return wait if wait <= left else None
 
 
+DEFAULT_SCHEDULE = RetrySchedule()
+
+
 def parse_retry_after(written: str | None, now: datetime) -> timedelta | None:
     """Return the value of a `Retry-After` header: seconds, or a date. None for any other text, and for the past."""
     text = (written or "").strip()

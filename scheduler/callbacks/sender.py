@@ -24,7 +24,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from canvas.errors import ExecutorError, ToolError
 from providers.interfaces import HttpCall, StreamingHttp
 from scheduler.callbacks.bodies import body_of
-from scheduler.callbacks.retries import RetrySchedule, parse_retry_after
+from scheduler.callbacks.retries import DEFAULT_SCHEDULE, RetrySchedule, parse_retry_after
 from scheduler.callbacks.signature import signed_headers
 from scheduler.coordinator.version_cache import VersionCache
 from store.db.database import Database
@@ -49,7 +49,7 @@ class SendingLimits:
     timeout: float = 10.0  # seconds of a request, from the look-up of its host to the status of the answer
     requests: int = 16
     of_each: int = 4
-    schedule: RetrySchedule = RetrySchedule()
+    schedule: RetrySchedule = DEFAULT_SCHEDULE
     public_url: str | None = None
 
 
@@ -164,7 +164,8 @@ class CallbackSender:
         if delivery.url is None or delivery.is_disabled or result.status == GONE:
             return DeliveryStatus.DEAD, timedelta(0)
         now = delivery.now + timedelta(milliseconds=result.elapsed_ms)  # the database's clock, as `round_at`
-        wait = self.limits.schedule.next_wait(delivery.tries, delivery.round_at, now, random.random(), retry_after)
+        chance = random.random()  # noqa: S311 (jitter needs no secrecy)
+        wait = self.limits.schedule.next_wait(delivery.tries, delivery.round_at, now, chance, retry_after)
         return (DeliveryStatus.PENDING, wait) if wait is not None else (DeliveryStatus.DEAD, timedelta(0))
 
     # -- in the event loop ------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from canvas.budget import parse_limits
 from canvas.document import json_checks
 from canvas.errors import InvalidRequest, NotFound
 from canvas.ids import CanvasId, RunId, SessionId, TenantId, VersionId
-from providers.address_policy import Guard
+from providers.address_policy import NO_PRIVATE_HOSTS, Guard
 from scheduler.callbacks.options import parse_callbacks, refuse_secrets
 from scheduler.coordinator.run_start import RunRequest
 from scheduler.lifecycle import accept
@@ -47,9 +47,6 @@ OPTIONS: Mapping[str, tuple[type, ...]] = {
 
 ONLY_OVER_HTTP = ("custom_header", "cancel_on_disconnect")
 """Options that a message cannot have: secrets must not be stored in a broker, and a message has no connection."""
-
-NO_PRIVATE_HOSTS = Guard()
-"""What callers without settings allow: public addresses, with https."""
 
 LATEST = "latest"  # a value of `version`: the last published version; the draft if none was published
 

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import cache, partial
+from functools import cache
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
@@ -236,7 +236,6 @@ class ReturnedProbes:
         return self._proven
 
 
-@cache
 def _encryption_key(configured: settings.Settings) -> EncryptionKey:
     """Return the key that opens the secrets of callbacks. Raises ExecutorError if this process cannot read it."""
     try:
@@ -282,7 +281,7 @@ def main() -> None:
         coordinator.database,
         coordinator.versions,
         http,
-        partial(_encryption_key, configured),
+        cache(lambda: _encryption_key(configured)),
         SendingLimits(
             timeout=configured.callback_timeout.total_seconds(),
             requests=configured.callback_requests,

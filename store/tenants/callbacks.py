@@ -1,8 +1,8 @@
 """Callbacks: the addresses that are told when runs end or wait, and the secrets that sign what they are sent.
 
-A callback is told of the runs of one agent, of one run, or, if it has neither, of the runs that name it. The secret of a
-callback signs its bodies; bodies for a run's callback without a secret are signed with the tenant's. Secrets are stored
-sealed. A secret that was replaced signs too for a day, so that receivers have time to learn the new one.
+A callback is told of the runs of one agent, of one run, or, if it has neither, of the runs that name it. Its secret
+signs what it is sent; for a run's callback without a secret, that of the tenant does. Secrets are stored sealed. A
+secret that was replaced signs too for a day, so that receivers have time to learn the new one.
 """
 
 import secrets
