@@ -258,7 +258,7 @@ def publish(
 
 def find_title(tx: Transaction, tenant_id: TenantId, canvas_id: CanvasId) -> str | None:
     """Return the title of a canvas; None if the tenant has no such canvas."""
-    return tx.scalar(TITLE, of_tenant=tenant_id, of_canvas=canvas_id)
+    return tx.scalar(TITLE, of_tenant=tenant_id, canvas_id=canvas_id)
 
 
 def delete(tx: Transaction, tenant_id: TenantId, canvas_id: CanvasId) -> None:

@@ -23,7 +23,6 @@ from store.db.transaction import Transaction
 from store.primitives.encryption import EncryptionKey, seal, unseal
 from store.primitives.ids import NO_ID, new_id
 from store.tables.callbacks import callback_secrets, callbacks
-from store.tables.runs import runs
 
 PREFIX = "whsec_"
 """How the text of a secret begins (Standard Webhooks)."""
@@ -152,13 +151,12 @@ ROTATE_SECRET = _secret.on_conflict_do_update(
         "sealed_secret": _secret.excluded.sealed_secret,
     },
 )
-UNFLAGGED = select(runs.c.id).where(
-    runs.c.tenant_id == bindparam("of_tenant"),
-    runs.c.canvas_id == bindparam("of_canvas"),
-    runs.c.status.in_(["queued", "running", "waiting", "stopping"]),
-    ~runs.c.has_callbacks,
-    or_(runs.c.origin.is_(None), runs.c.origin.op("->>")("kind") != "debug"),
-)
+UNFLAGGED = text("""
+    select id from runs
+    where tenant_id = :tenant_id and canvas_id = :canvas_id and not has_callbacks
+        and status in ('queued', 'running', 'waiting', 'stopping')
+        and (origin is null or origin ->> 'kind' <> 'debug')
+""")
 FLAG = text("update runs set has_callbacks = true where id = :run_id and tenant_id = :tenant_id and not has_callbacks")
 DELETE_OF_OLD_RUNS = text("""
     delete from callbacks where id in (
@@ -349,7 +347,7 @@ def put_of_run(tx: Transaction, tenant_id: TenantId, run_id: RunId, given: Seque
 
 def unflagged_runs(tx: Transaction, tenant_id: TenantId, canvas_id: CanvasId) -> list[RunId]:
     """Return the open runs of an agent that had no callback when they began; runs of one node are not told."""
-    return [run_id for (run_id,) in tx.rows(UNFLAGGED, of_tenant=tenant_id, of_canvas=canvas_id)]
+    return [run_id for (run_id,) in tx.rows(UNFLAGGED, tenant_id=tenant_id, canvas_id=canvas_id)]
 
 
 def flag_run(tx: Transaction, tenant_id: TenantId, run_id: RunId) -> None:
