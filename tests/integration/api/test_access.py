@@ -21,7 +21,7 @@ from store.primitives.encryption import EncryptionKey
 from store.primitives.ids import new_id
 from store.runs import model_calls
 from store.runs.model_calls import CallBatch, CallRow
-from store.tenants import run_shares, tenants, uploads, viewer_sessions
+from store.tenants import callback_deliveries, callbacks, run_shares, tenants, uploads, viewer_sessions
 from tests.integration.api.conftest import NO_TLS, SECRET, Server, config_of
 from tests.integration.api.talking import ECHO, Client
 
@@ -107,7 +107,11 @@ def test_every_route_refuses_a_missing_or_unknown_token(
 
 def unauthorized_code(path: str) -> int | str:
     """Return the code of a 401: RAGFlow's, or Easel's on Easel's own routes."""
-    return "unauthorized" if re.match(r"/api/v1/(runs|viewer|components|budgets|agents/{agent_id}/runs)", path) else 401
+    return (
+        "unauthorized"
+        if re.match(r"/api/v1/(runs|viewer|components|budgets|callbacks|agents/{agent_id}/runs)", path)
+        else 401
+    )
 
 
 @pytest.mark.parametrize(
@@ -138,6 +142,11 @@ def test_ids_of_another_tenant_get_the_same_reply_as_unknown_ids(
             tx, owner.tenant_id, RunId(UUID(run["run_id"])), CanvasId(UUID(agent)), created_by=new_id(),
             expires_in=timedelta(days=1), hide=(), may_answer=False, note="",
         )  # fmt: skip
+        callback = callbacks.create(
+            tx, owner.tenant_id, new_id(), canvas_id=CanvasId(UUID(agent)), url="https://example.com", events=[],
+            include=[], description="", sealed_secret=b"",
+        )  # fmt: skip
+        delivery = callback_deliveries.put_test(tx, owner.tenant_id, new_id(), callback.id, callbacks.TEST)
         principal = tenants.find_principal(tx, owner.token)
         assert principal is not None
         cookie = viewer_sessions.sign_in_with_token(tx, principal, "a browser")
@@ -149,6 +158,8 @@ def test_ids_of_another_tenant_get_the_same_reply_as_unknown_ids(
         "component_id": "begin",
         "attachment_id": file.id.hex,
         "call_id": call.id.hex,
+        "callback_id": callback.id.hex,
+        "delivery_id": delivery.id.hex,
         "dataset_id": base.hex,
         "kind": "outputs",
         "document_id": document.id.hex,
