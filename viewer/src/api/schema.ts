@@ -831,6 +831,200 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/callbacks": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Callbacks
+         * @description List stored callbacks, the oldest first, or those of one agent.
+         */
+        get: operations["list_callbacks_api_v1_callbacks_get"];
+        put?: never;
+        /**
+         * Create Callback
+         * @description Store a callback: 201 with its secret, which is shown once.
+         *
+         *     With `agent_id` it is told of the agent's runs, those that are open now included; without it, of runs that name it.
+         */
+        post: operations["create_callback_api_v1_callbacks_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/callbacks/deliveries": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Deliveries
+         * @description List deliveries, the newest first: `pending`, `delivered` or `dead` ones, those of one run or callback.
+         */
+        get: operations["list_deliveries_api_v1_callbacks_deliveries_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/callbacks/deliveries/{delivery_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Delivery
+         * @description Get a delivery with its attempts.
+         */
+        get: operations["get_delivery_api_v1_callbacks_deliveries__delivery_id__get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/callbacks/deliveries/{delivery_id}/replay": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Replay Delivery
+         * @description Send a delivery again, now and with all its retries: 202. Id and body stay the same.
+         */
+        post: operations["replay_delivery_api_v1_callbacks_deliveries__delivery_id__replay_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/callbacks/secret": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Secret
+         * @description Get the tenant's secret. It signs for callbacks that a run brings without a secret of their own.
+         */
+        get: operations["get_secret_api_v1_callbacks_secret_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/callbacks/secret/rotate": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Rotate Secret
+         * @description Replace the tenant's secret. For a day the former one signs, too.
+         */
+        post: operations["rotate_secret_api_v1_callbacks_secret_rotate_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/callbacks/{callback_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Callback
+         * @description Get a stored callback.
+         */
+        get: operations["get_callback_api_v1_callbacks__callback_id__get"];
+        put?: never;
+        post?: never;
+        /**
+         * Delete Callback
+         * @description Delete a stored callback. What is still pending for it ends as dead.
+         */
+        delete: operations["delete_callback_api_v1_callbacks__callback_id__delete"];
+        options?: never;
+        head?: never;
+        /**
+         * Change Callback
+         * @description Change a stored callback, disable it, or enable it. While it is disabled, nothing is recorded for it.
+         */
+        patch: operations["change_callback_api_v1_callbacks__callback_id__patch"];
+        trace?: never;
+    };
+    "/api/v1/callbacks/{callback_id}/rotate": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Rotate Callback
+         * @description Replace the secret of a callback; the new one is shown once. For a day the former one signs, too.
+         */
+        post: operations["rotate_callback_api_v1_callbacks__callback_id__rotate_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/callbacks/{callback_id}/test": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Test Callback
+         * @description Send `callback.test` to a callback: 202 with the delivery.
+         */
+        post: operations["test_callback_api_v1_callbacks__callback_id__test_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/components": {
         parameters: {
             query?: never;
@@ -3048,6 +3242,73 @@ export interface components {
             worker: string | null;
         };
         /**
+         * AttemptRow
+         * @description One attempt to send a delivery.
+         */
+        AttemptRow: {
+            /** At */
+            at: string;
+            /** Error */
+            error: string | null;
+            /** Ms */
+            ms: number;
+            /**
+             * Status
+             * @description Status of the answer; null if there was none
+             */
+            status: number | null;
+        };
+        /**
+         * CallbackListReply
+         * @description Stored callbacks, the oldest first.
+         */
+        CallbackListReply: {
+            /** Callbacks */
+            callbacks: components["schemas"]["CallbackRow"][];
+            /**
+             * Next
+             * @description The `after` of the next page; null on the last
+             */
+            next: string | null;
+        };
+        /**
+         * CallbackRow
+         * @description A stored callback, without its secret.
+         */
+        CallbackRow: {
+            /**
+             * Agent Id
+             * @description The agent whose runs it is told of; null: the runs that name it
+             */
+            agent_id: string | null;
+            /** Created At */
+            created_at: string;
+            /** Description */
+            description: string;
+            /** Disabled At */
+            disabled_at: string | null;
+            /**
+             * Disabled Because
+             * @description `gone`: its server answered 410
+             */
+            disabled_because: ("owner" | "gone") | null;
+            /** Enabled */
+            enabled: boolean;
+            /** Events */
+            events: string[];
+            /**
+             * Former Secret Until
+             * @description Until then the secret before the present one signs, too
+             */
+            former_secret_until: string | null;
+            /** Id */
+            id: string;
+            /** Include */
+            include: string[];
+            /** Url */
+            url: string;
+        };
+        /**
          * CancelledRunReply
          * @description The run whose cancel was requested.
          */
@@ -3376,6 +3637,61 @@ export interface components {
              * @description Why it is not computed
              */
             unavailable: string | null;
+        };
+        /**
+         * DeliveryListReply
+         * @description Deliveries, the newest first.
+         */
+        DeliveryListReply: {
+            /** Deliveries */
+            deliveries: components["schemas"]["DeliveryRow"][];
+            /**
+             * Next
+             * @description The `before` of the next page; null on the last
+             */
+            next: string | null;
+        };
+        /**
+         * DeliveryRow
+         * @description A delivery: one event for one callback.
+         */
+        DeliveryRow: {
+            /** Agent Id */
+            agent_id: string | null;
+            /** Attempt Count */
+            attempt_count: number;
+            /**
+             * Attempts
+             * @description The newest 30, the oldest of them first
+             */
+            attempts: components["schemas"]["AttemptRow"][];
+            /** Callback Id */
+            callback_id: string;
+            /** Ended At */
+            ended_at: string | null;
+            /** Event */
+            event: string;
+            /** Id */
+            id: string;
+            /**
+             * Message Id
+             * @description The `webhook-id` of all its attempts
+             */
+            message_id: string;
+            /**
+             * Next Attempt At
+             * @description Of a pending delivery
+             */
+            next_attempt_at: string | null;
+            /** Occurred At */
+            occurred_at: string;
+            /** Run Id */
+            run_id: string | null;
+            /**
+             * Status
+             * @enum {string}
+             */
+            status: "pending" | "delivered" | "dead";
         };
         /**
          * DraftReply
@@ -3890,6 +4206,45 @@ export interface components {
             id: string;
             /** Title */
             title: string;
+        };
+        /**
+         * NewCallbackReply
+         * @description A callback with its new secret, which is shown once.
+         */
+        NewCallbackReply: {
+            /**
+             * Agent Id
+             * @description The agent whose runs it is told of; null: the runs that name it
+             */
+            agent_id: string | null;
+            /** Created At */
+            created_at: string;
+            /** Description */
+            description: string;
+            /** Disabled At */
+            disabled_at: string | null;
+            /**
+             * Disabled Because
+             * @description `gone`: its server answered 410
+             */
+            disabled_because: ("owner" | "gone") | null;
+            /** Enabled */
+            enabled: boolean;
+            /** Events */
+            events: string[];
+            /**
+             * Former Secret Until
+             * @description Until then the secret before the present one signs, too
+             */
+            former_secret_until: string | null;
+            /** Id */
+            id: string;
+            /** Include */
+            include: string[];
+            /** Secret */
+            secret: string;
+            /** Url */
+            url: string;
         };
         /**
          * NewShareReply
@@ -4572,6 +4927,14 @@ export interface components {
             findings: components["schemas"]["FindingRow"][];
         };
         /**
+         * SecretReply
+         * @description The tenant's secret, which signs for callbacks of runs without a secret of their own.
+         */
+        SecretReply: {
+            /** Secret */
+            secret: string;
+        };
+        /**
          * ShareListReply
          * @description The shares of a run, the oldest first.
          */
@@ -5139,6 +5502,13 @@ export interface operations {
                         [key: string]: unknown;
                     } | null;
                     /**
+                     * Callbacks
+                     * @description Who is told when the run ends or waits: {url, events, include, secret}, or {id, events, include} with the id of a stored callback
+                     */
+                    callbacks?: {
+                        [key: string]: unknown;
+                    }[] | null;
+                    /**
                      * Cancel On Disconnect
                      * @default false
                      */
@@ -5567,6 +5937,13 @@ export interface operations {
                     budget?: {
                         [key: string]: unknown;
                     } | null;
+                    /**
+                     * Callbacks
+                     * @description Who is told when the run ends or waits: {url, events, include, secret}, or {id, events, include} with the id of a stored callback
+                     */
+                    callbacks?: {
+                        [key: string]: unknown;
+                    }[] | null;
                     /**
                      * Cancel On Disconnect
                      * @default false
@@ -6046,6 +6423,13 @@ export interface operations {
                         [key: string]: unknown;
                     } | null;
                     /**
+                     * Callbacks
+                     * @description Who is told when the run ends or waits: {url, events, include, secret}, or {id, events, include} with the id of a stored callback
+                     */
+                    callbacks?: {
+                        [key: string]: unknown;
+                    }[] | null;
+                    /**
                      * Cancel On Disconnect
                      * @default false
                      */
@@ -6470,6 +6854,13 @@ export interface operations {
                         [key: string]: unknown;
                     } | null;
                     /**
+                     * Callbacks
+                     * @description Who is told when the run ends or waits: {url, events, include, secret}, or {id, events, include} with the id of a stored callback
+                     */
+                    callbacks?: {
+                        [key: string]: unknown;
+                    }[] | null;
+                    /**
                      * Cancel On Disconnect
                      * @default false
                      */
@@ -6608,6 +6999,13 @@ export interface operations {
                     budget?: {
                         [key: string]: unknown;
                     } | null;
+                    /**
+                     * Callbacks
+                     * @description Who is told when the run ends or waits: {url, events, include, secret}, or {id, events, include} with the id of a stored callback
+                     */
+                    callbacks?: {
+                        [key: string]: unknown;
+                    }[] | null;
                     /**
                      * Cancel On Disconnect
                      * @default false
@@ -7485,6 +7883,13 @@ export interface operations {
                         [key: string]: unknown;
                     } | null;
                     /**
+                     * Callbacks
+                     * @description Who is told when the run ends or waits: {url, events, include, secret}, or {id, events, include} with the id of a stored callback
+                     */
+                    callbacks?: {
+                        [key: string]: unknown;
+                    }[] | null;
+                    /**
                      * Cancel On Disconnect
                      * @default false
                      */
@@ -7694,6 +8099,460 @@ export interface operations {
                 };
                 content: {
                     "application/json": unknown;
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    list_callbacks_api_v1_callbacks_get: {
+        parameters: {
+            query?: {
+                agent_id?: string;
+                after?: string;
+                limit?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CallbackListReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    create_callback_api_v1_callbacks_post: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description A repeat with the same key within a day gets the first reply */
+                "idempotency-key"?: string | null;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /**
+                     * Agent Id
+                     * @description Whose runs it is told of; none: the runs that name it
+                     */
+                    agent_id?: string | null;
+                    /** Description */
+                    description?: string | null;
+                    /**
+                     * Events
+                     * @description By default all: `run.succeeded`, `run.failed`, ...
+                     */
+                    events?: string[] | null;
+                    /**
+                     * Include
+                     * @description `output`: the text of the answer
+                     */
+                    include?: string[] | null;
+                    /**
+                     * Secret
+                     * @description `whsec_…`; without it Easel makes one
+                     */
+                    secret?: string | null;
+                    /**
+                     * Url
+                     * @description https; http for private hosts that the operators allow
+                     */
+                    url?: string | null;
+                };
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NewCallbackReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    list_deliveries_api_v1_callbacks_deliveries_get: {
+        parameters: {
+            query?: {
+                status?: string;
+                run_id?: string;
+                callback_id?: string;
+                before?: string;
+                limit?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeliveryListReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    get_delivery_api_v1_callbacks_deliveries__delivery_id__get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                delivery_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeliveryRow"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    replay_delivery_api_v1_callbacks_deliveries__delivery_id__replay_post: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description A repeat with the same key within a day gets the first reply */
+                "idempotency-key"?: string | null;
+            };
+            path: {
+                delivery_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": Record<string, never>;
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeliveryRow"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    get_secret_api_v1_callbacks_secret_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SecretReply"];
+                };
+            };
+        };
+    };
+    rotate_secret_api_v1_callbacks_secret_rotate_post: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description A repeat with the same key within a day gets the first reply */
+                "idempotency-key"?: string | null;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": Record<string, never>;
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SecretReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    get_callback_api_v1_callbacks__callback_id__get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                callback_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CallbackRow"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    delete_callback_api_v1_callbacks__callback_id__delete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                callback_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    change_callback_api_v1_callbacks__callback_id__patch: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                callback_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** Description */
+                    description?: string | null;
+                    /** Enabled */
+                    enabled?: boolean | null;
+                    /**
+                     * Events
+                     * @description By default all: `run.succeeded`, `run.failed`, ...
+                     */
+                    events?: string[] | null;
+                    /**
+                     * Include
+                     * @description `output`: the text of the answer
+                     */
+                    include?: string[] | null;
+                    /**
+                     * Url
+                     * @description https; http for private hosts that the operators allow
+                     */
+                    url?: string | null;
+                };
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CallbackRow"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    rotate_callback_api_v1_callbacks__callback_id__rotate_post: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description A repeat with the same key within a day gets the first reply */
+                "idempotency-key"?: string | null;
+            };
+            path: {
+                callback_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /**
+                     * Secret
+                     * @description `whsec_…`; without it Easel makes one
+                     */
+                    secret?: string | null;
+                };
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NewCallbackReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    test_callback_api_v1_callbacks__callback_id__test_post: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description A repeat with the same key within a day gets the first reply */
+                "idempotency-key"?: string | null;
+            };
+            path: {
+                callback_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": Record<string, never>;
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeliveryRow"];
                 };
             };
             /** @description Validation Error */
@@ -9455,6 +10314,13 @@ export interface operations {
                         [key: string]: unknown;
                     } | null;
                     /**
+                     * Callbacks
+                     * @description Who is told when the run ends or waits: {url, events, include, secret}, or {id, events, include} with the id of a stored callback
+                     */
+                    callbacks?: {
+                        [key: string]: unknown;
+                    }[] | null;
+                    /**
                      * Cancel On Disconnect
                      * @default false
                      */
@@ -9663,6 +10529,13 @@ export interface operations {
                     budget?: {
                         [key: string]: unknown;
                     } | null;
+                    /**
+                     * Callbacks
+                     * @description Who is told when the run ends or waits: {url, events, include, secret}, or {id, events, include} with the id of a stored callback
+                     */
+                    callbacks?: {
+                        [key: string]: unknown;
+                    }[] | null;
                     /**
                      * Cancel On Disconnect
                      * @default false
@@ -10517,6 +11390,13 @@ export interface operations {
                         [key: string]: unknown;
                     } | null;
                     /**
+                     * Callbacks
+                     * @description Who is told when the run ends or waits: {url, events, include, secret}, or {id, events, include} with the id of a stored callback
+                     */
+                    callbacks?: {
+                        [key: string]: unknown;
+                    }[] | null;
+                    /**
                      * Confirm Unsafe
                      * @description Nodes whose side effects may happen again
                      */
@@ -10829,6 +11709,13 @@ export interface operations {
                     budget?: {
                         [key: string]: unknown;
                     } | null;
+                    /**
+                     * Callbacks
+                     * @description Who is told when the run ends or waits: {url, events, include, secret}, or {id, events, include} with the id of a stored callback
+                     */
+                    callbacks?: {
+                        [key: string]: unknown;
+                    }[] | null;
                     /**
                      * Conversation
                      * @description `new` begins where the source began, `same` is the next turn of its conversation
