@@ -21,8 +21,9 @@ class RetrySchedule:
 
     def delay(self, tries: int) -> timedelta:
         """Return the delay after so many attempts, without jitter."""
-        exponent = min(tries - 1, 40)  # beyond it every delay is the longest one
-        return min(self.first * FACTOR**exponent, max(LONGEST, self.first))
+        longest = max(LONGEST, self.first)
+        exponent = min(tries - 1, 40)  # so that the product is no overflow
+        return timedelta(seconds=min(self.first.total_seconds() * FACTOR**exponent, longest.total_seconds()))
 
     def next_wait(
         self, tries: int, began_at: datetime, now: datetime, chance: float, retry_after: timedelta | None = None
