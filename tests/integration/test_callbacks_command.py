@@ -33,21 +33,21 @@ def test_dead_deliveries_are_listed_and_replayed(database: Database, easel: Ease
         stranger = tenants.create_tenant(tx, "a stranger")
     delivery, foreign = dead_delivery(database, tenant_id), dead_delivery(database, stranger)
 
-    listed = easel("callbacks", "list", "--json")
-    dead = easel("callbacks", "deliveries", "--status", "dead", "--json")
-    refused = easel("callbacks", "replay", foreign.id.hex)
-    replayed = easel("callbacks", "replay", "--all-dead")
-    pending = easel("callbacks", "deliveries", "--status", "pending", "--json")
+    _, listed, _ = easel("callbacks", "list", "--json")
+    _, dead, _ = easel("callbacks", "deliveries", "--status", "dead", "--json")
+    refused, _, _ = easel("callbacks", "replay", foreign.id.hex)
+    _, _, replayed = easel("callbacks", "replay", "--all-dead")
+    _, pending, _ = easel("callbacks", "deliveries", "--status", "pending", "--json")
 
-    assert [json.loads(line)["url"] for line in listed.out.splitlines()] == ["https://example.com/hook"]
-    assert "sealed" not in listed.out
-    (row,) = [json.loads(line) for line in dead.out.splitlines()]
+    assert [json.loads(line)["url"] for line in listed.splitlines()] == ["https://example.com/hook"]
+    assert "sealed" not in listed
+    (row,) = [json.loads(line) for line in dead.splitlines()]
     assert (row["id"], row["answer"], row["error"]) == (delivery.id.hex, 503, "come back later")
-    assert refused.code == Exit.BAD_INPUT
-    assert "1 delivery is due now" in replayed.err
-    assert [json.loads(line)["id"] for line in pending.out.splitlines()] == [delivery.id.hex]
+    assert refused == Exit.BAD_INPUT
+    assert "1 delivery is due now" in replayed
+    assert [json.loads(line)["id"] for line in pending.splitlines()] == [delivery.id.hex]
 
 
 def test_replay_without_a_choice_and_unknown_status_are_refused(easel: Easel):
-    assert easel("callbacks", "replay").code == Exit.BAD_INPUT
-    assert easel("callbacks", "deliveries", "--status", "lost").code == Exit.BAD_INPUT
+    assert easel("callbacks", "replay")[0] == Exit.BAD_INPUT
+    assert easel("callbacks", "deliveries", "--status", "lost")[0] == Exit.BAD_INPUT
