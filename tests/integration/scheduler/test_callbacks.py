@@ -1,9 +1,13 @@
 """Callbacks: which deliveries the end of a run inserts, and what senders do with them."""
 
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -30,7 +34,8 @@ from tests.builders import content
 from tests.integration.engine import FORM, Bench, Run, until
 from tests.receivers import Receiver, receiving
 
-KEY = EncryptionKey.from_secret("a secret that is long")
+SECRET_KEY = "a secret that is long"
+KEY = EncryptionKey.from_secret(SECRET_KEY)
 LOCAL = Guard.parse(allowed="127.0.0.1")
 QUICK = RetrySchedule(first=timedelta(milliseconds=100), period=timedelta(minutes=5))
 SECRET = callbacks.new_secret()
@@ -480,6 +485,40 @@ def test_pending_deliveries_of_a_deleted_callback_end_as_dead(bench: Bench, rece
 
     assert (delivery.status, receiver.got) == ("dead", [])
     assert delivery.attempts[0]["error"] == "The callback was deleted."
+
+
+@contextmanager
+def sweeper_process(bench: Bench, home: Path) -> Generator["subprocess.Popen[bytes]"]:
+    """Run a sweeper as deployed until the block ends."""
+    variables = {
+        "DATABASE_URL": bench.database.url, "REDIS_URL": bench.redis_url, "EASEL_HOME": str(home),
+        "EASEL_SECRET_KEY": SECRET_KEY, "EASEL_SSRF_ALLOW": "127.0.0.1",
+    }  # fmt: skip
+    running = subprocess.Popen([sys.executable, "-m", "scheduler.sweep"], env={**os.environ, **variables})
+    try:
+        yield running
+    finally:
+        running.terminate()
+        running.wait(60)
+
+
+def test_sweeper_that_is_killed_while_it_sends_is_replaced_by_another(bench: Bench, receiver: Receiver, tmp_path: Path):
+    receiver.hangs = threading.Event()
+    start(bench, receiver.url)
+    bench.play()
+    with sweeper_process(bench, tmp_path) as running:
+        until(lambda: receiver.got)
+        running.kill()
+        running.wait(60)
+    receiver.hangs.set()
+    with bench.database.transaction() as tx:
+        tx.execute(MAKE_DUE, tenant=bench.tenant_id)  # as a minute later
+
+    with sweeper_process(bench, tmp_path):
+        (delivery,) = ended(bench)
+
+    assert (delivery.status, delivery.attempt) == ("delivered", 2)
+    assert [(each.id, each.is_signed_with(SECRET)) for each in receiver.got] == [(receiver.got[0].id, True)] * 2
 
 
 # -- retention -------------------------------------------------------------------------------------------------------
