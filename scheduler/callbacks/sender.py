@@ -44,7 +44,10 @@ GONE = 410
 
 @dataclass(frozen=True, slots=True)
 class SendingLimits:
-    """How callbacks are sent. `of_each`: requests to one callback at the same time, of `requests` in all."""
+    """How callbacks are sent. `requests`: at the same time. `of_each`: how many of one callback are claimed together.
+
+    A callback with as many open requests is left out, so it never has twice as many.
+    """
 
     timeout: float = 10.0  # seconds of a request, from the look-up of its host to the status of the answer
     requests: int = 16
@@ -74,8 +77,13 @@ class CallbackSender:
 
     def run(self, ending: threading.Event) -> None:
         """Send what is due until `ending` is set."""
-        with ThreadPoolExecutor(1, thread_name_prefix="easel-callbacks-db") as reader:
-            asyncio.run(self._run(ending, reader))
+        while not ending.is_set():
+            try:
+                with ThreadPoolExecutor(1, thread_name_prefix="easel-callbacks-db") as reader:
+                    asyncio.run(self._run(ending, reader))
+            except Exception as error:  # noqa: BLE001 (a thread that ended would send nothing, and nobody would notice)
+                log.error("callback_sender_failed", error=_first_line(error))
+                ending.wait(PAUSE_AFTER_OUTAGE)
 
     async def _run(self, ending: threading.Event, reader: ThreadPoolExecutor) -> None:
         running: dict[asyncio.Task[None], UUID] = {}
