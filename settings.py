@@ -270,7 +270,7 @@ class Settings(BaseSettings):
     callback_timeout: Annotated[Duration, Field(le=timedelta(seconds=45))] = timedelta(seconds=10)
     """How long a receiver of a callback may take to answer, 45 s at most: after a minute another sweeper sends it."""
     callback_requests: int = Field(default=16, ge=1, le=256)
-    """Requests of callbacks that one sweeper makes at once; less than half of them, but one at least, to one callback."""
+    """Requests of callbacks that one sweeper makes at once; less than half of them, or one, to one callback."""
     callback_retention: Duration = timedelta(days=30)
     """How long deliveries of callbacks are kept after they ended, for those who look why one failed and replay it."""
     public_url: str | None = Field(default=None, pattern=r"^https?://[^/?#\s]+(/[^?#\s]*)?$", max_length=500)
