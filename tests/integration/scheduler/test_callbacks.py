@@ -306,6 +306,26 @@ def test_events_that_a_callback_does_not_name_and_disabled_callbacks_insert_noth
     assert deliveries(bench) == []
 
 
+def test_partitions_that_are_created_later_have_the_trigger(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+    without = text("""
+        select count(*) from pg_inherits i where i.inhparent = to_regclass('runs') and not exists (
+            select from pg_trigger t where t.tgrelid = i.inhrelid and t.tgname = 'runs_enqueue_callbacks')
+    """)
+    partitions = text("select count(*) from pg_inherits where inhparent = to_regclass('runs')")
+    with bench.database.transaction() as tx:
+        before = tx.scalar(partitions)
+
+    run_maintenance(bench.database, datetime.now(UTC) + timedelta(weeks=20))
+    monkeypatch.setattr(
+        "store.maintenance.partitions.is_small", lambda tx, table: False
+    )  # attached, not created as one
+    run_maintenance(bench.database, datetime.now(UTC) + timedelta(weeks=40))
+
+    with bench.database.transaction() as tx:
+        assert tx.scalar(partitions) > before + 1
+        assert tx.scalar(without) == 0
+
+
 # -- what senders do -------------------------------------------------------------------------------------------------
 def test_refused_delivery_is_sent_again_with_the_same_id_and_body(bench: Bench, receiver: Receiver):
     receiver.replies += [(500, {}), (302, {"location": receiver.url + "/elsewhere"})]
