@@ -26,6 +26,7 @@ from api.agents import (
     templates,
     tool_logs,
 )
+from api.callbacks import routes as callback_routes
 from api.events.event_reader import THREADS, EventReader
 from api.events.event_stream import KEEPALIVE_INTERVAL, POLL_INTERVAL, EventStreams
 from api.events.live_stream import LiveMetrics, LiveStreams
@@ -204,7 +205,7 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
         memories, messages, plugin_tools, activation_list, activation_page, container_items, live, run_graph,
         run_export, agent_graph, light_lists, node_runs, viewer_versions, viewer_overview, viewer_system,
         viewer_comparison, sign_ins, run_shares, editor, component_catalogue, new_agents,
-        viewer_tokens, audit_log,
+        viewer_tokens, audit_log, callback_routes,
     )  # fmt: skip
     for subject in every:
         api.include_router(subject.router)

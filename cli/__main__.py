@@ -46,6 +46,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "kb": "cli.admin.knowledge:kb",
         "mcp": "cli.admin.mcp:mcp",
         "budget": "cli.admin.budget:budget",
+        "callbacks": "cli.admin.callbacks:callbacks",
         "memory": "cli.admin.memories:memory",
         "tokens": "cli.admin.tenants:tokens",
         "audit": "cli.admin.audit_log:audit",

@@ -26,6 +26,7 @@ from api.knowledge.documents import get_document, matching_ids
 from api.requests.auth import ApiTokenCaller
 from api.requests.dependencies import ApiContextDep
 from api.requests.request_bodies import JsonObject, body_openapi, parse_strictly
+from api.requests.scopes import NEEDS_EDIT, NEEDS_READ
 from store.db.transaction import Transaction
 from store.knowledge import bases as knowledge_bases
 from store.knowledge import documents

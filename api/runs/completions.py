@@ -30,6 +30,7 @@ from api.runs.turn import (
     id_headers,
     ignored_headers,
     stream_reply,
+    with_callbacks,
     with_idempotency_key,
 )
 from canvas.errors import InvalidRequest
@@ -185,6 +186,7 @@ async def _resume_from(
     start = await run_in_thread(
         lambda: plan_from_failure(context, principal, agent_id, source, options, fields.confirm_unsafe, key)
     )
+    start = await run_in_thread(lambda: with_callbacks(context, principal.tenant_id, start, fields.callbacks))
     return await answer_started(request, context, principal, start, fields, dialect=dialect)
 
 

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -13,7 +13,7 @@ from pydantic import Field
 from api.http.errors import MissingScope
 from api.http.replies import json_reply, parse_canvas_id
 from api.http.reply_styles import OwnRoute
-from api.http.schemas import Body
+from api.http.schemas import CALLBACKS, Body
 from api.requests.auth import RequestPrincipal, Viewer
 from api.requests.dependencies import ApiContext, ApiContextDep, run_in_thread
 from api.requests.idempotency import OnceByViewer
@@ -21,7 +21,7 @@ from api.requests.request_bodies import SmallBody, body_openapi, parse_body
 from api.requests.scopes import NEEDS_RUN
 from api.runs.reply_models import EndedTurnReply, ForkPreviewReply, StartedReply
 from api.runs.runs import accepted_reply, get_run_id, wait_seconds
-from api.runs.turn import begin
+from api.runs.turn import TurnToStart, begin, with_callbacks
 from canvas.errors import NotFound
 from canvas.ids import RunId, TenantId
 from scheduler.lifecycle import run_copies
@@ -51,6 +51,7 @@ class RerunBody(Body):
     answers: Literal["ask", "as_then"] = Field(default="ask", description="What happens at forms")
     on_busy: str = "refuse"
     budget: dict[str, Any] | None = None
+    callbacks: list[dict[str, Any]] | None = Field(default=None, description=CALLBACKS, max_length=10)
     name: str = ""
 
 
@@ -84,6 +85,7 @@ class ForkBody(Body):
     edits: ForkEdits = ForkEdits()
     answers: Literal["ask", "as_then"] = "ask"
     budget: dict[str, Any] | None = None
+    callbacks: list[dict[str, Any]] | None = Field(default=None, description=CALLBACKS, max_length=10)
     name: str = ""
     confirm_unsafe: list[str] = Field(
         default_factory=list[str], description="Nodes whose side effects may happen again", max_length=1000
@@ -131,7 +133,7 @@ async def rerun(
     def plan(tx: Transaction, source: RunId) -> Start:
         return run_copies.plan_rerun(tx, context.versions, principal.tenant_id, source, options, RunId(new_id()))
 
-    return await _start(request, context, principal, run_id, options.idempotency, plan)
+    return await _start(request, context, principal, run_id, options.idempotency, plan, fields.callbacks)
 
 
 @router.post(
@@ -160,7 +162,7 @@ async def fork(
     def plan(tx: Transaction, source: RunId) -> Start:
         return plan_confirmed(tx, context, principal.tenant_id, source, options, fields.confirm_unsafe)
 
-    return await _start(request, context, principal, run_id, once.run_key, plan)
+    return await _start(request, context, principal, run_id, once.run_key, plan, fields.callbacks)
 
 
 def plan_confirmed(
@@ -226,16 +228,18 @@ async def _start(
     run_id: str,
     key: tuple[str, str, bytes] | None,
     plan: Callable[[Transaction, RunId], Start],
+    callbacks: Sequence[Any] | None,
 ) -> Response:
     """Start a copy of a run; a repeated request follows the first one's run."""
     seconds = wait_seconds(request)
 
-    def choose() -> Start | Started:
+    def choose() -> TurnToStart:
         source = get_run_id(context, principal, run_id)
         with context.database.transaction() as tx:
             first = idempotency.find(tx, principal.tenant_id, *key) if key is not None else None
             started = Started.from_first(first) if first is not None else None
-            return started or replace(plan(tx, source), by=principal.actor)
+            planned = started or replace(plan(tx, source), by=principal.actor)
+        return with_callbacks(context, principal.tenant_id, planned, callbacks)
 
     talk = await begin(context, principal.tenant_id, await run_in_thread(choose), token_id=principal.token_id)
     return await accepted_reply(request, talk, seconds)

@@ -16,7 +16,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from canvas.budget import EXCEEDED, SECONDS, time_budget_error
 from canvas.errors import InvalidRequest, NotFound
-from canvas.ids import RunId, SessionId, TenantId
+from canvas.ids import CanvasId, RunId, SessionId, TenantId
 from canvas.routing.form_expiry import expiry_error
 from canvas.state.run_state import RunStatus
 from scheduler.coordinator.coordinator import Coordinator, is_invariant_violation
@@ -44,8 +44,10 @@ from store.runs.external_ids import ExternalId
 from store.runs.run_rows import RunRow
 from store.tables.budgets import DEFAULT_SCOPE_ID
 from store.tenants import audit, budgets
+from store.tenants import callbacks as callback_rows
 from store.tenants.audit import Action, Actor
 from store.tenants.budgets import BudgetLimits
+from store.tenants.callbacks import RunCallback
 
 T = TypeVar("T")
 
@@ -79,7 +81,12 @@ class Lifecycle:
                 waiting = self._waiting_run(start)
                 if waiting is not None:
                     return self.resume_run(
-                        start.tenant_id, waiting, start.request, start.idempotency, external=start.external
+                        start.tenant_id,
+                        waiting,
+                        start.request,
+                        start.idempotency,
+                        external=start.external,
+                        callbacks=start.callbacks,
                     )
                 started, applied, superseded = self._accept_start(start, is_new=is_new)
                 break
@@ -105,12 +112,14 @@ class Lifecycle:
         *,
         external: ExternalId | None = None,
         by: Actor | None = None,
+        callbacks: Sequence[RunCallback] = (),
     ) -> Started:
         """Resume a waiting run with answers; without any it shows its forms once more.
 
         budget: new limits of the run; nodes that a budget has stopped continue with them.
         external: an external id that leads to this run from now on.
         by: whom the audit log names; None: it has no row.
+        callbacks: further callbacks of the run.
         Raises Conflict if the run does not wait, NotFound for a run of another tenant.
         """
 
@@ -127,7 +136,7 @@ class Lifecycle:
             if by is not None:
                 audit.record(tx, tenant_id, by, Action.RUN_RESUMED, run_id)
             try:
-                return started, answer_forms(self.coordinator, tx, row, request, started, budget)
+                return started, answer_forms(self.coordinator, tx, row, request, started, budget, callbacks)
             except VersionGone as gone:  # the answer is accepted, and the run ends with this error
                 return started, self.coordinator.stopper.end_without_version(tx, row, gone)
 
@@ -251,6 +260,17 @@ class Lifecycle:
             unmarked = budgets.unflagged_runs(tx, tenant_id, written.scope_id if is_one else DEFAULT_SCOPE_ID)
         for run_id in unmarked:  # one by one: no transaction locks two runs
             self._run_locked(run_id, lambda tx, run_id=run_id: (budgets.flag_run(tx, tenant_id, run_id), None))
+
+    def flag_runs_of(self, tenant_id: TenantId, canvas_id: CanvasId) -> None:
+        """Have the open runs of an agent told to the callbacks that it has now."""
+        with self.coordinator.database.transaction() as tx:
+            unflagged = callback_rows.unflagged_runs(tx, tenant_id, canvas_id)
+        for run_id in unflagged:  # one by one: no transaction locks two runs
+            self._run_locked(run_id, lambda tx, run_id=run_id: (self._flag(tx, tenant_id, run_id), None))
+
+    def _flag(self, tx: Transaction, tenant_id: TenantId, run_id: RunId) -> None:
+        self._lock_run(tx, tenant_id, run_id)
+        callback_rows.flag_run(tx, tenant_id, run_id)
 
     def _run_locked(self, run_id: RunId, verb: Callable[[Transaction], tuple[T, Notifications | None]]) -> T:
         """Run an operation that locks a run; after its commit send messages and re-check the run."""

@@ -21,7 +21,7 @@ from store.primitives.encryption import EncryptionKey
 from store.primitives.ids import new_id
 from store.runs import model_calls
 from store.runs.model_calls import CallBatch, CallRow
-from store.tenants import run_shares, tenants, uploads, viewer_sessions
+from store.tenants import callback_deliveries, callbacks, run_shares, tenants, uploads, viewer_sessions
 from tests.integration.api.conftest import NO_TLS, SECRET, Server, config_of
 from tests.integration.api.talking import ECHO, Client
 
@@ -117,7 +117,7 @@ def test_every_route_refuses_a_missing_or_unknown_token(
 
 def unauthorized_code(path: str) -> int | str:
     """Return the code of a 401: RAGFlow's, or Easel's on Easel's own routes."""
-    own = r"/api/v1/(runs|viewer|components|budgets|admin|tokens|audit|agents/{agent_id}/runs)"
+    own = r"/api/v1/(runs|viewer|components|budgets|admin|tokens|audit|callbacks|agents/{agent_id}/runs)"
     return "unauthorized" if re.match(own, path) else 401
 
 
@@ -150,6 +150,11 @@ def test_ids_of_another_tenant_get_the_same_reply_as_unknown_ids(
             expires_in=timedelta(days=1), hide=(), may_answer=False, note="",
         )  # fmt: skip
         token_id, _ = tenants.create_token(tx, owner.tenant_id, "another")
+        callback = callbacks.create(
+            tx, owner.tenant_id, new_id(), canvas_id=CanvasId(UUID(agent)), url="https://example.com", events=[],
+            include=[], description="", sealed_secret=b"",
+        )  # fmt: skip
+        delivery = callback_deliveries.put_test(tx, owner.tenant_id, new_id(), callback.id, callbacks.TEST)
         principal = tenants.find_principal(tx, owner.token)
         assert principal is not None
         cookie = viewer_sessions.sign_in_with_token(tx, principal, "a browser")
@@ -161,6 +166,8 @@ def test_ids_of_another_tenant_get_the_same_reply_as_unknown_ids(
         "component_id": "begin",
         "attachment_id": file.id.hex,
         "call_id": call.id.hex,
+        "callback_id": callback.id.hex,
+        "delivery_id": delivery.id.hex,
         "dataset_id": base.hex,
         "kind": "outputs",
         "document_id": document.id.hex,

@@ -14,6 +14,7 @@ from alembic.migration import MigrationContext
 from sqlalchemy import create_engine, text
 
 import store.tables.budgets
+import store.tables.callbacks
 import store.tables.knowledge
 import store.tables.mcp
 import store.tables.memory

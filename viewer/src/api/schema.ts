@@ -989,6 +989,200 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/callbacks": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Callbacks
+         * @description List stored callbacks, the oldest first, or those of one agent.
+         */
+        get: operations["list_callbacks"];
+        put?: never;
+        /**
+         * Create Callback
+         * @description Store a callback: 201 with its secret, which is shown once.
+         *
+         *     With `agent_id` it is told of the agent's runs, those that are open now included; without it, of runs that name it.
+         */
+        post: operations["create_callback"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/callbacks/deliveries": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Deliveries
+         * @description List deliveries, the newest first: `pending`, `delivered` or `dead` ones, those of one run or callback.
+         */
+        get: operations["list_deliveries"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/callbacks/deliveries/{delivery_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Delivery
+         * @description Get a delivery with its attempts.
+         */
+        get: operations["get_delivery"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/callbacks/deliveries/{delivery_id}/replay": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Replay Delivery
+         * @description Send a delivery again, now and with all its retries: 202. Id and body stay the same.
+         */
+        post: operations["replay_delivery"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/callbacks/secret": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Secret
+         * @description Get the tenant's secret. It signs for callbacks that a run brings without a secret of their own.
+         */
+        get: operations["get_secret"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/callbacks/secret/rotate": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Rotate Secret
+         * @description Replace the tenant's secret. For a day the former one signs, too.
+         */
+        post: operations["rotate_secret"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/callbacks/{callback_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Callback
+         * @description Get a stored callback.
+         */
+        get: operations["get_callback"];
+        put?: never;
+        post?: never;
+        /**
+         * Delete Callback
+         * @description Delete a stored callback. What is still pending for it ends as dead.
+         */
+        delete: operations["delete_callback"];
+        options?: never;
+        head?: never;
+        /**
+         * Change Callback
+         * @description Change a stored callback, disable it, or enable it. While it is disabled, nothing is recorded for it.
+         */
+        patch: operations["change_callback"];
+        trace?: never;
+    };
+    "/api/v1/callbacks/{callback_id}/rotate": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Rotate Callback
+         * @description Replace the secret of a callback; the new one is shown once. For a day the former one signs, too.
+         */
+        post: operations["rotate_callback"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/callbacks/{callback_id}/test": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Test Callback
+         * @description Send `callback.test` to a callback: 202 with the delivery.
+         */
+        post: operations["test_callback"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/components": {
         parameters: {
             query?: never;
@@ -1018,22 +1212,43 @@ export interface paths {
         };
         /**
          * List Datasets
-         * @description List the caller's bases, the newest first. `id`, `ids` and `name` are filters; an unknown one is an error.
+         * @description List the caller's bases, the newest first. `id`, `ids`, `name` and `keywords` are filters.
          *
-         *     `orderby` is `create_time` or `update_time`; `desc=false` reverses the order.
+         *     An unknown id or name is an error; an id and a name that are not those of the same base find nothing.
+         *     `desc=false` reverses the order. With `type=filter`, count the bases by owner instead.
          */
         get: operations["list_datasets"];
         put?: never;
         /**
          * Create
-         * @description Create an empty base.
+         * @description Create an empty base. If its name is taken, it gets a number: `name(1)`.
          */
         post: operations["create_knowledge_bases"];
         /**
          * Delete
-         * @description Delete bases with their documents: `ids`, or all with `delete_all`.
+         * @description Delete bases with their documents: `ids`, or all with `delete_all`. Without either, delete nothing.
          */
         delete: operations["delete_datasets"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/datasets/metadata/flattened": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Flatten
+         * @description Return `{key: {value: [ids of documents]}}` of some bases. An entry of a list counts as a value.
+         */
+        get: operations["flatten"];
+        put?: never;
+        post?: never;
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -1046,7 +1261,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        get?: never;
+        /**
+         * Read
+         * @description Return a base with its settings and counts.
+         */
+        get: operations["read"];
         /**
          * Change
          * @description Change a base. Its embedding model cannot change while it has chunks.
@@ -1071,6 +1290,8 @@ export interface paths {
         /**
          * Parse
          * @description Parse documents, so that searches find them. Parsed ones are parsed again.
+         *
+         *     If some do not exist, the others are parsed, and the reply names those that do not.
          */
         post: operations["parse"];
         /**
@@ -1094,13 +1315,17 @@ export interface paths {
          * List Documents
          * @description List the documents of a base, the newest first. `id`, `name` and `keywords` (in the name) are filters.
          *
-         *     So are the times between which a document was added, in ms since 1970; 0 sets no limit.
+         *     So are `run` and `suffix` (repeated, or comma lists), `metadata_condition`, and the times between which a document
+         *     was added, in ms since 1970; 0 sets no limit. With `type=filter`, count the documents by state, extension and
+         *     metadata instead.
          */
         get: operations["list_documents"];
         put?: never;
         /**
          * Upload
-         * @description Add documents to a base. The same content is stored once, under its first name. Documents are not parsed yet.
+         * @description Add documents to a base, which are not parsed yet. A name in use gets a number: `a(1).txt`.
+         *
+         *     Files with the same bytes are documents of their own.
          */
         post: operations["upload_knowledge_bases"];
         /**
@@ -1111,6 +1336,26 @@ export interface paths {
         options?: never;
         head?: never;
         patch?: never;
+        trace?: never;
+    };
+    "/api/v1/datasets/{dataset_id}/documents/metadatas": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        /**
+         * Change Many
+         * @description Delete and set metadata of many documents: all of them change, or none.
+         */
+        patch: operations["change_many"];
         trace?: never;
     };
     "/api/v1/datasets/{dataset_id}/documents/{document_id}": {
@@ -1127,7 +1372,9 @@ export interface paths {
         get: operations["download_knowledge_bases"];
         /**
          * Change
-         * @description Change a document's name, or replace its metadata, which filters use.
+         * @description Change a document: its name, its metadata, its settings for parsing, or whether searches find it.
+         *
+         *     Other fields of a document may be sent back as they are.
          */
         put: operations["change_documents"];
         post?: never;
@@ -1136,7 +1383,9 @@ export interface paths {
         head?: never;
         /**
          * Change
-         * @description Change a document's name, or replace its metadata, which filters use.
+         * @description Change a document: its name, its metadata, its settings for parsing, or whether searches find it.
+         *
+         *     Other fields of a document may be sent back as they are.
          */
         patch: operations["patch_change"];
         trace?: never;
@@ -1153,6 +1402,70 @@ export interface paths {
          * @description List the chunks of a document in order. `id` and `keywords` (in the text) are filters.
          */
         get: operations["list_chunks"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/datasets/{dataset_id}/documents/{document_id}/metadata/config": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Change Document Config
+         * @description Store which metadata RAGFlow would have a model find in one document, in its `parser_config`.
+         */
+        put: operations["change_document_config"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/datasets/{dataset_id}/metadata/config": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Config
+         * @description Return which metadata RAGFlow would have a model find, as it was stored.
+         */
+        get: operations["read_config"];
+        /**
+         * Change Config
+         * @description Store which metadata RAGFlow would have a model find. No model looks for it here.
+         */
+        put: operations["change_config"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/datasets/{dataset_id}/metadata/summary": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Summarize
+         * @description Return `{summary: {key: {type, values: [[value, number of documents]]}}}`, the most frequent values first.
+         */
+        get: operations["summarize"];
         put?: never;
         post?: never;
         delete?: never;
@@ -3266,6 +3579,23 @@ export interface components {
             worker: string | null;
         };
         /**
+         * AttemptRow
+         * @description One attempt to send a delivery.
+         */
+        AttemptRow: {
+            /** At */
+            at: string;
+            /** Error */
+            error: string | null;
+            /** Ms */
+            ms: number;
+            /**
+             * Status
+             * @description Status of the answer; null if there was none
+             */
+            status: number | null;
+        };
+        /**
          * AuditActor
          * @description Who did it.
          */
@@ -3342,6 +3672,56 @@ export interface components {
             request_id: string | null;
             /** Times */
             times: number;
+        };
+        /**
+         * CallbackListReply
+         * @description Stored callbacks, the oldest first.
+         */
+        CallbackListReply: {
+            /** Callbacks */
+            callbacks: components["schemas"]["CallbackRow"][];
+            /**
+             * Next
+             * @description The `after` of the next page; null on the last
+             */
+            next: string | null;
+        };
+        /**
+         * CallbackRow
+         * @description A stored callback, without its secret.
+         */
+        CallbackRow: {
+            /**
+             * Agent Id
+             * @description The agent whose runs it is told of; null: the runs that name it
+             */
+            agent_id: string | null;
+            /** Created At */
+            created_at: string;
+            /** Description */
+            description: string;
+            /** Disabled At */
+            disabled_at: string | null;
+            /**
+             * Disabled Because
+             * @description `gone`: its server answered 410
+             */
+            disabled_because: ("owner" | "gone") | null;
+            /** Enabled */
+            enabled: boolean;
+            /** Events */
+            events: string[];
+            /**
+             * Former Secret Until
+             * @description Until then the secret before the present one signs, too
+             */
+            former_secret_until: string | null;
+            /** Id */
+            id: string;
+            /** Include */
+            include: string[];
+            /** Url */
+            url: string;
         };
         /**
          * CancelledRunReply
@@ -3672,6 +4052,61 @@ export interface components {
              * @description Why it is not computed
              */
             unavailable: string | null;
+        };
+        /**
+         * DeliveryListReply
+         * @description Deliveries, the newest first.
+         */
+        DeliveryListReply: {
+            /** Deliveries */
+            deliveries: components["schemas"]["DeliveryRow"][];
+            /**
+             * Next
+             * @description The `before` of the next page; null on the last
+             */
+            next: string | null;
+        };
+        /**
+         * DeliveryRow
+         * @description A delivery: one event for one callback.
+         */
+        DeliveryRow: {
+            /** Agent Id */
+            agent_id: string | null;
+            /** Attempt Count */
+            attempt_count: number;
+            /**
+             * Attempts
+             * @description The newest 30, the oldest of them first
+             */
+            attempts: components["schemas"]["AttemptRow"][];
+            /** Callback Id */
+            callback_id: string;
+            /** Ended At */
+            ended_at: string | null;
+            /** Event */
+            event: string;
+            /** Id */
+            id: string;
+            /**
+             * Message Id
+             * @description The `webhook-id` of all its attempts
+             */
+            message_id: string;
+            /**
+             * Next Attempt At
+             * @description Of a pending delivery
+             */
+            next_attempt_at: string | null;
+            /** Occurred At */
+            occurred_at: string;
+            /** Run Id */
+            run_id: string | null;
+            /**
+             * Status
+             * @enum {string}
+             */
+            status: "pending" | "delivered" | "dead";
         };
         /**
          * DraftReply
@@ -4198,6 +4633,45 @@ export interface components {
             id: string;
             /** Title */
             title: string;
+        };
+        /**
+         * NewCallbackReply
+         * @description A callback with its new secret, which is shown once.
+         */
+        NewCallbackReply: {
+            /**
+             * Agent Id
+             * @description The agent whose runs it is told of; null: the runs that name it
+             */
+            agent_id: string | null;
+            /** Created At */
+            created_at: string;
+            /** Description */
+            description: string;
+            /** Disabled At */
+            disabled_at: string | null;
+            /**
+             * Disabled Because
+             * @description `gone`: its server answered 410
+             */
+            disabled_because: ("owner" | "gone") | null;
+            /** Enabled */
+            enabled: boolean;
+            /** Events */
+            events: string[];
+            /**
+             * Former Secret Until
+             * @description Until then the secret before the present one signs, too
+             */
+            former_secret_until: string | null;
+            /** Id */
+            id: string;
+            /** Include */
+            include: string[];
+            /** Secret */
+            secret: string;
+            /** Url */
+            url: string;
         };
         /**
          * NewShareReply
@@ -4990,6 +5464,14 @@ export interface components {
             etag: string;
             /** Findings */
             findings: components["schemas"]["FindingRow"][];
+        };
+        /**
+         * SecretReply
+         * @description The tenant's secret, which signs for callbacks of runs without a secret of their own.
+         */
+        SecretReply: {
+            /** Secret */
+            secret: string;
         };
         /**
          * ShareListReply
@@ -6036,6 +6518,13 @@ export interface operations {
                         [key: string]: unknown;
                     } | null;
                     /**
+                     * Callbacks
+                     * @description Who is told when the run ends or waits: {url, events, include, secret}, or {id, events, include} with the id of a stored callback
+                     */
+                    callbacks?: {
+                        [key: string]: unknown;
+                    }[] | null;
+                    /**
                      * Cancel On Disconnect
                      * @default false
                      */
@@ -6483,6 +6972,13 @@ export interface operations {
                     budget?: {
                         [key: string]: unknown;
                     } | null;
+                    /**
+                     * Callbacks
+                     * @description Who is told when the run ends or waits: {url, events, include, secret}, or {id, events, include} with the id of a stored callback
+                     */
+                    callbacks?: {
+                        [key: string]: unknown;
+                    }[] | null;
                     /**
                      * Cancel On Disconnect
                      * @default false
@@ -7055,6 +7551,13 @@ export interface operations {
                         [key: string]: unknown;
                     } | null;
                     /**
+                     * Callbacks
+                     * @description Who is told when the run ends or waits: {url, events, include, secret}, or {id, events, include} with the id of a stored callback
+                     */
+                    callbacks?: {
+                        [key: string]: unknown;
+                    }[] | null;
+                    /**
                      * Cancel On Disconnect
                      * @default false
                      */
@@ -7484,6 +7987,13 @@ export interface operations {
                         [key: string]: unknown;
                     } | null;
                     /**
+                     * Callbacks
+                     * @description Who is told when the run ends or waits: {url, events, include, secret}, or {id, events, include} with the id of a stored callback
+                     */
+                    callbacks?: {
+                        [key: string]: unknown;
+                    }[] | null;
+                    /**
                      * Cancel On Disconnect
                      * @default false
                      */
@@ -7631,6 +8141,13 @@ export interface operations {
                     budget?: {
                         [key: string]: unknown;
                     } | null;
+                    /**
+                     * Callbacks
+                     * @description Who is told when the run ends or waits: {url, events, include, secret}, or {id, events, include} with the id of a stored callback
+                     */
+                    callbacks?: {
+                        [key: string]: unknown;
+                    }[] | null;
                     /**
                      * Cancel On Disconnect
                      * @default false
@@ -7961,6 +8478,13 @@ export interface operations {
                     budget?: {
                         [key: string]: unknown;
                     } | null;
+                    /**
+                     * Callbacks
+                     * @description Who is told when the run ends or waits: {url, events, include, secret}, or {id, events, include} with the id of a stored callback
+                     */
+                    callbacks?: {
+                        [key: string]: unknown;
+                    }[] | null;
                     /**
                      * Cancel On Disconnect
                      * @default false
@@ -8651,6 +9175,13 @@ export interface operations {
                         [key: string]: unknown;
                     } | null;
                     /**
+                     * Callbacks
+                     * @description Who is told when the run ends or waits: {url, events, include, secret}, or {id, events, include} with the id of a stored callback
+                     */
+                    callbacks?: {
+                        [key: string]: unknown;
+                    }[] | null;
+                    /**
                      * Cancel On Disconnect
                      * @default false
                      */
@@ -8928,6 +9459,469 @@ export interface operations {
             503: components["responses"]["EaselError503"];
         };
     };
+    list_callbacks: {
+        parameters: {
+            query?: {
+                agent_id?: string;
+                after?: string;
+                limit?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CallbackListReply"];
+                };
+            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
+        };
+    };
+    create_callback: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description A repeat with the same key within a day gets the first reply */
+                "idempotency-key"?: string | null;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /**
+                     * Agent Id
+                     * @description Whose runs it is told of; none: the runs that name it
+                     */
+                    agent_id?: string | null;
+                    /** Description */
+                    description?: string | null;
+                    /**
+                     * Events
+                     * @description By default all: `run.succeeded`, `run.failed`, ...
+                     */
+                    events?: string[] | null;
+                    /**
+                     * Include
+                     * @description `output`: the text of the answer
+                     */
+                    include?: string[] | null;
+                    /**
+                     * Secret
+                     * @description `whsec_…`; without it Easel makes one
+                     */
+                    secret?: string | null;
+                    /**
+                     * Url
+                     * @description https; http for private hosts that the operators allow
+                     */
+                    url?: string | null;
+                };
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NewCallbackReply"];
+                };
+            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
+        };
+    };
+    list_deliveries: {
+        parameters: {
+            query?: {
+                status?: string;
+                run_id?: string;
+                callback_id?: string;
+                before?: string;
+                limit?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeliveryListReply"];
+                };
+            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
+        };
+    };
+    get_delivery: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                delivery_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeliveryRow"];
+                };
+            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
+        };
+    };
+    replay_delivery: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description A repeat with the same key within a day gets the first reply */
+                "idempotency-key"?: string | null;
+            };
+            path: {
+                delivery_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": Record<string, never>;
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeliveryRow"];
+                };
+            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
+        };
+    };
+    get_secret: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SecretReply"];
+                };
+            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
+        };
+    };
+    rotate_secret: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description A repeat with the same key within a day gets the first reply */
+                "idempotency-key"?: string | null;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": Record<string, never>;
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SecretReply"];
+                };
+            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
+        };
+    };
+    get_callback: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                callback_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CallbackRow"];
+                };
+            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
+        };
+    };
+    delete_callback: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                callback_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
+        };
+    };
+    change_callback: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                callback_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** Description */
+                    description?: string | null;
+                    /** Enabled */
+                    enabled?: boolean | null;
+                    /**
+                     * Events
+                     * @description By default all: `run.succeeded`, `run.failed`, ...
+                     */
+                    events?: string[] | null;
+                    /**
+                     * Include
+                     * @description `output`: the text of the answer
+                     */
+                    include?: string[] | null;
+                    /**
+                     * Url
+                     * @description https; http for private hosts that the operators allow
+                     */
+                    url?: string | null;
+                };
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CallbackRow"];
+                };
+            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
+        };
+    };
+    rotate_callback: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description A repeat with the same key within a day gets the first reply */
+                "idempotency-key"?: string | null;
+            };
+            path: {
+                callback_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /**
+                     * Secret
+                     * @description `whsec_…`; without it Easel makes one
+                     */
+                    secret?: string | null;
+                };
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NewCallbackReply"];
+                };
+            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
+        };
+    };
+    test_callback: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description A repeat with the same key within a day gets the first reply */
+                "idempotency-key"?: string | null;
+            };
+            path: {
+                callback_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": Record<string, never>;
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeliveryRow"];
+                };
+            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
+        };
+    };
     list_components: {
         parameters: {
             query?: never;
@@ -8960,14 +9954,19 @@ export interface operations {
     list_datasets: {
         parameters: {
             query?: {
-                id?: string;
+                page?: number;
+                page_size?: number;
+                id?: string | null;
                 /** @description May be repeated, or a comma list */
                 ids?: string[] | null;
                 name?: string;
-                orderby?: string;
-                desc?: string;
-                page?: string;
-                page_size?: string;
+                /** @description Must be in the name */
+                keywords?: string;
+                orderby?: "create_time" | "update_time";
+                desc?: boolean;
+                type?: "" | "filter";
+                /** @description A JSON object with `keywords` and `owner_ids` */
+                ext?: string;
             };
             header?: never;
             path?: never;
@@ -9016,16 +10015,52 @@ export interface operations {
                  *     }
                  */
                 "application/json": {
+                    auto_metadata_config?: {
+                        /**
+                         * Enabled
+                         * @default false
+                         */
+                        enabled?: boolean;
+                        /**
+                         * Fields
+                         * @default []
+                         */
+                        fields?: {
+                            /** Description */
+                            description?: string | null;
+                            /** Examples */
+                            examples?: unknown[] | null;
+                            /** Name */
+                            name: string;
+                            /**
+                             * Restrict Values
+                             * @default false
+                             */
+                            restrict_values?: boolean;
+                            /**
+                             * Type
+                             * @default string
+                             * @enum {string}
+                             */
+                            type?: "string" | "number" | "list" | "time";
+                        }[];
+                    } | null;
+                    /** Avatar */
+                    avatar?: string | null;
                     /**
-                     * Description
-                     * @default
+                     * Chunk Method
+                     * @default naive
+                     * @enum {string}
                      */
-                    description?: string;
-                    /**
-                     * Embedding Model
-                     * @default
-                     */
-                    embedding_model?: string;
+                    chunk_method?: "naive" | "book" | "email" | "laws" | "manual" | "one" | "paper" | "picture" | "presentation" | "qa" | "table" | "tag";
+                    /** Description */
+                    description?: string | null;
+                    /** Embedding Model */
+                    embedding_model?: string | null;
+                    /** Ext */
+                    ext?: {
+                        [key: string]: unknown;
+                    } | null;
                     /**
                      * Language
                      * @default English
@@ -9033,26 +10068,230 @@ export interface operations {
                     language?: string;
                     /** Name */
                     name: string;
-                    /**
-                     * ParserBody
-                     * @description How documents are split: tokens per chunk, and the overlap of two chunks.
-                     * @default {
-                     *       "chunk_token_num": 512,
-                     *       "overlapped_percent": 10
-                     *     }
-                     */
+                    /** Parse Type */
+                    parse_type?: number | null;
                     parser_config?: {
+                        /**
+                         * Auto Keywords
+                         * @default 0
+                         */
+                        auto_keywords?: number;
+                        /**
+                         * Auto Questions
+                         * @default 0
+                         */
+                        auto_questions?: number;
+                        /** Built In Metadata */
+                        built_in_metadata?: unknown[] | null;
+                        /** Children Delimiter */
+                        children_delimiter?: string | null;
                         /**
                          * Chunk Token Num
                          * @default 512
                          */
                         chunk_token_num?: number;
                         /**
+                         * Delimiter
+                         * @default
+                         */
+                        delimiter?: string;
+                        /** Enable Children */
+                        enable_children?: boolean | null;
+                        /** Enable Metadata */
+                        enable_metadata?: boolean | null;
+                        /** Ext */
+                        ext?: {
+                            [key: string]: unknown;
+                        } | null;
+                        /**
+                         * Filename Embd Weight
+                         * @default 0.1
+                         */
+                        filename_embd_weight?: number | null;
+                        /**
+                         * GraphFields
+                         * @description The block `graphrag`.
+                         * @default {
+                         *       "community": false,
+                         *       "entity_types": [
+                         *         "organization",
+                         *         "person",
+                         *         "geo",
+                         *         "event",
+                         *         "category"
+                         *       ],
+                         *       "method": "light",
+                         *       "resolution": false,
+                         *       "use_graphrag": false
+                         *     }
+                         */
+                        graphrag?: {
+                            /**
+                             * Community
+                             * @default false
+                             */
+                            community?: boolean;
+                            /**
+                             * Entity Types
+                             * @default [
+                             *       "organization",
+                             *       "person",
+                             *       "geo",
+                             *       "event",
+                             *       "category"
+                             *     ]
+                             */
+                            entity_types?: string[];
+                            /** Ext */
+                            ext?: {
+                                [key: string]: unknown;
+                            } | null;
+                            /**
+                             * Method
+                             * @default light
+                             * @enum {string}
+                             */
+                            method?: "light" | "general";
+                            /**
+                             * Resolution
+                             * @default false
+                             */
+                            resolution?: boolean;
+                            /**
+                             * Use Graphrag
+                             * @default false
+                             */
+                            use_graphrag?: boolean;
+                        };
+                        /**
+                         * Html4Excel
+                         * @default false
+                         */
+                        html4excel?: boolean;
+                        /** Image Context Size */
+                        image_context_size?: number | null;
+                        /** Image Table Context Window */
+                        image_table_context_window?: number | null;
+                        /**
+                         * Layout Recognize
+                         * @default DeepDOC
+                         */
+                        layout_recognize?: string;
+                        /** Llm Id */
+                        llm_id?: string | null;
+                        /** Metadata */
+                        metadata?: unknown[] | {
+                            [key: string]: unknown;
+                        } | null;
+                        /**
                          * Overlapped Percent
                          * @default 10
                          */
                         overlapped_percent?: number;
-                    };
+                        /** Pages */
+                        pages?: number[][] | null;
+                        /**
+                         * ParentChildFields
+                         * @description The block `parent_child`.
+                         * @default {
+                         *       "children_delimiter": "\n",
+                         *       "use_parent_child": false
+                         *     }
+                         */
+                        parent_child?: {
+                            /**
+                             * Children Delimiter
+                             * @default
+                             */
+                            children_delimiter?: string;
+                            /** Ext */
+                            ext?: {
+                                [key: string]: unknown;
+                            } | null;
+                            /**
+                             * Use Parent Child
+                             * @default false
+                             */
+                            use_parent_child?: boolean;
+                        };
+                        /**
+                         * RaptorFields
+                         * @description The block `raptor`.
+                         * @default {
+                         *       "max_cluster": 64,
+                         *       "max_token": 256,
+                         *       "prompt": "Summarize what these passages have in common:\n{cluster_content}",
+                         *       "random_seed": 0,
+                         *       "threshold": 0.1,
+                         *       "use_raptor": false
+                         *     }
+                         */
+                        raptor?: {
+                            /** Auto Disable For Structured Data */
+                            auto_disable_for_structured_data?: boolean | null;
+                            /** Ext */
+                            ext?: {
+                                [key: string]: unknown;
+                            } | null;
+                            /**
+                             * Max Cluster
+                             * @default 64
+                             */
+                            max_cluster?: number;
+                            /**
+                             * Max Token
+                             * @default 256
+                             */
+                            max_token?: number;
+                            /**
+                             * Prompt
+                             * @default Summarize what these passages have in common:
+                             *     {cluster_content}
+                             */
+                            prompt?: string;
+                            /**
+                             * Random Seed
+                             * @default 0
+                             */
+                            random_seed?: number;
+                            /** Scope */
+                            scope?: string | null;
+                            /**
+                             * Threshold
+                             * @default 0.1
+                             */
+                            threshold?: number;
+                            /**
+                             * Use Raptor
+                             * @default false
+                             */
+                            use_raptor?: boolean;
+                        };
+                        /** Table Context Size */
+                        table_context_size?: number | null;
+                        /**
+                         * Tag Kb Ids
+                         * @default []
+                         */
+                        tag_kb_ids?: string[];
+                        /** Task Page Size */
+                        task_page_size?: number | null;
+                        /** Toc Extraction */
+                        toc_extraction?: boolean | null;
+                        /**
+                         * Topn Tags
+                         * @default 3
+                         */
+                        topn_tags?: number;
+                    } | null;
+                    /**
+                     * Permission
+                     * @default me
+                     * @enum {string}
+                     */
+                    permission?: "me" | "team";
+                    /** Pipeline Id */
+                    pipeline_id?: string | null;
                 };
             };
         };
@@ -9118,6 +10357,69 @@ export interface operations {
             503: components["responses"]["RagflowError503"];
         };
     };
+    flatten: {
+        parameters: {
+            query?: {
+                /** @description May be repeated, or a comma list */
+                dataset_ids?: string[] | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
+        };
+    };
+    read: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                dataset_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
+        };
+    };
     change_datasets: {
         parameters: {
             query?: never;
@@ -9130,26 +10432,296 @@ export interface operations {
         requestBody: {
             content: {
                 "application/json": {
+                    auto_metadata_config?: {
+                        /**
+                         * Enabled
+                         * @default false
+                         */
+                        enabled?: boolean;
+                        /**
+                         * Fields
+                         * @default []
+                         */
+                        fields?: {
+                            /** Description */
+                            description?: string | null;
+                            /** Examples */
+                            examples?: unknown[] | null;
+                            /** Name */
+                            name: string;
+                            /**
+                             * Restrict Values
+                             * @default false
+                             */
+                            restrict_values?: boolean;
+                            /**
+                             * Type
+                             * @default string
+                             * @enum {string}
+                             */
+                            type?: "string" | "number" | "list" | "time";
+                        }[];
+                    } | null;
+                    /** Avatar */
+                    avatar?: string | null;
+                    /**
+                     * Chunk Method
+                     * @default naive
+                     * @enum {string}
+                     */
+                    chunk_method?: "naive" | "book" | "email" | "laws" | "manual" | "one" | "paper" | "picture" | "presentation" | "qa" | "table" | "tag";
+                    /**
+                     * Connectors
+                     * @default []
+                     */
+                    connectors?: unknown[];
                     /** Description */
                     description?: string | null;
                     /** Embedding Model */
                     embedding_model?: string | null;
-                    /** Language */
-                    language?: string | null;
-                    /** Name */
-                    name?: string | null;
+                    /** Ext */
+                    ext?: {
+                        [key: string]: unknown;
+                    } | null;
+                    /**
+                     * Language
+                     * @default English
+                     */
+                    language?: string;
+                    /**
+                     * Name
+                     * @default
+                     */
+                    name?: string;
+                    /**
+                     * Pagerank
+                     * @default 0
+                     */
+                    pagerank?: number;
+                    /** Parse Type */
+                    parse_type?: number | null;
                     parser_config?: {
+                        /**
+                         * Auto Keywords
+                         * @default 0
+                         */
+                        auto_keywords?: number;
+                        /**
+                         * Auto Questions
+                         * @default 0
+                         */
+                        auto_questions?: number;
+                        /** Built In Metadata */
+                        built_in_metadata?: unknown[] | null;
+                        /** Children Delimiter */
+                        children_delimiter?: string | null;
                         /**
                          * Chunk Token Num
                          * @default 512
                          */
                         chunk_token_num?: number;
                         /**
+                         * Delimiter
+                         * @default
+                         */
+                        delimiter?: string;
+                        /** Enable Children */
+                        enable_children?: boolean | null;
+                        /** Enable Metadata */
+                        enable_metadata?: boolean | null;
+                        /** Ext */
+                        ext?: {
+                            [key: string]: unknown;
+                        } | null;
+                        /**
+                         * Filename Embd Weight
+                         * @default 0.1
+                         */
+                        filename_embd_weight?: number | null;
+                        /**
+                         * GraphFields
+                         * @description The block `graphrag`.
+                         * @default {
+                         *       "community": false,
+                         *       "entity_types": [
+                         *         "organization",
+                         *         "person",
+                         *         "geo",
+                         *         "event",
+                         *         "category"
+                         *       ],
+                         *       "method": "light",
+                         *       "resolution": false,
+                         *       "use_graphrag": false
+                         *     }
+                         */
+                        graphrag?: {
+                            /**
+                             * Community
+                             * @default false
+                             */
+                            community?: boolean;
+                            /**
+                             * Entity Types
+                             * @default [
+                             *       "organization",
+                             *       "person",
+                             *       "geo",
+                             *       "event",
+                             *       "category"
+                             *     ]
+                             */
+                            entity_types?: string[];
+                            /** Ext */
+                            ext?: {
+                                [key: string]: unknown;
+                            } | null;
+                            /**
+                             * Method
+                             * @default light
+                             * @enum {string}
+                             */
+                            method?: "light" | "general";
+                            /**
+                             * Resolution
+                             * @default false
+                             */
+                            resolution?: boolean;
+                            /**
+                             * Use Graphrag
+                             * @default false
+                             */
+                            use_graphrag?: boolean;
+                        };
+                        /**
+                         * Html4Excel
+                         * @default false
+                         */
+                        html4excel?: boolean;
+                        /** Image Context Size */
+                        image_context_size?: number | null;
+                        /** Image Table Context Window */
+                        image_table_context_window?: number | null;
+                        /**
+                         * Layout Recognize
+                         * @default DeepDOC
+                         */
+                        layout_recognize?: string;
+                        /** Llm Id */
+                        llm_id?: string | null;
+                        /** Metadata */
+                        metadata?: unknown[] | {
+                            [key: string]: unknown;
+                        } | null;
+                        /**
                          * Overlapped Percent
                          * @default 10
                          */
                         overlapped_percent?: number;
+                        /** Pages */
+                        pages?: number[][] | null;
+                        /**
+                         * ParentChildFields
+                         * @description The block `parent_child`.
+                         * @default {
+                         *       "children_delimiter": "\n",
+                         *       "use_parent_child": false
+                         *     }
+                         */
+                        parent_child?: {
+                            /**
+                             * Children Delimiter
+                             * @default
+                             */
+                            children_delimiter?: string;
+                            /** Ext */
+                            ext?: {
+                                [key: string]: unknown;
+                            } | null;
+                            /**
+                             * Use Parent Child
+                             * @default false
+                             */
+                            use_parent_child?: boolean;
+                        };
+                        /**
+                         * RaptorFields
+                         * @description The block `raptor`.
+                         * @default {
+                         *       "max_cluster": 64,
+                         *       "max_token": 256,
+                         *       "prompt": "Summarize what these passages have in common:\n{cluster_content}",
+                         *       "random_seed": 0,
+                         *       "threshold": 0.1,
+                         *       "use_raptor": false
+                         *     }
+                         */
+                        raptor?: {
+                            /** Auto Disable For Structured Data */
+                            auto_disable_for_structured_data?: boolean | null;
+                            /** Ext */
+                            ext?: {
+                                [key: string]: unknown;
+                            } | null;
+                            /**
+                             * Max Cluster
+                             * @default 64
+                             */
+                            max_cluster?: number;
+                            /**
+                             * Max Token
+                             * @default 256
+                             */
+                            max_token?: number;
+                            /**
+                             * Prompt
+                             * @default Summarize what these passages have in common:
+                             *     {cluster_content}
+                             */
+                            prompt?: string;
+                            /**
+                             * Random Seed
+                             * @default 0
+                             */
+                            random_seed?: number;
+                            /** Scope */
+                            scope?: string | null;
+                            /**
+                             * Threshold
+                             * @default 0.1
+                             */
+                            threshold?: number;
+                            /**
+                             * Use Raptor
+                             * @default false
+                             */
+                            use_raptor?: boolean;
+                        };
+                        /** Table Context Size */
+                        table_context_size?: number | null;
+                        /**
+                         * Tag Kb Ids
+                         * @default []
+                         */
+                        tag_kb_ids?: string[];
+                        /** Task Page Size */
+                        task_page_size?: number | null;
+                        /** Toc Extraction */
+                        toc_extraction?: boolean | null;
+                        /**
+                         * Topn Tags
+                         * @default 3
+                         */
+                        topn_tags?: number;
                     } | null;
+                    /**
+                     * Permission
+                     * @default me
+                     * @enum {string}
+                     */
+                    permission?: "me" | "team";
+                    /** Pipeline Id */
+                    pipeline_id?: string | null;
                 };
             };
         };
@@ -9256,10 +10828,17 @@ export interface operations {
                 id?: string;
                 name?: string;
                 keywords?: string;
+                /** @description UNSTART, RUNNING, CANCEL, DONE, FAIL, or 0 to 4 */
+                run?: string[] | null;
+                /** @description Extensions, without the dot */
+                suffix?: string[] | null;
+                /** @description A JSON object: `{logic, conditions}` */
+                metadata_condition?: string;
                 create_time_from?: number;
                 create_time_to?: number;
                 orderby?: string;
                 desc?: string;
+                type?: "" | "filter";
                 page?: string;
                 page_size?: string;
             };
@@ -9293,7 +10872,10 @@ export interface operations {
     };
     upload_knowledge_bases: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description `empty`: a document without content, of the given name */
+                type?: "" | "local" | "empty";
+            };
             header?: never;
             path: {
                 dataset_id: string;
@@ -9302,6 +10884,10 @@ export interface operations {
         };
         requestBody: {
             content: {
+                "application/json": {
+                    /** Name */
+                    name: string;
+                };
                 "multipart/form-data": {
                     file: string[];
                 };
@@ -9347,6 +10933,77 @@ export interface operations {
                     delete_all?: boolean;
                     /** Ids */
                     ids?: string[] | null;
+                };
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
+        };
+    };
+    change_many: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                dataset_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /**
+                     * Deletes
+                     * @default []
+                     */
+                    deletes?: {
+                        /** Key */
+                        key: string;
+                        /** Value */
+                        value?: unknown;
+                    }[];
+                    /**
+                     * MetadataSelector
+                     * @description Which documents a change of metadata is for: all by default, else those that both fields name.
+                     * @default {}
+                     */
+                    selector?: {
+                        /** Document Ids */
+                        document_ids?: string[] | null;
+                        /** Metadata Condition */
+                        metadata_condition?: {
+                            [key: string]: unknown;
+                        } | null;
+                    };
+                    /**
+                     * Updates
+                     * @default []
+                     */
+                    updates?: {
+                        /** Key */
+                        key: string;
+                        /** Match */
+                        match?: unknown;
+                        /** Value */
+                        value: unknown;
+                    }[];
                 };
             };
         };
@@ -9417,21 +11074,289 @@ export interface operations {
             content: {
                 "application/json": {
                     /**
-                     * Enabled
-                     * @description A document is always searched; false is refused
+                     * Chunk Method
+                     * @default naive
+                     * @enum {string}
                      */
-                    enabled?: boolean | null;
-                    /** Meta Fields */
+                    chunk_method?: "naive" | "book" | "email" | "laws" | "manual" | "one" | "paper" | "picture" | "presentation" | "qa" | "table" | "tag";
+                    /**
+                     * Enabled
+                     * @default true
+                     */
+                    enabled?: boolean;
+                    /**
+                     * Meta Fields
+                     * @default {}
+                     */
                     meta_fields?: {
                         [key: string]: unknown;
-                    } | null;
-                    /** Name */
-                    name?: string | null;
+                    };
+                    /**
+                     * Name
+                     * @default
+                     */
+                    name?: string;
+                    /**
+                     * ParserFields
+                     * @description How documents are read and split: RAGFlow's `parser_config`, with the tokens of an overlap as a percentage.
+                     * @default {
+                     *       "auto_keywords": 0,
+                     *       "auto_questions": 0,
+                     *       "chunk_token_num": 512,
+                     *       "delimiter": "\n",
+                     *       "filename_embd_weight": 0.1,
+                     *       "graphrag": {
+                     *         "community": false,
+                     *         "entity_types": [
+                     *           "organization",
+                     *           "person",
+                     *           "geo",
+                     *           "event",
+                     *           "category"
+                     *         ],
+                     *         "method": "light",
+                     *         "resolution": false,
+                     *         "use_graphrag": false
+                     *       },
+                     *       "html4excel": false,
+                     *       "layout_recognize": "DeepDOC",
+                     *       "overlapped_percent": 10,
+                     *       "parent_child": {
+                     *         "children_delimiter": "\n",
+                     *         "use_parent_child": false
+                     *       },
+                     *       "raptor": {
+                     *         "max_cluster": 64,
+                     *         "max_token": 256,
+                     *         "prompt": "Summarize what these passages have in common:\n{cluster_content}",
+                     *         "random_seed": 0,
+                     *         "threshold": 0.1,
+                     *         "use_raptor": false
+                     *       },
+                     *       "tag_kb_ids": [],
+                     *       "topn_tags": 3
+                     *     }
+                     */
+                    parser_config?: {
+                        /**
+                         * Auto Keywords
+                         * @default 0
+                         */
+                        auto_keywords?: number;
+                        /**
+                         * Auto Questions
+                         * @default 0
+                         */
+                        auto_questions?: number;
+                        /** Built In Metadata */
+                        built_in_metadata?: unknown[] | null;
+                        /** Children Delimiter */
+                        children_delimiter?: string | null;
+                        /**
+                         * Chunk Token Num
+                         * @default 512
+                         */
+                        chunk_token_num?: number;
+                        /**
+                         * Delimiter
+                         * @default
+                         */
+                        delimiter?: string;
+                        /** Enable Children */
+                        enable_children?: boolean | null;
+                        /** Enable Metadata */
+                        enable_metadata?: boolean | null;
+                        /** Ext */
+                        ext?: {
+                            [key: string]: unknown;
+                        } | null;
+                        /**
+                         * Filename Embd Weight
+                         * @default 0.1
+                         */
+                        filename_embd_weight?: number | null;
+                        /**
+                         * GraphFields
+                         * @description The block `graphrag`.
+                         * @default {
+                         *       "community": false,
+                         *       "entity_types": [
+                         *         "organization",
+                         *         "person",
+                         *         "geo",
+                         *         "event",
+                         *         "category"
+                         *       ],
+                         *       "method": "light",
+                         *       "resolution": false,
+                         *       "use_graphrag": false
+                         *     }
+                         */
+                        graphrag?: {
+                            /**
+                             * Community
+                             * @default false
+                             */
+                            community?: boolean;
+                            /**
+                             * Entity Types
+                             * @default [
+                             *       "organization",
+                             *       "person",
+                             *       "geo",
+                             *       "event",
+                             *       "category"
+                             *     ]
+                             */
+                            entity_types?: string[];
+                            /** Ext */
+                            ext?: {
+                                [key: string]: unknown;
+                            } | null;
+                            /**
+                             * Method
+                             * @default light
+                             * @enum {string}
+                             */
+                            method?: "light" | "general";
+                            /**
+                             * Resolution
+                             * @default false
+                             */
+                            resolution?: boolean;
+                            /**
+                             * Use Graphrag
+                             * @default false
+                             */
+                            use_graphrag?: boolean;
+                        };
+                        /**
+                         * Html4Excel
+                         * @default false
+                         */
+                        html4excel?: boolean;
+                        /** Image Context Size */
+                        image_context_size?: number | null;
+                        /** Image Table Context Window */
+                        image_table_context_window?: number | null;
+                        /**
+                         * Layout Recognize
+                         * @default DeepDOC
+                         */
+                        layout_recognize?: string;
+                        /** Llm Id */
+                        llm_id?: string | null;
+                        /** Metadata */
+                        metadata?: unknown[] | {
+                            [key: string]: unknown;
+                        } | null;
+                        /**
+                         * Overlapped Percent
+                         * @default 10
+                         */
+                        overlapped_percent?: number;
+                        /** Pages */
+                        pages?: number[][] | null;
+                        /**
+                         * ParentChildFields
+                         * @description The block `parent_child`.
+                         * @default {
+                         *       "children_delimiter": "\n",
+                         *       "use_parent_child": false
+                         *     }
+                         */
+                        parent_child?: {
+                            /**
+                             * Children Delimiter
+                             * @default
+                             */
+                            children_delimiter?: string;
+                            /** Ext */
+                            ext?: {
+                                [key: string]: unknown;
+                            } | null;
+                            /**
+                             * Use Parent Child
+                             * @default false
+                             */
+                            use_parent_child?: boolean;
+                        };
+                        /**
+                         * RaptorFields
+                         * @description The block `raptor`.
+                         * @default {
+                         *       "max_cluster": 64,
+                         *       "max_token": 256,
+                         *       "prompt": "Summarize what these passages have in common:\n{cluster_content}",
+                         *       "random_seed": 0,
+                         *       "threshold": 0.1,
+                         *       "use_raptor": false
+                         *     }
+                         */
+                        raptor?: {
+                            /** Auto Disable For Structured Data */
+                            auto_disable_for_structured_data?: boolean | null;
+                            /** Ext */
+                            ext?: {
+                                [key: string]: unknown;
+                            } | null;
+                            /**
+                             * Max Cluster
+                             * @default 64
+                             */
+                            max_cluster?: number;
+                            /**
+                             * Max Token
+                             * @default 256
+                             */
+                            max_token?: number;
+                            /**
+                             * Prompt
+                             * @default Summarize what these passages have in common:
+                             *     {cluster_content}
+                             */
+                            prompt?: string;
+                            /**
+                             * Random Seed
+                             * @default 0
+                             */
+                            random_seed?: number;
+                            /** Scope */
+                            scope?: string | null;
+                            /**
+                             * Threshold
+                             * @default 0.1
+                             */
+                            threshold?: number;
+                            /**
+                             * Use Raptor
+                             * @default false
+                             */
+                            use_raptor?: boolean;
+                        };
+                        /** Table Context Size */
+                        table_context_size?: number | null;
+                        /**
+                         * Tag Kb Ids
+                         * @default []
+                         */
+                        tag_kb_ids?: string[];
+                        /** Task Page Size */
+                        task_page_size?: number | null;
+                        /** Toc Extraction */
+                        toc_extraction?: boolean | null;
+                        /**
+                         * Topn Tags
+                         * @default 3
+                         */
+                        topn_tags?: number;
+                    };
                     /**
                      * Status
-                     * @description The same as `enabled`: 1 is accepted, 0 is refused
+                     * @default 1
+                     * @enum {unknown}
                      */
-                    status?: string | null;
+                    status?: "0" | "1" | 0 | 1;
                 };
             };
         };
@@ -9470,21 +11395,289 @@ export interface operations {
             content: {
                 "application/json": {
                     /**
-                     * Enabled
-                     * @description A document is always searched; false is refused
+                     * Chunk Method
+                     * @default naive
+                     * @enum {string}
                      */
-                    enabled?: boolean | null;
-                    /** Meta Fields */
+                    chunk_method?: "naive" | "book" | "email" | "laws" | "manual" | "one" | "paper" | "picture" | "presentation" | "qa" | "table" | "tag";
+                    /**
+                     * Enabled
+                     * @default true
+                     */
+                    enabled?: boolean;
+                    /**
+                     * Meta Fields
+                     * @default {}
+                     */
                     meta_fields?: {
                         [key: string]: unknown;
-                    } | null;
-                    /** Name */
-                    name?: string | null;
+                    };
+                    /**
+                     * Name
+                     * @default
+                     */
+                    name?: string;
+                    /**
+                     * ParserFields
+                     * @description How documents are read and split: RAGFlow's `parser_config`, with the tokens of an overlap as a percentage.
+                     * @default {
+                     *       "auto_keywords": 0,
+                     *       "auto_questions": 0,
+                     *       "chunk_token_num": 512,
+                     *       "delimiter": "\n",
+                     *       "filename_embd_weight": 0.1,
+                     *       "graphrag": {
+                     *         "community": false,
+                     *         "entity_types": [
+                     *           "organization",
+                     *           "person",
+                     *           "geo",
+                     *           "event",
+                     *           "category"
+                     *         ],
+                     *         "method": "light",
+                     *         "resolution": false,
+                     *         "use_graphrag": false
+                     *       },
+                     *       "html4excel": false,
+                     *       "layout_recognize": "DeepDOC",
+                     *       "overlapped_percent": 10,
+                     *       "parent_child": {
+                     *         "children_delimiter": "\n",
+                     *         "use_parent_child": false
+                     *       },
+                     *       "raptor": {
+                     *         "max_cluster": 64,
+                     *         "max_token": 256,
+                     *         "prompt": "Summarize what these passages have in common:\n{cluster_content}",
+                     *         "random_seed": 0,
+                     *         "threshold": 0.1,
+                     *         "use_raptor": false
+                     *       },
+                     *       "tag_kb_ids": [],
+                     *       "topn_tags": 3
+                     *     }
+                     */
+                    parser_config?: {
+                        /**
+                         * Auto Keywords
+                         * @default 0
+                         */
+                        auto_keywords?: number;
+                        /**
+                         * Auto Questions
+                         * @default 0
+                         */
+                        auto_questions?: number;
+                        /** Built In Metadata */
+                        built_in_metadata?: unknown[] | null;
+                        /** Children Delimiter */
+                        children_delimiter?: string | null;
+                        /**
+                         * Chunk Token Num
+                         * @default 512
+                         */
+                        chunk_token_num?: number;
+                        /**
+                         * Delimiter
+                         * @default
+                         */
+                        delimiter?: string;
+                        /** Enable Children */
+                        enable_children?: boolean | null;
+                        /** Enable Metadata */
+                        enable_metadata?: boolean | null;
+                        /** Ext */
+                        ext?: {
+                            [key: string]: unknown;
+                        } | null;
+                        /**
+                         * Filename Embd Weight
+                         * @default 0.1
+                         */
+                        filename_embd_weight?: number | null;
+                        /**
+                         * GraphFields
+                         * @description The block `graphrag`.
+                         * @default {
+                         *       "community": false,
+                         *       "entity_types": [
+                         *         "organization",
+                         *         "person",
+                         *         "geo",
+                         *         "event",
+                         *         "category"
+                         *       ],
+                         *       "method": "light",
+                         *       "resolution": false,
+                         *       "use_graphrag": false
+                         *     }
+                         */
+                        graphrag?: {
+                            /**
+                             * Community
+                             * @default false
+                             */
+                            community?: boolean;
+                            /**
+                             * Entity Types
+                             * @default [
+                             *       "organization",
+                             *       "person",
+                             *       "geo",
+                             *       "event",
+                             *       "category"
+                             *     ]
+                             */
+                            entity_types?: string[];
+                            /** Ext */
+                            ext?: {
+                                [key: string]: unknown;
+                            } | null;
+                            /**
+                             * Method
+                             * @default light
+                             * @enum {string}
+                             */
+                            method?: "light" | "general";
+                            /**
+                             * Resolution
+                             * @default false
+                             */
+                            resolution?: boolean;
+                            /**
+                             * Use Graphrag
+                             * @default false
+                             */
+                            use_graphrag?: boolean;
+                        };
+                        /**
+                         * Html4Excel
+                         * @default false
+                         */
+                        html4excel?: boolean;
+                        /** Image Context Size */
+                        image_context_size?: number | null;
+                        /** Image Table Context Window */
+                        image_table_context_window?: number | null;
+                        /**
+                         * Layout Recognize
+                         * @default DeepDOC
+                         */
+                        layout_recognize?: string;
+                        /** Llm Id */
+                        llm_id?: string | null;
+                        /** Metadata */
+                        metadata?: unknown[] | {
+                            [key: string]: unknown;
+                        } | null;
+                        /**
+                         * Overlapped Percent
+                         * @default 10
+                         */
+                        overlapped_percent?: number;
+                        /** Pages */
+                        pages?: number[][] | null;
+                        /**
+                         * ParentChildFields
+                         * @description The block `parent_child`.
+                         * @default {
+                         *       "children_delimiter": "\n",
+                         *       "use_parent_child": false
+                         *     }
+                         */
+                        parent_child?: {
+                            /**
+                             * Children Delimiter
+                             * @default
+                             */
+                            children_delimiter?: string;
+                            /** Ext */
+                            ext?: {
+                                [key: string]: unknown;
+                            } | null;
+                            /**
+                             * Use Parent Child
+                             * @default false
+                             */
+                            use_parent_child?: boolean;
+                        };
+                        /**
+                         * RaptorFields
+                         * @description The block `raptor`.
+                         * @default {
+                         *       "max_cluster": 64,
+                         *       "max_token": 256,
+                         *       "prompt": "Summarize what these passages have in common:\n{cluster_content}",
+                         *       "random_seed": 0,
+                         *       "threshold": 0.1,
+                         *       "use_raptor": false
+                         *     }
+                         */
+                        raptor?: {
+                            /** Auto Disable For Structured Data */
+                            auto_disable_for_structured_data?: boolean | null;
+                            /** Ext */
+                            ext?: {
+                                [key: string]: unknown;
+                            } | null;
+                            /**
+                             * Max Cluster
+                             * @default 64
+                             */
+                            max_cluster?: number;
+                            /**
+                             * Max Token
+                             * @default 256
+                             */
+                            max_token?: number;
+                            /**
+                             * Prompt
+                             * @default Summarize what these passages have in common:
+                             *     {cluster_content}
+                             */
+                            prompt?: string;
+                            /**
+                             * Random Seed
+                             * @default 0
+                             */
+                            random_seed?: number;
+                            /** Scope */
+                            scope?: string | null;
+                            /**
+                             * Threshold
+                             * @default 0.1
+                             */
+                            threshold?: number;
+                            /**
+                             * Use Raptor
+                             * @default false
+                             */
+                            use_raptor?: boolean;
+                        };
+                        /** Table Context Size */
+                        table_context_size?: number | null;
+                        /**
+                         * Tag Kb Ids
+                         * @default []
+                         */
+                        tag_kb_ids?: string[];
+                        /** Task Page Size */
+                        task_page_size?: number | null;
+                        /** Toc Extraction */
+                        toc_extraction?: boolean | null;
+                        /**
+                         * Topn Tags
+                         * @default 3
+                         */
+                        topn_tags?: number;
+                    };
                     /**
                      * Status
-                     * @description The same as `enabled`: 1 is accepted, 0 is refused
+                     * @default 1
+                     * @enum {unknown}
                      */
-                    status?: string | null;
+                    status?: "0" | "1" | 0 | 1;
                 };
             };
         };
@@ -9521,6 +11714,196 @@ export interface operations {
             path: {
                 dataset_id: string;
                 document_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
+        };
+    };
+    change_document_config: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                dataset_id: string;
+                document_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** Built In Metadata */
+                    built_in_metadata?: unknown[] | null;
+                    /** Metadata */
+                    metadata: {
+                        /** Description */
+                        description?: string | null;
+                        /** Examples */
+                        examples?: unknown[] | null;
+                        /** Name */
+                        name: string;
+                        /**
+                         * Restrict Values
+                         * @default false
+                         */
+                        restrict_values?: boolean;
+                        /**
+                         * Type
+                         * @default string
+                         * @enum {string}
+                         */
+                        type?: "string" | "number" | "list" | "time";
+                    }[] | {
+                        [key: string]: unknown;
+                    };
+                };
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
+        };
+    };
+    read_config: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                dataset_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
+        };
+    };
+    change_config: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                dataset_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /**
+                     * Enabled
+                     * @default false
+                     */
+                    enabled?: boolean;
+                    /**
+                     * Fields
+                     * @default []
+                     */
+                    fields?: {
+                        /** Description */
+                        description?: string | null;
+                        /** Examples */
+                        examples?: unknown[] | null;
+                        /** Name */
+                        name: string;
+                        /**
+                         * Restrict Values
+                         * @default false
+                         */
+                        restrict_values?: boolean;
+                        /**
+                         * Type
+                         * @default string
+                         * @enum {string}
+                         */
+                        type?: "string" | "number" | "list" | "time";
+                    }[];
+                };
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
+        };
+    };
+    summarize: {
+        parameters: {
+            query?: {
+                /** @description May be repeated, or a comma list */
+                doc_ids?: string[] | null;
+            };
+            header?: never;
+            path: {
+                dataset_id: string;
             };
             cookie?: never;
         };
@@ -10729,6 +13112,13 @@ export interface operations {
                         [key: string]: unknown;
                     } | null;
                     /**
+                     * Callbacks
+                     * @description Who is told when the run ends or waits: {url, events, include, secret}, or {id, events, include} with the id of a stored callback
+                     */
+                    callbacks?: {
+                        [key: string]: unknown;
+                    }[] | null;
+                    /**
                      * Cancel On Disconnect
                      * @default false
                      */
@@ -10949,6 +13339,13 @@ export interface operations {
                     budget?: {
                         [key: string]: unknown;
                     } | null;
+                    /**
+                     * Callbacks
+                     * @description Who is told when the run ends or waits: {url, events, include, secret}, or {id, events, include} with the id of a stored callback
+                     */
+                    callbacks?: {
+                        [key: string]: unknown;
+                    }[] | null;
                     /**
                      * Cancel On Disconnect
                      * @default false
@@ -11847,6 +14244,13 @@ export interface operations {
                         [key: string]: unknown;
                     } | null;
                     /**
+                     * Callbacks
+                     * @description Who is told when the run ends or waits: {url, events, include, secret}, or {id, events, include} with the id of a stored callback
+                     */
+                    callbacks?: {
+                        [key: string]: unknown;
+                    }[] | null;
+                    /**
                      * Confirm Unsafe
                      * @description Nodes whose side effects may happen again
                      */
@@ -12158,6 +14562,13 @@ export interface operations {
                     budget?: {
                         [key: string]: unknown;
                     } | null;
+                    /**
+                     * Callbacks
+                     * @description Who is told when the run ends or waits: {url, events, include, secret}, or {id, events, include} with the id of a stored callback
+                     */
+                    callbacks?: {
+                        [key: string]: unknown;
+                    }[] | null;
                     /**
                      * Conversation
                      * @description `new` begins where the source began, `same` is the next turn of its conversation
