@@ -21,6 +21,7 @@ from store.tenants.scopes import KINDS, TokenScope, in_order, kind_of, parse_sco
 from tests.integration.api.browsers import browser, cookie_of, depends_on, list_routes
 from tests.integration.api.conftest import Server
 from tests.integration.api.talking import ECHO, Client
+from tests.integration.api.test_access import WELL_KNOWN
 
 TABLE: Mapping[str, str] = {
     "read": """
@@ -33,6 +34,8 @@ TABLE: Mapping[str, str] = {
         GET /agents/attachments/{attachment_id}/download one-agent
         GET /agents/attachments/{attachment_id}/preview one-agent
         GET /agents/download one-agent
+        GET /agents/prompts
+        POST /agents/rerun
         GET /agents/tags
         GET /agents/templates one-agent
         GET /agents/{agent_id}
@@ -45,11 +48,19 @@ TABLE: Mapping[str, str] = {
         GET /agents/{agent_id}/versions/{version_id}
         GET /agents/{agent_id}/webhook/logs
         GET /budgets
+        GET /callbacks
+        GET /callbacks/deliveries
+        GET /callbacks/deliveries/{delivery_id}
+        GET /callbacks/{callback_id}
         GET /components one-agent
         GET /datasets
+        GET /datasets/metadata/flattened
+        GET /datasets/{dataset_id}
         GET /datasets/{dataset_id}/documents
         GET /datasets/{dataset_id}/documents/{document_id}
         GET /datasets/{dataset_id}/documents/{document_id}/chunks
+        GET /datasets/{dataset_id}/metadata/config
+        GET /datasets/{dataset_id}/metadata/summary
         GET /document/download/{attachment_id} one-agent
         GET /documents/artifact/{name} one-agent
         GET /mcp/servers
@@ -110,6 +121,7 @@ TABLE: Mapping[str, str] = {
         POST /agents/{agent_id}/run
         POST /agents/{agent_id}/runs
         POST /agents/{agent_id}/sessions
+        POST /agents/{agent_id}/stream
         POST /agents/{agent_id}/upload
         DELETE|GET|HEAD|PATCH|POST|PUT /agents/{agent_id}/webhook
         DELETE|GET|HEAD|PATCH|POST|PUT /agents/{agent_id}/webhook/test
@@ -141,11 +153,22 @@ TABLE: Mapping[str, str] = {
         POST /agents/{agent_id}/versions
         DELETE /agents/{agent_id}/versions/{version_id}
         DELETE|PUT /budgets
+        POST /callbacks
+        POST /callbacks/deliveries/{delivery_id}/replay
+        GET /callbacks/secret
+        POST /callbacks/secret/rotate
+        DELETE /callbacks/{callback_id}
+        PATCH /callbacks/{callback_id}
+        POST /callbacks/{callback_id}/rotate
+        POST /callbacks/{callback_id}/test
         DELETE|POST /datasets
         PUT /datasets/{dataset_id}
         DELETE|POST /datasets/{dataset_id}/chunks
         DELETE|POST /datasets/{dataset_id}/documents
+        PATCH /datasets/{dataset_id}/documents/metadatas
         PATCH|PUT /datasets/{dataset_id}/documents/{document_id}
+        PUT /datasets/{dataset_id}/documents/{document_id}/metadata/config
+        PUT /datasets/{dataset_id}/metadata/config
         POST /mcp/servers
         POST /mcp/servers/import
         POST /mcp/servers/list_tools
@@ -169,12 +192,14 @@ TABLE: Mapping[str, str] = {
         POST /viewer/agents/{agent_id}/restore
     """,
     "admin": """
+        GET /admin/canvas-runtime/{tenant_id}
+        POST /admin/canvas-runtime/{tenant_id}
         GET /audit
         GET /viewer/system
     """,
 }
 """Scope -> methods and path below /api/v1, or at the root after `//`. `one-agent`: the handler confines its callers."""
-OPEN = {"/healthz", "/readyz", "/metrics", "/openapi.json"}
+OPEN = {"/healthz", "/readyz", "/metrics", "/openapi.json", *WELL_KNOWN}
 """Routes outside of /api/v1 without a mark: open, or checked by the handler."""
 NOT_CHECKED = re.compile(r"/api/v1/(viewer|viewer/session|agents/\{agent_id\}/webhook)")
 """Routes that everybody may call: they sign in and out, say who the caller is, or authenticate in their own way."""
