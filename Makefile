@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up check test long loaded faults simulate mutants run lock audit licences viewer viewer-check viewer-dev viewer-types browsers pictures
+.PHONY: help setup up check test long loaded faults fuzz simulate mutants run lock audit licences viewer viewer-check viewer-dev viewer-types browsers pictures
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ long: setup ## the tests that `make test` leaves out because they take long
 
 faults: setup ## every way to disturb a deployment, with a table of what came of it: a quarter of an hour
 	$(BIN)/python -m tests.faults
+
+fuzz: setup ## a client generated from the OpenAPI document, and requests that schemathesis makes of it; EXAMPLES=20 SEED=1
+	$(BIN)/python -m tests.contract --examples $(or $(EXAMPLES),20) --seed $(or $(SEED),1)
 
 simulate: setup ## random schedules of the protocol on all cores, N=100000; SEED=123456 replays one, step by step
 	$(BIN)/python -m tests.simulator $(if $(SEED),--seed $(SEED),--number $(or $(N),100000))

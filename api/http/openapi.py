@@ -92,6 +92,22 @@ ERROR_SCHEMAS: Mapping[str, Mapping[str, Any]] = {
         },
     },
 }
+JSON_PATCH: Mapping[str, Any] = {
+    "title": "JsonPatch",
+    "description": "A JSON Patch (RFC 6902)",
+    "type": "array",
+    "items": {
+        "title": "PatchOperation",
+        "type": "object",
+        "required": ["op", "path"],
+        "properties": {
+            "op": {"type": "string", "enum": ["add", "remove", "replace", "move", "copy", "test"]},
+            "path": {"type": "string", "description": "A JSON Pointer (RFC 6901)"},
+            "from": {"type": "string"},
+            "value": {},
+        },
+    },
+}
 _REASONS = {
     "400": "A field, parameter or document is invalid; the message names it",
     "401": "The token is missing, unknown, revoked or expired",
@@ -149,7 +165,7 @@ def _describe(app: FastAPI) -> dict[str, Any]:
     schemas = document["components"]["schemas"]
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
-    schemas.update(ERROR_SCHEMAS)
+    schemas.update({**ERROR_SCHEMAS, "JsonPatch": JSON_PATCH})
     document["components"]["responses"] = {
         f"{name}{status}": {
             "description": reason,
@@ -167,7 +183,9 @@ def _describe(app: FastAPI) -> dict[str, Any]:
     routes = {key: route for key, route in _routes_of(app).items() if key[0] in document["paths"].get(key[1], {})}
     names = _operation_ids(routes)
     for (method, path), route in routes.items():
-        _complete(document["paths"][path][method], route, names[method, path])
+        operation = document["paths"][path][method]
+        _complete(operation, route, names[method, path])
+        _name_bodies(operation, schemas)
     return document
 
 
@@ -225,6 +243,15 @@ def _complete(operation: dict[str, Any], route: APIRoute, name: str) -> None:
     for content in _json_contents(operation.get("requestBody", {})):
         if example is not None:
             content["example"] = example
+
+
+def _name_bodies(operation: Mapping[str, Any], schemas: dict[str, Any]) -> None:
+    """Move the schemas of bodies to those that have names, so that clients have one class for each."""
+    for content in _json_contents(operation.get("requestBody", {})):
+        schema = content["schema"]
+        name = schema.get("title", "").replace(" ", "")
+        if name and schemas.setdefault(name, schema) == schema:
+            content["schema"] = {"$ref": f"#/components/schemas/{name}"}
 
 
 def _error_of(route: APIRoute) -> str:

@@ -240,7 +240,7 @@ class ChangedDocumentBody(StrictFields):
     chunk_method: ChunkMethod = "naive"
     parser_config: ParserFields = ParserFields()
     enabled: bool = True
-    status: Literal["0", "1", 0, 1] = "1"
+    status: Literal["0", "1"] | Literal[0, 1] = "1"
 
 
 class NewDocumentBody(StrictFields):

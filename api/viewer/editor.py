@@ -53,8 +53,8 @@ PATCH_OPENAPI: Mapping[str, Any] = {
     "requestBody": {
         "required": True,
         "content": {
-            "application/json-patch+json": {"schema": {"type": "array", "items": {"type": "object"}}},
-            "application/json": {"schema": {"type": "array", "items": {"type": "object"}}},
+            "application/json-patch+json": {"schema": {"$ref": "#/components/schemas/JsonPatch"}},
+            "application/json": {"schema": {"$ref": "#/components/schemas/JsonPatch"}},
         },
     }
 }

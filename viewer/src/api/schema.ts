@@ -3674,6 +3674,29 @@ export interface components {
             times: number;
         };
         /**
+         * BudgetBody
+         * @description Limits of a run, a session, the tenant or its day; without an id, of every run or session.
+         */
+        BudgetBody: {
+            /** Calls */
+            calls?: number | null;
+            /** Currency */
+            currency?: string | null;
+            /** Id */
+            id?: string | null;
+            /** Money */
+            money?: number | null;
+            /**
+             * Scope
+             * @enum {string}
+             */
+            scope: "run" | "session" | "tenant" | "day";
+            /** Seconds */
+            seconds?: number | null;
+            /** Tokens */
+            tokens?: number | null;
+        };
+        /**
          * CallbackListReply
          * @description Stored callbacks, the oldest first.
          */
@@ -3724,6 +3747,24 @@ export interface components {
             url: string;
         };
         /**
+         * CancelBody
+         * @description The run or session of an agent to cancel; by default all its open runs.
+         */
+        CancelBody: {
+            /** Run Id */
+            run_id?: string | null;
+            /** Session Id */
+            session_id?: string | null;
+        };
+        /**
+         * CancelRunsBody
+         * @description The runs to cancel, by their ids or external ids.
+         */
+        CancelRunsBody: {
+            /** Ids */
+            ids: string[];
+        };
+        /**
          * CancelledRunReply
          * @description The run whose cancel was requested.
          */
@@ -3746,6 +3787,674 @@ export interface components {
             unknown: string[];
         };
         /**
+         * CanvasFields
+         * @description The fields of a canvas; an update has the fields that change.
+         */
+        CanvasFields: {
+            /** Avatar */
+            avatar?: string | null;
+            /** Canvas Category */
+            canvas_category?: string | null;
+            /** Canvas Type */
+            canvas_type?: string | null;
+            /** Description */
+            description?: string | null;
+            /**
+             * Dsl
+             * @description The document, or its JSON text
+             */
+            dsl?: {
+                [key: string]: unknown;
+            } | string | null;
+            /** Permission */
+            permission?: ("me" | "team") | null;
+            /**
+             * Release
+             * @default false
+             */
+            release?: boolean;
+            /** Title */
+            title?: string | null;
+        };
+        /**
+         * ChangeCallbackBody
+         * @description What changes of a callback.
+         */
+        ChangeCallbackBody: {
+            /** Description */
+            description?: string | null;
+            /** Enabled */
+            enabled?: boolean | null;
+            /**
+             * Events
+             * @description By default all: `run.succeeded`, `run.failed`, ...
+             */
+            events?: string[] | null;
+            /**
+             * Include
+             * @description `output`: the text of the answer
+             */
+            include?: string[] | null;
+            /**
+             * Url
+             * @description https; http for private hosts that the operators allow
+             */
+            url?: string | null;
+        };
+        /**
+         * ChangedDatasetBody
+         * @description Changes of a base.
+         */
+        ChangedDatasetBody: {
+            auto_metadata_config?: {
+                /**
+                 * Enabled
+                 * @default false
+                 */
+                enabled?: boolean;
+                /**
+                 * Fields
+                 * @default []
+                 */
+                fields?: {
+                    /** Description */
+                    description?: string | null;
+                    /** Examples */
+                    examples?: unknown[] | null;
+                    /** Name */
+                    name: string;
+                    /**
+                     * Restrict Values
+                     * @default false
+                     */
+                    restrict_values?: boolean;
+                    /**
+                     * Type
+                     * @default string
+                     * @enum {string}
+                     */
+                    type?: "string" | "number" | "list" | "time";
+                }[];
+            } | null;
+            /** Avatar */
+            avatar?: string | null;
+            /**
+             * Chunk Method
+             * @default naive
+             * @enum {string}
+             */
+            chunk_method?: "naive" | "book" | "email" | "laws" | "manual" | "one" | "paper" | "picture" | "presentation" | "qa" | "table" | "tag";
+            /**
+             * Connectors
+             * @default []
+             */
+            connectors?: unknown[];
+            /** Description */
+            description?: string | null;
+            /** Embedding Model */
+            embedding_model?: string | null;
+            /** Ext */
+            ext?: {
+                [key: string]: unknown;
+            } | null;
+            /**
+             * Language
+             * @default English
+             */
+            language?: string;
+            /**
+             * Name
+             * @default
+             */
+            name?: string;
+            /**
+             * Pagerank
+             * @default 0
+             */
+            pagerank?: number;
+            /** Parse Type */
+            parse_type?: number | null;
+            parser_config?: {
+                /**
+                 * Auto Keywords
+                 * @default 0
+                 */
+                auto_keywords?: number;
+                /**
+                 * Auto Questions
+                 * @default 0
+                 */
+                auto_questions?: number;
+                /** Built In Metadata */
+                built_in_metadata?: unknown[] | null;
+                /** Children Delimiter */
+                children_delimiter?: string | null;
+                /**
+                 * Chunk Token Num
+                 * @default 512
+                 */
+                chunk_token_num?: number;
+                /**
+                 * Delimiter
+                 * @default
+                 */
+                delimiter?: string;
+                /** Enable Children */
+                enable_children?: boolean | null;
+                /** Enable Metadata */
+                enable_metadata?: boolean | null;
+                /** Ext */
+                ext?: {
+                    [key: string]: unknown;
+                } | null;
+                /**
+                 * Filename Embd Weight
+                 * @default 0.1
+                 */
+                filename_embd_weight?: number | null;
+                /**
+                 * GraphFields
+                 * @description The block `graphrag`.
+                 * @default {
+                 *       "community": false,
+                 *       "entity_types": [
+                 *         "organization",
+                 *         "person",
+                 *         "geo",
+                 *         "event",
+                 *         "category"
+                 *       ],
+                 *       "method": "light",
+                 *       "resolution": false,
+                 *       "use_graphrag": false
+                 *     }
+                 */
+                graphrag?: {
+                    /**
+                     * Community
+                     * @default false
+                     */
+                    community?: boolean;
+                    /**
+                     * Entity Types
+                     * @default [
+                     *       "organization",
+                     *       "person",
+                     *       "geo",
+                     *       "event",
+                     *       "category"
+                     *     ]
+                     */
+                    entity_types?: string[];
+                    /** Ext */
+                    ext?: {
+                        [key: string]: unknown;
+                    } | null;
+                    /**
+                     * Method
+                     * @default light
+                     * @enum {string}
+                     */
+                    method?: "light" | "general";
+                    /**
+                     * Resolution
+                     * @default false
+                     */
+                    resolution?: boolean;
+                    /**
+                     * Use Graphrag
+                     * @default false
+                     */
+                    use_graphrag?: boolean;
+                };
+                /**
+                 * Html4Excel
+                 * @default false
+                 */
+                html4excel?: boolean;
+                /** Image Context Size */
+                image_context_size?: number | null;
+                /** Image Table Context Window */
+                image_table_context_window?: number | null;
+                /**
+                 * Layout Recognize
+                 * @default DeepDOC
+                 */
+                layout_recognize?: string;
+                /** Llm Id */
+                llm_id?: string | null;
+                /** Metadata */
+                metadata?: unknown[] | {
+                    [key: string]: unknown;
+                } | null;
+                /**
+                 * Overlapped Percent
+                 * @default 10
+                 */
+                overlapped_percent?: number;
+                /** Pages */
+                pages?: number[][] | null;
+                /**
+                 * ParentChildFields
+                 * @description The block `parent_child`.
+                 * @default {
+                 *       "children_delimiter": "\n",
+                 *       "use_parent_child": false
+                 *     }
+                 */
+                parent_child?: {
+                    /**
+                     * Children Delimiter
+                     * @default
+                     */
+                    children_delimiter?: string;
+                    /** Ext */
+                    ext?: {
+                        [key: string]: unknown;
+                    } | null;
+                    /**
+                     * Use Parent Child
+                     * @default false
+                     */
+                    use_parent_child?: boolean;
+                };
+                /**
+                 * RaptorFields
+                 * @description The block `raptor`.
+                 * @default {
+                 *       "max_cluster": 64,
+                 *       "max_token": 256,
+                 *       "prompt": "Summarize what these passages have in common:\n{cluster_content}",
+                 *       "random_seed": 0,
+                 *       "threshold": 0.1,
+                 *       "use_raptor": false
+                 *     }
+                 */
+                raptor?: {
+                    /** Auto Disable For Structured Data */
+                    auto_disable_for_structured_data?: boolean | null;
+                    /** Ext */
+                    ext?: {
+                        [key: string]: unknown;
+                    } | null;
+                    /**
+                     * Max Cluster
+                     * @default 64
+                     */
+                    max_cluster?: number;
+                    /**
+                     * Max Token
+                     * @default 256
+                     */
+                    max_token?: number;
+                    /**
+                     * Prompt
+                     * @default Summarize what these passages have in common:
+                     *     {cluster_content}
+                     */
+                    prompt?: string;
+                    /**
+                     * Random Seed
+                     * @default 0
+                     */
+                    random_seed?: number;
+                    /** Scope */
+                    scope?: string | null;
+                    /**
+                     * Threshold
+                     * @default 0.1
+                     */
+                    threshold?: number;
+                    /**
+                     * Use Raptor
+                     * @default false
+                     */
+                    use_raptor?: boolean;
+                };
+                /** Table Context Size */
+                table_context_size?: number | null;
+                /**
+                 * Tag Kb Ids
+                 * @default []
+                 */
+                tag_kb_ids?: string[];
+                /** Task Page Size */
+                task_page_size?: number | null;
+                /** Toc Extraction */
+                toc_extraction?: boolean | null;
+                /**
+                 * Topn Tags
+                 * @default 3
+                 */
+                topn_tags?: number;
+            } | null;
+            /**
+             * Permission
+             * @default me
+             * @enum {string}
+             */
+            permission?: "me" | "team";
+            /** Pipeline Id */
+            pipeline_id?: string | null;
+        };
+        /**
+         * ChangedDocumentBody
+         * @description Changes of a document. `meta_fields` replaces its metadata; `status` is `enabled` as "1" or "0".
+         */
+        ChangedDocumentBody: {
+            /**
+             * Chunk Method
+             * @default naive
+             * @enum {string}
+             */
+            chunk_method?: "naive" | "book" | "email" | "laws" | "manual" | "one" | "paper" | "picture" | "presentation" | "qa" | "table" | "tag";
+            /**
+             * Enabled
+             * @default true
+             */
+            enabled?: boolean;
+            /**
+             * Meta Fields
+             * @default {}
+             */
+            meta_fields?: {
+                [key: string]: unknown;
+            };
+            /**
+             * Name
+             * @default
+             */
+            name?: string;
+            /**
+             * ParserFields
+             * @description How documents are read and split: RAGFlow's `parser_config`, with the tokens of an overlap as a percentage.
+             * @default {
+             *       "auto_keywords": 0,
+             *       "auto_questions": 0,
+             *       "chunk_token_num": 512,
+             *       "delimiter": "\n",
+             *       "filename_embd_weight": 0.1,
+             *       "graphrag": {
+             *         "community": false,
+             *         "entity_types": [
+             *           "organization",
+             *           "person",
+             *           "geo",
+             *           "event",
+             *           "category"
+             *         ],
+             *         "method": "light",
+             *         "resolution": false,
+             *         "use_graphrag": false
+             *       },
+             *       "html4excel": false,
+             *       "layout_recognize": "DeepDOC",
+             *       "overlapped_percent": 10,
+             *       "parent_child": {
+             *         "children_delimiter": "\n",
+             *         "use_parent_child": false
+             *       },
+             *       "raptor": {
+             *         "max_cluster": 64,
+             *         "max_token": 256,
+             *         "prompt": "Summarize what these passages have in common:\n{cluster_content}",
+             *         "random_seed": 0,
+             *         "threshold": 0.1,
+             *         "use_raptor": false
+             *       },
+             *       "tag_kb_ids": [],
+             *       "topn_tags": 3
+             *     }
+             */
+            parser_config?: {
+                /**
+                 * Auto Keywords
+                 * @default 0
+                 */
+                auto_keywords?: number;
+                /**
+                 * Auto Questions
+                 * @default 0
+                 */
+                auto_questions?: number;
+                /** Built In Metadata */
+                built_in_metadata?: unknown[] | null;
+                /** Children Delimiter */
+                children_delimiter?: string | null;
+                /**
+                 * Chunk Token Num
+                 * @default 512
+                 */
+                chunk_token_num?: number;
+                /**
+                 * Delimiter
+                 * @default
+                 */
+                delimiter?: string;
+                /** Enable Children */
+                enable_children?: boolean | null;
+                /** Enable Metadata */
+                enable_metadata?: boolean | null;
+                /** Ext */
+                ext?: {
+                    [key: string]: unknown;
+                } | null;
+                /**
+                 * Filename Embd Weight
+                 * @default 0.1
+                 */
+                filename_embd_weight?: number | null;
+                /**
+                 * GraphFields
+                 * @description The block `graphrag`.
+                 * @default {
+                 *       "community": false,
+                 *       "entity_types": [
+                 *         "organization",
+                 *         "person",
+                 *         "geo",
+                 *         "event",
+                 *         "category"
+                 *       ],
+                 *       "method": "light",
+                 *       "resolution": false,
+                 *       "use_graphrag": false
+                 *     }
+                 */
+                graphrag?: {
+                    /**
+                     * Community
+                     * @default false
+                     */
+                    community?: boolean;
+                    /**
+                     * Entity Types
+                     * @default [
+                     *       "organization",
+                     *       "person",
+                     *       "geo",
+                     *       "event",
+                     *       "category"
+                     *     ]
+                     */
+                    entity_types?: string[];
+                    /** Ext */
+                    ext?: {
+                        [key: string]: unknown;
+                    } | null;
+                    /**
+                     * Method
+                     * @default light
+                     * @enum {string}
+                     */
+                    method?: "light" | "general";
+                    /**
+                     * Resolution
+                     * @default false
+                     */
+                    resolution?: boolean;
+                    /**
+                     * Use Graphrag
+                     * @default false
+                     */
+                    use_graphrag?: boolean;
+                };
+                /**
+                 * Html4Excel
+                 * @default false
+                 */
+                html4excel?: boolean;
+                /** Image Context Size */
+                image_context_size?: number | null;
+                /** Image Table Context Window */
+                image_table_context_window?: number | null;
+                /**
+                 * Layout Recognize
+                 * @default DeepDOC
+                 */
+                layout_recognize?: string;
+                /** Llm Id */
+                llm_id?: string | null;
+                /** Metadata */
+                metadata?: unknown[] | {
+                    [key: string]: unknown;
+                } | null;
+                /**
+                 * Overlapped Percent
+                 * @default 10
+                 */
+                overlapped_percent?: number;
+                /** Pages */
+                pages?: number[][] | null;
+                /**
+                 * ParentChildFields
+                 * @description The block `parent_child`.
+                 * @default {
+                 *       "children_delimiter": "\n",
+                 *       "use_parent_child": false
+                 *     }
+                 */
+                parent_child?: {
+                    /**
+                     * Children Delimiter
+                     * @default
+                     */
+                    children_delimiter?: string;
+                    /** Ext */
+                    ext?: {
+                        [key: string]: unknown;
+                    } | null;
+                    /**
+                     * Use Parent Child
+                     * @default false
+                     */
+                    use_parent_child?: boolean;
+                };
+                /**
+                 * RaptorFields
+                 * @description The block `raptor`.
+                 * @default {
+                 *       "max_cluster": 64,
+                 *       "max_token": 256,
+                 *       "prompt": "Summarize what these passages have in common:\n{cluster_content}",
+                 *       "random_seed": 0,
+                 *       "threshold": 0.1,
+                 *       "use_raptor": false
+                 *     }
+                 */
+                raptor?: {
+                    /** Auto Disable For Structured Data */
+                    auto_disable_for_structured_data?: boolean | null;
+                    /** Ext */
+                    ext?: {
+                        [key: string]: unknown;
+                    } | null;
+                    /**
+                     * Max Cluster
+                     * @default 64
+                     */
+                    max_cluster?: number;
+                    /**
+                     * Max Token
+                     * @default 256
+                     */
+                    max_token?: number;
+                    /**
+                     * Prompt
+                     * @default Summarize what these passages have in common:
+                     *     {cluster_content}
+                     */
+                    prompt?: string;
+                    /**
+                     * Random Seed
+                     * @default 0
+                     */
+                    random_seed?: number;
+                    /** Scope */
+                    scope?: string | null;
+                    /**
+                     * Threshold
+                     * @default 0.1
+                     */
+                    threshold?: number;
+                    /**
+                     * Use Raptor
+                     * @default false
+                     */
+                    use_raptor?: boolean;
+                };
+                /** Table Context Size */
+                table_context_size?: number | null;
+                /**
+                 * Tag Kb Ids
+                 * @default []
+                 */
+                tag_kb_ids?: string[];
+                /** Task Page Size */
+                task_page_size?: number | null;
+                /** Toc Extraction */
+                toc_extraction?: boolean | null;
+                /**
+                 * Topn Tags
+                 * @default 3
+                 */
+                topn_tags?: number;
+            };
+            /**
+             * Status
+             * @default 1
+             */
+            status?: ("0" | "1") | (0 | 1);
+        };
+        /**
+         * ChangedMemoryBody
+         * @description Changes of a memory. Types and embedding model can only change while the memory is empty.
+         */
+        ChangedMemoryBody: {
+            /** Description */
+            description?: string | null;
+            /** Embd Id */
+            embd_id?: string | null;
+            /** Forgetting Policy */
+            forgetting_policy?: ("FIFO" | "NONE") | null;
+            /** Llm Id */
+            llm_id?: string | null;
+            /** Memory Size */
+            memory_size?: number | null;
+            /** Memory Type */
+            memory_type?: ("raw" | "semantic" | "episodic" | "procedural")[] | null;
+            /** Name */
+            name?: string | null;
+            /** Permissions */
+            permissions?: ("me" | "team") | null;
+            /** System Prompt */
+            system_prompt?: string | null;
+            /** Temperature */
+            temperature?: number | null;
+            /** User Prompt */
+            user_prompt?: string | null;
+        };
+        /**
          * ChangedNode
          * @description A node of both versions, or of one.
          */
@@ -3758,6 +4467,131 @@ export interface components {
             name: string;
             /** Node Id */
             node_id: string;
+        };
+        /**
+         * ChatCompletionBody
+         * @description An OpenAI request. `model` is the agent if the path names none; otherwise it has no effect.
+         */
+        ChatCompletionBody: {
+            /**
+             * Budget
+             * @description Limits of the run: {tokens, calls, seconds, money, currency}
+             */
+            budget?: {
+                [key: string]: unknown;
+            } | null;
+            /**
+             * Callbacks
+             * @description Who is told when the run ends or waits: {url, events, include, secret}, or {id, events, include} with the id of a stored callback
+             */
+            callbacks?: {
+                [key: string]: unknown;
+            }[] | null;
+            /**
+             * Cancel On Disconnect
+             * @default false
+             */
+            cancel_on_disconnect?: boolean;
+            /** Chat Template Kwargs */
+            chat_template_kwargs?: {
+                [key: string]: unknown;
+            } | null;
+            /**
+             * Custom Header
+             * @description Headers for MCP servers; they are stored encrypted
+             */
+            custom_header?: {
+                [key: string]: unknown;
+            } | null;
+            /** Files */
+            files?: unknown[];
+            /**
+             * Id
+             * @description The same as `session_id`
+             */
+            id?: string | null;
+            /** Idempotency Key */
+            idempotency_key?: string | null;
+            /**
+             * Inputs
+             * @description Form values: name -> {value, type} or value
+             */
+            inputs?: {
+                [key: string]: unknown;
+            } | null;
+            /** Messages */
+            messages?: ({
+                /** Content */
+                content?: string | unknown[] | null;
+                /** Role */
+                role: string;
+            } & {
+                [key: string]: unknown;
+            })[];
+            /**
+             * Metadata
+             * @description `id` is the same as `session_id`
+             */
+            metadata?: {
+                [key: string]: unknown;
+            };
+            /** Model */
+            model?: string | null;
+            /** Name */
+            name?: string | null;
+            /**
+             * On Busy
+             * @description refuse (default), enqueue or interrupt
+             */
+            on_busy?: string | null;
+            /** Query */
+            query?: string | {
+                [key: string]: unknown;
+            } | null;
+            /** Question */
+            question?: string | {
+                [key: string]: unknown;
+            } | null;
+            /**
+             * Release
+             * @default false
+             */
+            release?: boolean;
+            /**
+             * Run Timeout
+             * @description Seconds after which the run fails: another name for `seconds` of `budget`
+             */
+            run_timeout?: number | null;
+            /** Session Id */
+            session_id?: string | null;
+            /**
+             * Stream
+             * @default false
+             */
+            stream?: boolean;
+            /**
+             * StreamOptions
+             * @description Options of a stream.
+             * @default {
+             *       "include_usage": false
+             *     }
+             */
+            stream_options?: {
+                /**
+                 * Include Usage
+                 * @default false
+                 */
+                include_usage?: boolean;
+            };
+            /**
+             * User
+             * @description The same as `user_id`
+             */
+            user?: string | null;
+            /** User Id */
+            user_id?: string | null;
+            /** Version */
+            version?: string | null;
         };
         /**
          * Choice
@@ -3940,6 +4774,106 @@ export interface components {
             versions: components["schemas"]["VersionDifferences"] | null;
         };
         /**
+         * CompletionBody
+         * @description A turn in RAGFlow's format, or in OpenAI's with `openai-compatible`.
+         */
+        CompletionBody: {
+            /** Agent Id */
+            agent_id?: string | null;
+            /**
+             * Budget
+             * @description Limits of the run: {tokens, calls, seconds, money, currency}
+             */
+            budget?: {
+                [key: string]: unknown;
+            } | null;
+            /**
+             * Callbacks
+             * @description Who is told when the run ends or waits: {url, events, include, secret}, or {id, events, include} with the id of a stored callback
+             */
+            callbacks?: {
+                [key: string]: unknown;
+            }[] | null;
+            /**
+             * Cancel On Disconnect
+             * @default false
+             */
+            cancel_on_disconnect?: boolean;
+            /** Chat Template Kwargs */
+            chat_template_kwargs?: {
+                [key: string]: unknown;
+            } | null;
+            /**
+             * Custom Header
+             * @description Headers for MCP servers; they are stored encrypted
+             */
+            custom_header?: {
+                [key: string]: unknown;
+            } | null;
+            /**
+             * Events
+             * @description `compact`: text, ends of nodes, forms and usage only
+             */
+            events?: ("" | "compact") | null;
+            /** Files */
+            files?: unknown[];
+            /** Idempotency Key */
+            idempotency_key?: string | null;
+            /**
+             * Inputs
+             * @description Form values: name -> {value, type} or value
+             */
+            inputs?: {
+                [key: string]: unknown;
+            } | null;
+            /** Name */
+            name?: string | null;
+            /**
+             * On Busy
+             * @description refuse (default), enqueue or interrupt
+             */
+            on_busy?: string | null;
+            /**
+             * Openai-Compatible
+             * @default false
+             */
+            "openai-compatible"?: boolean;
+            /** Query */
+            query?: string | {
+                [key: string]: unknown;
+            } | null;
+            /** Question */
+            question?: string | {
+                [key: string]: unknown;
+            } | null;
+            /**
+             * Release
+             * @default false
+             */
+            release?: boolean;
+            /**
+             * Return Trace
+             * @default false
+             */
+            return_trace?: boolean;
+            /**
+             * Run Timeout
+             * @description Seconds after which the run fails: another name for `seconds` of `budget`
+             */
+            run_timeout?: number | null;
+            /** Session Id */
+            session_id?: string | null;
+            /**
+             * Stream
+             * @default false
+             */
+            stream?: boolean;
+            /** User Id */
+            user_id?: string | null;
+            /** Version */
+            version?: string | null;
+        };
+        /**
          * ComponentsReply
          * @description Components and tools with JSON Schemas of their forms; the same for all tenants.
          */
@@ -4054,6 +4988,80 @@ export interface components {
             unavailable: string | null;
         };
         /**
+         * DatabaseCheckBody
+         * @description A database with the parameters of ExeSQL.
+         */
+        DatabaseCheckBody: {
+            /** Database */
+            database: string;
+            /** Db Type */
+            db_type: string;
+            /** Host */
+            host: string;
+            /** Password */
+            password: string;
+            /** Port */
+            port: number;
+            /** Username */
+            username: string;
+        };
+        /**
+         * DebugBody
+         * @description The inputs of a node, by the names of its input form, and the limits of its run.
+         */
+        DebugBody: {
+            /** Budget */
+            budget?: {
+                [key: string]: unknown;
+            } | null;
+            /**
+             * Params
+             * @description Name -> {value}: of the input form, or NODE@OUTPUT, sys.X, env.X
+             */
+            params: {
+                [key: string]: unknown;
+            };
+        };
+        /**
+         * DeleteSessionsBody
+         * @description The sessions to delete.
+         */
+        DeleteSessionsBody: {
+            /**
+             * Delete All
+             * @default false
+             */
+            delete_all?: boolean;
+            /** Ids */
+            ids?: string[];
+        };
+        /**
+         * DeletedDatasetsBody
+         * @description Which bases to delete: `ids`, or all with `delete_all`. Without either, none.
+         */
+        DeletedDatasetsBody: {
+            /**
+             * Delete All
+             * @default false
+             */
+            delete_all?: boolean;
+            /** Ids */
+            ids?: string[] | null;
+        };
+        /**
+         * DeletedDocumentsBody
+         * @description Which documents to delete: `ids`, or all with `delete_all`.
+         */
+        DeletedDocumentsBody: {
+            /**
+             * Delete All
+             * @default false
+             */
+            delete_all?: boolean;
+            /** Ids */
+            ids?: string[] | null;
+        };
+        /**
          * DeliveryListReply
          * @description Deliveries, the newest first.
          */
@@ -4109,6 +5117,44 @@ export interface components {
             status: "pending" | "delivered" | "dead";
         };
         /**
+         * DocumentIdsBody
+         * @description Documents by id.
+         */
+        DocumentIdsBody: {
+            /** Document Ids */
+            document_ids?: string[] | null;
+        };
+        /**
+         * DocumentMetadataConfig
+         * @description Which metadata RAGFlow would have a model find in one document.
+         */
+        DocumentMetadataConfig: {
+            /** Built In Metadata */
+            built_in_metadata?: unknown[] | null;
+            /** Metadata */
+            metadata: {
+                /** Description */
+                description?: string | null;
+                /** Examples */
+                examples?: unknown[] | null;
+                /** Name */
+                name: string;
+                /**
+                 * Restrict Values
+                 * @default false
+                 */
+                restrict_values?: boolean;
+                /**
+                 * Type
+                 * @default string
+                 * @enum {string}
+                 */
+                type?: "string" | "number" | "list" | "time";
+            }[] | {
+                [key: string]: unknown;
+            };
+        };
+        /**
          * DraftReply
          * @description A draft with its document. `updated_by`: the id of the token that saved it last, if it is known.
          */
@@ -4149,6 +5195,11 @@ export interface components {
             };
             message: string;
         };
+        /**
+         * EmptyBody
+         * @description A body without fields.
+         */
+        EmptyBody: Record<string, never>;
         /**
          * EndedTurnReply
          * @description With `Prefer: wait`, a turn that has ended: the data of its last event, and what it answered.
@@ -4302,6 +5353,100 @@ export interface components {
             } | null;
             /** Query */
             query: unknown;
+        };
+        /**
+         * ForkBody
+         * @description From where a fork goes on, and what it changes.
+         */
+        ForkBody: {
+            /**
+             * Answers
+             * @default ask
+             * @enum {string}
+             */
+            answers?: "ask" | "as_then";
+            /** Budget */
+            budget?: {
+                [key: string]: unknown;
+            } | null;
+            /**
+             * Callbacks
+             * @description Who is told when the run ends or waits: {url, events, include, secret}, or {id, events, include} with the id of a stored callback
+             */
+            callbacks?: {
+                [key: string]: unknown;
+            }[] | null;
+            /**
+             * Confirm Unsafe
+             * @description Nodes whose side effects may happen again
+             */
+            confirm_unsafe?: string[];
+            /**
+             * Dry Run
+             * @description Only tell what the fork would do
+             * @default false
+             */
+            dry_run?: boolean;
+            /**
+             * ForkEdits
+             * @description What a fork changes.
+             * @default {
+             *       "outputs": {},
+             *       "params": {},
+             *       "variables": {}
+             *     }
+             */
+            edits?: {
+                /** Inputs */
+                inputs?: {
+                    [key: string]: unknown;
+                } | null;
+                /**
+                 * Outputs
+                 * @description Step that is taken over -> output -> value; steps are named as in `from`
+                 */
+                outputs?: {
+                    [key: string]: {
+                        [key: string]: unknown;
+                    };
+                };
+                /**
+                 * Params
+                 * @description Node that runs again -> parameter -> value
+                 */
+                params?: {
+                    [key: string]: {
+                        [key: string]: unknown;
+                    };
+                };
+                /** Query */
+                query?: string | {
+                    [key: string]: unknown;
+                } | null;
+                /**
+                 * Variables
+                 * @description Global variable -> value
+                 */
+                variables?: {
+                    [key: string]: unknown;
+                };
+            };
+            /**
+             * From
+             * @description Steps that run again, with all that follows: ids of activations, nodes, or a node with its item, `LLM:0[3]`. Empty: what has failed or not ended
+             */
+            from?: string[];
+            /**
+             * Name
+             * @default
+             */
+            name?: string;
+            /**
+             * Version
+             * @description same (default), draft, published, or the id of a version
+             * @default same
+             */
+            version?: string;
         };
         /**
          * ForkEstimate
@@ -4477,6 +5622,18 @@ export interface components {
             /** Key */
             key: string;
         };
+        /**
+         * JsonPatch
+         * @description A JSON Patch (RFC 6902)
+         */
+        JsonPatch: {
+            from?: string;
+            /** @enum {string} */
+            op: "add" | "remove" | "replace" | "move" | "copy" | "test";
+            /** @description A JSON Pointer (RFC 6901) */
+            path: string;
+            value?: unknown;
+        }[];
         JsonValue: unknown;
         /**
          * KeysetRunRow
@@ -4541,6 +5698,111 @@ export interface components {
             waits?: string | null;
         };
         /**
+         * McpApprovalBody
+         * @description The tools to approve; by default all that the server offers now.
+         */
+        McpApprovalBody: {
+            /** Tools */
+            tools?: string[] | null;
+        };
+        /**
+         * McpExposureBody
+         * @description The settings of an agent that is offered as a tool.
+         */
+        McpExposureBody: {
+            /**
+             * Name
+             * @description Name of the tool; by default from the agent's title
+             */
+            name?: string | null;
+        };
+        /**
+         * McpImportBody
+         * @description Servers in the format of the configuration files of MCP clients.
+         */
+        McpImportBody: {
+            /** Mcpservers */
+            mcpServers?: {
+                [key: string]: {
+                    [key: string]: unknown;
+                };
+            };
+            /**
+             * Unchecked
+             * @default false
+             */
+            unchecked?: boolean;
+        };
+        /**
+         * McpServerBody
+         * @description A server; an update has the fields that change.
+         */
+        McpServerBody: {
+            /**
+             * Allowed Tools
+             * @description Tools that may be called; by default, or empty: all
+             */
+            allowed_tools?: string[] | null;
+            /** Description */
+            description?: string | null;
+            /**
+             * Headers
+             * @description Templates: `${name}` stands for a variable
+             */
+            headers?: {
+                [key: string]: unknown;
+            } | null;
+            /** Name */
+            name?: string | null;
+            /**
+             * Server Type
+             * @description `streamable-http` or `sse`
+             */
+            server_type?: string | null;
+            /**
+             * Timeout
+             * @description Time limit of one call in seconds
+             */
+            timeout?: number | null;
+            /**
+             * Unchecked
+             * @description Store the server without connecting to it
+             * @default false
+             */
+            unchecked?: boolean;
+            /** Url */
+            url?: string | null;
+            /** Variables */
+            variables?: {
+                [key: string]: unknown;
+            } | null;
+        };
+        /**
+         * McpServerIdsBody
+         * @description Servers by id.
+         */
+        McpServerIdsBody: {
+            /** Mcp Ids */
+            mcp_ids?: string[];
+        };
+        /**
+         * McpToolTestBody
+         * @description A test call of a tool.
+         */
+        McpToolTestBody: {
+            /** Arguments */
+            arguments?: {
+                [key: string]: unknown;
+            };
+            /** Mcp Id */
+            mcp_id?: string | null;
+            /**
+             * Tool Name
+             * @default
+             */
+            tool_name?: string;
+        };
+        /**
          * MessageRow
          * @description A message. An assistant's `content` has the outputs of the node that answered, large ones as previews.
          */
@@ -4559,6 +5821,89 @@ export interface components {
             role: string;
             /** Run Id */
             run_id: string | null;
+        };
+        /**
+         * MessageStatusBody
+         * @description Whether searches find a message.
+         */
+        MessageStatusBody: {
+            /** Status */
+            status: boolean;
+        };
+        /**
+         * MetadataChangesBody
+         * @description Changes of the metadata of many documents: deletions come before updates.
+         */
+        MetadataChangesBody: {
+            /**
+             * Deletes
+             * @default []
+             */
+            deletes?: {
+                /** Key */
+                key: string;
+                /** Value */
+                value?: unknown;
+            }[];
+            /**
+             * MetadataSelector
+             * @description Which documents a change of metadata is for: all by default, else those that both fields name.
+             * @default {}
+             */
+            selector?: {
+                /** Document Ids */
+                document_ids?: string[] | null;
+                /** Metadata Condition */
+                metadata_condition?: {
+                    [key: string]: unknown;
+                } | null;
+            };
+            /**
+             * Updates
+             * @default []
+             */
+            updates?: {
+                /** Key */
+                key: string;
+                /** Match */
+                match?: unknown;
+                /** Value */
+                value: unknown;
+            }[];
+        };
+        /**
+         * MetadataConfig
+         * @description Which metadata RAGFlow would have a model find: `auto_metadata_config`.
+         */
+        MetadataConfig: {
+            /**
+             * Enabled
+             * @default false
+             */
+            enabled?: boolean;
+            /**
+             * Fields
+             * @default []
+             */
+            fields?: {
+                /** Description */
+                description?: string | null;
+                /** Examples */
+                examples?: unknown[] | null;
+                /** Name */
+                name: string;
+                /**
+                 * Restrict Values
+                 * @default false
+                 */
+                restrict_values?: boolean;
+                /**
+                 * Type
+                 * @default string
+                 * @enum {string}
+                 */
+                type?: "string" | "number" | "list" | "time";
+            }[];
         };
         /**
          * ModelCallListReply
@@ -4635,6 +5980,39 @@ export interface components {
             title: string;
         };
         /**
+         * NewCallbackBody
+         * @description A new callback.
+         */
+        NewCallbackBody: {
+            /**
+             * Agent Id
+             * @description Whose runs it is told of; none: the runs that name it
+             */
+            agent_id?: string | null;
+            /** Description */
+            description?: string | null;
+            /**
+             * Events
+             * @description By default all: `run.succeeded`, `run.failed`, ...
+             */
+            events?: string[] | null;
+            /**
+             * Include
+             * @description `output`: the text of the answer
+             */
+            include?: string[] | null;
+            /**
+             * Secret
+             * @description `whsec_…`; without it Easel makes one
+             */
+            secret?: string | null;
+            /**
+             * Url
+             * @description https; http for private hosts that the operators allow
+             */
+            url?: string | null;
+        };
+        /**
          * NewCallbackReply
          * @description A callback with its new secret, which is shown once.
          */
@@ -4672,6 +6050,402 @@ export interface components {
             secret: string;
             /** Url */
             url: string;
+        };
+        /**
+         * NewDatasetBody
+         * @description A new base. Its embedding model is by default the tenant's first one; without any, searches match words only.
+         */
+        NewDatasetBody: {
+            auto_metadata_config?: {
+                /**
+                 * Enabled
+                 * @default false
+                 */
+                enabled?: boolean;
+                /**
+                 * Fields
+                 * @default []
+                 */
+                fields?: {
+                    /** Description */
+                    description?: string | null;
+                    /** Examples */
+                    examples?: unknown[] | null;
+                    /** Name */
+                    name: string;
+                    /**
+                     * Restrict Values
+                     * @default false
+                     */
+                    restrict_values?: boolean;
+                    /**
+                     * Type
+                     * @default string
+                     * @enum {string}
+                     */
+                    type?: "string" | "number" | "list" | "time";
+                }[];
+            } | null;
+            /** Avatar */
+            avatar?: string | null;
+            /**
+             * Chunk Method
+             * @default naive
+             * @enum {string}
+             */
+            chunk_method?: "naive" | "book" | "email" | "laws" | "manual" | "one" | "paper" | "picture" | "presentation" | "qa" | "table" | "tag";
+            /** Description */
+            description?: string | null;
+            /** Embedding Model */
+            embedding_model?: string | null;
+            /** Ext */
+            ext?: {
+                [key: string]: unknown;
+            } | null;
+            /**
+             * Language
+             * @default English
+             */
+            language?: string;
+            /** Name */
+            name: string;
+            /** Parse Type */
+            parse_type?: number | null;
+            parser_config?: {
+                /**
+                 * Auto Keywords
+                 * @default 0
+                 */
+                auto_keywords?: number;
+                /**
+                 * Auto Questions
+                 * @default 0
+                 */
+                auto_questions?: number;
+                /** Built In Metadata */
+                built_in_metadata?: unknown[] | null;
+                /** Children Delimiter */
+                children_delimiter?: string | null;
+                /**
+                 * Chunk Token Num
+                 * @default 512
+                 */
+                chunk_token_num?: number;
+                /**
+                 * Delimiter
+                 * @default
+                 */
+                delimiter?: string;
+                /** Enable Children */
+                enable_children?: boolean | null;
+                /** Enable Metadata */
+                enable_metadata?: boolean | null;
+                /** Ext */
+                ext?: {
+                    [key: string]: unknown;
+                } | null;
+                /**
+                 * Filename Embd Weight
+                 * @default 0.1
+                 */
+                filename_embd_weight?: number | null;
+                /**
+                 * GraphFields
+                 * @description The block `graphrag`.
+                 * @default {
+                 *       "community": false,
+                 *       "entity_types": [
+                 *         "organization",
+                 *         "person",
+                 *         "geo",
+                 *         "event",
+                 *         "category"
+                 *       ],
+                 *       "method": "light",
+                 *       "resolution": false,
+                 *       "use_graphrag": false
+                 *     }
+                 */
+                graphrag?: {
+                    /**
+                     * Community
+                     * @default false
+                     */
+                    community?: boolean;
+                    /**
+                     * Entity Types
+                     * @default [
+                     *       "organization",
+                     *       "person",
+                     *       "geo",
+                     *       "event",
+                     *       "category"
+                     *     ]
+                     */
+                    entity_types?: string[];
+                    /** Ext */
+                    ext?: {
+                        [key: string]: unknown;
+                    } | null;
+                    /**
+                     * Method
+                     * @default light
+                     * @enum {string}
+                     */
+                    method?: "light" | "general";
+                    /**
+                     * Resolution
+                     * @default false
+                     */
+                    resolution?: boolean;
+                    /**
+                     * Use Graphrag
+                     * @default false
+                     */
+                    use_graphrag?: boolean;
+                };
+                /**
+                 * Html4Excel
+                 * @default false
+                 */
+                html4excel?: boolean;
+                /** Image Context Size */
+                image_context_size?: number | null;
+                /** Image Table Context Window */
+                image_table_context_window?: number | null;
+                /**
+                 * Layout Recognize
+                 * @default DeepDOC
+                 */
+                layout_recognize?: string;
+                /** Llm Id */
+                llm_id?: string | null;
+                /** Metadata */
+                metadata?: unknown[] | {
+                    [key: string]: unknown;
+                } | null;
+                /**
+                 * Overlapped Percent
+                 * @default 10
+                 */
+                overlapped_percent?: number;
+                /** Pages */
+                pages?: number[][] | null;
+                /**
+                 * ParentChildFields
+                 * @description The block `parent_child`.
+                 * @default {
+                 *       "children_delimiter": "\n",
+                 *       "use_parent_child": false
+                 *     }
+                 */
+                parent_child?: {
+                    /**
+                     * Children Delimiter
+                     * @default
+                     */
+                    children_delimiter?: string;
+                    /** Ext */
+                    ext?: {
+                        [key: string]: unknown;
+                    } | null;
+                    /**
+                     * Use Parent Child
+                     * @default false
+                     */
+                    use_parent_child?: boolean;
+                };
+                /**
+                 * RaptorFields
+                 * @description The block `raptor`.
+                 * @default {
+                 *       "max_cluster": 64,
+                 *       "max_token": 256,
+                 *       "prompt": "Summarize what these passages have in common:\n{cluster_content}",
+                 *       "random_seed": 0,
+                 *       "threshold": 0.1,
+                 *       "use_raptor": false
+                 *     }
+                 */
+                raptor?: {
+                    /** Auto Disable For Structured Data */
+                    auto_disable_for_structured_data?: boolean | null;
+                    /** Ext */
+                    ext?: {
+                        [key: string]: unknown;
+                    } | null;
+                    /**
+                     * Max Cluster
+                     * @default 64
+                     */
+                    max_cluster?: number;
+                    /**
+                     * Max Token
+                     * @default 256
+                     */
+                    max_token?: number;
+                    /**
+                     * Prompt
+                     * @default Summarize what these passages have in common:
+                     *     {cluster_content}
+                     */
+                    prompt?: string;
+                    /**
+                     * Random Seed
+                     * @default 0
+                     */
+                    random_seed?: number;
+                    /** Scope */
+                    scope?: string | null;
+                    /**
+                     * Threshold
+                     * @default 0.1
+                     */
+                    threshold?: number;
+                    /**
+                     * Use Raptor
+                     * @default false
+                     */
+                    use_raptor?: boolean;
+                };
+                /** Table Context Size */
+                table_context_size?: number | null;
+                /**
+                 * Tag Kb Ids
+                 * @default []
+                 */
+                tag_kb_ids?: string[];
+                /** Task Page Size */
+                task_page_size?: number | null;
+                /** Toc Extraction */
+                toc_extraction?: boolean | null;
+                /**
+                 * Topn Tags
+                 * @default 3
+                 */
+                topn_tags?: number;
+            } | null;
+            /**
+             * Permission
+             * @default me
+             * @enum {string}
+             */
+            permission?: "me" | "team";
+            /** Pipeline Id */
+            pipeline_id?: string | null;
+        };
+        /**
+         * NewDocumentBody
+         * @description A document without content.
+         */
+        NewDocumentBody: {
+            /** Name */
+            name: string;
+        };
+        /**
+         * NewMemoryBody
+         * @description A new memory. Its embedding model is by default the tenant's first; without any, searches match words only.
+         */
+        NewMemoryBody: {
+            /**
+             * Description
+             * @default
+             */
+            description?: string;
+            /**
+             * Embd Id
+             * @default
+             */
+            embd_id?: string;
+            /**
+             * Forgetting Policy
+             * @default FIFO
+             * @enum {string}
+             */
+            forgetting_policy?: "FIFO" | "NONE";
+            /**
+             * Llm Id
+             * @default
+             */
+            llm_id?: string;
+            /**
+             * Memory Size
+             * @default 5242880
+             */
+            memory_size?: number;
+            /** Memory Type */
+            memory_type?: ("raw" | "semantic" | "episodic" | "procedural")[];
+            /** Name */
+            name: string;
+            /**
+             * Permissions
+             * @default me
+             * @enum {string}
+             */
+            permissions?: "me" | "team";
+            /**
+             * System Prompt
+             * @default
+             */
+            system_prompt?: string;
+            /**
+             * Temperature
+             * @default 0.5
+             */
+            temperature?: number;
+            /**
+             * User Prompt
+             * @default
+             */
+            user_prompt?: string;
+        };
+        /**
+         * NewMessageBody
+         * @description A question and its answer. Memories are named by id or name.
+         */
+        NewMessageBody: {
+            /**
+             * Agent Id
+             * @default
+             */
+            agent_id?: string;
+            /**
+             * Agent Response
+             * @default
+             */
+            agent_response?: string;
+            /** Memory Id */
+            memory_id: string[] | string;
+            /**
+             * Session Id
+             * @default
+             */
+            session_id?: string;
+            /**
+             * User Id
+             * @default
+             */
+            user_id?: string;
+            /**
+             * User Input
+             * @default
+             */
+            user_input?: string;
+        };
+        /**
+         * NewSessionBody
+         * @description A new session.
+         */
+        NewSessionBody: {
+            /** Name */
+            name?: string | null;
+            /**
+             * Release
+             * @default false
+             */
+            release?: boolean;
+            /** User Id */
+            user_id?: string | null;
         };
         /**
          * NewShareReply
@@ -4773,6 +6547,16 @@ export interface components {
             scopes: string[];
             /** Token */
             token: string;
+        };
+        /**
+         * NodeRunBody
+         * @description The values of a node's inputs, by the names of its input form.
+         */
+        NodeRunBody: {
+            /** Values */
+            values?: {
+                [key: string]: unknown;
+            };
         };
         /**
          * OpenAIError
@@ -5060,6 +6844,30 @@ export interface components {
             waits_for: string;
         };
         /**
+         * PublicationBody
+         * @description The title and description of the version; both may be absent.
+         */
+        PublicationBody: {
+            /** Description */
+            description?: string | null;
+            /** Title */
+            title?: string | null;
+        };
+        /**
+         * PublishBody
+         * @description The document to publish, which becomes the draft; by default the draft.
+         */
+        PublishBody: {
+            /** Description */
+            description?: string | null;
+            /** Dsl */
+            dsl?: {
+                [key: string]: unknown;
+            } | string | null;
+            /** Title */
+            title?: string | null;
+        };
+        /**
          * PublishedVersion
          * @description The version that was published last.
          */
@@ -5108,6 +6916,82 @@ export interface components {
             unpriced_calls: number;
         };
         /**
+         * RerunBody
+         * @description What a rerun changes; what is left out is as in the source.
+         */
+        RerunBody: {
+            /**
+             * Answers
+             * @description What happens at forms
+             * @default ask
+             * @enum {string}
+             */
+            answers?: "ask" | "as_then";
+            /** Budget */
+            budget?: {
+                [key: string]: unknown;
+            } | null;
+            /**
+             * Callbacks
+             * @description Who is told when the run ends or waits: {url, events, include, secret}, or {id, events, include} with the id of a stored callback
+             */
+            callbacks?: {
+                [key: string]: unknown;
+            }[] | null;
+            /**
+             * Conversation
+             * @description `new` begins where the source began, `same` is the next turn of its conversation
+             * @default new
+             * @enum {string}
+             */
+            conversation?: "new" | "same";
+            /**
+             * Files
+             * @default keep
+             */
+            files?: {
+                [key: string]: unknown;
+            }[] | "keep";
+            /** Inputs */
+            inputs?: {
+                [key: string]: unknown;
+            } | null;
+            /**
+             * Name
+             * @default
+             */
+            name?: string;
+            /**
+             * On Busy
+             * @default refuse
+             */
+            on_busy?: string;
+            /** Query */
+            query?: string | {
+                [key: string]: unknown;
+            } | null;
+            /**
+             * Version
+             * @description same (default), draft, published, or the id of a version
+             * @default same
+             */
+            version?: string;
+        };
+        /**
+         * RerunPipelineBody
+         * @description The document of a pipeline, and the component to continue from.
+         */
+        RerunPipelineBody: {
+            /** Component Id */
+            component_id: string;
+            /** Dsl */
+            dsl: {
+                [key: string]: unknown;
+            } | string;
+            /** Id */
+            id: string;
+        };
+        /**
          * ResourceReply
          * @description A protected resource.
          */
@@ -5118,6 +7002,258 @@ export interface components {
             resource: string;
             /** Resource Name */
             resource_name: string;
+        };
+        /**
+         * RestoreBody
+         * @description The version that becomes the draft.
+         */
+        RestoreBody: {
+            /** Version Id */
+            version_id: string;
+        };
+        /**
+         * ResumeBody
+         * @description Answers to the forms of a run that waits, and to its questions about uncertain outcomes.
+         */
+        ResumeBody: {
+            /**
+             * Budget
+             * @description New limits of the run; nodes that a budget has stopped continue
+             */
+            budget?: {
+                [key: string]: unknown;
+            } | null;
+            /**
+             * Custom Header
+             * @description Headers for MCP servers; they are stored encrypted
+             */
+            custom_header?: {
+                [key: string]: unknown;
+            } | null;
+            /** Files */
+            files?: {
+                [key: string]: unknown;
+            }[];
+            /** Inputs */
+            inputs?: {
+                [key: string]: unknown;
+            } | null;
+            /**
+             * Outcomes
+             * @description Node -> what happened to its action; `*` for all nodes that ask
+             */
+            outcomes?: {
+                [key: string]: "happened" | "again";
+            };
+            /** Query */
+            query?: string | {
+                [key: string]: unknown;
+            } | null;
+            /** User Id */
+            user_id?: string | null;
+        };
+        /**
+         * RetrievalBody
+         * @description A question. `document_ids` override `metadata_condition`.
+         *
+         *     `keyword`: the tenant's chat model adds words to search for. `highlight`: each passage is added with its matches in
+         *     `<em>`; the rest of the text is unchanged and may be HTML.
+         */
+        RetrievalBody: {
+            /** Cross Languages */
+            cross_languages?: string[];
+            /** Dataset Ids */
+            dataset_ids?: string[];
+            /** Document Ids */
+            document_ids?: string[];
+            /**
+             * Highlight
+             * @default false
+             */
+            highlight?: boolean;
+            /**
+             * Keyword
+             * @default false
+             */
+            keyword?: boolean;
+            /** Metadata Condition */
+            metadata_condition?: {
+                [key: string]: unknown;
+            };
+            /**
+             * Page
+             * @default 1
+             */
+            page?: number;
+            /**
+             * Page Size
+             * @default 30
+             */
+            page_size?: number;
+            /**
+             * Question
+             * @default
+             */
+            question?: string;
+            /**
+             * Rerank Id
+             * @default
+             */
+            rerank_id?: string;
+            /**
+             * Similarity Threshold
+             * @default 0.2
+             */
+            similarity_threshold?: number;
+            /**
+             * Toc Enhance
+             * @default false
+             */
+            toc_enhance?: boolean;
+            /**
+             * Top K
+             * @default 1024
+             */
+            top_k?: number;
+            /**
+             * Use Kg
+             * @default false
+             */
+            use_kg?: boolean;
+            /**
+             * Vector Similarity Weight
+             * @default 0.3
+             */
+            vector_similarity_weight?: number;
+        };
+        /**
+         * RotateBody
+         * @description The next secret.
+         */
+        RotateBody: {
+            /**
+             * Secret
+             * @description `whsec_…`; without it Easel makes one
+             */
+            secret?: string | null;
+        };
+        /**
+         * RunBody
+         * @description A turn of `/run`, which accepts further names of the query.
+         */
+        RunBody: {
+            /** Agent Id */
+            agent_id?: string | null;
+            /**
+             * Budget
+             * @description Limits of the run: {tokens, calls, seconds, money, currency}
+             */
+            budget?: {
+                [key: string]: unknown;
+            } | null;
+            /**
+             * Callbacks
+             * @description Who is told when the run ends or waits: {url, events, include, secret}, or {id, events, include} with the id of a stored callback
+             */
+            callbacks?: {
+                [key: string]: unknown;
+            }[] | null;
+            /**
+             * Cancel On Disconnect
+             * @default false
+             */
+            cancel_on_disconnect?: boolean;
+            /** Chat Template Kwargs */
+            chat_template_kwargs?: {
+                [key: string]: unknown;
+            } | null;
+            /**
+             * Confirm Unsafe
+             * @description With `resume_from`: nodes whose side effects may happen again
+             */
+            confirm_unsafe?: string[];
+            /**
+             * Custom Header
+             * @description Headers for MCP servers; they are stored encrypted
+             */
+            custom_header?: {
+                [key: string]: unknown;
+            } | null;
+            /**
+             * Events
+             * @description `compact`: text, ends of nodes, forms and usage only
+             */
+            events?: ("" | "compact") | null;
+            /** Files */
+            files?: unknown[];
+            /** Idempotency Key */
+            idempotency_key?: string | null;
+            /**
+             * Inputs
+             * @description Form values: name -> {value, type} or value
+             */
+            inputs?: {
+                [key: string]: unknown;
+            } | null;
+            /** Message */
+            message?: string | {
+                [key: string]: unknown;
+            } | null;
+            /** Name */
+            name?: string | null;
+            /**
+             * On Busy
+             * @description refuse (default), enqueue or interrupt
+             */
+            on_busy?: string | null;
+            /**
+             * Openai-Compatible
+             * @default false
+             */
+            "openai-compatible"?: boolean;
+            /** Query */
+            query?: string | {
+                [key: string]: unknown;
+            } | null;
+            /** Question */
+            question?: string | {
+                [key: string]: unknown;
+            } | null;
+            /**
+             * Release
+             * @default false
+             */
+            release?: boolean;
+            /**
+             * Resume From
+             * @description A run that has failed: a fork goes on from there
+             */
+            resume_from?: string | null;
+            /**
+             * Return Trace
+             * @default false
+             */
+            return_trace?: boolean;
+            /**
+             * Run Timeout
+             * @description Seconds after which the run fails: another name for `seconds` of `budget`
+             */
+            run_timeout?: number | null;
+            /** Session Id */
+            session_id?: string | null;
+            /**
+             * Stream
+             * @default false
+             */
+            stream?: boolean;
+            /** User Id */
+            user_id?: string | null;
+            /** User Input */
+            user_input?: string | {
+                [key: string]: unknown;
+            } | null;
+            /** Version */
+            version?: string | null;
         };
         /**
          * RunDocumentReply
@@ -5440,6 +7576,17 @@ export interface components {
             runs: components["schemas"]["RunStateRow"][];
         };
         /**
+         * RuntimeBody
+         * @description The runtime of a tenant's canvases.
+         */
+        RuntimeBody: {
+            /**
+             * Runtime
+             * @enum {string}
+             */
+            runtime: "distributed" | "upstream";
+        };
+        /**
          * RuntimeReply
          * @description The runtime of a tenant's canvases.
          */
@@ -5472,6 +7619,35 @@ export interface components {
         SecretReply: {
             /** Secret */
             secret: string;
+        };
+        /**
+         * ShareBody
+         * @description A new share of a run.
+         */
+        ShareBody: {
+            /**
+             * Expires In
+             * @description Seconds; 7 days by default, 90 days at most
+             * @default 604800
+             */
+            expires_in?: number;
+            /**
+             * Hide
+             * @description What visitors do not see
+             */
+            hide?: ("inputs" | "outputs" | "prompts" | "cost" | "errors" | "talk")[];
+            /**
+             * May Answer
+             * @description Whether visitors may answer the open forms of the run
+             * @default false
+             */
+            may_answer?: boolean;
+            /**
+             * Note
+             * @description For whom the share is; owners see it
+             * @default
+             */
+            note?: string;
         };
         /**
          * ShareListReply
@@ -5528,6 +7704,106 @@ export interface components {
             uses: number;
         };
         /**
+         * SharedCompletionBody
+         * @description A turn; it is streamed unless `stream` is false.
+         */
+        SharedCompletionBody: {
+            /** Agent Id */
+            agent_id?: string | null;
+            /**
+             * Budget
+             * @description Limits of the run: {tokens, calls, seconds, money, currency}
+             */
+            budget?: {
+                [key: string]: unknown;
+            } | null;
+            /**
+             * Callbacks
+             * @description Who is told when the run ends or waits: {url, events, include, secret}, or {id, events, include} with the id of a stored callback
+             */
+            callbacks?: {
+                [key: string]: unknown;
+            }[] | null;
+            /**
+             * Cancel On Disconnect
+             * @default false
+             */
+            cancel_on_disconnect?: boolean;
+            /** Chat Template Kwargs */
+            chat_template_kwargs?: {
+                [key: string]: unknown;
+            } | null;
+            /**
+             * Custom Header
+             * @description Headers for MCP servers; they are stored encrypted
+             */
+            custom_header?: {
+                [key: string]: unknown;
+            } | null;
+            /**
+             * Events
+             * @description `compact`: text, ends of nodes, forms and usage only
+             */
+            events?: ("" | "compact") | null;
+            /** Files */
+            files?: unknown[];
+            /** Idempotency Key */
+            idempotency_key?: string | null;
+            /**
+             * Inputs
+             * @description Form values: name -> {value, type} or value
+             */
+            inputs?: {
+                [key: string]: unknown;
+            } | null;
+            /** Name */
+            name?: string | null;
+            /**
+             * On Busy
+             * @description refuse (default), enqueue or interrupt
+             */
+            on_busy?: string | null;
+            /**
+             * Openai-Compatible
+             * @default false
+             */
+            "openai-compatible"?: boolean;
+            /** Query */
+            query?: string | {
+                [key: string]: unknown;
+            } | null;
+            /** Question */
+            question?: string | {
+                [key: string]: unknown;
+            } | null;
+            /**
+             * Release
+             * @default false
+             */
+            release?: boolean;
+            /**
+             * Return Trace
+             * @default false
+             */
+            return_trace?: boolean;
+            /**
+             * Run Timeout
+             * @description Seconds after which the run fails: another name for `seconds` of `budget`
+             */
+            run_timeout?: number | null;
+            /** Session Id */
+            session_id?: string | null;
+            /**
+             * Stream
+             * @default true
+             */
+            stream?: boolean;
+            /** User Id */
+            user_id?: string | null;
+            /** Version */
+            version?: string | null;
+        };
+        /**
          * SharedRunReply
          * @description What a visitor of a share sees.
          */
@@ -5540,6 +7816,27 @@ export interface components {
             may_answer: boolean;
             /** Run Id */
             run_id: string;
+        };
+        /**
+         * SignInBody
+         * @description What a browser signs in with: one of these.
+         */
+        SignInBody: {
+            /**
+             * Code
+             * @description A one-time code
+             */
+            code?: string | null;
+            /**
+             * Share
+             * @description The secret of a share of one run
+             */
+            share?: string | null;
+            /**
+             * Token
+             * @description An API token, of any kind but `beta`
+             */
+            token?: string | null;
         };
         /**
          * SignInListReply
@@ -5690,6 +7987,74 @@ export interface components {
             since: string | null;
         };
         /**
+         * TagsBody
+         * @description The new tags of a canvas: a list, or a comma list. A comma inside of a listed tag becomes a blank.
+         */
+        TagsBody: {
+            /** Tags */
+            tags: string[] | string;
+        };
+        /**
+         * TaskActionBody
+         * @description An action on a task; the only one is `stop`.
+         */
+        TaskActionBody: {
+            /** Action */
+            action?: string | null;
+        };
+        /**
+         * TitleBody
+         * @description The title and description of the agent; what is absent or null stays.
+         */
+        TitleBody: {
+            /** Description */
+            description?: string | null;
+            /** Title */
+            title?: string | null;
+        };
+        /**
+         * TokenBody
+         * @description A new token.
+         */
+        TokenBody: {
+            /**
+             * Agent Id
+             * @description The only agent that the token opens; share needs one
+             */
+            agent_id?: string | null;
+            /**
+             * Expires At
+             * @description Or the time, in ISO 8601. Without either: never
+             */
+            expires_at?: string | null;
+            /**
+             * Expires In
+             * @description Seconds until the token is refused
+             */
+            expires_in?: number | null;
+            /**
+             * May Share
+             * @description The token may share single runs (needs the scope edit)
+             * @default false
+             */
+            may_share?: boolean;
+            /**
+             * Name
+             * @description What the token is for
+             */
+            name: string;
+            /**
+             * Scopes
+             * @description read, run, edit, admin (includes these three); or share alone: chat with one published agent
+             * @default [
+             *       "read",
+             *       "run",
+             *       "edit"
+             *     ]
+             */
+            scopes?: string[];
+        };
+        /**
          * TokenListReply
          * @description Tokens, the newest first.
          */
@@ -5805,6 +8170,84 @@ export interface components {
             started_at: string | null;
             /** Tool Name */
             tool_name: string | null;
+        };
+        /**
+         * TurnBody
+         * @description A turn: the input of the user, and options of the run and the answer.
+         */
+        TurnBody: {
+            /**
+             * Budget
+             * @description Limits of the run: {tokens, calls, seconds, money, currency}
+             */
+            budget?: {
+                [key: string]: unknown;
+            } | null;
+            /**
+             * Callbacks
+             * @description Who is told when the run ends or waits: {url, events, include, secret}, or {id, events, include} with the id of a stored callback
+             */
+            callbacks?: {
+                [key: string]: unknown;
+            }[] | null;
+            /**
+             * Cancel On Disconnect
+             * @default false
+             */
+            cancel_on_disconnect?: boolean;
+            /** Chat Template Kwargs */
+            chat_template_kwargs?: {
+                [key: string]: unknown;
+            } | null;
+            /**
+             * Custom Header
+             * @description Headers for MCP servers; they are stored encrypted
+             */
+            custom_header?: {
+                [key: string]: unknown;
+            } | null;
+            /** Files */
+            files?: unknown[];
+            /** Idempotency Key */
+            idempotency_key?: string | null;
+            /**
+             * Inputs
+             * @description Form values: name -> {value, type} or value
+             */
+            inputs?: {
+                [key: string]: unknown;
+            } | null;
+            /** Name */
+            name?: string | null;
+            /**
+             * On Busy
+             * @description refuse (default), enqueue or interrupt
+             */
+            on_busy?: string | null;
+            /** Query */
+            query?: string | {
+                [key: string]: unknown;
+            } | null;
+            /** Question */
+            question?: string | {
+                [key: string]: unknown;
+            } | null;
+            /**
+             * Release
+             * @default false
+             */
+            release?: boolean;
+            /**
+             * Run Timeout
+             * @description Seconds after which the run fails: another name for `seconds` of `budget`
+             */
+            run_timeout?: number | null;
+            /** Session Id */
+            session_id?: string | null;
+            /** User Id */
+            user_id?: string | null;
+            /** Version */
+            version?: string | null;
         };
         /**
          * VersionChange
@@ -6423,13 +8866,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    /**
-                     * Runtime
-                     * @enum {string}
-                     */
-                    runtime: "distributed" | "upstream";
-                };
+                "application/json": components["schemas"]["RuntimeBody"];
             };
         };
         responses: {
@@ -6464,12 +8901,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    /** Run Id */
-                    run_id?: string | null;
-                    /** Session Id */
-                    session_id?: string | null;
-                };
+                "application/json": components["schemas"]["CancelBody"];
             };
         };
         responses: {
@@ -6507,102 +8939,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    /** Agent Id */
-                    agent_id?: string | null;
-                    /**
-                     * Budget
-                     * @description Limits of the run: {tokens, calls, seconds, money, currency}
-                     */
-                    budget?: {
-                        [key: string]: unknown;
-                    } | null;
-                    /**
-                     * Callbacks
-                     * @description Who is told when the run ends or waits: {url, events, include, secret}, or {id, events, include} with the id of a stored callback
-                     */
-                    callbacks?: {
-                        [key: string]: unknown;
-                    }[] | null;
-                    /**
-                     * Cancel On Disconnect
-                     * @default false
-                     */
-                    cancel_on_disconnect?: boolean;
-                    /** Chat Template Kwargs */
-                    chat_template_kwargs?: {
-                        [key: string]: unknown;
-                    } | null;
-                    /**
-                     * Custom Header
-                     * @description Headers for MCP servers; they are stored encrypted
-                     */
-                    custom_header?: {
-                        [key: string]: unknown;
-                    } | null;
-                    /**
-                     * Events
-                     * @description `compact`: text, ends of nodes, forms and usage only
-                     */
-                    events?: ("" | "compact") | null;
-                    /** Files */
-                    files?: unknown[];
-                    /** Idempotency Key */
-                    idempotency_key?: string | null;
-                    /**
-                     * Inputs
-                     * @description Form values: name -> {value, type} or value
-                     */
-                    inputs?: {
-                        [key: string]: unknown;
-                    } | null;
-                    /** Name */
-                    name?: string | null;
-                    /**
-                     * On Busy
-                     * @description refuse (default), enqueue or interrupt
-                     */
-                    on_busy?: string | null;
-                    /**
-                     * Openai-Compatible
-                     * @default false
-                     */
-                    "openai-compatible"?: boolean;
-                    /** Query */
-                    query?: string | {
-                        [key: string]: unknown;
-                    } | null;
-                    /** Question */
-                    question?: string | {
-                        [key: string]: unknown;
-                    } | null;
-                    /**
-                     * Release
-                     * @default false
-                     */
-                    release?: boolean;
-                    /**
-                     * Return Trace
-                     * @default false
-                     */
-                    return_trace?: boolean;
-                    /**
-                     * Run Timeout
-                     * @description Seconds after which the run fails: another name for `seconds` of `budget`
-                     */
-                    run_timeout?: number | null;
-                    /** Session Id */
-                    session_id?: string | null;
-                    /**
-                     * Stream
-                     * @default true
-                     */
-                    stream?: boolean;
-                    /** User Id */
-                    user_id?: string | null;
-                    /** Version */
-                    version?: string | null;
-                };
+                "application/json": components["schemas"]["SharedCompletionBody"];
             };
         };
         responses: {
@@ -6821,32 +9158,7 @@ export interface operations {
                  *       "title": "Support"
                  *     }
                  */
-                "application/json": {
-                    /** Avatar */
-                    avatar?: string | null;
-                    /** Canvas Category */
-                    canvas_category?: string | null;
-                    /** Canvas Type */
-                    canvas_type?: string | null;
-                    /** Description */
-                    description?: string | null;
-                    /**
-                     * Dsl
-                     * @description The document, or its JSON text
-                     */
-                    dsl?: {
-                        [key: string]: unknown;
-                    } | string | null;
-                    /** Permission */
-                    permission?: ("me" | "team") | null;
-                    /**
-                     * Release
-                     * @default false
-                     */
-                    release?: boolean;
-                    /** Title */
-                    title?: string | null;
-                };
+                "application/json": components["schemas"]["CanvasFields"];
             };
         };
         responses: {
@@ -6962,102 +9274,7 @@ export interface operations {
                  *       "stream": false
                  *     }
                  */
-                "application/json": {
-                    /** Agent Id */
-                    agent_id?: string | null;
-                    /**
-                     * Budget
-                     * @description Limits of the run: {tokens, calls, seconds, money, currency}
-                     */
-                    budget?: {
-                        [key: string]: unknown;
-                    } | null;
-                    /**
-                     * Callbacks
-                     * @description Who is told when the run ends or waits: {url, events, include, secret}, or {id, events, include} with the id of a stored callback
-                     */
-                    callbacks?: {
-                        [key: string]: unknown;
-                    }[] | null;
-                    /**
-                     * Cancel On Disconnect
-                     * @default false
-                     */
-                    cancel_on_disconnect?: boolean;
-                    /** Chat Template Kwargs */
-                    chat_template_kwargs?: {
-                        [key: string]: unknown;
-                    } | null;
-                    /**
-                     * Custom Header
-                     * @description Headers for MCP servers; they are stored encrypted
-                     */
-                    custom_header?: {
-                        [key: string]: unknown;
-                    } | null;
-                    /**
-                     * Events
-                     * @description `compact`: text, ends of nodes, forms and usage only
-                     */
-                    events?: ("" | "compact") | null;
-                    /** Files */
-                    files?: unknown[];
-                    /** Idempotency Key */
-                    idempotency_key?: string | null;
-                    /**
-                     * Inputs
-                     * @description Form values: name -> {value, type} or value
-                     */
-                    inputs?: {
-                        [key: string]: unknown;
-                    } | null;
-                    /** Name */
-                    name?: string | null;
-                    /**
-                     * On Busy
-                     * @description refuse (default), enqueue or interrupt
-                     */
-                    on_busy?: string | null;
-                    /**
-                     * Openai-Compatible
-                     * @default false
-                     */
-                    "openai-compatible"?: boolean;
-                    /** Query */
-                    query?: string | {
-                        [key: string]: unknown;
-                    } | null;
-                    /** Question */
-                    question?: string | {
-                        [key: string]: unknown;
-                    } | null;
-                    /**
-                     * Release
-                     * @default false
-                     */
-                    release?: boolean;
-                    /**
-                     * Return Trace
-                     * @default false
-                     */
-                    return_trace?: boolean;
-                    /**
-                     * Run Timeout
-                     * @description Seconds after which the run fails: another name for `seconds` of `budget`
-                     */
-                    run_timeout?: number | null;
-                    /** Session Id */
-                    session_id?: string | null;
-                    /**
-                     * Stream
-                     * @default false
-                     */
-                    stream?: boolean;
-                    /** User Id */
-                    user_id?: string | null;
-                    /** Version */
-                    version?: string | null;
-                };
+                "application/json": components["schemas"]["CompletionBody"];
             };
         };
         responses: {
@@ -7151,16 +9368,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    /** Component Id */
-                    component_id: string;
-                    /** Dsl */
-                    dsl: {
-                        [key: string]: unknown;
-                    } | string;
-                    /** Id */
-                    id: string;
-                };
+                "application/json": components["schemas"]["RerunPipelineBody"];
             };
         };
         responses: {
@@ -7253,20 +9461,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    /** Database */
-                    database: string;
-                    /** Db Type */
-                    db_type: string;
-                    /** Host */
-                    host: string;
-                    /** Password */
-                    password: string;
-                    /** Port */
-                    port: number;
-                    /** Username */
-                    username: string;
-                };
+                "application/json": components["schemas"]["DatabaseCheckBody"];
             };
         };
         responses: {
@@ -7337,32 +9532,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    /** Avatar */
-                    avatar?: string | null;
-                    /** Canvas Category */
-                    canvas_category?: string | null;
-                    /** Canvas Type */
-                    canvas_type?: string | null;
-                    /** Description */
-                    description?: string | null;
-                    /**
-                     * Dsl
-                     * @description The document, or its JSON text
-                     */
-                    dsl?: {
-                        [key: string]: unknown;
-                    } | string | null;
-                    /** Permission */
-                    permission?: ("me" | "team") | null;
-                    /**
-                     * Release
-                     * @default false
-                     */
-                    release?: boolean;
-                    /** Title */
-                    title?: string | null;
-                };
+                "application/json": components["schemas"]["CanvasFields"];
             };
         };
         responses: {
@@ -7435,32 +9605,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    /** Avatar */
-                    avatar?: string | null;
-                    /** Canvas Category */
-                    canvas_category?: string | null;
-                    /** Canvas Type */
-                    canvas_type?: string | null;
-                    /** Description */
-                    description?: string | null;
-                    /**
-                     * Dsl
-                     * @description The document, or its JSON text
-                     */
-                    dsl?: {
-                        [key: string]: unknown;
-                    } | string | null;
-                    /** Permission */
-                    permission?: ("me" | "team") | null;
-                    /**
-                     * Release
-                     * @default false
-                     */
-                    release?: boolean;
-                    /** Title */
-                    title?: string | null;
-                };
+                "application/json": components["schemas"]["CanvasFields"];
             };
         };
         responses: {
@@ -7497,12 +9642,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    /** Run Id */
-                    run_id?: string | null;
-                    /** Session Id */
-                    session_id?: string | null;
-                };
+                "application/json": components["schemas"]["CancelBody"];
             };
         };
         responses: {
@@ -7540,102 +9680,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    /** Agent Id */
-                    agent_id?: string | null;
-                    /**
-                     * Budget
-                     * @description Limits of the run: {tokens, calls, seconds, money, currency}
-                     */
-                    budget?: {
-                        [key: string]: unknown;
-                    } | null;
-                    /**
-                     * Callbacks
-                     * @description Who is told when the run ends or waits: {url, events, include, secret}, or {id, events, include} with the id of a stored callback
-                     */
-                    callbacks?: {
-                        [key: string]: unknown;
-                    }[] | null;
-                    /**
-                     * Cancel On Disconnect
-                     * @default false
-                     */
-                    cancel_on_disconnect?: boolean;
-                    /** Chat Template Kwargs */
-                    chat_template_kwargs?: {
-                        [key: string]: unknown;
-                    } | null;
-                    /**
-                     * Custom Header
-                     * @description Headers for MCP servers; they are stored encrypted
-                     */
-                    custom_header?: {
-                        [key: string]: unknown;
-                    } | null;
-                    /**
-                     * Events
-                     * @description `compact`: text, ends of nodes, forms and usage only
-                     */
-                    events?: ("" | "compact") | null;
-                    /** Files */
-                    files?: unknown[];
-                    /** Idempotency Key */
-                    idempotency_key?: string | null;
-                    /**
-                     * Inputs
-                     * @description Form values: name -> {value, type} or value
-                     */
-                    inputs?: {
-                        [key: string]: unknown;
-                    } | null;
-                    /** Name */
-                    name?: string | null;
-                    /**
-                     * On Busy
-                     * @description refuse (default), enqueue or interrupt
-                     */
-                    on_busy?: string | null;
-                    /**
-                     * Openai-Compatible
-                     * @default false
-                     */
-                    "openai-compatible"?: boolean;
-                    /** Query */
-                    query?: string | {
-                        [key: string]: unknown;
-                    } | null;
-                    /** Question */
-                    question?: string | {
-                        [key: string]: unknown;
-                    } | null;
-                    /**
-                     * Release
-                     * @default false
-                     */
-                    release?: boolean;
-                    /**
-                     * Return Trace
-                     * @default false
-                     */
-                    return_trace?: boolean;
-                    /**
-                     * Run Timeout
-                     * @description Seconds after which the run fails: another name for `seconds` of `budget`
-                     */
-                    run_timeout?: number | null;
-                    /** Session Id */
-                    session_id?: string | null;
-                    /**
-                     * Stream
-                     * @default false
-                     */
-                    stream?: boolean;
-                    /** User Id */
-                    user_id?: string | null;
-                    /** Version */
-                    version?: string | null;
-                };
+                "application/json": components["schemas"]["CompletionBody"];
             };
         };
         responses: {
@@ -7674,19 +9719,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    /** Budget */
-                    budget?: {
-                        [key: string]: unknown;
-                    } | null;
-                    /**
-                     * Params
-                     * @description Name -> {value}: of the input form, or NODE@OUTPUT, sys.X, env.X
-                     */
-                    params: {
-                        [key: string]: unknown;
-                    };
-                };
+                "application/json": components["schemas"]["DebugBody"];
             };
         };
         responses: {
@@ -7816,13 +9849,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    /**
-                     * Name
-                     * @description Name of the tool; by default from the agent's title
-                     */
-                    name?: string | null;
-                };
+                "application/json": components["schemas"]["McpExposureBody"];
             };
         };
         responses: {
@@ -7891,16 +9918,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    /** Description */
-                    description?: string | null;
-                    /** Dsl */
-                    dsl?: {
-                        [key: string]: unknown;
-                    } | string | null;
-                    /** Title */
-                    title?: string | null;
-                };
+                "application/json": components["schemas"]["PublishBody"];
             };
         };
         responses: {
@@ -7976,120 +9994,7 @@ export interface operations {
                  *       "query": "Hello"
                  *     }
                  */
-                "application/json": {
-                    /** Agent Id */
-                    agent_id?: string | null;
-                    /**
-                     * Budget
-                     * @description Limits of the run: {tokens, calls, seconds, money, currency}
-                     */
-                    budget?: {
-                        [key: string]: unknown;
-                    } | null;
-                    /**
-                     * Callbacks
-                     * @description Who is told when the run ends or waits: {url, events, include, secret}, or {id, events, include} with the id of a stored callback
-                     */
-                    callbacks?: {
-                        [key: string]: unknown;
-                    }[] | null;
-                    /**
-                     * Cancel On Disconnect
-                     * @default false
-                     */
-                    cancel_on_disconnect?: boolean;
-                    /** Chat Template Kwargs */
-                    chat_template_kwargs?: {
-                        [key: string]: unknown;
-                    } | null;
-                    /**
-                     * Confirm Unsafe
-                     * @description With `resume_from`: nodes whose side effects may happen again
-                     */
-                    confirm_unsafe?: string[];
-                    /**
-                     * Custom Header
-                     * @description Headers for MCP servers; they are stored encrypted
-                     */
-                    custom_header?: {
-                        [key: string]: unknown;
-                    } | null;
-                    /**
-                     * Events
-                     * @description `compact`: text, ends of nodes, forms and usage only
-                     */
-                    events?: ("" | "compact") | null;
-                    /** Files */
-                    files?: unknown[];
-                    /** Idempotency Key */
-                    idempotency_key?: string | null;
-                    /**
-                     * Inputs
-                     * @description Form values: name -> {value, type} or value
-                     */
-                    inputs?: {
-                        [key: string]: unknown;
-                    } | null;
-                    /** Message */
-                    message?: string | {
-                        [key: string]: unknown;
-                    } | null;
-                    /** Name */
-                    name?: string | null;
-                    /**
-                     * On Busy
-                     * @description refuse (default), enqueue or interrupt
-                     */
-                    on_busy?: string | null;
-                    /**
-                     * Openai-Compatible
-                     * @default false
-                     */
-                    "openai-compatible"?: boolean;
-                    /** Query */
-                    query?: string | {
-                        [key: string]: unknown;
-                    } | null;
-                    /** Question */
-                    question?: string | {
-                        [key: string]: unknown;
-                    } | null;
-                    /**
-                     * Release
-                     * @default false
-                     */
-                    release?: boolean;
-                    /**
-                     * Resume From
-                     * @description A run that has failed: a fork goes on from there
-                     */
-                    resume_from?: string | null;
-                    /**
-                     * Return Trace
-                     * @default false
-                     */
-                    return_trace?: boolean;
-                    /**
-                     * Run Timeout
-                     * @description Seconds after which the run fails: another name for `seconds` of `budget`
-                     */
-                    run_timeout?: number | null;
-                    /** Session Id */
-                    session_id?: string | null;
-                    /**
-                     * Stream
-                     * @default false
-                     */
-                    stream?: boolean;
-                    /** User Id */
-                    user_id?: string | null;
-                    /** User Input */
-                    user_input?: string | {
-                        [key: string]: unknown;
-                    } | null;
-                    /** Version */
-                    version?: string | null;
-                };
+                "application/json": components["schemas"]["RunBody"];
             };
         };
         responses: {
@@ -8133,80 +10038,7 @@ export interface operations {
                  *       "user_id": "ada"
                  *     }
                  */
-                "application/json": {
-                    /**
-                     * Budget
-                     * @description Limits of the run: {tokens, calls, seconds, money, currency}
-                     */
-                    budget?: {
-                        [key: string]: unknown;
-                    } | null;
-                    /**
-                     * Callbacks
-                     * @description Who is told when the run ends or waits: {url, events, include, secret}, or {id, events, include} with the id of a stored callback
-                     */
-                    callbacks?: {
-                        [key: string]: unknown;
-                    }[] | null;
-                    /**
-                     * Cancel On Disconnect
-                     * @default false
-                     */
-                    cancel_on_disconnect?: boolean;
-                    /** Chat Template Kwargs */
-                    chat_template_kwargs?: {
-                        [key: string]: unknown;
-                    } | null;
-                    /**
-                     * Custom Header
-                     * @description Headers for MCP servers; they are stored encrypted
-                     */
-                    custom_header?: {
-                        [key: string]: unknown;
-                    } | null;
-                    /** Files */
-                    files?: unknown[];
-                    /** Idempotency Key */
-                    idempotency_key?: string | null;
-                    /**
-                     * Inputs
-                     * @description Form values: name -> {value, type} or value
-                     */
-                    inputs?: {
-                        [key: string]: unknown;
-                    } | null;
-                    /** Name */
-                    name?: string | null;
-                    /**
-                     * On Busy
-                     * @description refuse (default), enqueue or interrupt
-                     */
-                    on_busy?: string | null;
-                    /** Query */
-                    query?: string | {
-                        [key: string]: unknown;
-                    } | null;
-                    /** Question */
-                    question?: string | {
-                        [key: string]: unknown;
-                    } | null;
-                    /**
-                     * Release
-                     * @default false
-                     */
-                    release?: boolean;
-                    /**
-                     * Run Timeout
-                     * @description Seconds after which the run fails: another name for `seconds` of `budget`
-                     */
-                    run_timeout?: number | null;
-                    /** Session Id */
-                    session_id?: string | null;
-                    /** User Id */
-                    user_id?: string | null;
-                    /** Version */
-                    version?: string | null;
-                };
+                "application/json": components["schemas"]["TurnBody"];
             };
         };
         responses: {
@@ -8305,17 +10137,7 @@ export interface operations {
                  *       "user_id": "ada"
                  *     }
                  */
-                "application/json": {
-                    /** Name */
-                    name?: string | null;
-                    /**
-                     * Release
-                     * @default false
-                     */
-                    release?: boolean;
-                    /** User Id */
-                    user_id?: string | null;
-                };
+                "application/json": components["schemas"]["NewSessionBody"];
             };
         };
         responses: {
@@ -8350,15 +10172,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    /**
-                     * Delete All
-                     * @default false
-                     */
-                    delete_all?: boolean;
-                    /** Ids */
-                    ids?: string[];
-                };
+                "application/json": components["schemas"]["DeleteSessionsBody"];
             };
         };
         responses: {
@@ -8468,120 +10282,7 @@ export interface operations {
                  *       "query": "Hello"
                  *     }
                  */
-                "application/json": {
-                    /** Agent Id */
-                    agent_id?: string | null;
-                    /**
-                     * Budget
-                     * @description Limits of the run: {tokens, calls, seconds, money, currency}
-                     */
-                    budget?: {
-                        [key: string]: unknown;
-                    } | null;
-                    /**
-                     * Callbacks
-                     * @description Who is told when the run ends or waits: {url, events, include, secret}, or {id, events, include} with the id of a stored callback
-                     */
-                    callbacks?: {
-                        [key: string]: unknown;
-                    }[] | null;
-                    /**
-                     * Cancel On Disconnect
-                     * @default false
-                     */
-                    cancel_on_disconnect?: boolean;
-                    /** Chat Template Kwargs */
-                    chat_template_kwargs?: {
-                        [key: string]: unknown;
-                    } | null;
-                    /**
-                     * Confirm Unsafe
-                     * @description With `resume_from`: nodes whose side effects may happen again
-                     */
-                    confirm_unsafe?: string[];
-                    /**
-                     * Custom Header
-                     * @description Headers for MCP servers; they are stored encrypted
-                     */
-                    custom_header?: {
-                        [key: string]: unknown;
-                    } | null;
-                    /**
-                     * Events
-                     * @description `compact`: text, ends of nodes, forms and usage only
-                     */
-                    events?: ("" | "compact") | null;
-                    /** Files */
-                    files?: unknown[];
-                    /** Idempotency Key */
-                    idempotency_key?: string | null;
-                    /**
-                     * Inputs
-                     * @description Form values: name -> {value, type} or value
-                     */
-                    inputs?: {
-                        [key: string]: unknown;
-                    } | null;
-                    /** Message */
-                    message?: string | {
-                        [key: string]: unknown;
-                    } | null;
-                    /** Name */
-                    name?: string | null;
-                    /**
-                     * On Busy
-                     * @description refuse (default), enqueue or interrupt
-                     */
-                    on_busy?: string | null;
-                    /**
-                     * Openai-Compatible
-                     * @default false
-                     */
-                    "openai-compatible"?: boolean;
-                    /** Query */
-                    query?: string | {
-                        [key: string]: unknown;
-                    } | null;
-                    /** Question */
-                    question?: string | {
-                        [key: string]: unknown;
-                    } | null;
-                    /**
-                     * Release
-                     * @default false
-                     */
-                    release?: boolean;
-                    /**
-                     * Resume From
-                     * @description A run that has failed: a fork goes on from there
-                     */
-                    resume_from?: string | null;
-                    /**
-                     * Return Trace
-                     * @default false
-                     */
-                    return_trace?: boolean;
-                    /**
-                     * Run Timeout
-                     * @description Seconds after which the run fails: another name for `seconds` of `budget`
-                     */
-                    run_timeout?: number | null;
-                    /** Session Id */
-                    session_id?: string | null;
-                    /**
-                     * Stream
-                     * @default false
-                     */
-                    stream?: boolean;
-                    /** User Id */
-                    user_id?: string | null;
-                    /** User Input */
-                    user_input?: string | {
-                        [key: string]: unknown;
-                    } | null;
-                    /** Version */
-                    version?: string | null;
-                };
+                "application/json": components["schemas"]["RunBody"];
             };
         };
         responses: {
@@ -8616,10 +10317,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    /** Tags */
-                    tags: string[] | string;
-                };
+                "application/json": components["schemas"]["TagsBody"];
             };
         };
         responses: {
@@ -8727,16 +10425,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    /** Description */
-                    description?: string | null;
-                    /** Dsl */
-                    dsl?: {
-                        [key: string]: unknown;
-                    } | string | null;
-                    /** Title */
-                    title?: string | null;
-                };
+                "application/json": components["schemas"]["PublishBody"];
             };
         };
         responses: {
@@ -9166,127 +10855,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    /**
-                     * Budget
-                     * @description Limits of the run: {tokens, calls, seconds, money, currency}
-                     */
-                    budget?: {
-                        [key: string]: unknown;
-                    } | null;
-                    /**
-                     * Callbacks
-                     * @description Who is told when the run ends or waits: {url, events, include, secret}, or {id, events, include} with the id of a stored callback
-                     */
-                    callbacks?: {
-                        [key: string]: unknown;
-                    }[] | null;
-                    /**
-                     * Cancel On Disconnect
-                     * @default false
-                     */
-                    cancel_on_disconnect?: boolean;
-                    /** Chat Template Kwargs */
-                    chat_template_kwargs?: {
-                        [key: string]: unknown;
-                    } | null;
-                    /**
-                     * Custom Header
-                     * @description Headers for MCP servers; they are stored encrypted
-                     */
-                    custom_header?: {
-                        [key: string]: unknown;
-                    } | null;
-                    /** Files */
-                    files?: unknown[];
-                    /**
-                     * Id
-                     * @description The same as `session_id`
-                     */
-                    id?: string | null;
-                    /** Idempotency Key */
-                    idempotency_key?: string | null;
-                    /**
-                     * Inputs
-                     * @description Form values: name -> {value, type} or value
-                     */
-                    inputs?: {
-                        [key: string]: unknown;
-                    } | null;
-                    /** Messages */
-                    messages?: ({
-                        /** Content */
-                        content?: string | unknown[] | null;
-                        /** Role */
-                        role: string;
-                    } & {
-                        [key: string]: unknown;
-                    })[];
-                    /**
-                     * Metadata
-                     * @description `id` is the same as `session_id`
-                     */
-                    metadata?: {
-                        [key: string]: unknown;
-                    };
-                    /** Model */
-                    model?: string | null;
-                    /** Name */
-                    name?: string | null;
-                    /**
-                     * On Busy
-                     * @description refuse (default), enqueue or interrupt
-                     */
-                    on_busy?: string | null;
-                    /** Query */
-                    query?: string | {
-                        [key: string]: unknown;
-                    } | null;
-                    /** Question */
-                    question?: string | {
-                        [key: string]: unknown;
-                    } | null;
-                    /**
-                     * Release
-                     * @default false
-                     */
-                    release?: boolean;
-                    /**
-                     * Run Timeout
-                     * @description Seconds after which the run fails: another name for `seconds` of `budget`
-                     */
-                    run_timeout?: number | null;
-                    /** Session Id */
-                    session_id?: string | null;
-                    /**
-                     * Stream
-                     * @default false
-                     */
-                    stream?: boolean;
-                    /**
-                     * StreamOptions
-                     * @description Options of a stream.
-                     * @default {
-                     *       "include_usage": false
-                     *     }
-                     */
-                    stream_options?: {
-                        /**
-                         * Include Usage
-                         * @default false
-                         */
-                        include_usage?: boolean;
-                    };
-                    /**
-                     * User
-                     * @description The same as `user_id`
-                     */
-                    user?: string | null;
-                    /** User Id */
-                    user_id?: string | null;
-                    /** Version */
-                    version?: string | null;
-                };
+                "application/json": components["schemas"]["ChatCompletionBody"];
             };
         };
         responses: {
@@ -9385,25 +10954,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    /** Calls */
-                    calls?: number | null;
-                    /** Currency */
-                    currency?: string | null;
-                    /** Id */
-                    id?: string | null;
-                    /** Money */
-                    money?: number | null;
-                    /**
-                     * Scope
-                     * @enum {string}
-                     */
-                    scope: "run" | "session" | "tenant" | "day";
-                    /** Seconds */
-                    seconds?: number | null;
-                    /** Tokens */
-                    tokens?: number | null;
-                };
+                "application/json": components["schemas"]["BudgetBody"];
             };
         };
         responses: {
@@ -9504,35 +11055,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    /**
-                     * Agent Id
-                     * @description Whose runs it is told of; none: the runs that name it
-                     */
-                    agent_id?: string | null;
-                    /** Description */
-                    description?: string | null;
-                    /**
-                     * Events
-                     * @description By default all: `run.succeeded`, `run.failed`, ...
-                     */
-                    events?: string[] | null;
-                    /**
-                     * Include
-                     * @description `output`: the text of the answer
-                     */
-                    include?: string[] | null;
-                    /**
-                     * Secret
-                     * @description `whsec_…`; without it Easel makes one
-                     */
-                    secret?: string | null;
-                    /**
-                     * Url
-                     * @description https; http for private hosts that the operators allow
-                     */
-                    url?: string | null;
-                };
+                "application/json": components["schemas"]["NewCallbackBody"];
             };
         };
         responses: {
@@ -9636,7 +11159,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": Record<string, never>;
+                "application/json": components["schemas"]["EmptyBody"];
             };
         };
         responses: {
@@ -9701,7 +11224,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": Record<string, never>;
+                "application/json": components["schemas"]["EmptyBody"];
             };
         };
         responses: {
@@ -9796,27 +11319,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    /** Description */
-                    description?: string | null;
-                    /** Enabled */
-                    enabled?: boolean | null;
-                    /**
-                     * Events
-                     * @description By default all: `run.succeeded`, `run.failed`, ...
-                     */
-                    events?: string[] | null;
-                    /**
-                     * Include
-                     * @description `output`: the text of the answer
-                     */
-                    include?: string[] | null;
-                    /**
-                     * Url
-                     * @description https; http for private hosts that the operators allow
-                     */
-                    url?: string | null;
-                };
+                "application/json": components["schemas"]["ChangeCallbackBody"];
             };
         };
         responses: {
@@ -9854,13 +11357,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    /**
-                     * Secret
-                     * @description `whsec_…`; without it Easel makes one
-                     */
-                    secret?: string | null;
-                };
+                "application/json": components["schemas"]["RotateBody"];
             };
         };
         responses: {
@@ -9898,7 +11395,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": Record<string, never>;
+                "application/json": components["schemas"]["EmptyBody"];
             };
         };
         responses: {
@@ -10014,285 +11511,7 @@ export interface operations {
                  *       }
                  *     }
                  */
-                "application/json": {
-                    auto_metadata_config?: {
-                        /**
-                         * Enabled
-                         * @default false
-                         */
-                        enabled?: boolean;
-                        /**
-                         * Fields
-                         * @default []
-                         */
-                        fields?: {
-                            /** Description */
-                            description?: string | null;
-                            /** Examples */
-                            examples?: unknown[] | null;
-                            /** Name */
-                            name: string;
-                            /**
-                             * Restrict Values
-                             * @default false
-                             */
-                            restrict_values?: boolean;
-                            /**
-                             * Type
-                             * @default string
-                             * @enum {string}
-                             */
-                            type?: "string" | "number" | "list" | "time";
-                        }[];
-                    } | null;
-                    /** Avatar */
-                    avatar?: string | null;
-                    /**
-                     * Chunk Method
-                     * @default naive
-                     * @enum {string}
-                     */
-                    chunk_method?: "naive" | "book" | "email" | "laws" | "manual" | "one" | "paper" | "picture" | "presentation" | "qa" | "table" | "tag";
-                    /** Description */
-                    description?: string | null;
-                    /** Embedding Model */
-                    embedding_model?: string | null;
-                    /** Ext */
-                    ext?: {
-                        [key: string]: unknown;
-                    } | null;
-                    /**
-                     * Language
-                     * @default English
-                     */
-                    language?: string;
-                    /** Name */
-                    name: string;
-                    /** Parse Type */
-                    parse_type?: number | null;
-                    parser_config?: {
-                        /**
-                         * Auto Keywords
-                         * @default 0
-                         */
-                        auto_keywords?: number;
-                        /**
-                         * Auto Questions
-                         * @default 0
-                         */
-                        auto_questions?: number;
-                        /** Built In Metadata */
-                        built_in_metadata?: unknown[] | null;
-                        /** Children Delimiter */
-                        children_delimiter?: string | null;
-                        /**
-                         * Chunk Token Num
-                         * @default 512
-                         */
-                        chunk_token_num?: number;
-                        /**
-                         * Delimiter
-                         * @default
-                         */
-                        delimiter?: string;
-                        /** Enable Children */
-                        enable_children?: boolean | null;
-                        /** Enable Metadata */
-                        enable_metadata?: boolean | null;
-                        /** Ext */
-                        ext?: {
-                            [key: string]: unknown;
-                        } | null;
-                        /**
-                         * Filename Embd Weight
-                         * @default 0.1
-                         */
-                        filename_embd_weight?: number | null;
-                        /**
-                         * GraphFields
-                         * @description The block `graphrag`.
-                         * @default {
-                         *       "community": false,
-                         *       "entity_types": [
-                         *         "organization",
-                         *         "person",
-                         *         "geo",
-                         *         "event",
-                         *         "category"
-                         *       ],
-                         *       "method": "light",
-                         *       "resolution": false,
-                         *       "use_graphrag": false
-                         *     }
-                         */
-                        graphrag?: {
-                            /**
-                             * Community
-                             * @default false
-                             */
-                            community?: boolean;
-                            /**
-                             * Entity Types
-                             * @default [
-                             *       "organization",
-                             *       "person",
-                             *       "geo",
-                             *       "event",
-                             *       "category"
-                             *     ]
-                             */
-                            entity_types?: string[];
-                            /** Ext */
-                            ext?: {
-                                [key: string]: unknown;
-                            } | null;
-                            /**
-                             * Method
-                             * @default light
-                             * @enum {string}
-                             */
-                            method?: "light" | "general";
-                            /**
-                             * Resolution
-                             * @default false
-                             */
-                            resolution?: boolean;
-                            /**
-                             * Use Graphrag
-                             * @default false
-                             */
-                            use_graphrag?: boolean;
-                        };
-                        /**
-                         * Html4Excel
-                         * @default false
-                         */
-                        html4excel?: boolean;
-                        /** Image Context Size */
-                        image_context_size?: number | null;
-                        /** Image Table Context Window */
-                        image_table_context_window?: number | null;
-                        /**
-                         * Layout Recognize
-                         * @default DeepDOC
-                         */
-                        layout_recognize?: string;
-                        /** Llm Id */
-                        llm_id?: string | null;
-                        /** Metadata */
-                        metadata?: unknown[] | {
-                            [key: string]: unknown;
-                        } | null;
-                        /**
-                         * Overlapped Percent
-                         * @default 10
-                         */
-                        overlapped_percent?: number;
-                        /** Pages */
-                        pages?: number[][] | null;
-                        /**
-                         * ParentChildFields
-                         * @description The block `parent_child`.
-                         * @default {
-                         *       "children_delimiter": "\n",
-                         *       "use_parent_child": false
-                         *     }
-                         */
-                        parent_child?: {
-                            /**
-                             * Children Delimiter
-                             * @default
-                             */
-                            children_delimiter?: string;
-                            /** Ext */
-                            ext?: {
-                                [key: string]: unknown;
-                            } | null;
-                            /**
-                             * Use Parent Child
-                             * @default false
-                             */
-                            use_parent_child?: boolean;
-                        };
-                        /**
-                         * RaptorFields
-                         * @description The block `raptor`.
-                         * @default {
-                         *       "max_cluster": 64,
-                         *       "max_token": 256,
-                         *       "prompt": "Summarize what these passages have in common:\n{cluster_content}",
-                         *       "random_seed": 0,
-                         *       "threshold": 0.1,
-                         *       "use_raptor": false
-                         *     }
-                         */
-                        raptor?: {
-                            /** Auto Disable For Structured Data */
-                            auto_disable_for_structured_data?: boolean | null;
-                            /** Ext */
-                            ext?: {
-                                [key: string]: unknown;
-                            } | null;
-                            /**
-                             * Max Cluster
-                             * @default 64
-                             */
-                            max_cluster?: number;
-                            /**
-                             * Max Token
-                             * @default 256
-                             */
-                            max_token?: number;
-                            /**
-                             * Prompt
-                             * @default Summarize what these passages have in common:
-                             *     {cluster_content}
-                             */
-                            prompt?: string;
-                            /**
-                             * Random Seed
-                             * @default 0
-                             */
-                            random_seed?: number;
-                            /** Scope */
-                            scope?: string | null;
-                            /**
-                             * Threshold
-                             * @default 0.1
-                             */
-                            threshold?: number;
-                            /**
-                             * Use Raptor
-                             * @default false
-                             */
-                            use_raptor?: boolean;
-                        };
-                        /** Table Context Size */
-                        table_context_size?: number | null;
-                        /**
-                         * Tag Kb Ids
-                         * @default []
-                         */
-                        tag_kb_ids?: string[];
-                        /** Task Page Size */
-                        task_page_size?: number | null;
-                        /** Toc Extraction */
-                        toc_extraction?: boolean | null;
-                        /**
-                         * Topn Tags
-                         * @default 3
-                         */
-                        topn_tags?: number;
-                    } | null;
-                    /**
-                     * Permission
-                     * @default me
-                     * @enum {string}
-                     */
-                    permission?: "me" | "team";
-                    /** Pipeline Id */
-                    pipeline_id?: string | null;
-                };
+                "application/json": components["schemas"]["NewDatasetBody"];
             };
         };
         responses: {
@@ -10325,15 +11544,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    /**
-                     * Delete All
-                     * @default false
-                     */
-                    delete_all?: boolean;
-                    /** Ids */
-                    ids?: string[] | null;
-                };
+                "application/json": components["schemas"]["DeletedDatasetsBody"];
             };
         };
         responses: {
@@ -10431,298 +11642,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    auto_metadata_config?: {
-                        /**
-                         * Enabled
-                         * @default false
-                         */
-                        enabled?: boolean;
-                        /**
-                         * Fields
-                         * @default []
-                         */
-                        fields?: {
-                            /** Description */
-                            description?: string | null;
-                            /** Examples */
-                            examples?: unknown[] | null;
-                            /** Name */
-                            name: string;
-                            /**
-                             * Restrict Values
-                             * @default false
-                             */
-                            restrict_values?: boolean;
-                            /**
-                             * Type
-                             * @default string
-                             * @enum {string}
-                             */
-                            type?: "string" | "number" | "list" | "time";
-                        }[];
-                    } | null;
-                    /** Avatar */
-                    avatar?: string | null;
-                    /**
-                     * Chunk Method
-                     * @default naive
-                     * @enum {string}
-                     */
-                    chunk_method?: "naive" | "book" | "email" | "laws" | "manual" | "one" | "paper" | "picture" | "presentation" | "qa" | "table" | "tag";
-                    /**
-                     * Connectors
-                     * @default []
-                     */
-                    connectors?: unknown[];
-                    /** Description */
-                    description?: string | null;
-                    /** Embedding Model */
-                    embedding_model?: string | null;
-                    /** Ext */
-                    ext?: {
-                        [key: string]: unknown;
-                    } | null;
-                    /**
-                     * Language
-                     * @default English
-                     */
-                    language?: string;
-                    /**
-                     * Name
-                     * @default
-                     */
-                    name?: string;
-                    /**
-                     * Pagerank
-                     * @default 0
-                     */
-                    pagerank?: number;
-                    /** Parse Type */
-                    parse_type?: number | null;
-                    parser_config?: {
-                        /**
-                         * Auto Keywords
-                         * @default 0
-                         */
-                        auto_keywords?: number;
-                        /**
-                         * Auto Questions
-                         * @default 0
-                         */
-                        auto_questions?: number;
-                        /** Built In Metadata */
-                        built_in_metadata?: unknown[] | null;
-                        /** Children Delimiter */
-                        children_delimiter?: string | null;
-                        /**
-                         * Chunk Token Num
-                         * @default 512
-                         */
-                        chunk_token_num?: number;
-                        /**
-                         * Delimiter
-                         * @default
-                         */
-                        delimiter?: string;
-                        /** Enable Children */
-                        enable_children?: boolean | null;
-                        /** Enable Metadata */
-                        enable_metadata?: boolean | null;
-                        /** Ext */
-                        ext?: {
-                            [key: string]: unknown;
-                        } | null;
-                        /**
-                         * Filename Embd Weight
-                         * @default 0.1
-                         */
-                        filename_embd_weight?: number | null;
-                        /**
-                         * GraphFields
-                         * @description The block `graphrag`.
-                         * @default {
-                         *       "community": false,
-                         *       "entity_types": [
-                         *         "organization",
-                         *         "person",
-                         *         "geo",
-                         *         "event",
-                         *         "category"
-                         *       ],
-                         *       "method": "light",
-                         *       "resolution": false,
-                         *       "use_graphrag": false
-                         *     }
-                         */
-                        graphrag?: {
-                            /**
-                             * Community
-                             * @default false
-                             */
-                            community?: boolean;
-                            /**
-                             * Entity Types
-                             * @default [
-                             *       "organization",
-                             *       "person",
-                             *       "geo",
-                             *       "event",
-                             *       "category"
-                             *     ]
-                             */
-                            entity_types?: string[];
-                            /** Ext */
-                            ext?: {
-                                [key: string]: unknown;
-                            } | null;
-                            /**
-                             * Method
-                             * @default light
-                             * @enum {string}
-                             */
-                            method?: "light" | "general";
-                            /**
-                             * Resolution
-                             * @default false
-                             */
-                            resolution?: boolean;
-                            /**
-                             * Use Graphrag
-                             * @default false
-                             */
-                            use_graphrag?: boolean;
-                        };
-                        /**
-                         * Html4Excel
-                         * @default false
-                         */
-                        html4excel?: boolean;
-                        /** Image Context Size */
-                        image_context_size?: number | null;
-                        /** Image Table Context Window */
-                        image_table_context_window?: number | null;
-                        /**
-                         * Layout Recognize
-                         * @default DeepDOC
-                         */
-                        layout_recognize?: string;
-                        /** Llm Id */
-                        llm_id?: string | null;
-                        /** Metadata */
-                        metadata?: unknown[] | {
-                            [key: string]: unknown;
-                        } | null;
-                        /**
-                         * Overlapped Percent
-                         * @default 10
-                         */
-                        overlapped_percent?: number;
-                        /** Pages */
-                        pages?: number[][] | null;
-                        /**
-                         * ParentChildFields
-                         * @description The block `parent_child`.
-                         * @default {
-                         *       "children_delimiter": "\n",
-                         *       "use_parent_child": false
-                         *     }
-                         */
-                        parent_child?: {
-                            /**
-                             * Children Delimiter
-                             * @default
-                             */
-                            children_delimiter?: string;
-                            /** Ext */
-                            ext?: {
-                                [key: string]: unknown;
-                            } | null;
-                            /**
-                             * Use Parent Child
-                             * @default false
-                             */
-                            use_parent_child?: boolean;
-                        };
-                        /**
-                         * RaptorFields
-                         * @description The block `raptor`.
-                         * @default {
-                         *       "max_cluster": 64,
-                         *       "max_token": 256,
-                         *       "prompt": "Summarize what these passages have in common:\n{cluster_content}",
-                         *       "random_seed": 0,
-                         *       "threshold": 0.1,
-                         *       "use_raptor": false
-                         *     }
-                         */
-                        raptor?: {
-                            /** Auto Disable For Structured Data */
-                            auto_disable_for_structured_data?: boolean | null;
-                            /** Ext */
-                            ext?: {
-                                [key: string]: unknown;
-                            } | null;
-                            /**
-                             * Max Cluster
-                             * @default 64
-                             */
-                            max_cluster?: number;
-                            /**
-                             * Max Token
-                             * @default 256
-                             */
-                            max_token?: number;
-                            /**
-                             * Prompt
-                             * @default Summarize what these passages have in common:
-                             *     {cluster_content}
-                             */
-                            prompt?: string;
-                            /**
-                             * Random Seed
-                             * @default 0
-                             */
-                            random_seed?: number;
-                            /** Scope */
-                            scope?: string | null;
-                            /**
-                             * Threshold
-                             * @default 0.1
-                             */
-                            threshold?: number;
-                            /**
-                             * Use Raptor
-                             * @default false
-                             */
-                            use_raptor?: boolean;
-                        };
-                        /** Table Context Size */
-                        table_context_size?: number | null;
-                        /**
-                         * Tag Kb Ids
-                         * @default []
-                         */
-                        tag_kb_ids?: string[];
-                        /** Task Page Size */
-                        task_page_size?: number | null;
-                        /** Toc Extraction */
-                        toc_extraction?: boolean | null;
-                        /**
-                         * Topn Tags
-                         * @default 3
-                         */
-                        topn_tags?: number;
-                    } | null;
-                    /**
-                     * Permission
-                     * @default me
-                     * @enum {string}
-                     */
-                    permission?: "me" | "team";
-                    /** Pipeline Id */
-                    pipeline_id?: string | null;
-                };
+                "application/json": components["schemas"]["ChangedDatasetBody"];
             };
         };
         responses: {
@@ -10757,10 +11677,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    /** Document Ids */
-                    document_ids?: string[] | null;
-                };
+                "application/json": components["schemas"]["DocumentIdsBody"];
             };
         };
         responses: {
@@ -10795,10 +11712,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    /** Document Ids */
-                    document_ids?: string[] | null;
-                };
+                "application/json": components["schemas"]["DocumentIdsBody"];
             };
         };
         responses: {
@@ -10884,10 +11798,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    /** Name */
-                    name: string;
-                };
+                "application/json": components["schemas"]["NewDocumentBody"];
                 "multipart/form-data": {
                     file: string[];
                 };
@@ -10925,15 +11836,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    /**
-                     * Delete All
-                     * @default false
-                     */
-                    delete_all?: boolean;
-                    /** Ids */
-                    ids?: string[] | null;
-                };
+                "application/json": components["schemas"]["DeletedDocumentsBody"];
             };
         };
         responses: {
@@ -10968,43 +11871,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    /**
-                     * Deletes
-                     * @default []
-                     */
-                    deletes?: {
-                        /** Key */
-                        key: string;
-                        /** Value */
-                        value?: unknown;
-                    }[];
-                    /**
-                     * MetadataSelector
-                     * @description Which documents a change of metadata is for: all by default, else those that both fields name.
-                     * @default {}
-                     */
-                    selector?: {
-                        /** Document Ids */
-                        document_ids?: string[] | null;
-                        /** Metadata Condition */
-                        metadata_condition?: {
-                            [key: string]: unknown;
-                        } | null;
-                    };
-                    /**
-                     * Updates
-                     * @default []
-                     */
-                    updates?: {
-                        /** Key */
-                        key: string;
-                        /** Match */
-                        match?: unknown;
-                        /** Value */
-                        value: unknown;
-                    }[];
-                };
+                "application/json": components["schemas"]["MetadataChangesBody"];
             };
         };
         responses: {
@@ -11072,292 +11939,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    /**
-                     * Chunk Method
-                     * @default naive
-                     * @enum {string}
-                     */
-                    chunk_method?: "naive" | "book" | "email" | "laws" | "manual" | "one" | "paper" | "picture" | "presentation" | "qa" | "table" | "tag";
-                    /**
-                     * Enabled
-                     * @default true
-                     */
-                    enabled?: boolean;
-                    /**
-                     * Meta Fields
-                     * @default {}
-                     */
-                    meta_fields?: {
-                        [key: string]: unknown;
-                    };
-                    /**
-                     * Name
-                     * @default
-                     */
-                    name?: string;
-                    /**
-                     * ParserFields
-                     * @description How documents are read and split: RAGFlow's `parser_config`, with the tokens of an overlap as a percentage.
-                     * @default {
-                     *       "auto_keywords": 0,
-                     *       "auto_questions": 0,
-                     *       "chunk_token_num": 512,
-                     *       "delimiter": "\n",
-                     *       "filename_embd_weight": 0.1,
-                     *       "graphrag": {
-                     *         "community": false,
-                     *         "entity_types": [
-                     *           "organization",
-                     *           "person",
-                     *           "geo",
-                     *           "event",
-                     *           "category"
-                     *         ],
-                     *         "method": "light",
-                     *         "resolution": false,
-                     *         "use_graphrag": false
-                     *       },
-                     *       "html4excel": false,
-                     *       "layout_recognize": "DeepDOC",
-                     *       "overlapped_percent": 10,
-                     *       "parent_child": {
-                     *         "children_delimiter": "\n",
-                     *         "use_parent_child": false
-                     *       },
-                     *       "raptor": {
-                     *         "max_cluster": 64,
-                     *         "max_token": 256,
-                     *         "prompt": "Summarize what these passages have in common:\n{cluster_content}",
-                     *         "random_seed": 0,
-                     *         "threshold": 0.1,
-                     *         "use_raptor": false
-                     *       },
-                     *       "tag_kb_ids": [],
-                     *       "topn_tags": 3
-                     *     }
-                     */
-                    parser_config?: {
-                        /**
-                         * Auto Keywords
-                         * @default 0
-                         */
-                        auto_keywords?: number;
-                        /**
-                         * Auto Questions
-                         * @default 0
-                         */
-                        auto_questions?: number;
-                        /** Built In Metadata */
-                        built_in_metadata?: unknown[] | null;
-                        /** Children Delimiter */
-                        children_delimiter?: string | null;
-                        /**
-                         * Chunk Token Num
-                         * @default 512
-                         */
-                        chunk_token_num?: number;
-                        /**
-                         * Delimiter
-                         * @default
-                         */
-                        delimiter?: string;
-                        /** Enable Children */
-                        enable_children?: boolean | null;
-                        /** Enable Metadata */
-                        enable_metadata?: boolean | null;
-                        /** Ext */
-                        ext?: {
-                            [key: string]: unknown;
-                        } | null;
-                        /**
-                         * Filename Embd Weight
-                         * @default 0.1
-                         */
-                        filename_embd_weight?: number | null;
-                        /**
-                         * GraphFields
-                         * @description The block `graphrag`.
-                         * @default {
-                         *       "community": false,
-                         *       "entity_types": [
-                         *         "organization",
-                         *         "person",
-                         *         "geo",
-                         *         "event",
-                         *         "category"
-                         *       ],
-                         *       "method": "light",
-                         *       "resolution": false,
-                         *       "use_graphrag": false
-                         *     }
-                         */
-                        graphrag?: {
-                            /**
-                             * Community
-                             * @default false
-                             */
-                            community?: boolean;
-                            /**
-                             * Entity Types
-                             * @default [
-                             *       "organization",
-                             *       "person",
-                             *       "geo",
-                             *       "event",
-                             *       "category"
-                             *     ]
-                             */
-                            entity_types?: string[];
-                            /** Ext */
-                            ext?: {
-                                [key: string]: unknown;
-                            } | null;
-                            /**
-                             * Method
-                             * @default light
-                             * @enum {string}
-                             */
-                            method?: "light" | "general";
-                            /**
-                             * Resolution
-                             * @default false
-                             */
-                            resolution?: boolean;
-                            /**
-                             * Use Graphrag
-                             * @default false
-                             */
-                            use_graphrag?: boolean;
-                        };
-                        /**
-                         * Html4Excel
-                         * @default false
-                         */
-                        html4excel?: boolean;
-                        /** Image Context Size */
-                        image_context_size?: number | null;
-                        /** Image Table Context Window */
-                        image_table_context_window?: number | null;
-                        /**
-                         * Layout Recognize
-                         * @default DeepDOC
-                         */
-                        layout_recognize?: string;
-                        /** Llm Id */
-                        llm_id?: string | null;
-                        /** Metadata */
-                        metadata?: unknown[] | {
-                            [key: string]: unknown;
-                        } | null;
-                        /**
-                         * Overlapped Percent
-                         * @default 10
-                         */
-                        overlapped_percent?: number;
-                        /** Pages */
-                        pages?: number[][] | null;
-                        /**
-                         * ParentChildFields
-                         * @description The block `parent_child`.
-                         * @default {
-                         *       "children_delimiter": "\n",
-                         *       "use_parent_child": false
-                         *     }
-                         */
-                        parent_child?: {
-                            /**
-                             * Children Delimiter
-                             * @default
-                             */
-                            children_delimiter?: string;
-                            /** Ext */
-                            ext?: {
-                                [key: string]: unknown;
-                            } | null;
-                            /**
-                             * Use Parent Child
-                             * @default false
-                             */
-                            use_parent_child?: boolean;
-                        };
-                        /**
-                         * RaptorFields
-                         * @description The block `raptor`.
-                         * @default {
-                         *       "max_cluster": 64,
-                         *       "max_token": 256,
-                         *       "prompt": "Summarize what these passages have in common:\n{cluster_content}",
-                         *       "random_seed": 0,
-                         *       "threshold": 0.1,
-                         *       "use_raptor": false
-                         *     }
-                         */
-                        raptor?: {
-                            /** Auto Disable For Structured Data */
-                            auto_disable_for_structured_data?: boolean | null;
-                            /** Ext */
-                            ext?: {
-                                [key: string]: unknown;
-                            } | null;
-                            /**
-                             * Max Cluster
-                             * @default 64
-                             */
-                            max_cluster?: number;
-                            /**
-                             * Max Token
-                             * @default 256
-                             */
-                            max_token?: number;
-                            /**
-                             * Prompt
-                             * @default Summarize what these passages have in common:
-                             *     {cluster_content}
-                             */
-                            prompt?: string;
-                            /**
-                             * Random Seed
-                             * @default 0
-                             */
-                            random_seed?: number;
-                            /** Scope */
-                            scope?: string | null;
-                            /**
-                             * Threshold
-                             * @default 0.1
-                             */
-                            threshold?: number;
-                            /**
-                             * Use Raptor
-                             * @default false
-                             */
-                            use_raptor?: boolean;
-                        };
-                        /** Table Context Size */
-                        table_context_size?: number | null;
-                        /**
-                         * Tag Kb Ids
-                         * @default []
-                         */
-                        tag_kb_ids?: string[];
-                        /** Task Page Size */
-                        task_page_size?: number | null;
-                        /** Toc Extraction */
-                        toc_extraction?: boolean | null;
-                        /**
-                         * Topn Tags
-                         * @default 3
-                         */
-                        topn_tags?: number;
-                    };
-                    /**
-                     * Status
-                     * @default 1
-                     * @enum {unknown}
-                     */
-                    status?: "0" | "1" | 0 | 1;
-                };
+                "application/json": components["schemas"]["ChangedDocumentBody"];
             };
         };
         responses: {
@@ -11393,292 +11975,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    /**
-                     * Chunk Method
-                     * @default naive
-                     * @enum {string}
-                     */
-                    chunk_method?: "naive" | "book" | "email" | "laws" | "manual" | "one" | "paper" | "picture" | "presentation" | "qa" | "table" | "tag";
-                    /**
-                     * Enabled
-                     * @default true
-                     */
-                    enabled?: boolean;
-                    /**
-                     * Meta Fields
-                     * @default {}
-                     */
-                    meta_fields?: {
-                        [key: string]: unknown;
-                    };
-                    /**
-                     * Name
-                     * @default
-                     */
-                    name?: string;
-                    /**
-                     * ParserFields
-                     * @description How documents are read and split: RAGFlow's `parser_config`, with the tokens of an overlap as a percentage.
-                     * @default {
-                     *       "auto_keywords": 0,
-                     *       "auto_questions": 0,
-                     *       "chunk_token_num": 512,
-                     *       "delimiter": "\n",
-                     *       "filename_embd_weight": 0.1,
-                     *       "graphrag": {
-                     *         "community": false,
-                     *         "entity_types": [
-                     *           "organization",
-                     *           "person",
-                     *           "geo",
-                     *           "event",
-                     *           "category"
-                     *         ],
-                     *         "method": "light",
-                     *         "resolution": false,
-                     *         "use_graphrag": false
-                     *       },
-                     *       "html4excel": false,
-                     *       "layout_recognize": "DeepDOC",
-                     *       "overlapped_percent": 10,
-                     *       "parent_child": {
-                     *         "children_delimiter": "\n",
-                     *         "use_parent_child": false
-                     *       },
-                     *       "raptor": {
-                     *         "max_cluster": 64,
-                     *         "max_token": 256,
-                     *         "prompt": "Summarize what these passages have in common:\n{cluster_content}",
-                     *         "random_seed": 0,
-                     *         "threshold": 0.1,
-                     *         "use_raptor": false
-                     *       },
-                     *       "tag_kb_ids": [],
-                     *       "topn_tags": 3
-                     *     }
-                     */
-                    parser_config?: {
-                        /**
-                         * Auto Keywords
-                         * @default 0
-                         */
-                        auto_keywords?: number;
-                        /**
-                         * Auto Questions
-                         * @default 0
-                         */
-                        auto_questions?: number;
-                        /** Built In Metadata */
-                        built_in_metadata?: unknown[] | null;
-                        /** Children Delimiter */
-                        children_delimiter?: string | null;
-                        /**
-                         * Chunk Token Num
-                         * @default 512
-                         */
-                        chunk_token_num?: number;
-                        /**
-                         * Delimiter
-                         * @default
-                         */
-                        delimiter?: string;
-                        /** Enable Children */
-                        enable_children?: boolean | null;
-                        /** Enable Metadata */
-                        enable_metadata?: boolean | null;
-                        /** Ext */
-                        ext?: {
-                            [key: string]: unknown;
-                        } | null;
-                        /**
-                         * Filename Embd Weight
-                         * @default 0.1
-                         */
-                        filename_embd_weight?: number | null;
-                        /**
-                         * GraphFields
-                         * @description The block `graphrag`.
-                         * @default {
-                         *       "community": false,
-                         *       "entity_types": [
-                         *         "organization",
-                         *         "person",
-                         *         "geo",
-                         *         "event",
-                         *         "category"
-                         *       ],
-                         *       "method": "light",
-                         *       "resolution": false,
-                         *       "use_graphrag": false
-                         *     }
-                         */
-                        graphrag?: {
-                            /**
-                             * Community
-                             * @default false
-                             */
-                            community?: boolean;
-                            /**
-                             * Entity Types
-                             * @default [
-                             *       "organization",
-                             *       "person",
-                             *       "geo",
-                             *       "event",
-                             *       "category"
-                             *     ]
-                             */
-                            entity_types?: string[];
-                            /** Ext */
-                            ext?: {
-                                [key: string]: unknown;
-                            } | null;
-                            /**
-                             * Method
-                             * @default light
-                             * @enum {string}
-                             */
-                            method?: "light" | "general";
-                            /**
-                             * Resolution
-                             * @default false
-                             */
-                            resolution?: boolean;
-                            /**
-                             * Use Graphrag
-                             * @default false
-                             */
-                            use_graphrag?: boolean;
-                        };
-                        /**
-                         * Html4Excel
-                         * @default false
-                         */
-                        html4excel?: boolean;
-                        /** Image Context Size */
-                        image_context_size?: number | null;
-                        /** Image Table Context Window */
-                        image_table_context_window?: number | null;
-                        /**
-                         * Layout Recognize
-                         * @default DeepDOC
-                         */
-                        layout_recognize?: string;
-                        /** Llm Id */
-                        llm_id?: string | null;
-                        /** Metadata */
-                        metadata?: unknown[] | {
-                            [key: string]: unknown;
-                        } | null;
-                        /**
-                         * Overlapped Percent
-                         * @default 10
-                         */
-                        overlapped_percent?: number;
-                        /** Pages */
-                        pages?: number[][] | null;
-                        /**
-                         * ParentChildFields
-                         * @description The block `parent_child`.
-                         * @default {
-                         *       "children_delimiter": "\n",
-                         *       "use_parent_child": false
-                         *     }
-                         */
-                        parent_child?: {
-                            /**
-                             * Children Delimiter
-                             * @default
-                             */
-                            children_delimiter?: string;
-                            /** Ext */
-                            ext?: {
-                                [key: string]: unknown;
-                            } | null;
-                            /**
-                             * Use Parent Child
-                             * @default false
-                             */
-                            use_parent_child?: boolean;
-                        };
-                        /**
-                         * RaptorFields
-                         * @description The block `raptor`.
-                         * @default {
-                         *       "max_cluster": 64,
-                         *       "max_token": 256,
-                         *       "prompt": "Summarize what these passages have in common:\n{cluster_content}",
-                         *       "random_seed": 0,
-                         *       "threshold": 0.1,
-                         *       "use_raptor": false
-                         *     }
-                         */
-                        raptor?: {
-                            /** Auto Disable For Structured Data */
-                            auto_disable_for_structured_data?: boolean | null;
-                            /** Ext */
-                            ext?: {
-                                [key: string]: unknown;
-                            } | null;
-                            /**
-                             * Max Cluster
-                             * @default 64
-                             */
-                            max_cluster?: number;
-                            /**
-                             * Max Token
-                             * @default 256
-                             */
-                            max_token?: number;
-                            /**
-                             * Prompt
-                             * @default Summarize what these passages have in common:
-                             *     {cluster_content}
-                             */
-                            prompt?: string;
-                            /**
-                             * Random Seed
-                             * @default 0
-                             */
-                            random_seed?: number;
-                            /** Scope */
-                            scope?: string | null;
-                            /**
-                             * Threshold
-                             * @default 0.1
-                             */
-                            threshold?: number;
-                            /**
-                             * Use Raptor
-                             * @default false
-                             */
-                            use_raptor?: boolean;
-                        };
-                        /** Table Context Size */
-                        table_context_size?: number | null;
-                        /**
-                         * Tag Kb Ids
-                         * @default []
-                         */
-                        tag_kb_ids?: string[];
-                        /** Task Page Size */
-                        task_page_size?: number | null;
-                        /** Toc Extraction */
-                        toc_extraction?: boolean | null;
-                        /**
-                         * Topn Tags
-                         * @default 3
-                         */
-                        topn_tags?: number;
-                    };
-                    /**
-                     * Status
-                     * @default 1
-                     * @enum {unknown}
-                     */
-                    status?: "0" | "1" | 0 | 1;
-                };
+                "application/json": components["schemas"]["ChangedDocumentBody"];
             };
         };
         responses: {
@@ -11751,32 +12048,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    /** Built In Metadata */
-                    built_in_metadata?: unknown[] | null;
-                    /** Metadata */
-                    metadata: {
-                        /** Description */
-                        description?: string | null;
-                        /** Examples */
-                        examples?: unknown[] | null;
-                        /** Name */
-                        name: string;
-                        /**
-                         * Restrict Values
-                         * @default false
-                         */
-                        restrict_values?: boolean;
-                        /**
-                         * Type
-                         * @default string
-                         * @enum {string}
-                         */
-                        type?: "string" | "number" | "list" | "time";
-                    }[] | {
-                        [key: string]: unknown;
-                    };
-                };
+                "application/json": components["schemas"]["DocumentMetadataConfig"];
             };
         };
         responses: {
@@ -11842,36 +12114,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    /**
-                     * Enabled
-                     * @default false
-                     */
-                    enabled?: boolean;
-                    /**
-                     * Fields
-                     * @default []
-                     */
-                    fields?: {
-                        /** Description */
-                        description?: string | null;
-                        /** Examples */
-                        examples?: unknown[] | null;
-                        /** Name */
-                        name: string;
-                        /**
-                         * Restrict Values
-                         * @default false
-                         */
-                        restrict_values?: boolean;
-                        /**
-                         * Type
-                         * @default string
-                         * @enum {string}
-                         */
-                        type?: "string" | "number" | "list" | "time";
-                    }[];
-                };
+                "application/json": components["schemas"]["MetadataConfig"];
             };
         };
         responses: {
@@ -12044,46 +12287,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    /**
-                     * Allowed Tools
-                     * @description Tools that may be called; by default, or empty: all
-                     */
-                    allowed_tools?: string[] | null;
-                    /** Description */
-                    description?: string | null;
-                    /**
-                     * Headers
-                     * @description Templates: `${name}` stands for a variable
-                     */
-                    headers?: {
-                        [key: string]: unknown;
-                    } | null;
-                    /** Name */
-                    name?: string | null;
-                    /**
-                     * Server Type
-                     * @description `streamable-http` or `sse`
-                     */
-                    server_type?: string | null;
-                    /**
-                     * Timeout
-                     * @description Time limit of one call in seconds
-                     */
-                    timeout?: number | null;
-                    /**
-                     * Unchecked
-                     * @description Store the server without connecting to it
-                     * @default false
-                     */
-                    unchecked?: boolean;
-                    /** Url */
-                    url?: string | null;
-                    /** Variables */
-                    variables?: {
-                        [key: string]: unknown;
-                    } | null;
-                };
+                "application/json": components["schemas"]["McpServerBody"];
             };
         };
         responses: {
@@ -12119,19 +12323,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    /** Mcpservers */
-                    mcpServers?: {
-                        [key: string]: {
-                            [key: string]: unknown;
-                        };
-                    };
-                    /**
-                     * Unchecked
-                     * @default false
-                     */
-                    unchecked?: boolean;
-                };
+                "application/json": components["schemas"]["McpImportBody"];
             };
         };
         responses: {
@@ -12164,10 +12356,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    /** Mcp Ids */
-                    mcp_ids?: string[];
-                };
+                "application/json": components["schemas"]["McpServerIdsBody"];
             };
         };
         responses: {
@@ -12200,19 +12389,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    /** Arguments */
-                    arguments?: {
-                        [key: string]: unknown;
-                    };
-                    /** Mcp Id */
-                    mcp_id?: string | null;
-                    /**
-                     * Tool Name
-                     * @default
-                     */
-                    tool_name?: string;
-                };
+                "application/json": components["schemas"]["McpToolTestBody"];
             };
         };
         responses: {
@@ -12278,46 +12455,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    /**
-                     * Allowed Tools
-                     * @description Tools that may be called; by default, or empty: all
-                     */
-                    allowed_tools?: string[] | null;
-                    /** Description */
-                    description?: string | null;
-                    /**
-                     * Headers
-                     * @description Templates: `${name}` stands for a variable
-                     */
-                    headers?: {
-                        [key: string]: unknown;
-                    } | null;
-                    /** Name */
-                    name?: string | null;
-                    /**
-                     * Server Type
-                     * @description `streamable-http` or `sse`
-                     */
-                    server_type?: string | null;
-                    /**
-                     * Timeout
-                     * @description Time limit of one call in seconds
-                     */
-                    timeout?: number | null;
-                    /**
-                     * Unchecked
-                     * @description Store the server without connecting to it
-                     * @default false
-                     */
-                    unchecked?: boolean;
-                    /** Url */
-                    url?: string | null;
-                    /** Variables */
-                    variables?: {
-                        [key: string]: unknown;
-                    } | null;
-                };
+                "application/json": components["schemas"]["McpServerBody"];
             };
         };
         responses: {
@@ -12383,46 +12521,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    /**
-                     * Allowed Tools
-                     * @description Tools that may be called; by default, or empty: all
-                     */
-                    allowed_tools?: string[] | null;
-                    /** Description */
-                    description?: string | null;
-                    /**
-                     * Headers
-                     * @description Templates: `${name}` stands for a variable
-                     */
-                    headers?: {
-                        [key: string]: unknown;
-                    } | null;
-                    /** Name */
-                    name?: string | null;
-                    /**
-                     * Server Type
-                     * @description `streamable-http` or `sse`
-                     */
-                    server_type?: string | null;
-                    /**
-                     * Timeout
-                     * @description Time limit of one call in seconds
-                     */
-                    timeout?: number | null;
-                    /**
-                     * Unchecked
-                     * @description Store the server without connecting to it
-                     * @default false
-                     */
-                    unchecked?: boolean;
-                    /** Url */
-                    url?: string | null;
-                    /** Variables */
-                    variables?: {
-                        [key: string]: unknown;
-                    } | null;
-                };
+                "application/json": components["schemas"]["McpServerBody"];
             };
         };
         responses: {
@@ -12457,10 +12556,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    /** Tools */
-                    tools?: string[] | null;
-                };
+                "application/json": components["schemas"]["McpApprovalBody"];
             };
         };
         responses: {
@@ -12495,19 +12591,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    /** Arguments */
-                    arguments?: {
-                        [key: string]: unknown;
-                    };
-                    /** Mcp Id */
-                    mcp_id?: string | null;
-                    /**
-                     * Tool Name
-                     * @default
-                     */
-                    tool_name?: string;
-                };
+                "application/json": components["schemas"]["McpToolTestBody"];
             };
         };
         responses: {
@@ -12621,59 +12705,7 @@ export interface operations {
                  *       "name": "facts"
                  *     }
                  */
-                "application/json": {
-                    /**
-                     * Description
-                     * @default
-                     */
-                    description?: string;
-                    /**
-                     * Embd Id
-                     * @default
-                     */
-                    embd_id?: string;
-                    /**
-                     * Forgetting Policy
-                     * @default FIFO
-                     * @enum {string}
-                     */
-                    forgetting_policy?: "FIFO" | "NONE";
-                    /**
-                     * Llm Id
-                     * @default
-                     */
-                    llm_id?: string;
-                    /**
-                     * Memory Size
-                     * @default 5242880
-                     */
-                    memory_size?: number;
-                    /** Memory Type */
-                    memory_type?: ("raw" | "semantic" | "episodic" | "procedural")[];
-                    /** Name */
-                    name: string;
-                    /**
-                     * Permissions
-                     * @default me
-                     * @enum {string}
-                     */
-                    permissions?: "me" | "team";
-                    /**
-                     * System Prompt
-                     * @default
-                     */
-                    system_prompt?: string;
-                    /**
-                     * Temperature
-                     * @default 0.5
-                     */
-                    temperature?: number;
-                    /**
-                     * User Prompt
-                     * @default
-                     */
-                    user_prompt?: string;
-                };
+                "application/json": components["schemas"]["NewMemoryBody"];
             };
         };
         responses: {
@@ -12745,30 +12777,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    /** Description */
-                    description?: string | null;
-                    /** Embd Id */
-                    embd_id?: string | null;
-                    /** Forgetting Policy */
-                    forgetting_policy?: ("FIFO" | "NONE") | null;
-                    /** Llm Id */
-                    llm_id?: string | null;
-                    /** Memory Size */
-                    memory_size?: number | null;
-                    /** Memory Type */
-                    memory_type?: ("raw" | "semantic" | "episodic" | "procedural")[] | null;
-                    /** Name */
-                    name?: string | null;
-                    /** Permissions */
-                    permissions?: ("me" | "team") | null;
-                    /** System Prompt */
-                    system_prompt?: string | null;
-                    /** Temperature */
-                    temperature?: number | null;
-                    /** User Prompt */
-                    user_prompt?: string | null;
-                };
+                "application/json": components["schemas"]["ChangedMemoryBody"];
             };
         };
         responses: {
@@ -12901,35 +12910,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    /**
-                     * Agent Id
-                     * @default
-                     */
-                    agent_id?: string;
-                    /**
-                     * Agent Response
-                     * @default
-                     */
-                    agent_response?: string;
-                    /** Memory Id */
-                    memory_id: string[] | string;
-                    /**
-                     * Session Id
-                     * @default
-                     */
-                    session_id?: string;
-                    /**
-                     * User Id
-                     * @default
-                     */
-                    user_id?: string;
-                    /**
-                     * User Input
-                     * @default
-                     */
-                    user_input?: string;
-                };
+                "application/json": components["schemas"]["NewMessageBody"];
             };
         };
         responses: {
@@ -13003,10 +12984,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    /** Status */
-                    status: boolean;
-                };
+                "application/json": components["schemas"]["MessageStatusBody"];
             };
         };
         responses: {
@@ -13103,127 +13081,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    /**
-                     * Budget
-                     * @description Limits of the run: {tokens, calls, seconds, money, currency}
-                     */
-                    budget?: {
-                        [key: string]: unknown;
-                    } | null;
-                    /**
-                     * Callbacks
-                     * @description Who is told when the run ends or waits: {url, events, include, secret}, or {id, events, include} with the id of a stored callback
-                     */
-                    callbacks?: {
-                        [key: string]: unknown;
-                    }[] | null;
-                    /**
-                     * Cancel On Disconnect
-                     * @default false
-                     */
-                    cancel_on_disconnect?: boolean;
-                    /** Chat Template Kwargs */
-                    chat_template_kwargs?: {
-                        [key: string]: unknown;
-                    } | null;
-                    /**
-                     * Custom Header
-                     * @description Headers for MCP servers; they are stored encrypted
-                     */
-                    custom_header?: {
-                        [key: string]: unknown;
-                    } | null;
-                    /** Files */
-                    files?: unknown[];
-                    /**
-                     * Id
-                     * @description The same as `session_id`
-                     */
-                    id?: string | null;
-                    /** Idempotency Key */
-                    idempotency_key?: string | null;
-                    /**
-                     * Inputs
-                     * @description Form values: name -> {value, type} or value
-                     */
-                    inputs?: {
-                        [key: string]: unknown;
-                    } | null;
-                    /** Messages */
-                    messages?: ({
-                        /** Content */
-                        content?: string | unknown[] | null;
-                        /** Role */
-                        role: string;
-                    } & {
-                        [key: string]: unknown;
-                    })[];
-                    /**
-                     * Metadata
-                     * @description `id` is the same as `session_id`
-                     */
-                    metadata?: {
-                        [key: string]: unknown;
-                    };
-                    /** Model */
-                    model?: string | null;
-                    /** Name */
-                    name?: string | null;
-                    /**
-                     * On Busy
-                     * @description refuse (default), enqueue or interrupt
-                     */
-                    on_busy?: string | null;
-                    /** Query */
-                    query?: string | {
-                        [key: string]: unknown;
-                    } | null;
-                    /** Question */
-                    question?: string | {
-                        [key: string]: unknown;
-                    } | null;
-                    /**
-                     * Release
-                     * @default false
-                     */
-                    release?: boolean;
-                    /**
-                     * Run Timeout
-                     * @description Seconds after which the run fails: another name for `seconds` of `budget`
-                     */
-                    run_timeout?: number | null;
-                    /** Session Id */
-                    session_id?: string | null;
-                    /**
-                     * Stream
-                     * @default false
-                     */
-                    stream?: boolean;
-                    /**
-                     * StreamOptions
-                     * @description Options of a stream.
-                     * @default {
-                     *       "include_usage": false
-                     *     }
-                     */
-                    stream_options?: {
-                        /**
-                         * Include Usage
-                         * @default false
-                         */
-                        include_usage?: boolean;
-                    };
-                    /**
-                     * User
-                     * @description The same as `user_id`
-                     */
-                    user?: string | null;
-                    /** User Id */
-                    user_id?: string | null;
-                    /** Version */
-                    version?: string | null;
-                };
+                "application/json": components["schemas"]["ChatCompletionBody"];
             };
         };
         responses: {
@@ -13331,127 +13189,7 @@ export interface operations {
                  *       "stream": true
                  *     }
                  */
-                "application/json": {
-                    /**
-                     * Budget
-                     * @description Limits of the run: {tokens, calls, seconds, money, currency}
-                     */
-                    budget?: {
-                        [key: string]: unknown;
-                    } | null;
-                    /**
-                     * Callbacks
-                     * @description Who is told when the run ends or waits: {url, events, include, secret}, or {id, events, include} with the id of a stored callback
-                     */
-                    callbacks?: {
-                        [key: string]: unknown;
-                    }[] | null;
-                    /**
-                     * Cancel On Disconnect
-                     * @default false
-                     */
-                    cancel_on_disconnect?: boolean;
-                    /** Chat Template Kwargs */
-                    chat_template_kwargs?: {
-                        [key: string]: unknown;
-                    } | null;
-                    /**
-                     * Custom Header
-                     * @description Headers for MCP servers; they are stored encrypted
-                     */
-                    custom_header?: {
-                        [key: string]: unknown;
-                    } | null;
-                    /** Files */
-                    files?: unknown[];
-                    /**
-                     * Id
-                     * @description The same as `session_id`
-                     */
-                    id?: string | null;
-                    /** Idempotency Key */
-                    idempotency_key?: string | null;
-                    /**
-                     * Inputs
-                     * @description Form values: name -> {value, type} or value
-                     */
-                    inputs?: {
-                        [key: string]: unknown;
-                    } | null;
-                    /** Messages */
-                    messages?: ({
-                        /** Content */
-                        content?: string | unknown[] | null;
-                        /** Role */
-                        role: string;
-                    } & {
-                        [key: string]: unknown;
-                    })[];
-                    /**
-                     * Metadata
-                     * @description `id` is the same as `session_id`
-                     */
-                    metadata?: {
-                        [key: string]: unknown;
-                    };
-                    /** Model */
-                    model?: string | null;
-                    /** Name */
-                    name?: string | null;
-                    /**
-                     * On Busy
-                     * @description refuse (default), enqueue or interrupt
-                     */
-                    on_busy?: string | null;
-                    /** Query */
-                    query?: string | {
-                        [key: string]: unknown;
-                    } | null;
-                    /** Question */
-                    question?: string | {
-                        [key: string]: unknown;
-                    } | null;
-                    /**
-                     * Release
-                     * @default false
-                     */
-                    release?: boolean;
-                    /**
-                     * Run Timeout
-                     * @description Seconds after which the run fails: another name for `seconds` of `budget`
-                     */
-                    run_timeout?: number | null;
-                    /** Session Id */
-                    session_id?: string | null;
-                    /**
-                     * Stream
-                     * @default false
-                     */
-                    stream?: boolean;
-                    /**
-                     * StreamOptions
-                     * @description Options of a stream.
-                     * @default {
-                     *       "include_usage": false
-                     *     }
-                     */
-                    stream_options?: {
-                        /**
-                         * Include Usage
-                         * @default false
-                         */
-                        include_usage?: boolean;
-                    };
-                    /**
-                     * User
-                     * @description The same as `user_id`
-                     */
-                    user?: string | null;
-                    /** User Id */
-                    user_id?: string | null;
-                    /** Version */
-                    version?: string | null;
-                };
+                "application/json": components["schemas"]["ChatCompletionBody"];
             };
         };
         responses: {
@@ -13581,73 +13319,7 @@ export interface operations {
                  *       "question": "How long is the notice period?"
                  *     }
                  */
-                "application/json": {
-                    /** Cross Languages */
-                    cross_languages?: string[];
-                    /** Dataset Ids */
-                    dataset_ids?: string[];
-                    /** Document Ids */
-                    document_ids?: string[];
-                    /**
-                     * Highlight
-                     * @default false
-                     */
-                    highlight?: boolean;
-                    /**
-                     * Keyword
-                     * @default false
-                     */
-                    keyword?: boolean;
-                    /** Metadata Condition */
-                    metadata_condition?: {
-                        [key: string]: unknown;
-                    };
-                    /**
-                     * Page
-                     * @default 1
-                     */
-                    page?: number;
-                    /**
-                     * Page Size
-                     * @default 30
-                     */
-                    page_size?: number;
-                    /**
-                     * Question
-                     * @default
-                     */
-                    question?: string;
-                    /**
-                     * Rerank Id
-                     * @default
-                     */
-                    rerank_id?: string;
-                    /**
-                     * Similarity Threshold
-                     * @default 0.2
-                     */
-                    similarity_threshold?: number;
-                    /**
-                     * Toc Enhance
-                     * @default false
-                     */
-                    toc_enhance?: boolean;
-                    /**
-                     * Top K
-                     * @default 1024
-                     */
-                    top_k?: number;
-                    /**
-                     * Use Kg
-                     * @default false
-                     */
-                    use_kg?: boolean;
-                    /**
-                     * Vector Similarity Weight
-                     * @default 0.3
-                     */
-                    vector_similarity_weight?: number;
-                };
+                "application/json": components["schemas"]["RetrievalBody"];
             };
         };
         responses: {
@@ -13730,10 +13402,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    /** Ids */
-                    ids: string[];
-                };
+                "application/json": components["schemas"]["CancelRunsBody"];
             };
         };
         responses: {
@@ -14232,96 +13901,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    /**
-                     * Answers
-                     * @default ask
-                     * @enum {string}
-                     */
-                    answers?: "ask" | "as_then";
-                    /** Budget */
-                    budget?: {
-                        [key: string]: unknown;
-                    } | null;
-                    /**
-                     * Callbacks
-                     * @description Who is told when the run ends or waits: {url, events, include, secret}, or {id, events, include} with the id of a stored callback
-                     */
-                    callbacks?: {
-                        [key: string]: unknown;
-                    }[] | null;
-                    /**
-                     * Confirm Unsafe
-                     * @description Nodes whose side effects may happen again
-                     */
-                    confirm_unsafe?: string[];
-                    /**
-                     * Dry Run
-                     * @description Only tell what the fork would do
-                     * @default false
-                     */
-                    dry_run?: boolean;
-                    /**
-                     * ForkEdits
-                     * @description What a fork changes.
-                     * @default {
-                     *       "outputs": {},
-                     *       "params": {},
-                     *       "variables": {}
-                     *     }
-                     */
-                    edits?: {
-                        /** Inputs */
-                        inputs?: {
-                            [key: string]: unknown;
-                        } | null;
-                        /**
-                         * Outputs
-                         * @description Step that is taken over -> output -> value; steps are named as in `from`
-                         */
-                        outputs?: {
-                            [key: string]: {
-                                [key: string]: unknown;
-                            };
-                        };
-                        /**
-                         * Params
-                         * @description Node that runs again -> parameter -> value
-                         */
-                        params?: {
-                            [key: string]: {
-                                [key: string]: unknown;
-                            };
-                        };
-                        /** Query */
-                        query?: string | {
-                            [key: string]: unknown;
-                        } | null;
-                        /**
-                         * Variables
-                         * @description Global variable -> value
-                         */
-                        variables?: {
-                            [key: string]: unknown;
-                        };
-                    };
-                    /**
-                     * From
-                     * @description Steps that run again, with all that follows: ids of activations, nodes, or a node with its item, `LLM:0[3]`. Empty: what has failed or not ended
-                     */
-                    from?: string[];
-                    /**
-                     * Name
-                     * @default
-                     */
-                    name?: string;
-                    /**
-                     * Version
-                     * @description same (default), draft, published, or the id of a version
-                     * @default same
-                     */
-                    version?: string;
-                };
+                "application/json": components["schemas"]["ForkBody"];
             };
         };
         responses: {
@@ -14550,64 +14130,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    /**
-                     * Answers
-                     * @description What happens at forms
-                     * @default ask
-                     * @enum {string}
-                     */
-                    answers?: "ask" | "as_then";
-                    /** Budget */
-                    budget?: {
-                        [key: string]: unknown;
-                    } | null;
-                    /**
-                     * Callbacks
-                     * @description Who is told when the run ends or waits: {url, events, include, secret}, or {id, events, include} with the id of a stored callback
-                     */
-                    callbacks?: {
-                        [key: string]: unknown;
-                    }[] | null;
-                    /**
-                     * Conversation
-                     * @description `new` begins where the source began, `same` is the next turn of its conversation
-                     * @default new
-                     * @enum {string}
-                     */
-                    conversation?: "new" | "same";
-                    /**
-                     * Files
-                     * @default keep
-                     */
-                    files?: {
-                        [key: string]: unknown;
-                    }[] | "keep";
-                    /** Inputs */
-                    inputs?: {
-                        [key: string]: unknown;
-                    } | null;
-                    /**
-                     * Name
-                     * @default
-                     */
-                    name?: string;
-                    /**
-                     * On Busy
-                     * @default refuse
-                     */
-                    on_busy?: string;
-                    /** Query */
-                    query?: string | {
-                        [key: string]: unknown;
-                    } | null;
-                    /**
-                     * Version
-                     * @description same (default), draft, published, or the id of a version
-                     * @default same
-                     */
-                    version?: string;
-                };
+                "application/json": components["schemas"]["RerunBody"];
             };
         };
         responses: {
@@ -14663,43 +14186,7 @@ export interface operations {
                  *       }
                  *     }
                  */
-                "application/json": {
-                    /**
-                     * Budget
-                     * @description New limits of the run; nodes that a budget has stopped continue
-                     */
-                    budget?: {
-                        [key: string]: unknown;
-                    } | null;
-                    /**
-                     * Custom Header
-                     * @description Headers for MCP servers; they are stored encrypted
-                     */
-                    custom_header?: {
-                        [key: string]: unknown;
-                    } | null;
-                    /** Files */
-                    files?: {
-                        [key: string]: unknown;
-                    }[];
-                    /** Inputs */
-                    inputs?: {
-                        [key: string]: unknown;
-                    } | null;
-                    /**
-                     * Outcomes
-                     * @description Node -> what happened to its action; `*` for all nodes that ask
-                     */
-                    outcomes?: {
-                        [key: string]: "happened" | "again";
-                    };
-                    /** Query */
-                    query?: string | {
-                        [key: string]: unknown;
-                    } | null;
-                    /** User Id */
-                    user_id?: string | null;
-                };
+                "application/json": components["schemas"]["ResumeBody"];
             };
         };
         responses: {
@@ -14780,31 +14267,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    /**
-                     * Expires In
-                     * @description Seconds; 7 days by default, 90 days at most
-                     * @default 604800
-                     */
-                    expires_in?: number;
-                    /**
-                     * Hide
-                     * @description What visitors do not see
-                     */
-                    hide?: ("inputs" | "outputs" | "prompts" | "cost" | "errors" | "talk")[];
-                    /**
-                     * May Answer
-                     * @description Whether visitors may answer the open forms of the run
-                     * @default false
-                     */
-                    may_answer?: boolean;
-                    /**
-                     * Note
-                     * @description For whom the share is; owners see it
-                     * @default
-                     */
-                    note?: string;
-                };
+                "application/json": components["schemas"]["ShareBody"];
             };
         };
         responses: {
@@ -14904,10 +14367,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    /** Action */
-                    action?: string | null;
-                };
+                "application/json": components["schemas"]["TaskActionBody"];
             };
         };
         responses: {
@@ -15006,44 +14466,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    /**
-                     * Agent Id
-                     * @description The only agent that the token opens; share needs one
-                     */
-                    agent_id?: string | null;
-                    /**
-                     * Expires At
-                     * @description Or the time, in ISO 8601. Without either: never
-                     */
-                    expires_at?: string | null;
-                    /**
-                     * Expires In
-                     * @description Seconds until the token is refused
-                     */
-                    expires_in?: number | null;
-                    /**
-                     * May Share
-                     * @description The token may share single runs (needs the scope edit)
-                     * @default false
-                     */
-                    may_share?: boolean;
-                    /**
-                     * Name
-                     * @description What the token is for
-                     */
-                    name: string;
-                    /**
-                     * Scopes
-                     * @description read, run, edit, admin (includes these three); or share alone: chat with one published agent
-                     * @default [
-                     *       "read",
-                     *       "run",
-                     *       "edit"
-                     *     ]
-                     */
-                    scopes?: string[];
-                };
+                "application/json": components["schemas"]["TokenBody"];
             };
         };
         responses: {
@@ -15241,12 +14664,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    /** Description */
-                    description?: string | null;
-                    /** Title */
-                    title?: string | null;
-                };
+                "application/json": components["schemas"]["TitleBody"];
             };
         };
         responses: {
@@ -15355,8 +14773,8 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": Record<string, never>[];
-                "application/json-patch+json": Record<string, never>[];
+                "application/json": components["schemas"]["JsonPatch"];
+                "application/json-patch+json": components["schemas"]["JsonPatch"];
             };
         };
         responses: {
@@ -15463,12 +14881,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    /** Values */
-                    values?: {
-                        [key: string]: unknown;
-                    };
-                };
+                "application/json": components["schemas"]["NodeRunBody"];
             };
         };
         responses: {
@@ -15508,12 +14921,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    /** Description */
-                    description?: string | null;
-                    /** Title */
-                    title?: string | null;
-                };
+                "application/json": components["schemas"]["PublicationBody"];
             };
         };
         responses: {
@@ -15555,10 +14963,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    /** Version Id */
-                    version_id: string;
-                };
+                "application/json": components["schemas"]["RestoreBody"];
             };
         };
         responses: {
@@ -15822,23 +15227,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": {
-                    /**
-                     * Code
-                     * @description A one-time code
-                     */
-                    code?: string | null;
-                    /**
-                     * Share
-                     * @description The secret of a share of one run
-                     */
-                    share?: string | null;
-                    /**
-                     * Token
-                     * @description An API token, of any kind but `beta`
-                     */
-                    token?: string | null;
-                };
+                "application/json": components["schemas"]["SignInBody"];
             };
         };
         responses: {
