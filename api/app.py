@@ -44,6 +44,7 @@ from api.requests.cookies import SignInPolicy
 from api.requests.dependencies import ApiContext, run_in_thread
 from api.requests.rate_limits import RateLimits
 from api.requests.token_bucket import TokenBuckets
+from api.responses import routes as response_routes
 from api.runs import (
     activation_list,
     activation_page,
@@ -198,6 +199,7 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
     every = (
         completions, share_links, shared_sessions, run_list, run_copies, runs, cancel_runs, budgets, tasks,
         conversations, files, tool_logs, webhook_routes, mcp_routes, calls, tags, templates, openai_models,
+        response_routes,
         database_check, dataflows, prompts, drafts, agents, datasets, documents, retrieval, memories, messages,
         plugin_tools, activation_list, activation_page, container_items, live, run_graph, run_export, agent_graph,
         light_lists, node_runs, viewer_versions, viewer_overview, viewer_system, viewer_comparison, sign_ins,

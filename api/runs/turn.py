@@ -43,6 +43,9 @@ log = structlog.get_logger()
 TurnToStart = Start | Started
 """The turn that a request wants: a start, or the run of an earlier request with the same key."""
 
+_STORED_OPTIONS = ("cancel_on_disconnect", "metadata", "previous_response_id", "background")
+"""Options that are stored with the request of a run. The last three are for OpenAI clients, which read them again."""
+
 _COMPACT = frozenset({run_events.MESSAGE, run_events.MESSAGE_END, run_events.MESSAGE_RESET, run_events.NODE_FINISHED})
 
 
@@ -207,7 +210,7 @@ def choose_turn(
             raise no_access()
         start = _start_of(tx, tenant_id, agent, options, route)
         context.checked_versions.check(tx, context.versions, start.version_id)
-    extra = {name: options[name] for name in ("cancel_on_disconnect",) if options.get(name)}
+    extra = {name: options[name] for name in _STORED_OPTIONS if options.get(name)}
     extra |= headers
     token_id = link.token_id if link is not None else None
     return replace(start, request=replace(start.request, options=extra), token_id=token_id)

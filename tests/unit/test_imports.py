@@ -100,7 +100,7 @@ LAYERS = {
         "requests",
         "agents health visitors",
         "knowledge runs",
-        "mcp viewer webhooks",
+        "mcp responses viewer webhooks",
         "app",
     ),
     "cli": ("shell", "models", "agents", "runs server", "cases", "admin conformance", "__main__"),
