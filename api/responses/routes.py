@@ -122,7 +122,9 @@ async def _create(
     accept = begin_stream if fields.stream else begin
     talk = await accept(context, principal.tenant_id, start, token_id=principal.token_id)
     openai_wire.note_accepted(request, talk, fields)
-    head = ResponseHead.of_turn(talk, agent, fields.user_id or fields.user or principal.user_id, _stored(fields, more))
+    head = ResponseHead.of_turn(
+        talk, agent, fields.user_id or fields.user or principal.user_id, {**more, "metadata": fields.metadata}
+    )
     ignored = ignored_headers(find_ignored_parameters(body, messages))
     if fields.stream:
         return TurnStreamResponse(talk, _lines(context, principal, talk, head), ignored)
@@ -173,10 +175,6 @@ def _options(fields: ResponseBody, previous: RunSummary | None) -> dict[str, Any
         "background": fields.background,
     }
     return {name: value for name, value in options.items() if value}
-
-
-def _stored(fields: ResponseBody, more: Mapping[str, Any]) -> dict[str, Any]:
-    return {**more, "metadata": fields.metadata}
 
 
 def _find_previous(

@@ -22,9 +22,9 @@ WEB_PAGE = {"chunk_id": "29584016", "content": "Up 4%.", "document_name": "Price
 DOCUMENT = {"chunk_id": "c2", "content": "Up 5%.", "document_name": "june.pdf", "document_id": "d" * 32, "url": ""}
 
 CITING = canvas(
-    ("begin", "Begin", {}, ["LLM:0"]),
-    ("LLM:0", "LLM", {"llm_id": "m@VLLM", "prompts": [{"role": "user", "content": "{sys.query}"}]}, ["Message:0"]),
-    ("Message:0", "Message", message("{LLM:0@content}"), []),
+    ("begin", "Begin", {}, ["Agent:0"]),
+    ("Agent:0", "Agent", {"llm_id": "m@VLLM", "prompts": "{sys.query}"}, ["Message:0"]),
+    ("Message:0", "Message", message("{Agent:0@content}"), []),
 )
 
 
