@@ -1578,6 +1578,66 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/openai/agents/{agent_id}/responses": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Create Response Of Agent
+         * @description Send a message to the agent of the path; `model` may have any value.
+         */
+        post: operations["create_response_of_agent_api_v1_openai_agents__agent_id__responses_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/openai/agents/{agent_id}/responses/{response_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Response Of Agent
+         * @description Get a response of the agent of the path.
+         */
+        get: operations["get_response_of_agent_api_v1_openai_agents__agent_id__responses__response_id__get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/openai/agents/{agent_id}/responses/{response_id}/cancel": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Cancel Response Of Agent
+         * @description Cancel the run of a response of the agent of the path.
+         */
+        post: operations["cancel_response_of_agent_api_v1_openai_agents__agent_id__responses__response_id__cancel_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/openai/chat/completions": {
         parameters: {
             query?: never;
@@ -1634,6 +1694,66 @@ export interface paths {
         get: operations["get_model_api_v1_openai_models__model__get"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/openai/responses": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Create Response
+         * @description Send a message to the agent whose id is `model`, in the format of OpenAI's Responses API.
+         */
+        post: operations["create_response_api_v1_openai_responses_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/openai/responses/{response_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Response
+         * @description Get a response, whose id is `resp_` and the id of its run; with `stream=true` its events from the first one.
+         */
+        get: operations["get_response_api_v1_openai_responses__response_id__get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/openai/responses/{response_id}/cancel": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Cancel Response
+         * @description Cancel the run of a response. A response that has ended does not change.
+         */
+        post: operations["cancel_response_api_v1_openai_responses__response_id__cancel_post"];
         delete?: never;
         options?: never;
         head?: never;
@@ -7976,7 +8096,7 @@ export interface operations {
                     files?: unknown[];
                     /**
                      * Id
-                     * @description The same as `session_id`
+                     * @description The same as `session_id`, as is `id` of `metadata`
                      */
                     id?: string | null;
                     /** Idempotency Key */
@@ -7999,7 +8119,7 @@ export interface operations {
                     })[];
                     /**
                      * Metadata
-                     * @description `id` is the same as `session_id`
+                     * @description Up to 16 texts by name, stored with the run and given back
                      */
                     metadata?: {
                         [key: string]: unknown;
@@ -9946,7 +10066,7 @@ export interface operations {
                     files?: unknown[];
                     /**
                      * Id
-                     * @description The same as `session_id`
+                     * @description The same as `session_id`, as is `id` of `metadata`
                      */
                     id?: string | null;
                     /** Idempotency Key */
@@ -9969,7 +10089,7 @@ export interface operations {
                     })[];
                     /**
                      * Metadata
-                     * @description `id` is the same as `session_id`
+                     * @description Up to 16 texts by name, stored with the run and given back
                      */
                     metadata?: {
                         [key: string]: unknown;
@@ -10118,6 +10238,222 @@ export interface operations {
             };
         };
     };
+    create_response_of_agent_api_v1_openai_agents__agent_id__responses_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                agent_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /**
+                     * Background
+                     * @default false
+                     */
+                    background?: boolean;
+                    /**
+                     * Budget
+                     * @description Limits of the run: {tokens, calls, seconds, money, currency}
+                     */
+                    budget?: {
+                        [key: string]: unknown;
+                    } | null;
+                    /**
+                     * Cancel On Disconnect
+                     * @default false
+                     */
+                    cancel_on_disconnect?: boolean;
+                    /** Chat Template Kwargs */
+                    chat_template_kwargs?: {
+                        [key: string]: unknown;
+                    } | null;
+                    /**
+                     * Conversation
+                     * @description The same as `session_id`: the `conversation` of a response
+                     */
+                    conversation?: string | {
+                        [key: string]: unknown;
+                    } | null;
+                    /**
+                     * Custom Header
+                     * @description Headers for MCP servers; they are stored encrypted
+                     */
+                    custom_header?: {
+                        [key: string]: unknown;
+                    } | null;
+                    /** Files */
+                    files?: unknown[];
+                    /** Idempotency Key */
+                    idempotency_key?: string | null;
+                    /**
+                     * Input
+                     * @description The question, or messages of which it is the last
+                     * @default
+                     */
+                    input?: string | unknown[];
+                    /**
+                     * Inputs
+                     * @description Form values: name -> {value, type} or value
+                     */
+                    inputs?: {
+                        [key: string]: unknown;
+                    } | null;
+                    /**
+                     * Metadata
+                     * @description Up to 16 texts by name, stored with the run and given back
+                     */
+                    metadata?: {
+                        [key: string]: unknown;
+                    };
+                    /** Model */
+                    model?: string | null;
+                    /** Name */
+                    name?: string | null;
+                    /**
+                     * On Busy
+                     * @description refuse (default), enqueue or interrupt
+                     */
+                    on_busy?: string | null;
+                    /**
+                     * Previous Response Id
+                     * @description The latest response of a session, which this request continues
+                     */
+                    previous_response_id?: string | null;
+                    /** Query */
+                    query?: string | {
+                        [key: string]: unknown;
+                    } | null;
+                    /** Question */
+                    question?: string | {
+                        [key: string]: unknown;
+                    } | null;
+                    /**
+                     * Release
+                     * @default false
+                     */
+                    release?: boolean;
+                    /**
+                     * Run Timeout
+                     * @description Seconds after which the run fails: another name for `seconds` of `budget`
+                     */
+                    run_timeout?: number | null;
+                    /** Session Id */
+                    session_id?: string | null;
+                    /**
+                     * Stream
+                     * @default false
+                     */
+                    stream?: boolean;
+                    /**
+                     * Text
+                     * @description Only the format `text`; `verbosity` has no effect
+                     */
+                    text?: {
+                        [key: string]: unknown;
+                    };
+                    /**
+                     * User
+                     * @description The same as `user_id`
+                     */
+                    user?: string | null;
+                    /** User Id */
+                    user_id?: string | null;
+                    /** Version */
+                    version?: string | null;
+                };
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    get_response_of_agent_api_v1_openai_agents__agent_id__responses__response_id__get: {
+        parameters: {
+            query?: {
+                stream?: string;
+            };
+            header?: never;
+            path: {
+                agent_id: string;
+                response_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    cancel_response_of_agent_api_v1_openai_agents__agent_id__responses__response_id__cancel_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                agent_id: string;
+                response_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
     complete_api_v1_openai_chat_completions_post: {
         parameters: {
             query?: never;
@@ -10155,7 +10491,7 @@ export interface operations {
                     files?: unknown[];
                     /**
                      * Id
-                     * @description The same as `session_id`
+                     * @description The same as `session_id`, as is `id` of `metadata`
                      */
                     id?: string | null;
                     /** Idempotency Key */
@@ -10178,7 +10514,7 @@ export interface operations {
                     })[];
                     /**
                      * Metadata
-                     * @description `id` is the same as `session_id`
+                     * @description Up to 16 texts by name, stored with the run and given back
                      */
                     metadata?: {
                         [key: string]: unknown;
@@ -10281,6 +10617,209 @@ export interface operations {
             header?: never;
             path: {
                 model: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    create_response_api_v1_openai_responses_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /**
+                     * Background
+                     * @default false
+                     */
+                    background?: boolean;
+                    /**
+                     * Budget
+                     * @description Limits of the run: {tokens, calls, seconds, money, currency}
+                     */
+                    budget?: {
+                        [key: string]: unknown;
+                    } | null;
+                    /**
+                     * Cancel On Disconnect
+                     * @default false
+                     */
+                    cancel_on_disconnect?: boolean;
+                    /** Chat Template Kwargs */
+                    chat_template_kwargs?: {
+                        [key: string]: unknown;
+                    } | null;
+                    /**
+                     * Conversation
+                     * @description The same as `session_id`: the `conversation` of a response
+                     */
+                    conversation?: string | {
+                        [key: string]: unknown;
+                    } | null;
+                    /**
+                     * Custom Header
+                     * @description Headers for MCP servers; they are stored encrypted
+                     */
+                    custom_header?: {
+                        [key: string]: unknown;
+                    } | null;
+                    /** Files */
+                    files?: unknown[];
+                    /** Idempotency Key */
+                    idempotency_key?: string | null;
+                    /**
+                     * Input
+                     * @description The question, or messages of which it is the last
+                     * @default
+                     */
+                    input?: string | unknown[];
+                    /**
+                     * Inputs
+                     * @description Form values: name -> {value, type} or value
+                     */
+                    inputs?: {
+                        [key: string]: unknown;
+                    } | null;
+                    /**
+                     * Metadata
+                     * @description Up to 16 texts by name, stored with the run and given back
+                     */
+                    metadata?: {
+                        [key: string]: unknown;
+                    };
+                    /** Model */
+                    model?: string | null;
+                    /** Name */
+                    name?: string | null;
+                    /**
+                     * On Busy
+                     * @description refuse (default), enqueue or interrupt
+                     */
+                    on_busy?: string | null;
+                    /**
+                     * Previous Response Id
+                     * @description The latest response of a session, which this request continues
+                     */
+                    previous_response_id?: string | null;
+                    /** Query */
+                    query?: string | {
+                        [key: string]: unknown;
+                    } | null;
+                    /** Question */
+                    question?: string | {
+                        [key: string]: unknown;
+                    } | null;
+                    /**
+                     * Release
+                     * @default false
+                     */
+                    release?: boolean;
+                    /**
+                     * Run Timeout
+                     * @description Seconds after which the run fails: another name for `seconds` of `budget`
+                     */
+                    run_timeout?: number | null;
+                    /** Session Id */
+                    session_id?: string | null;
+                    /**
+                     * Stream
+                     * @default false
+                     */
+                    stream?: boolean;
+                    /**
+                     * Text
+                     * @description Only the format `text`; `verbosity` has no effect
+                     */
+                    text?: {
+                        [key: string]: unknown;
+                    };
+                    /**
+                     * User
+                     * @description The same as `user_id`
+                     */
+                    user?: string | null;
+                    /** User Id */
+                    user_id?: string | null;
+                    /** Version */
+                    version?: string | null;
+                };
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+        };
+    };
+    get_response_api_v1_openai_responses__response_id__get: {
+        parameters: {
+            query?: {
+                stream?: string;
+            };
+            header?: never;
+            path: {
+                response_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    cancel_response_api_v1_openai_responses__response_id__cancel_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                response_id: string;
             };
             cookie?: never;
         };
