@@ -1,6 +1,5 @@
 """Routes of responses: create one, get it, follow it again, and cancel it. Below the base URLs of OpenAI clients."""
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -36,21 +35,18 @@ from api.runs.turn import (
     id_headers,
     ignored_headers,
 )
+from api.runs.turn_loading import as_started, load_turn
 from canvas.errors import InvalidRequest, NotFound
-from canvas.events.stream_sequencer import Position, markers_to_tags
 from canvas.ids import CanvasId, RunId
 from canvas.state.run_state import RunStatus
-from scheduler.lifecycle.accept import Start, Started
-from scheduler.views import run_view
+from scheduler.lifecycle.accept import Start
 from store.agents import conversations
-from store.runs import run_queries, run_rows
-from store.runs.run_queries import PAGE_SIZE, RunSummary
+from store.runs import run_queries
+from store.runs.run_queries import RunSummary
 
 router = APIRouter(tags=["OpenAI"], route_class=OpenAIRoute)
 
 ROUTE = "responses"  # of idempotency keys, under every path
-
-_TAGS = re.compile(r"(</?think>)")
 
 
 @router.post("/openai/responses", openapi_extra=body_openapi(ResponseBody))
@@ -218,10 +214,9 @@ async def _get(
     head = ResponseHead.of_run(run)
     if not parse_flag(stream):
         return json_reply(await _load(context, principal, canvas_id, run.id, None))
-    started = Started(run.id, run.conversation_id, run.message_id, max(run.first_event - 1, 0))
     close = context.rate_limits.open_stream(principal.token_id)
     try:
-        talk = await follow(context, principal.tenant_id, run.id, lambda: started, token_id=principal.token_id)
+        talk = await follow(context, principal.tenant_id, run.id, lambda: as_started(run), token_id=principal.token_id)
     except BaseException:
         close()
         raise
@@ -248,27 +243,11 @@ async def _load(
     run = await run_in_thread(lambda: _find_run(context, principal, canvas_id, run_id))
     if run is None:
         raise _unknown(response_id(run_id))
-    turn_result = TurnResult()
-    after = Position(max(run.first_event - 1, 0))
-    while True:
-        run, wired, after = await context.streams.read(principal.tenant_id, run_id, after)
-        for each in wired:
-            turn_result.add(each)
-        if len(wired) < PAGE_SIZE:
-            break
-    status = wire.status_of_run(run)
-    if not turn_result.texts and RunStatus(run.status).is_over:
-        text = await run_in_thread(lambda: _read_text(context, principal, run_id))
-        if text:  # its events have been deleted
-            turn_result.texts["0"] = [(0, part) for part in _TAGS.split(text)]
-    output = wire.output_items(turn_result, status)
-    return response_json(head or ResponseHead.of_run(run), turn_result, status, output, run.error)
-
-
-def _read_text(context: ApiContext, principal: RequestPrincipal, run_id: RunId) -> str:
-    with context.database.transaction() as tx:
-        row = run_rows.read(tx, principal.tenant_id, run_id)
-        return markers_to_tags(run_view.answer_text(tx, row)) if row is not None else ""
+    loaded = await load_turn(context, principal.tenant_id, run)
+    status = wire.status_of_run(loaded.run)
+    output = wire.output_items(loaded.turn_result, status)
+    head = head or ResponseHead.of_run(loaded.run)
+    return response_json(head, loaded.turn_result, status, output, loaded.run.error)
 
 
 # -- what a caller may see --------------------------------------------------------------------------------------------

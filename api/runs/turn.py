@@ -102,6 +102,7 @@ class TurnResult:
     reference: dict[str, Any] = field(default_factory=dict[str, Any])
     structured: dict[str, Any] = field(default_factory=dict[str, Any])
     trace: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    files: dict[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])  # by their ids
 
     def add(self, wired: Envelope) -> None:
         """Add the next envelope."""
@@ -114,6 +115,8 @@ class TurnResult:
                 self.texts[data["turn"]] = [(at, _truncate(text, keep - at)) for at, text in said if at < keep]
             case run_events.MESSAGE_END:
                 _merge(self.reference, data.get("reference") or {})
+                listed = [data.get("attachment"), *(data.get("downloads") or [])]
+                self.files |= {str(file["doc_id"]): file for file in listed if file and file.get("doc_id")}
             case run_events.NODE_FINISHED:
                 self._add_finished(data)
             case run_events.USER_INPUTS | run_events.WORKFLOW_FINISHED | run_events.RUN_FAILED:

@@ -100,7 +100,7 @@ LAYERS = {
         "requests",
         "agents health visitors",
         "knowledge runs",
-        "mcp responses viewer webhooks",
+        "a2a mcp responses viewer webhooks",
         "app",
     ),
     "cli": ("shell", "models", "agents", "runs server", "cases", "admin conformance", "__main__"),
