@@ -200,10 +200,10 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
     every = (
         completions, share_links, shared_sessions, run_list, run_copies, runs, cancel_runs, budgets, tasks,
         conversations, files, tool_logs, webhook_routes, mcp_routes, calls, tags, templates, openai_models,
-        response_routes, a2a_routes, database_check, dataflows, prompts, drafts, agents, datasets, documents, retrieval, memories, messages,
-        plugin_tools, activation_list, activation_page, container_items, live, run_graph, run_export, agent_graph,
-        light_lists, node_runs, viewer_versions, viewer_overview, viewer_system, viewer_comparison, sign_ins,
-        run_shares, editor, component_catalogue, new_agents,
+        response_routes, a2a_routes, database_check, dataflows, prompts, drafts, agents, datasets, documents,
+        retrieval, memories, messages, plugin_tools, activation_list, activation_page, container_items, live,
+        run_graph, run_export, agent_graph, light_lists, node_runs, viewer_versions, viewer_overview,
+        viewer_system, viewer_comparison, sign_ins, run_shares, editor, component_catalogue, new_agents,
     )  # fmt: skip
     for subject in every:
         api.include_router(subject.router)

@@ -132,9 +132,8 @@ class _Call:
     async def _send(self, *, is_stream: bool) -> Response:
         sent = parse_message(self._params, self._version)
         session = await run_in_thread(lambda: self._find_session(sent))
-        fields = OpenAITurnBody(
-            inputs=dict(sent.inputs) or None, session_id=session, release=True, metadata=self._metadata()
-        )
+        fields = OpenAITurnBody(inputs=dict(sent.inputs) or None, session_id=session, release=True)
+        metadata = self._metadata()
         start = await openai_wire.choose(
             self._request,
             self._context,
@@ -143,10 +142,11 @@ class _Call:
             fields,
             Question(sent.text, sent.attached),
             ROUTE,
+            {"metadata": metadata} if metadata else None,
         )
         accept = begin_stream if is_stream else begin
         talk = await accept(self._context, self._principal.tenant_id, start, token_id=self._principal.token_id)
-        head = self._head(talk.started.run_id, talk)
+        head = self._head(talk, metadata)
         if is_stream:
             return TurnStreamResponse(talk, self._lines(talk, head))
         if sent.is_awaited:
@@ -187,7 +187,7 @@ class _Call:
             close()
             raise
         talk.stack.callback(close)
-        return TurnStreamResponse(talk, self._lines(talk, self._head(run.id, talk)))
+        return TurnStreamResponse(talk, self._lines(talk, self._head(talk, _metadata_of(run))))
 
     async def _lines(self, talk: ActiveTurn, head: TaskHead) -> AsyncGenerator[bytes]:
         updates = task_events(talk, head)
@@ -210,8 +210,9 @@ class _Call:
         """Return a task as the result of a method that returns nothing else."""
         return as_result("task", task, self._version) if self._version is ProtocolVersion.V0_3 else task
 
-    def _head(self, run_id: RunId, talk: ActiveTurn) -> TaskHead:
-        return TaskHead(run_id, talk.started.conversation_id, _root_of(self._request), self._version)
+    def _head(self, talk: ActiveTurn, metadata: Mapping[str, Any]) -> TaskHead:
+        ids = talk.started
+        return TaskHead(ids.run_id, ids.conversation_id, _root_of(self._request), self._version, metadata)
 
     def _metadata(self) -> dict[str, Any]:
         """Return the metadata of the call and of its message, as it is stored with the run."""
@@ -243,7 +244,7 @@ class _Call:
             raise _task_not_found(run_id.hex)
         loaded = await load_turn(self._context, self._principal.tenant_id, run)
         run = loaded.run
-        head = TaskHead(run.id, run.conversation_id, _root_of(self._request), self._version)
+        head = TaskHead(run.id, run.conversation_id, _root_of(self._request), self._version, _metadata_of(run))
         query = run.request.get("query")
         question = query if has_question and isinstance(query, str) else None
         return task_json(head, loaded.turn_result, state_of_run(run), run.error, question)
@@ -303,6 +304,10 @@ def _find_agent(context: ApiContext, principal: RequestPrincipal, written: str) 
 
 def _root_of(request: Request) -> str:
     return str(request.base_url).rstrip("/")
+
+
+def _metadata_of(run: RunSummary) -> Mapping[str, Any]:
+    return (run.request.get("options") or {}).get("metadata") or {}
 
 
 # -- errors -----------------------------------------------------------------------------------------------------------

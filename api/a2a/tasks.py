@@ -47,6 +47,7 @@ class TaskHead:
     session_id: SessionId
     root: str
     version: ProtocolVersion
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)  # of the message, given back
 
     @property
     def ids(self) -> dict[str, str]:
@@ -84,6 +85,8 @@ def task_json(
         "contextId": head.session_id.hex,
         "status": _status_json(head, turn_result, state, error),
     }
+    if head.metadata:
+        body["metadata"] = head.metadata
     if artifacts := _artifacts(head, turn_result):
         body["artifacts"] = artifacts
     if question is not None:

@@ -22,7 +22,7 @@ def main() -> None:
     def failure_of(model: ChatOpenAI) -> str:
         try:
             return f"answered {model.invoke('hi').text!r}"
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             return type(error).__name__
 
     history = [SystemMessage("Be short."), HumanMessage("a"), AIMessage("b"), HumanMessage("hi")]

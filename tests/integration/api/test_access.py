@@ -35,6 +35,7 @@ PUBLIC_PATHS = {
     "/api/v1/viewer/session",  # signs in and out
 }
 SHARE_LINK_ROUTES = {
+    "GET /api/v1/a2a/{agent_id}/.well-known/agent-card.json",
     "GET /api/v1/agentbots/{agent_id}/inputs",
     "GET /api/v1/agentbots/{agent_id}/logs/{message_id}",
     "GET /api/v1/agentbots/{agent_id}/runs/{run_id}/events",
@@ -49,6 +50,7 @@ SHARE_LINK_ROUTES = {
     "GET /api/v1/openai/models/{model}",
     "GET /api/v1/openai/responses/{response_id}",
     "GET /v1/document/download/{attachment_id}",
+    "POST /api/v1/a2a/{agent_id}",
     "POST /api/v1/agentbots/{agent_id}/cancel",
     "POST /api/v1/agentbots/{agent_id}/completions",
     "POST /api/v1/agents/{agent_id}/upload",
@@ -127,7 +129,7 @@ def unauthorized_code(path: str) -> int | str:
     """Return the code of a 401: RAGFlow's, or Easel's on Easel's own routes."""
     return (
         "unauthorized"
-        if re.match(r"/api/v1/(runs|viewer|components|budgets|admin|agents/{agent_id}/runs)", path)
+        if re.match(r"/api/v1/(a2a|runs|viewer|components|budgets|admin|agents/{agent_id}/runs)", path)
         else 401
     )
 

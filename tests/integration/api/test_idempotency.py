@@ -404,6 +404,7 @@ RUN_STARTS = {  # these pass their key to the run that they start
     "POST /api/v1/openai/agents/{agent_id}/chat/completions",
     "POST /api/v1/openai/responses",
     "POST /api/v1/openai/agents/{agent_id}/responses",
+    "POST /api/v1/a2a/{agent_id}",
     "POST /api/v1/agents_openai/{agent_id}/chat/completions",
     "POST /api/v1/agentbots/{agent_id}/completions",
     "POST /api/v1/agents/{agent_id}/run",
