@@ -1,1 +1,1 @@
-"""The Agent2Agent protocol: a published agent as a server that other agents call. Tasks are runs."""
+"""The A2A protocol (agent to agent): a published agent as a server that other agents call. Tasks are runs."""

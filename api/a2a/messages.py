@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from api.a2a.protocol import CallRefused, ErrorCode, ProtocolVersion
+from api.a2a.protocol import CallRefused, ProtocolVersion, RpcErrorCode
 from api.http.replies import parse_id, parse_session_id
 from api.runs.openai_files import MAX_FILES, Attachments, parse_attachments
 from api.runs.openai_schemas import ChatMessage
@@ -29,20 +29,20 @@ def parse_message(params: Mapping[str, Any], version: ProtocolVersion) -> SentMe
     """Return the message of a call. Raises CallRefused and InvalidRequest."""
     message = params.get("message")
     if not isinstance(message, Mapping):
-        raise CallRefused(ErrorCode.INVALID_PARAMS, "`message` is required.")
+        raise CallRefused(RpcErrorCode.INVALID_PARAMS, "`message` is required.")
     role = message.get("role")
     if role not in ("user", "ROLE_USER"):
-        raise CallRefused(ErrorCode.INVALID_PARAMS, f"`message.role` is {str(role)[:64]!r}. Use that of the user.")
+        raise CallRefused(RpcErrorCode.INVALID_PARAMS, f"`message.role` is {str(role)[:64]!r}. Use that of the user.")
     parts = message.get("parts")
     if not isinstance(parts, list) or not parts:
-        raise CallRefused(ErrorCode.INVALID_PARAMS, "`message.parts` is required: a list with at least one part.")
+        raise CallRefused(RpcErrorCode.INVALID_PARAMS, "`message.parts` is required: a list with at least one part.")
     texts: list[str] = []
     inputs: dict[str, Any] = {}
     files: list[dict[str, Any]] = []
     for place, part in enumerate(parts):
         where = f"message.parts[{place}]"
         if not isinstance(part, Mapping):
-            raise CallRefused(ErrorCode.INVALID_PARAMS, f"`{where}` must be an object.")
+            raise CallRefused(RpcErrorCode.INVALID_PARAMS, f"`{where}` must be an object.")
         if isinstance(part.get("text"), str):
             texts.append(part["text"])
         elif "data" in part:
@@ -50,7 +50,7 @@ def parse_message(params: Mapping[str, Any], version: ProtocolVersion) -> SentMe
         else:
             files.append(_parse_file(part, where, version))
     if len(files) > MAX_FILES:
-        raise CallRefused(ErrorCode.INVALID_PARAMS, f"A message may have {MAX_FILES} files, and has {len(files)}.")
+        raise CallRefused(RpcErrorCode.INVALID_PARAMS, f"A message may have {MAX_FILES} files, and has {len(files)}.")
     attached = parse_attachments("message", ChatMessage(role="user", content=files))
     task_id = _parse_optional(message, "taskId")
     session_id = _parse_optional(message, "contextId")
@@ -67,7 +67,7 @@ def parse_message(params: Mapping[str, Any], version: ProtocolVersion) -> SentMe
 def _parse_data(data: Any, where: str) -> Mapping[str, Any]:
     if not isinstance(data, Mapping):
         message = f"`{where}.data` must be an object: the values of a form by the names of its fields."
-        raise CallRefused(ErrorCode.INVALID_PARAMS, message)
+        raise CallRefused(RpcErrorCode.INVALID_PARAMS, message)
     return {str(name): value if isinstance(value, Mapping) else {"value": value} for name, value in data.items()}
 
 
@@ -87,7 +87,7 @@ def _parse_file(part: Mapping[str, Any], where: str, version: ProtocolVersion) -
         written = f"data:{mime_type or 'application/octet-stream'};base64,{data}"
         return {"type": "file", "file": {"file_data": written, "filename": name}}
     message = f"`{where}` must have text, data, the bytes of a file as base64, or an address such as https://…"
-    raise CallRefused(ErrorCode.INVALID_PARAMS, message)
+    raise CallRefused(RpcErrorCode.INVALID_PARAMS, message)
 
 
 def _parse_optional(message: Mapping[str, Any], name: str) -> Any:
@@ -96,7 +96,7 @@ def _parse_optional(message: Mapping[str, Any], name: str) -> Any:
         return None
     found = parse_id(written)
     if found is None:
-        code = ErrorCode.TASK_NOT_FOUND if name == "taskId" else ErrorCode.INVALID_PARAMS
+        code = RpcErrorCode.TASK_NOT_FOUND if name == "taskId" else RpcErrorCode.INVALID_PARAMS
         raise CallRefused(code, f"`message.{name}` is not an id that this agent has given. Leave it out to begin anew.")
     return found
 
@@ -108,11 +108,11 @@ def _parse_is_awaited(params: Mapping[str, Any], version: ProtocolVersion) -> bo
         return True
     if configuration.get("pushNotificationConfig") or configuration.get("taskPushNotificationConfig"):
         raise CallRefused(
-            ErrorCode.PUSH_NOT_SUPPORTED, "Push notifications are not supported. Stream, or poll the task."
+            RpcErrorCode.PUSH_NOT_SUPPORTED, "Push notifications are not supported. Stream, or poll the task."
         )
     modes = configuration.get("acceptedOutputModes") or []
     if modes and not _OUTPUT_MODES & set(map(str, modes)):
-        raise CallRefused(ErrorCode.CONTENT_TYPE_NOT_SUPPORTED, "Answers are text/plain and application/json.")
+        raise CallRefused(RpcErrorCode.CONTENT_TYPE_NOT_SUPPORTED, "Answers are text/plain and application/json.")
     if version is ProtocolVersion.V0_3:
         return configuration.get("blocking") is not False
     return not configuration.get("returnImmediately")

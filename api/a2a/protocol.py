@@ -36,7 +36,7 @@ class Method(Enum):
     EXTENDED_CARD = ("GetExtendedAgentCard", "agent/getAuthenticatedExtendedCard")
 
 
-class TaskState(StrEnum):
+class AgentTaskState(StrEnum):
     """The state of a task, with its name in version 0.3."""
 
     SUBMITTED = "submitted"
@@ -50,10 +50,15 @@ class TaskState(StrEnum):
     @property
     def is_over(self) -> bool:
         """Whether the state is final."""
-        return self in (TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELED, TaskState.REJECTED)
+        return self in (
+            AgentTaskState.COMPLETED,
+            AgentTaskState.FAILED,
+            AgentTaskState.CANCELED,
+            AgentTaskState.REJECTED,
+        )
 
 
-class ErrorCode(Enum):
+class RpcErrorCode(Enum):
     """A code of an error, of JSON-RPC or of the protocol."""
 
     PARSE = -32700
@@ -73,7 +78,7 @@ class ErrorCode(Enum):
 class CallRefused(Exception):
     """A call gets an error. `data`: further facts, such as the id of the run."""
 
-    def __init__(self, code: ErrorCode, message: str, data: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, code: RpcErrorCode, message: str, data: Mapping[str, Any] | None = None) -> None:
         super().__init__(message)
         self.code, self.message, self.data = code, message, data
 
@@ -87,11 +92,11 @@ def method_of(name: Any, version: ProtocolVersion) -> Method:
     other = next((method for method in Method if name in method.value), None)
     advice = f" In version {version} it is {other.value[place]}." if other is not None else ""
     message = f"There is no method {str(name)[:64]!r} in version {version} of the protocol.{advice}"
-    raise CallRefused(ErrorCode.METHOD_NOT_FOUND, message)
+    raise CallRefused(RpcErrorCode.METHOD_NOT_FOUND, message)
 
 
 # -- shapes -----------------------------------------------------------------------------------------------------------
-def state_name(state: TaskState, version: ProtocolVersion) -> str:
+def state_name(state: AgentTaskState, version: ProtocolVersion) -> str:
     """Return the name of a state on the wire."""
     if version is ProtocolVersion.V0_3:
         return state.value

@@ -1,4 +1,4 @@
-"""Routes of the Agent2Agent protocol: the card of an agent, and its JSON-RPC endpoint. Only published agents have them.
+"""Routes of the A2A protocol (agent to agent): the card of a published agent, and its JSON-RPC endpoint.
 
     GET  /api/v1/a2a/{agent_id}/.well-known/agent-card.json
     POST /api/v1/a2a/{agent_id}     {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": {…}}}
@@ -15,11 +15,11 @@ from pydantic import BaseModel, Field
 
 from api.a2a.card import agent_card
 from api.a2a.messages import SentMessage, parse_message
-from api.a2a.protocol import VERSION_HEADER, CallRefused, ErrorCode, Method, ProtocolVersion, as_result, method_of
+from api.a2a.protocol import VERSION_HEADER, CallRefused, Method, ProtocolVersion, RpcErrorCode, as_result, method_of
 from api.a2a.tasks import TaskHead, state_of_run, state_of_turn, task_events, task_json
 from api.events.event_stream import KEEPALIVE
 from api.http.errors import RequestRefused, TokenEnded, TooManyRequests
-from api.http.replies import json_reply, parse_canvas_id, parse_id
+from api.http.replies import json_reply, parse_canvas_id, parse_id, root_of
 from api.http.reply_styles import OwnRoute
 from api.requests.auth import AnyTokenCaller, RequestPrincipal
 from api.requests.dependencies import ApiContext, ApiContextDep, run_in_thread
@@ -59,7 +59,7 @@ class CallBody(BaseModel):
 def get_card(request: Request, context: ApiContextDep, principal: AnyTokenCaller, agent_id: str) -> Response:
     """Get the card of a published agent: what it does, where it is called, and how a client signs in."""
     agent, version = _find_agent(context, principal, agent_id)
-    return json_reply(agent_card(_root_of(request), agent, version))
+    return json_reply(agent_card(root_of(request), agent, version))
 
 
 @router.post("/a2a/{agent_id}", openapi_extra=body_openapi(CallBody))
@@ -72,12 +72,12 @@ async def call(request: Request, context: ApiContextDep, principal: AnyTokenCall
         call_id = body.get("id")
         if not isinstance(call_id, str | int | None) or isinstance(call_id, bool):
             call_id = None
-            raise CallRefused(ErrorCode.INVALID_REQUEST, "`id` must be a text, a whole number or null.")
+            raise CallRefused(RpcErrorCode.INVALID_REQUEST, "`id` must be a text, a whole number or null.")
         if body.get("jsonrpc") != "2.0":
-            raise CallRefused(ErrorCode.INVALID_REQUEST, '`jsonrpc` must be "2.0".')
+            raise CallRefused(RpcErrorCode.INVALID_REQUEST, '`jsonrpc` must be "2.0".')
         params = body.get("params") or {}
         if not isinstance(params, dict):
-            raise CallRefused(ErrorCode.INVALID_PARAMS, "`params` must be an object.")
+            raise CallRefused(RpcErrorCode.INVALID_PARAMS, "`params` must be an object.")
         version = _version_of(request)
         method = method_of(body.get("method"), version)
         return await _Call(request, context, principal, agent.id, version, call_id, params).answer(method)
@@ -120,12 +120,12 @@ class _Call:
                 return await self._subscribe()
             case Method.LIST:
                 message = "Tasks cannot be listed here. GET /api/v1/runs lists the runs of an agent."
-                raise CallRefused(ErrorCode.UNSUPPORTED_OPERATION, message)
+                raise CallRefused(RpcErrorCode.UNSUPPORTED_OPERATION, message)
             case Method.EXTENDED_CARD:
-                raise CallRefused(ErrorCode.NO_EXTENDED_CARD, "The card of an agent is the same for every caller.")
+                raise CallRefused(RpcErrorCode.NO_EXTENDED_CARD, "The card of an agent is the same for every caller.")
             case each if each in _PUSH:
                 message = "Push notifications are not supported. Stream, or poll the task."
-                raise CallRefused(ErrorCode.PUSH_NOT_SUPPORTED, message)
+                raise CallRefused(RpcErrorCode.PUSH_NOT_SUPPORTED, message)
             case _:
                 raise AssertionError(method)
 
@@ -168,7 +168,7 @@ class _Call:
         run = await self._require_run()
         if state_of_run(run).is_over:
             message = f"Task {run.id.hex} is {state_of_run(run).value} already."
-            raise CallRefused(ErrorCode.TASK_NOT_CANCELABLE, message)
+            raise CallRefused(RpcErrorCode.TASK_NOT_CANCELABLE, message)
         await run_in_thread(lambda: self._context.lifecycle.cancel_run(self._principal.tenant_id, run.id))
         return self._reply(self._as_task(await self._load_task(run.id)))
 
@@ -176,7 +176,7 @@ class _Call:
         run = await self._require_run()
         if state_of_run(run).is_over:
             message = f"Task {run.id.hex} is {state_of_run(run).value} already: get it."
-            raise CallRefused(ErrorCode.UNSUPPORTED_OPERATION, message)
+            raise CallRefused(RpcErrorCode.UNSUPPORTED_OPERATION, message)
         token_id = self._principal.token_id
         close = self._context.rate_limits.open_stream(token_id)
         try:
@@ -195,7 +195,7 @@ class _Call:
             async for update in updates:
                 yield KEEPALIVE if update is None else self._line({"result": update})
         except TokenEnded as ended:
-            refused = CallRefused(ErrorCode.INTERNAL, ended.message, {"run_id": head.run_id.hex})
+            refused = CallRefused(RpcErrorCode.INTERNAL, ended.message, {"run_id": head.run_id.hex})
             yield self._line({"error": _error_body(refused)})
         finally:
             await updates.aclose()
@@ -212,7 +212,7 @@ class _Call:
 
     def _head(self, talk: ActiveTurn, metadata: Mapping[str, Any]) -> TaskHead:
         ids = talk.started
-        return TaskHead(ids.run_id, ids.conversation_id, _root_of(self._request), self._version, metadata)
+        return TaskHead(ids.run_id, ids.conversation_id, root_of(self._request), self._version, metadata)
 
     def _metadata(self) -> dict[str, Any]:
         """Return the metadata of the call and of its message, as it is stored with the run."""
@@ -229,13 +229,13 @@ class _Call:
         if run is None:
             raise _task_not_found(sent.task_id.hex)
         if sent.session_id is not None and sent.session_id != run.conversation_id:
-            raise CallRefused(ErrorCode.INVALID_PARAMS, "`message.contextId` is not the context of the task.")
+            raise CallRefused(RpcErrorCode.INVALID_PARAMS, "`message.contextId` is not the context of the task.")
         if run.status != RunStatus.WAITING:
             message = (
                 f"Task {run.id.hex} is {state_of_run(run).value} and takes no message. Leave out `message.taskId`, "
                 "and send `message.contextId` to go on in its context."
             )
-            raise CallRefused(ErrorCode.UNSUPPORTED_OPERATION, message)
+            raise CallRefused(RpcErrorCode.UNSUPPORTED_OPERATION, message)
         return run.conversation_id.hex
 
     async def _load_task(self, run_id: RunId, *, has_question: bool = False) -> dict[str, Any]:
@@ -244,7 +244,7 @@ class _Call:
             raise _task_not_found(run_id.hex)
         loaded = await load_turn(self._context, self._principal.tenant_id, run)
         run = loaded.run
-        head = TaskHead(run.id, run.conversation_id, _root_of(self._request), self._version, _metadata_of(run))
+        head = TaskHead(run.id, run.conversation_id, root_of(self._request), self._version, _metadata_of(run))
         query = run.request.get("query")
         question = query if has_question and isinstance(query, str) else None
         return task_json(head, loaded.turn_result, state_of_run(run), run.error, question)
@@ -274,7 +274,7 @@ async def _read_body(request: Request, context: ApiContext) -> dict[str, Any]:
     try:
         return await chat_body(request, context)
     except InvalidRequest as refused:
-        raise CallRefused(ErrorCode.PARSE, refused.message) from None
+        raise CallRefused(RpcErrorCode.PARSE, refused.message) from None
 
 
 def _version_of(request: Request) -> ProtocolVersion:
@@ -283,7 +283,7 @@ def _version_of(request: Request) -> ProtocolVersion:
     for version in ProtocolVersion:
         if written == version.value or written.startswith(f"{version.value}."):
             return version
-    raise CallRefused(ErrorCode.VERSION_NOT_SUPPORTED, f"Version {written[:64]!r} is not supported. Use 1.0 or 0.3.")
+    raise CallRefused(RpcErrorCode.VERSION_NOT_SUPPORTED, f"Version {written[:64]!r} is not supported. Use 1.0 or 0.3.")
 
 
 def _find_agent(context: ApiContext, principal: RequestPrincipal, written: str) -> tuple[StoredCanvas, Version]:
@@ -302,25 +302,21 @@ def _find_agent(context: ApiContext, principal: RequestPrincipal, written: str) 
         raise unknown from None
 
 
-def _root_of(request: Request) -> str:
-    return str(request.base_url).rstrip("/")
-
-
 def _metadata_of(run: RunSummary) -> Mapping[str, Any]:
     return (run.request.get("options") or {}).get("metadata") or {}
 
 
 # -- errors -----------------------------------------------------------------------------------------------------------
 def _task_not_found(written: str) -> CallRefused:
-    return CallRefused(ErrorCode.TASK_NOT_FOUND, f"There is no task {written[:64]} of this agent.")
+    return CallRefused(RpcErrorCode.TASK_NOT_FOUND, f"There is no task {written[:64]} of this agent.")
 
 
 def _refusal_of(error: InvalidRequest | RequestRefused) -> CallRefused:
     """Return the error of a call that Easel has refused."""
     if isinstance(error, Conflict):
-        return CallRefused(ErrorCode.UNSUPPORTED_OPERATION, error.message, dict(error.details))
+        return CallRefused(RpcErrorCode.UNSUPPORTED_OPERATION, error.message, dict(error.details))
     data = dict(error.details) if isinstance(error, InvalidRequest) else None
-    return CallRefused(ErrorCode.INVALID_PARAMS, error.message, data or None)
+    return CallRefused(RpcErrorCode.INVALID_PARAMS, error.message, data or None)
 
 
 def _error_body(refused: CallRefused) -> dict[str, Any]:

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from api.a2a.protocol import (
+    AgentTaskState,
     ProtocolVersion,
-    TaskState,
     as_result,
     data_part,
     file_part,
@@ -28,14 +28,14 @@ from canvas.state.run_state import RunStatus
 from store.runs.run_queries import RunSummary
 
 _OF_RUNS = {
-    RunStatus.QUEUED: TaskState.SUBMITTED,
-    RunStatus.RUNNING: TaskState.WORKING,
-    RunStatus.STOPPING: TaskState.WORKING,
-    RunStatus.WAITING: TaskState.INPUT_REQUIRED,
-    RunStatus.SUCCEEDED: TaskState.COMPLETED,
-    RunStatus.FAILED: TaskState.FAILED,
-    RunStatus.CANCELLED: TaskState.CANCELED,
-    RunStatus.REFUSED: TaskState.REJECTED,
+    RunStatus.QUEUED: AgentTaskState.SUBMITTED,
+    RunStatus.RUNNING: AgentTaskState.WORKING,
+    RunStatus.STOPPING: AgentTaskState.WORKING,
+    RunStatus.WAITING: AgentTaskState.INPUT_REQUIRED,
+    RunStatus.SUCCEEDED: AgentTaskState.COMPLETED,
+    RunStatus.FAILED: AgentTaskState.FAILED,
+    RunStatus.CANCELLED: AgentTaskState.CANCELED,
+    RunStatus.REFUSED: AgentTaskState.REJECTED,
 }
 
 
@@ -55,29 +55,31 @@ class TaskHead:
         return {"taskId": self.run_id.hex, "contextId": self.session_id.hex}
 
 
-def state_of_turn(turn_result: TurnResult) -> TaskState:
+def state_of_turn(turn_result: TurnResult) -> AgentTaskState:
     """Return the state of a task by the last event of its turn."""
     match turn_result.name:
         case run_events.USER_INPUTS:
-            return TaskState.INPUT_REQUIRED
+            return AgentTaskState.INPUT_REQUIRED
         case run_events.RUN_FAILED:
-            return TaskState.FAILED
+            return AgentTaskState.FAILED
         case run_events.WORKFLOW_FINISHED if turn_result.was_cancelled:
-            return TaskState.CANCELED
+            return AgentTaskState.CANCELED
         case run_events.WORKFLOW_FINISHED:
-            return TaskState.FAILED if turn_result.last["data"].get("has_model_error") else TaskState.COMPLETED
+            return (
+                AgentTaskState.FAILED if turn_result.last["data"].get("has_model_error") else AgentTaskState.COMPLETED
+            )
         case _:
-            return TaskState.WORKING
+            return AgentTaskState.WORKING
 
 
-def state_of_run(run: RunSummary) -> TaskState:
+def state_of_run(run: RunSummary) -> AgentTaskState:
     """Return the state of the task of a run."""
     state = _OF_RUNS[RunStatus(run.status)]
-    return TaskState.FAILED if state is TaskState.COMPLETED and has_model_error(run.usage) else state
+    return AgentTaskState.FAILED if state is AgentTaskState.COMPLETED and has_model_error(run.usage) else state
 
 
 def task_json(
-    head: TaskHead, turn_result: TurnResult, state: TaskState, error: str = "", question: str | None = None
+    head: TaskHead, turn_result: TurnResult, state: AgentTaskState, error: str = "", question: str | None = None
 ) -> dict[str, Any]:
     """Return a task. `error`: that of a failed run whose last event is not known. `question`: for its history."""
     body: dict[str, Any] = {
@@ -100,14 +102,14 @@ def task_json(
     return body
 
 
-def _status_json(head: TaskHead, turn_result: TurnResult, state: TaskState, error: str = "") -> dict[str, Any]:
+def _status_json(head: TaskHead, turn_result: TurnResult, state: AgentTaskState, error: str = "") -> dict[str, Any]:
     status: dict[str, Any] = {"state": state_name(state, head.version), "timestamp": _now()}
     parts: list[dict[str, Any]] = []
-    if state is TaskState.INPUT_REQUIRED:
+    if state is AgentTaskState.INPUT_REQUIRED:
         asked = question_json(turn_result.last.get("data") or {})
         parts = [text_part(asked["tips"], head.version)] if asked["tips"] else []
         parts.append(data_part(asked, head.version))
-    elif state is TaskState.FAILED:
+    elif state is AgentTaskState.FAILED:
         is_model = turn_result.name == run_events.WORKFLOW_FINISHED
         message = MODEL_FAILED if is_model else str(turn_result.last.get("message") or error or "The run has failed.")
         parts = [text_part(message, head.version)]
@@ -157,7 +159,7 @@ async def task_events(talk: ActiveTurn, head: TaskHead) -> AsyncGenerator[dict[s
     updates = _Updates(head)
     envelopes = talk.envelopes()
     try:
-        state = TaskState.SUBMITTED if talk.started.queued else TaskState.WORKING
+        state = AgentTaskState.SUBMITTED if talk.started.queued else AgentTaskState.WORKING
         yield as_result("task", task_json(head, updates.turn_result, state), head.version)
         async for wired in envelopes:
             if wired is None:
