@@ -37,6 +37,7 @@ from store.agents.canvases import StoredCanvas
 from store.agents.versions import Version
 from store.primitives.json_codec import encode
 from store.runs import run_queries
+from store.runs.passwords import load_mask
 from store.runs.run_queries import RunSummary
 
 router = APIRouter(tags=["A2A"], route_class=OwnRoute)
@@ -245,9 +246,15 @@ class _Call:
         loaded = await load_turn(self._context, self._principal.tenant_id, run)
         run = loaded.run
         head = TaskHead(run.id, run.conversation_id, root_of(self._request), self._version, _metadata_of(run))
-        query = run.request.get("query")
-        question = query if has_question and isinstance(query, str) else None
+        question = await run_in_thread(lambda: self._read_question(run)) if has_question else None
         return task_json(head, loaded.turn_result, state_of_run(run), run.error, question)
+
+    def _read_question(self, run: RunSummary) -> str | None:
+        """Return the user's text of the present turn, with passwords masked; None for a query that is no text."""
+        with self._context.database.transaction() as tx:
+            canvas = self._context.versions.get_or_empty(tx, run.version_id).canvas
+            query = load_mask(tx, canvas, self._principal.tenant_id, run.id).value(run.request.get("query"))
+        return query if isinstance(query, str) else None
 
     async def _require_run(self) -> RunSummary:
         written = self._params.get("id")

@@ -168,6 +168,32 @@ def test_a_form_with_several_fields_is_answered_with_inputs(client: Client, api:
     assert [run["status"] for run in list_runs(client, agent)] == ["succeeded"]
 
 
+def test_asynchronous_stream_yields_the_answer(client: Client, server_with_files: Server) -> None:
+    agent = client.agent(ECHO)
+
+    async def call() -> str:
+        async with AsyncOpenAI(base_url=f"{server_with_files.url}/api/v1/openai", api_key=client.token) as api:
+            stream = await api.chat.completions.create(model=agent, messages=USER, stream=True)
+            return "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
+
+    assert asyncio.run(call()) == "You said: hi"
+
+
+def test_repeats_after_a_time_limit_of_the_client_are_one_run_with_a_key(
+    workerless_client: Client, workerless_server: Server
+) -> None:
+    agent = workerless_client.agent(ECHO)
+    url = f"{workerless_server.url}/api/v1/openai"
+
+    with (
+        OpenAI(base_url=url, api_key=workerless_client.token, timeout=0.5, max_retries=1) as api,
+        pytest.raises(openai.APITimeoutError),
+    ):
+        api.chat.completions.create(model=agent, messages=USER, extra_headers={"Idempotency-Key": "once"})
+
+    assert len(list_runs(workerless_client, agent)) == 1
+
+
 # -- refusals are errors ---------------------------------------------------------------------------------------------
 def test_unknown_agent_raises_model_not_found(api: OpenAI) -> None:
     with pytest.raises(openai.NotFoundError) as refusal:
