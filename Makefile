@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up check test long loaded faults fuzz simulate mutants run lock audit licences viewer viewer-check viewer-dev viewer-types browsers pictures
+.PHONY: help setup up check test long loaded faults fuzz simulate mutants clients run lock audit licences viewer viewer-check viewer-dev viewer-types browsers pictures
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ loaded: setup ## every test three times, beside eight processes that keep the ma
 mutants: setup ## 200 small changes of the product, N=200 SEED=1, and whether a test notices each: an hour or two
 	$(BIN)/pip install -q -e '.[mutants]'
 	$(BIN)/python -m tests.mutation --number $(or $(N),200) --seed $(or $(SEED),1)
+
+clients: setup ## tests with LangChain's and LiteLLM's clients, which are installed into .venv-clients
+	$(BIN)/python -m tests.clients
 
 run: setup ## one canvas from a file: make run CANVAS=path.json
 	$(BIN)/easel run $(or $(CANVAS),$(error name the file: make run CANVAS=path.json))

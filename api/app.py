@@ -12,6 +12,7 @@ from starlette.routing import Route
 
 import telemetry
 from api import health
+from api.a2a import routes as a2a_routes
 from api.agents import (
     agent_graph,
     agents,
@@ -46,6 +47,7 @@ from api.requests.cookies import SignInPolicy
 from api.requests.dependencies import ApiContext, run_in_thread
 from api.requests.rate_limits import TokenLimits
 from api.requests.token_bucket import TokenBuckets
+from api.responses import routes as response_routes
 from api.runs import (
     activation_list,
     activation_page,
@@ -201,9 +203,9 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
     every = (
         completions, share_links, shared_sessions, run_list, run_copies, runs, cancel_runs, budgets, tasks,
         conversations, files, tool_logs, webhook_routes, mcp_routes, calls, tags, templates, openai_models,
-        database_check, dataflows, prompts, drafts, agents, document_metadata, datasets, documents, retrieval,
-        memories, messages, plugin_tools, activation_list, activation_page, container_items, live, run_graph,
-        run_export, agent_graph, light_lists, node_runs, viewer_versions, viewer_overview, viewer_system,
+        response_routes, a2a_routes, database_check, dataflows, prompts, drafts, agents, document_metadata, datasets,
+        documents, retrieval, memories, messages, plugin_tools, activation_list, activation_page, container_items, live,
+        run_graph, run_export, agent_graph, light_lists, node_runs, viewer_versions, viewer_overview, viewer_system,
         viewer_comparison, sign_ins, run_shares, editor, component_catalogue, new_agents,
         viewer_tokens, audit_log, callback_routes,
     )  # fmt: skip

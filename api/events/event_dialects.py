@@ -46,6 +46,11 @@ def is_think_tag(text: str) -> bool:
     return text in _TAGS
 
 
+def is_think_start(text: str) -> bool:
+    """Return whether a text of `message_text` is the marker with which reasoning begins."""
+    return text == _TAGS[0]
+
+
 def _ragflow_empty(session_id: str) -> bytes:
     return f"data:{encode({'session_id': session_id, 'data': {}})}\n\n".encode()
 

@@ -25,6 +25,7 @@ TAGS: Mapping[str, str] = {
     "sessions": "Conversations with an agent",
     "chat": "Turns of a conversation in RAGFlow's format",
     "OpenAI": "Turns and models in OpenAI's format",
+    "A2A": "Agents for other agents, by the Agent2Agent protocol",
     "share links": "What the link of an agent opens for people without an account",
     "runs": "Runs: start, watch, answer, cancel, repeat",
     "shares": "Links that show one run to people without an account",

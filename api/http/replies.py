@@ -56,6 +56,11 @@ def date(moment: datetime | None) -> str | None:
     return moment.astimezone(UTC).strftime("%a, %d %b %Y %H:%M:%S GMT") if moment else None
 
 
+def root_of(request: Request) -> str:
+    """Return the address of the API as the client sees it, without a slash at its end."""
+    return str(request.base_url).rstrip("/")
+
+
 UNUSED_ID = UUID(int=0)  # an id that no row has
 
 

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from pydantic import BaseModel
 
-from api.http.replies import json_reply
+from api.http.replies import json_reply, root_of
 
 router = APIRouter(tags=["mcp"])
 
@@ -28,7 +28,7 @@ def describe_resource(request: Request) -> Response:
     """Describe how clients of `/mcp` sign in: with an API token as a bearer token."""
     return json_reply(
         {
-            "resource": f"{_root_of(request)}/mcp",
+            "resource": f"{root_of(request)}/mcp",
             "resource_name": "Easel",
             "bearer_methods_supported": ["header"],
         }
@@ -37,8 +37,4 @@ def describe_resource(request: Request) -> Response:
 
 def url_of(request: Request) -> str:
     """Return the address of the metadata."""
-    return f"{_root_of(request)}{PATH}/mcp"
-
-
-def _root_of(request: Request) -> str:
-    return str(request.base_url).rstrip("/")
+    return f"{root_of(request)}{PATH}/mcp"

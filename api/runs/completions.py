@@ -197,7 +197,7 @@ async def _complete(
         set_style(request, Style.OPENAI)
         if not body.get("agent_id"):
             raise InvalidRequest("`agent_id` is required.", field="agent_id")
-        return await openai_wire.answer(request, context, principal, str(body["agent_id"]), body)
+        return await openai_wire.answer(request, context, principal, str(body["agent_id"]), body, with_tags=True)
     if body.get("messages") is not None:
         raise UnsupportedParameter(
             f'`messages` are read with `"{OPENAI_FLAG}": true`. Else use `query`.', field="messages"

@@ -56,8 +56,8 @@ class Attachments:
         return [_digest(part) for part in self.parts]
 
 
-def parse_attachments(number: int, message: ChatMessage) -> Attachments:
-    """Return the files in message `number`.
+def parse_attachments(place_of_message: str, message: ChatMessage) -> Attachments:
+    """Return the files in a message, whose place in the request errors name, such as `messages[2]`.
 
     Raises UnsupportedParameter for a part that is neither text nor file, and InvalidRequest.
     """
@@ -65,7 +65,7 @@ def parse_attachments(number: int, message: ChatMessage) -> Attachments:
     parts: list[IncomingFile | FileAddress | UUID] = []
     encoded = 0
     for place, part in enumerate(content):
-        where = f"messages[{number}].content[{place}]"
+        where = f"{place_of_message}.content[{place}]"
         kind = part.get("type", "text") if isinstance(part, Mapping) else None
         if kind == "text":
             continue

@@ -87,7 +87,7 @@ async def complete_by_old_path(
     request: Request, context: ApiContextDep, principal: ApiTokenCaller, agent_id: str, body: ChatBody
 ) -> Response:
     """Send a message to the agent of the path in OpenAI's format; the former path of this route."""
-    return await openai_wire.answer(request, context, principal, agent_id, body)
+    return await openai_wire.answer(request, context, principal, agent_id, body, with_tags=True)
 
 
 def _get_agent(context: ApiContext, principal: RequestPrincipal, written: str) -> StoredCanvas:

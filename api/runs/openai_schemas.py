@@ -5,13 +5,14 @@ default, and that only influence the wording of an answer, are accepted without 
 would change the kind of answer are refused unless they have their neutral value (`NEUTRAL`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from api.http.errors import UnsupportedParameter
 from api.http.schemas import Flag, NoEffect, TurnBody
+from canvas.errors import InvalidRequest
 
 IGNORED = (
     "temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty",
@@ -40,6 +41,9 @@ NEUTRAL: NoEffect = {
 """Parameters that change the kind of answer, each with its neutral values."""
 
 
+READ_ROLES = ("user", "assistant")  # of messages; an agent has its own prompts and tools
+
+
 class ChatMessage(BaseModel):
     """A message of an OpenAI request."""
 
@@ -65,18 +69,36 @@ class StreamOptions(BaseModel):
     include_usage: Flag = False
 
 
-class ChatCompletionBody(TurnBody):
-    """An OpenAI request. `model` is the agent if the path names none; otherwise it has no effect."""
+class OpenAITurnBody(TurnBody):
+    """A turn of an OpenAI client. `model` is the agent if the path names none; otherwise it has no effect."""
+
+    model: str | None = None
+    stream: Flag = False
+    user: str | None = Field(default=None, description="The same as `user_id`")
+    metadata: dict[str, Any] = Field(
+        default_factory=dict[str, Any], description="Up to 16 texts by name, stored with the run and given back"
+    )
+
+    @property
+    def session(self) -> str | None:
+        """The session to continue, from any of the fields that can name it."""
+        return self.session_id
+
+    def options(self) -> dict[str, Any]:
+        """Return the given options of a start (scheduler/lifecycle/start_options.py). Raises InvalidRequest."""
+        check_metadata(self.metadata)
+        named = {"session_id": self.session, "user_id": self.user_id or self.user, "metadata": self.metadata}
+        return {**super().options(), **{name: value for name, value in named.items() if value}}
+
+
+class ChatCompletionBody(OpenAITurnBody):
+    """A request for a chat completion."""
 
     without_effect: ClassVar[NoEffect] = {**dict.fromkeys(IGNORED, ()), **NEUTRAL}
 
     messages: list[ChatMessage] = Field(default_factory=list[ChatMessage])
-    model: str | None = None
-    stream: Flag = False
     stream_options: StreamOptions = StreamOptions()
-    user: str | None = Field(default=None, description="The same as `user_id`")
-    id: str | None = Field(default=None, description="The same as `session_id`")
-    metadata: dict[str, Any] = Field(default_factory=dict[str, Any], description="`id` is the same as `session_id`")
+    id: str | None = Field(default=None, description="The same as `session_id`, as is `id` of `metadata`")
 
     @property
     def session(self) -> str | None:
@@ -84,15 +106,28 @@ class ChatCompletionBody(TurnBody):
         named = self.metadata.get("id")
         return self.session_id or self.id or (named if isinstance(named, str) else None)
 
-    def options(self) -> dict[str, Any]:
-        """Return the given options of a start (scheduler/lifecycle/start_options.py). Raises InvalidRequest."""
-        named = {"session_id": self.session, "user_id": self.user_id or self.user}
-        return {**super().options(), **{name: value for name, value in named.items() if value}}
+
+MAX_METADATA = 16  # pairs, as in OpenAI's API
+MAX_METADATA_NAME = 64  # characters
+MAX_METADATA_TEXT = 512
 
 
-def refuse_unsupported(body: Mapping[str, Any]) -> None:
+def check_metadata(metadata: Mapping[str, Any]) -> None:
+    """Raise InvalidRequest for metadata beyond OpenAI's limits: 16 texts of 512 characters, names of 64."""
+    if len(metadata) > MAX_METADATA:
+        raise InvalidRequest(f"`metadata` may have {MAX_METADATA} members, and has {len(metadata)}.", field="metadata")
+    for name, value in metadata.items():
+        where = f"metadata.{name[:MAX_METADATA_NAME]}"
+        if len(name) > MAX_METADATA_NAME:
+            message = f"A name in `metadata` may have {MAX_METADATA_NAME} characters. `{where}…` has {len(name)}."
+            raise InvalidRequest(message, field=where)
+        if not isinstance(value, str) or len(value) > MAX_METADATA_TEXT:
+            raise InvalidRequest(f"`{where}` must be a text of at most {MAX_METADATA_TEXT} characters.", field=where)
+
+
+def refuse_unsupported(body: Mapping[str, Any], neutral_values: NoEffect = NEUTRAL) -> None:
     """Raise UnsupportedParameter for a parameter that would change the kind of answer."""
-    for name, values in NEUTRAL.items():
+    for name, values in neutral_values.items():
         value = body.get(name)
         if value is not None and not any(_equal(value, neutral) for neutral in values):
             raise UnsupportedParameter(
@@ -102,9 +137,15 @@ def refuse_unsupported(body: Mapping[str, Any]) -> None:
             )
 
 
-def find_ignored(body: Mapping[str, Any]) -> list[str]:
+def find_ignored(body: Mapping[str, Any], ignored: Sequence[str] = IGNORED[:-2]) -> list[str]:
     """Return the parameters of a request that have no effect."""
-    return [name for name in IGNORED[:-2] if body.get(name) is not None]
+    return [name for name in ignored if body.get(name) is not None]
+
+
+def find_ignored_roles(messages: Iterable[ChatMessage], where: str) -> list[str]:
+    """Return the roles of messages that are left out, once each: `messages.system`."""
+    left_out = dict.fromkeys(message.role for message in messages if message.role not in READ_ROLES)
+    return [f"{where}.{role[:32]}" for role in left_out if role.isidentifier()]
 
 
 def _equal(value: Any, other: Any) -> bool:

@@ -45,6 +45,9 @@ log = structlog.get_logger()
 TurnToStart = Start | Started
 """The turn that a request wants: a start, or the run of an earlier request with the same key."""
 
+_STORED_OPTIONS = ("cancel_on_disconnect", "metadata", "previous_response_id", "background")
+"""Options that are stored with the request of a run. The last three are for OpenAI clients, which read them again."""
+
 _COMPACT = frozenset({run_events.MESSAGE, run_events.MESSAGE_END, run_events.MESSAGE_RESET, run_events.NODE_FINISHED})
 
 
@@ -101,6 +104,7 @@ class TurnResult:
     reference: dict[str, Any] = field(default_factory=dict[str, Any])
     structured: dict[str, Any] = field(default_factory=dict[str, Any])
     trace: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    files: dict[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])  # by their ids
 
     def add(self, wired: Envelope) -> None:
         """Add the next envelope."""
@@ -113,6 +117,8 @@ class TurnResult:
                 self.texts[data["turn"]] = [(at, _truncate(text, keep - at)) for at, text in said if at < keep]
             case run_events.MESSAGE_END:
                 _merge(self.reference, data.get("reference") or {})
+                listed = [data.get("attachment"), *(data.get("downloads") or [])]
+                self.files |= {str(file["doc_id"]): file for file in listed if file and file.get("doc_id")}
             case run_events.NODE_FINISHED:
                 self._add_finished(data)
             case run_events.USER_INPUTS | run_events.WORKFLOW_FINISHED | run_events.RUN_FAILED:
@@ -211,7 +217,7 @@ def choose_turn(
             raise no_access()
         start = _start_of(context, tx, tenant_id, agent, options, route)
         context.checked_versions.check(tx, context.versions, start.version_id)
-    extra = {name: options[name] for name in ("cancel_on_disconnect",) if options.get(name)}
+    extra = {name: options[name] for name in _STORED_OPTIONS if options.get(name)}
     extra |= headers
     return replace(start, request=replace(start.request, options=extra), token_id=principal.own_conversations)
 

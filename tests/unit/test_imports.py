@@ -101,7 +101,7 @@ LAYERS = {
         "requests",
         "agents health visitors",
         "knowledge runs",
-        "callbacks mcp viewer webhooks",
+        "a2a callbacks mcp responses viewer webhooks",
         "app",
     ),
     "cli": ("shell", "models", "agents", "runs server", "cases", "admin conformance", "__main__"),

@@ -35,6 +35,7 @@ PUBLIC_PATHS = {
     "/api/v1/viewer/session",  # signs in and out
 }
 SHARE_LINK_ROUTES = {
+    "GET /api/v1/a2a/{agent_id}/.well-known/agent-card.json",
     "GET /api/v1/agentbots/{agent_id}/inputs",
     "GET /api/v1/agentbots/{agent_id}/logs/{message_id}",
     "GET /api/v1/agentbots/{agent_id}/runs/{run_id}/events",
@@ -45,13 +46,20 @@ SHARE_LINK_ROUTES = {
     "GET /api/v1/openai/agents/{agent_id}/models",
     "GET /api/v1/openai/agents/{agent_id}/models/{model}",
     "GET /api/v1/openai/models",
+    "GET /api/v1/openai/agents/{agent_id}/responses/{response_id}",
     "GET /api/v1/openai/models/{model}",
+    "GET /api/v1/openai/responses/{response_id}",
     "GET /v1/document/download/{attachment_id}",
+    "POST /api/v1/a2a/{agent_id}",
     "POST /api/v1/agentbots/{agent_id}/cancel",
     "POST /api/v1/agentbots/{agent_id}/completions",
     "POST /api/v1/agents/{agent_id}/upload",
     "POST /api/v1/openai/agents/{agent_id}/chat/completions",
+    "POST /api/v1/openai/agents/{agent_id}/responses",
+    "POST /api/v1/openai/agents/{agent_id}/responses/{response_id}/cancel",
     "POST /api/v1/openai/chat/completions",
+    "POST /api/v1/openai/responses",
+    "POST /api/v1/openai/responses/{response_id}/cancel",
 }
 ROUTES_OF_LINKS = {  # their page expects a 200 with a code
     "/api/v1/agentbots/{agent_id}/completions",
@@ -62,6 +70,8 @@ BODIES = {  # the least body with which the route checks the ids
     "/api/v1/agents/chat/completions": {"agent_id": "{agent_id}", "query": "x"},
     "/api/v1/openai/chat/completions": {"model": "{agent_id}", "messages": [{"role": "user", "content": "x"}]},
     "/api/v1/openai/agents/{agent_id}/chat/completions": {"messages": [{"role": "user", "content": "x"}]},
+    "/api/v1/openai/responses": {"model": "{agent_id}", "input": "x", "previous_response_id": "resp_{run_id}"},
+    "/api/v1/openai/agents/{agent_id}/responses": {"input": "x"},
     "/api/v1/agents_openai/{agent_id}/chat/completions": {"messages": [{"role": "user", "content": "x"}]},
     "/api/v1/agentbots/{agent_id}/cancel": {"session_id": "{session_id}", "run_id": "{run_id}"},
     "/api/v1/agentbots/{agent_id}/completions": {"query": "x"},
@@ -117,7 +127,7 @@ def test_every_route_refuses_a_missing_or_unknown_token(
 
 def unauthorized_code(path: str) -> int | str:
     """Return the code of a 401: RAGFlow's, or Easel's on Easel's own routes."""
-    own = r"/api/v1/(runs|viewer|components|budgets|admin|tokens|audit|callbacks|agents/{agent_id}/runs)"
+    own = r"/api/v1/(a2a|runs|viewer|components|budgets|admin|tokens|audit|callbacks|agents/{agent_id}/runs)"
     return "unauthorized" if re.match(own, path) else 401
 
 
@@ -178,6 +188,7 @@ def test_ids_of_another_tenant_get_the_same_reply_as_unknown_ids(
         "name": f"{file.id.hex}.txt",
         "node_id": "begin",
         "other_run_id": run["run_id"],
+        "response_id": f"resp_{run['run_id']}",  # before `run_id`, which is a part of it
         "run_id": run["run_id"],
         "server_id": server.hex,
         "session_id": run["session_id"],
@@ -188,7 +199,7 @@ def test_ids_of_another_tenant_get_the_same_reply_as_unknown_ids(
         "token_id": token_id.hex,
         "version_id": version["id"],
     }
-    unknown = {**dict.fromkeys(theirs, "0" * 31 + "7"), "kind": "outputs"}
+    unknown = {**dict.fromkeys(theirs, "0" * 31 + "7"), "kind": "outputs", "response_id": f"resp_{'0' * 31}7"}
 
     def send(ids: dict[str, str]) -> tuple[int, str]:
         body = {name: insert_ids(value, ids) for name, value in BODIES.get(path, {}).items()}

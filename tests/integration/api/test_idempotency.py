@@ -394,6 +394,8 @@ NATURALLY_IDEMPOTENT = {  # repeating these changes nothing more
     "POST /api/v1/agents/{agent_id}/reset",
     "POST /api/v1/agents/rerun",
     "POST /api/v1/admin/canvas-runtime/{tenant_id}",
+    "POST /api/v1/openai/responses/{response_id}/cancel",
+    "POST /api/v1/openai/agents/{agent_id}/responses/{response_id}/cancel",
 }
 MANUAL_TOOL_TESTS = {  # a person tests a tool, and may do so again
     "POST /api/v1/mcp/servers/{server_id}/test",
@@ -404,6 +406,9 @@ RUN_STARTS = {  # these pass their key to the run that they start
     "POST /api/v1/agents/{agent_id}/completions",
     "POST /api/v1/openai/chat/completions",
     "POST /api/v1/openai/agents/{agent_id}/chat/completions",
+    "POST /api/v1/openai/responses",
+    "POST /api/v1/openai/agents/{agent_id}/responses",
+    "POST /api/v1/a2a/{agent_id}",
     "POST /api/v1/agents_openai/{agent_id}/chat/completions",
     "POST /api/v1/agentbots/{agent_id}/completions",
     "POST /api/v1/agents/{agent_id}/run",

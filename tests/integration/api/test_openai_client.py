@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from werkzeug import Response
 from api.runs import openai_files
 from store.files.blobs import LocalBlobs
 from tests.integration.api.conftest import Server, serving, with_settings
+from tests.integration.api.openai_clients import CITING, REASONING, citing_vendor
 from tests.integration.api.talking import BROKEN, ECHO, FORM, Client, canvas, message
 
 USER: Any = [{"role": "user", "content": "hi"}]
@@ -164,6 +166,32 @@ def test_a_form_with_several_fields_is_answered_with_inputs(client: Client, api:
 
     assert answered.choices[0].message.content == "Hello Ada"
     assert [run["status"] for run in list_runs(client, agent)] == ["succeeded"]
+
+
+def test_asynchronous_stream_yields_the_answer(client: Client, server_with_files: Server) -> None:
+    agent = client.agent(ECHO)
+
+    async def call() -> str:
+        async with AsyncOpenAI(base_url=f"{server_with_files.url}/api/v1/openai", api_key=client.token) as api:
+            stream = await api.chat.completions.create(model=agent, messages=USER, stream=True)
+            return "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
+
+    assert asyncio.run(call()) == "You said: hi"
+
+
+def test_repeats_after_a_time_limit_of_the_client_are_one_run_with_a_key(
+    workerless_client: Client, workerless_server: Server
+) -> None:
+    agent = workerless_client.agent(ECHO)
+    url = f"{workerless_server.url}/api/v1/openai"
+
+    with (
+        OpenAI(base_url=url, api_key=workerless_client.token, timeout=0.5, max_retries=1) as api,
+        pytest.raises(openai.APITimeoutError),
+    ):
+        api.chat.completions.create(model=agent, messages=USER, extra_headers={"Idempotency-Key": "once"})
+
+    assert len(list_runs(workerless_client, agent)) == 1
 
 
 # -- refusals are errors ---------------------------------------------------------------------------------------------
@@ -471,3 +499,111 @@ def test_usage_is_sent_in_a_separate_last_chunk_on_request(client: Client, api: 
     assert chunks[-1].usage is not None
     assert chunks[-1].usage.completion_tokens > 0
     assert [chunk.usage for chunk in chunks[:-1]] == [None] * (len(chunks) - 1)
+
+
+# -- reasoning, citations and metadata -------------------------------------------------------------------------------
+def test_reasoning_and_citations_are_beside_the_content(client: Client, api: OpenAI, server: Server) -> None:
+    agent = client.agent(CITING)
+
+    with citing_vendor(server, client):
+        completion = api.chat.completions.create(model=agent, messages=USER)
+        chunks = list(api.chat.completions.create(model=agent, messages=USER, stream=True))
+
+    message = completion.choices[0].message
+    deltas = [chunk.choices[0].delta.to_dict() for chunk in chunks]
+    assert message.content is not None
+    assert message.content.startswith("Up 4% [ID:")
+    assert message.to_dict()["reasoning_content"] == REASONING
+    assert message.annotations is not None
+    web_page, document = (annotation.to_dict() for annotation in message.annotations)
+    assert web_page["type"] == "url_citation"
+    assert web_page["url_citation"] == {
+        "start_index": 6, "end_index": 14, "url": "https://example.com/a", "title": "Prices"
+    }  # fmt: skip
+    assert document["file_citation"] == {"file_id": "d" * 32, "filename": "june.pdf", "index": 24}
+    assert "".join(str(delta.get("reasoning_content") or "") for delta in deltas) == REASONING
+    assert "".join(str(delta.get("content") or "") for delta in deltas) == message.content
+    assert deltas[-1]["annotations"] == [web_page, document]
+    assert completion.usage is not None
+    assert completion.usage.completion_tokens_details is not None
+    assert completion.usage.completion_tokens_details.reasoning_tokens
+
+
+def test_reasoning_is_between_think_tags_on_ragflows_route(client: Client, server: Server) -> None:
+    agent = client.agent(CITING)
+    body = {"openai-compatible": True, "agent_id": agent, "messages": USER}
+
+    with citing_vendor(server, client):
+        reply = client.http.post("/api/v1/agents/chat/completions", json=body).json()
+
+    message = reply["choices"][0]["message"]
+    assert message["content"].startswith(f"<think>{REASONING}</think>Up 4%")
+    assert "reasoning_content" not in message
+
+
+def test_metadata_is_given_back_and_stored_with_the_run(client: Client, api: OpenAI) -> None:
+    agent, metadata = client.agent(ECHO), {"order": "4711"}
+
+    reply = api.chat.completions.with_raw_response.create(model=agent, messages=USER, metadata=metadata)
+    chunks = list(api.chat.completions.create(model=agent, messages=USER, metadata=metadata, stream=True))
+    stored = api.responses.retrieve(f"resp_{reply.headers['x-run-id']}")
+
+    assert reply.parse().to_dict()["metadata"] == metadata
+    assert [chunk.to_dict().get("metadata") for chunk in chunks[-2:]] == [None, metadata]
+    assert stored.metadata == metadata
+
+
+def test_metadata_beyond_the_limits_is_a_bad_request(client: Client, api: OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError) as refusal:
+        api.chat.completions.create(model=client.agent(ECHO), messages=USER, metadata={"a": "x" * 513})
+
+    assert refusal.value.param == "metadata.a"
+
+
+def test_roles_that_are_left_out_are_listed_in_a_header(client: Client, api: OpenAI) -> None:
+    messages: Any = [{"role": "system", "content": "Be short."}, *USER]
+
+    reply = api.chat.completions.with_raw_response.create(model=client.agent(ECHO), messages=messages)
+
+    assert reply.headers["x-ignored-parameters"] == "messages.system"
+
+
+# -- Open WebUI ------------------------------------------------------------------------------------------------------
+def test_open_webui_lists_agents_by_name_and_streams_an_answer(client: Client) -> None:
+    """The requests are those that Open WebUI's documentation describes for an OpenAI connection."""
+    agent = client.agent(ECHO, "Echo")
+    chat = {
+        "stream": True,
+        "model": agent,
+        "messages": [
+            {"role": "system", "content": "You are helpful."},
+            {"role": "user", "content": "before"},
+            {"role": "assistant", "content": "earlier answer"},
+            {"role": "user", "content": [{"type": "text", "text": "hi"}, picture_part(PIXEL)]},
+        ],
+        "stream_options": {"include_usage": True},
+        "temperature": 0.7,
+        "max_tokens": 512,
+        "user": "ada",
+    }
+    title = {
+        "model": agent,
+        "messages": USER,
+        "stream": False,
+        "max_completion_tokens": 1000,
+        "metadata": {"task": "t"},
+    }
+
+    models = client.http.get("/api/v1/openai/models").json()
+    with client.http.stream("POST", "/api/v1/openai/chat/completions", json=chat) as response:
+        lines = [line for line in response.iter_lines() if line]
+    whole = client.http.post("/api/v1/openai/chat/completions", json=title)
+
+    chunks = [json.loads(line[6:]) for line in lines[:-1]]
+    assert [(model["id"], model["name"], model["object"]) for model in models["data"]] == [(agent, "Echo", "model")]
+    assert response.headers["content-type"].startswith("text/event-stream")
+    assert lines[-1] == "data: [DONE]"
+    text = "".join(choice["delta"]["content"] or "" for chunk in chunks for choice in chunk["choices"])
+    assert text == "You said: hi"
+    assert chunks[-1]["usage"]["total_tokens"] > 0
+    assert whole.json()["choices"][0]["message"] == {"role": "assistant", "content": "You said: hi"}

@@ -26,6 +26,7 @@ from tests.integration.api.test_access import WELL_KNOWN
 TABLE: Mapping[str, str] = {
     "read": """
         GET //v1/document/download/{attachment_id} one-agent
+        GET /a2a/{agent_id}/.well-known/agent-card.json
         GET /agentbots/{agent_id}/inputs
         GET /agentbots/{agent_id}/logs/{message_id}
         GET /agentbots/{agent_id}/runs/{run_id}/events
@@ -74,8 +75,10 @@ TABLE: Mapping[str, str] = {
         GET /messages/{message_key}/content
         GET /openai/agents/{agent_id}/models
         GET /openai/agents/{agent_id}/models/{model}
+        GET /openai/agents/{agent_id}/responses/{response_id}
         GET /openai/models one-agent
         GET /openai/models/{model} one-agent
+        GET /openai/responses/{response_id} one-agent
         GET /plugin/tools one-agent
         GET /runs one-agent
         GET /runs/states one-agent
@@ -112,6 +115,7 @@ TABLE: Mapping[str, str] = {
         GET /viewer/sessions_of_mine one-agent
     """,
     "run": """
+        POST /a2a/{agent_id}
         POST /agentbots/{agent_id}/cancel
         POST /agentbots/{agent_id}/completions
         POST /agents/chat/completions one-agent
@@ -127,7 +131,11 @@ TABLE: Mapping[str, str] = {
         DELETE|GET|HEAD|PATCH|POST|PUT /agents/{agent_id}/webhook/test
         POST /agents_openai/{agent_id}/chat/completions
         POST /openai/agents/{agent_id}/chat/completions
+        POST /openai/agents/{agent_id}/responses
+        POST /openai/agents/{agent_id}/responses/{response_id}/cancel
         POST /openai/chat/completions one-agent
+        POST /openai/responses one-agent
+        POST /openai/responses/{response_id}/cancel one-agent
         POST /retrieval
         POST /runs/cancel one-agent
         POST /runs/{run_id}/cancel

@@ -44,6 +44,46 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/a2a/{agent_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Call
+         * @description Call a published agent by JSON-RPC: send it a message, and get, follow or cancel its tasks.
+         */
+        post: operations["call"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/a2a/{agent_id}/.well-known/agent-card.json": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Card
+         * @description Get the card of a published agent: what it does, where it is called, and how a client signs in.
+         */
+        get: operations["get_card"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/admin/canvas-runtime/{tenant_id}": {
         parameters: {
             query?: never;
@@ -1915,6 +1955,66 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/openai/agents/{agent_id}/responses": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Create Response Of Agent
+         * @description Send a message to the agent of the path; `model` may have any value.
+         */
+        post: operations["create_response_of_agent"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/openai/agents/{agent_id}/responses/{response_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Response Of Agent
+         * @description Get a response of the agent of the path.
+         */
+        get: operations["get_response_of_agent"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/openai/agents/{agent_id}/responses/{response_id}/cancel": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Cancel Response Of Agent
+         * @description Cancel the run of a response of the agent of the path.
+         */
+        post: operations["cancel_response_of_agent"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/openai/chat/completions": {
         parameters: {
             query?: never;
@@ -1971,6 +2071,66 @@ export interface paths {
         get: operations["get_model"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/openai/responses": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Create Response
+         * @description Send a message to the agent whose id is `model`, in the format of OpenAI's Responses API.
+         */
+        post: operations["create_response"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/openai/responses/{response_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Response
+         * @description Get a response, whose id is `resp_` and the id of its run; with `stream=true` its events from the first one.
+         */
+        get: operations["get_response"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/openai/responses/{response_id}/cancel": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Cancel Response
+         * @description Cancel the run of a response. A response that has ended does not change.
+         */
+        post: operations["cancel_response"];
         delete?: never;
         options?: never;
         head?: never;
@@ -3697,6 +3857,25 @@ export interface components {
             tokens?: number | null;
         };
         /**
+         * CallBody
+         * @description A call of JSON-RPC.
+         */
+        CallBody: {
+            /** Id */
+            id?: string | number | null;
+            /**
+             * Jsonrpc
+             * @description 2.0
+             */
+            jsonrpc: string;
+            /** Method */
+            method: string;
+            /** Params */
+            params?: {
+                [key: string]: unknown;
+            };
+        };
+        /**
          * CallbackListReply
          * @description Stored callbacks, the oldest first.
          */
@@ -4470,7 +4649,7 @@ export interface components {
         };
         /**
          * ChatCompletionBody
-         * @description An OpenAI request. `model` is the agent if the path names none; otherwise it has no effect.
+         * @description A request for a chat completion.
          */
         ChatCompletionBody: {
             /**
@@ -4507,7 +4686,7 @@ export interface components {
             files?: unknown[];
             /**
              * Id
-             * @description The same as `session_id`
+             * @description The same as `session_id`, as is `id` of `metadata`
              */
             id?: string | null;
             /** Idempotency Key */
@@ -4530,7 +4709,7 @@ export interface components {
             })[];
             /**
              * Metadata
-             * @description `id` is the same as `session_id`
+             * @description Up to 16 texts by name, stored with the run and given back
              */
             metadata?: {
                 [key: string]: unknown;
@@ -7004,6 +7183,133 @@ export interface components {
             resource_name: string;
         };
         /**
+         * ResponseBody
+         * @description A request for a response.
+         */
+        ResponseBody: {
+            /**
+             * Background
+             * @default false
+             */
+            background?: boolean;
+            /**
+             * Budget
+             * @description Limits of the run: {tokens, calls, seconds, money, currency}
+             */
+            budget?: {
+                [key: string]: unknown;
+            } | null;
+            /**
+             * Callbacks
+             * @description Who is told when the run ends or waits: {url, events, include, secret}, or {id, events, include} with the id of a stored callback
+             */
+            callbacks?: {
+                [key: string]: unknown;
+            }[] | null;
+            /**
+             * Cancel On Disconnect
+             * @default false
+             */
+            cancel_on_disconnect?: boolean;
+            /** Chat Template Kwargs */
+            chat_template_kwargs?: {
+                [key: string]: unknown;
+            } | null;
+            /**
+             * Conversation
+             * @description The same as `session_id`: the `conversation` of a response
+             */
+            conversation?: string | {
+                [key: string]: unknown;
+            } | null;
+            /**
+             * Custom Header
+             * @description Headers for MCP servers; they are stored encrypted
+             */
+            custom_header?: {
+                [key: string]: unknown;
+            } | null;
+            /** Files */
+            files?: unknown[];
+            /** Idempotency Key */
+            idempotency_key?: string | null;
+            /**
+             * Input
+             * @description The question, or messages of which it is the last
+             * @default
+             */
+            input?: string | unknown[];
+            /**
+             * Inputs
+             * @description Form values: name -> {value, type} or value
+             */
+            inputs?: {
+                [key: string]: unknown;
+            } | null;
+            /**
+             * Metadata
+             * @description Up to 16 texts by name, stored with the run and given back
+             */
+            metadata?: {
+                [key: string]: unknown;
+            };
+            /** Model */
+            model?: string | null;
+            /** Name */
+            name?: string | null;
+            /**
+             * On Busy
+             * @description refuse (default), enqueue or interrupt
+             */
+            on_busy?: string | null;
+            /**
+             * Previous Response Id
+             * @description The latest response of a session, which this request continues
+             */
+            previous_response_id?: string | null;
+            /** Query */
+            query?: string | {
+                [key: string]: unknown;
+            } | null;
+            /** Question */
+            question?: string | {
+                [key: string]: unknown;
+            } | null;
+            /**
+             * Release
+             * @default false
+             */
+            release?: boolean;
+            /**
+             * Run Timeout
+             * @description Seconds after which the run fails: another name for `seconds` of `budget`
+             */
+            run_timeout?: number | null;
+            /** Session Id */
+            session_id?: string | null;
+            /**
+             * Stream
+             * @default false
+             */
+            stream?: boolean;
+            /**
+             * Text
+             * @description Only the format `text`; `verbosity` has no effect
+             */
+            text?: {
+                [key: string]: unknown;
+            };
+            /**
+             * User
+             * @description The same as `user_id`
+             */
+            user?: string | null;
+            /** User Id */
+            user_id?: string | null;
+            /** Version */
+            version?: string | null;
+        };
+        /**
          * RestoreBody
          * @description The version that becomes the draft.
          */
@@ -8822,6 +9128,72 @@ export interface operations {
             413: components["responses"]["RagflowError413"];
             500: components["responses"]["RagflowError500"];
             503: components["responses"]["RagflowError503"];
+        };
+    };
+    call: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                agent_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["CallBody"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
+        };
+    };
+    get_card: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                agent_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
     get_runtime: {
@@ -13168,6 +13540,107 @@ export interface operations {
             503: components["responses"]["OpenAIError503"];
         };
     };
+    create_response_of_agent: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                agent_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ResponseBody"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            400: components["responses"]["OpenAIError400"];
+            401: components["responses"]["OpenAIError401"];
+            403: components["responses"]["OpenAIError403"];
+            404: components["responses"]["OpenAIError404"];
+            409: components["responses"]["OpenAIError409"];
+            413: components["responses"]["OpenAIError413"];
+            429: components["responses"]["OpenAIError429"];
+            500: components["responses"]["OpenAIError500"];
+            503: components["responses"]["OpenAIError503"];
+        };
+    };
+    get_response_of_agent: {
+        parameters: {
+            query?: {
+                stream?: string;
+            };
+            header?: never;
+            path: {
+                agent_id: string;
+                response_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            400: components["responses"]["OpenAIError400"];
+            401: components["responses"]["OpenAIError401"];
+            403: components["responses"]["OpenAIError403"];
+            404: components["responses"]["OpenAIError404"];
+            409: components["responses"]["OpenAIError409"];
+            413: components["responses"]["OpenAIError413"];
+            429: components["responses"]["OpenAIError429"];
+            500: components["responses"]["OpenAIError500"];
+            503: components["responses"]["OpenAIError503"];
+        };
+    };
+    cancel_response_of_agent: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                agent_id: string;
+                response_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            400: components["responses"]["OpenAIError400"];
+            401: components["responses"]["OpenAIError401"];
+            403: components["responses"]["OpenAIError403"];
+            404: components["responses"]["OpenAIError404"];
+            409: components["responses"]["OpenAIError409"];
+            413: components["responses"]["OpenAIError413"];
+            429: components["responses"]["OpenAIError429"];
+            500: components["responses"]["OpenAIError500"];
+            503: components["responses"]["OpenAIError503"];
+        };
+    };
     complete_chat: {
         parameters: {
             query?: never;
@@ -13248,6 +13721,103 @@ export interface operations {
             header?: never;
             path: {
                 model: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            400: components["responses"]["OpenAIError400"];
+            401: components["responses"]["OpenAIError401"];
+            403: components["responses"]["OpenAIError403"];
+            404: components["responses"]["OpenAIError404"];
+            409: components["responses"]["OpenAIError409"];
+            413: components["responses"]["OpenAIError413"];
+            429: components["responses"]["OpenAIError429"];
+            500: components["responses"]["OpenAIError500"];
+            503: components["responses"]["OpenAIError503"];
+        };
+    };
+    create_response: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ResponseBody"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            400: components["responses"]["OpenAIError400"];
+            401: components["responses"]["OpenAIError401"];
+            403: components["responses"]["OpenAIError403"];
+            404: components["responses"]["OpenAIError404"];
+            409: components["responses"]["OpenAIError409"];
+            413: components["responses"]["OpenAIError413"];
+            429: components["responses"]["OpenAIError429"];
+            500: components["responses"]["OpenAIError500"];
+            503: components["responses"]["OpenAIError503"];
+        };
+    };
+    get_response: {
+        parameters: {
+            query?: {
+                stream?: string;
+            };
+            header?: never;
+            path: {
+                response_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            400: components["responses"]["OpenAIError400"];
+            401: components["responses"]["OpenAIError401"];
+            403: components["responses"]["OpenAIError403"];
+            404: components["responses"]["OpenAIError404"];
+            409: components["responses"]["OpenAIError409"];
+            413: components["responses"]["OpenAIError413"];
+            429: components["responses"]["OpenAIError429"];
+            500: components["responses"]["OpenAIError500"];
+            503: components["responses"]["OpenAIError503"];
+        };
+    };
+    cancel_response: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                response_id: string;
             };
             cookie?: never;
         };
