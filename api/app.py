@@ -34,7 +34,7 @@ from api.http.base_path import BasePath
 from api.http.edge import CrossOrigin, RequestIds
 from api.http.errors import add_handlers
 from api.http.http1_protocol import BEFORE_SHUTDOWN
-from api.knowledge import datasets, documents, memories, messages, retrieval
+from api.knowledge import datasets, document_metadata, documents, memories, messages, retrieval
 from api.mcp import metadata as mcp_metadata
 from api.mcp import routes as mcp_routes
 from api.mcp.server import PATH, McpEndpoint
@@ -198,9 +198,9 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
     every = (
         completions, share_links, shared_sessions, run_list, run_copies, runs, cancel_runs, budgets, tasks,
         conversations, files, tool_logs, webhook_routes, mcp_routes, calls, tags, templates, openai_models,
-        database_check, dataflows, prompts, drafts, agents, datasets, documents, retrieval, memories, messages,
-        plugin_tools, activation_list, activation_page, container_items, live, run_graph, run_export, agent_graph,
-        light_lists, node_runs, viewer_versions, viewer_overview, viewer_system, viewer_comparison, sign_ins,
+        database_check, dataflows, prompts, drafts, agents, document_metadata, datasets, documents, retrieval, memories,
+        messages, plugin_tools, activation_list, activation_page, container_items, live, run_graph, run_export,
+        agent_graph, light_lists, node_runs, viewer_versions, viewer_overview, viewer_system, viewer_comparison, sign_ins,
         run_shares, editor, component_catalogue, new_agents,
     )  # fmt: skip
     for subject in every:

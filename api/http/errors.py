@@ -2,9 +2,9 @@
 
 Every exception becomes a Failure, which each reply style words in its own way (api/http/reply_styles.py). RAGFlow's
 routes answer 200 with a code in an envelope, unless the client asks for real statuses with the header
-`X-Http-Status: strict`. An invalid query, body or canvas is a 400 in every case, and a body that is too large is a 413,
-in the same envelope. Easel's own routes, and those for OpenAI clients, answer with real statuses. The reply about an
-internal error has a request id and no details.
+`X-Http-Status: strict`. An invalid query, body or canvas is a 400 in every case (of datasets and documents for strict
+clients only), and a body that is too large is a 413, in the same envelope. Easel's own routes, and those for OpenAI
+clients, answer with real statuses. The reply about an internal error has a request id and no details.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.http.edge import request_id_of
 from api.http.replies import json_reply
-from api.http.reply_styles import Style, is_share_link_route, style_of
+from api.http.reply_styles import EnvelopeRoute, Style, is_share_link_route, style_of
+from api.http.validation_words import describe_errors
 from canvas.errors import Conflict, ExecutorError, InvalidRequest, NotAllowed, NotFound, ValueGone
 from store.db.db_errors import is_outage, outage_reason
 
@@ -141,6 +142,7 @@ class RepeatedRequest(Exception):
 
 
 UNKNOWN_TOKEN = "Authorization is not valid!"  # noqa: S105 (a message)
+RAGFLOW_UNAUTHORIZED = "<Unauthorized '401: Unauthorized'>"  # RAGFlow's words, which its clients compare
 
 
 class Unauthorized(Exception):
@@ -283,8 +285,10 @@ def _handle_unauthorized(request: Request, error: Exception) -> Response:
     headers = {"WWW-Authenticate": error.challenge}
     if is_share_link_route(request):
         return failure_reply(request, Failure(401, "unauthorized", error.message, DATA, headers=headers))
+    is_ragflows = error.message == UNKNOWN_TOKEN and style_of(request) is Style.RAGFLOW
+    message = RAGFLOW_UNAUTHORIZED if is_ragflows else error.message
     return failure_reply(
-        request, Failure(401, "unauthorized", error.message, UNAUTHORIZED, wire_status=401, headers=headers)
+        request, Failure(401, "unauthorized", message, UNAUTHORIZED, wire_status=401, headers=headers)
     )
 
 
@@ -330,6 +334,8 @@ def _failure_of(error: InvalidRequest) -> Failure:
 
 def _handle_invalid_parameters(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
+    if is_envelope_route(request):
+        return _handle_refusal(request, RequestRefused(ARGUMENT, describe_errors(error.errors(), skip=1)))
     first = error.errors()[0]
     where = ".".join(str(step) for step in first["loc"])
     details = {"field": str(first["loc"][-1])}
@@ -384,8 +390,19 @@ def failure_reply(request: Request, failure: Failure) -> Response:
             body = {"code": failure.wire_code, "message": failure.message, "data": failure.data}
             real = failure.strict_status or failure.status
             needs_real = failure.status >= 500 and getattr(request.state, "uses_real_status_for_internal_errors", False)
-            status = failure.wire_status or (real if needs_real or wants_real_statuses(request) else 200)
+            wire_status = failure.wire_status
+            if is_envelope_route(request) and failure.status != UNAUTHORIZED:
+                wire_status = None if wire_status in (400, 409) else wire_status
+                body = {name: value for name, value in body.items() if value is not None}
+            elif failure.wire_code == DATA:
+                body = {name: value for name, value in body.items() if value is not None}
+            status = wire_status or (real if needs_real or wants_real_statuses(request) else 200)
             return json_reply(body, status, failure.headers)
+
+
+def is_envelope_route(request: Request) -> bool:
+    """Return whether a request is one of datasets or documents, which refuse with status 200 and without `data`."""
+    return isinstance(request.scope.get("route"), EnvelopeRoute)
 
 
 def use_real_status_for_internal_errors(request: Request) -> None:

@@ -25,6 +25,15 @@ class OwnRoute(APIRoute):
     style: ClassVar[Style] = Style.OWN
 
 
+class EnvelopeRoute(APIRoute):
+    """A route of RAGFlow's datasets and documents, whose clients know a refusal by its code.
+
+    The status of a refusal is 200 also for an invalid request, unless the client asks for real statuses, and its
+    envelope has no `data`: RAGFlow's SDK takes the reply of a download for a file if it has another key than `code`
+    and `message` (docs/decisions/0077-datasets-are-ragflows.md).
+    """
+
+
 class OpenAIRoute(APIRoute):
     """A route for OpenAI clients."""
 

@@ -1,24 +1,27 @@
 """Routes of knowledge bases, which RAGFlow calls datasets: create, list, change, delete."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, Literal
+from uuid import UUID
 
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
-from pydantic import Field, StringConstraints
 
-from api.http.errors import ARGUMENT, DATA, RequestRefused, not_found
-from api.http.paging import ListPageDep, is_true, parse_list, parse_order
+from api.http.errors import ARGUMENT, DATA, RequestRefused, UnsupportedParameter, not_found
+from api.http.paging import MAX_ENTRIES, parse_list
 from api.http.replies import json_reply, parse_id, success
-from api.http.schemas import READ_ONLY_FIELDS, Body, Flag, NoEffect
-from api.knowledge import knowledge_wire
+from api.http.reply_styles import EnvelopeRoute
+from api.http.validation_words import describe_field
+from api.knowledge import dataset_settings, knowledge_wire
+from api.knowledge.dataset_settings import ChangedDatasetBody, DeletedDatasetsBody, NewDatasetBody
 from api.requests.auth import ApiTokenCaller, RequestPrincipal
 from api.requests.dependencies import ApiContext, ApiContextDep
-from api.requests.idempotency import OnceByBody
-from api.requests.request_bodies import SmallBody, body_openapi, ignored_field_warnings, parse_body
-from canvas.errors import ModelError, NotFound
-from knowledge.bases.chunking import DEFAULTS, MAX_TOKENS, MIN_TOKENS
+from api.requests.idempotency import OnceByJsonObject
+from api.requests.request_bodies import JsonObject, body_openapi, parse_strictly
+from canvas.errors import Conflict, ModelError, NotFound
+from knowledge.bases.chunking import DEFAULTS
 from knowledge.bases.ingestion import storage_of
 from knowledge.models import first_model_of
 from providers.models.chat.catalogue import resolve
@@ -28,73 +31,10 @@ from store.knowledge import bases as knowledge_bases
 from store.knowledge import documents
 from store.knowledge.bases import KnowledgeBase
 
-router = APIRouter(tags=["knowledge bases"])
+router = APIRouter(tags=["knowledge bases"], route_class=EnvelopeRoute)
 
 MAX_IDS = 100
 BATCH = 100  # documents that are deleted per transaction
-
-Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=128)]
-
-
-PARSER_FIELDS = (
-    "delimiter", "layout_recognize", "html4excel", "auto_keywords", "auto_questions", "task_page_size", "pages",
-    "raptor", "graphrag", "tag_kb_ids", "topn_tags", "filename_embd_weight", "llm_id", "toc_extraction",
-    "table_context_size", "image_context_size", "image_table_context_window", "children_delimiter", "enable_children",
-    "enable_metadata", "metadata", "built_in_metadata", "parent_child", "entity_types", "method", "ext",
-)  # fmt: skip
-"""Fields of RAGFlow's `parser_config` that have no effect here."""
-
-DATASET_FIELDS: NoEffect = {
-    **READ_ONLY_FIELDS,
-    "avatar": ("",),
-    "permission": ("me",),
-    "chunk_method": ("naive",),
-    "pagerank": (0,),
-    **dict.fromkeys(("auto_metadata_config", "parse_type", "pipeline_id", "ext", "connectors", "nickname"), ()),
-    **dict.fromkeys(("status", "document_count", "chunk_count", "token_num", "similarity_threshold"), ()),
-    "vector_similarity_weight": (),
-}
-"""Fields of RAGFlow's datasets that have no effect here."""
-
-
-class ParserBody(Body):
-    """How documents are split: tokens per chunk, and the overlap of two chunks."""
-
-    without_effect: ClassVar[NoEffect] = dict.fromkeys(PARSER_FIELDS, ())
-
-    chunk_token_num: int = Field(default=DEFAULTS["chunk_token_num"], ge=MIN_TOKENS, le=MAX_TOKENS)
-    overlapped_percent: int = Field(default=DEFAULTS["overlapped_percent"], ge=0, le=50)
-
-
-class NewDatasetBody(Body):
-    """A new base. Its embedding model is by default the tenant's first one; without any, searches match words only."""
-
-    without_effect: ClassVar[NoEffect] = DATASET_FIELDS
-
-    name: Name
-    description: str = Field(default="", max_length=65535)
-    language: str = Field(default="English", max_length=32)
-    embedding_model: str = Field(default="", max_length=255)
-    parser_config: ParserBody = ParserBody()
-
-
-class ChangedDatasetBody(Body):
-    """Changes of a base."""
-
-    without_effect: ClassVar[NoEffect] = DATASET_FIELDS
-
-    name: Name | None = None
-    description: str | None = Field(default=None, max_length=65535)
-    language: str | None = Field(default=None, max_length=32)
-    embedding_model: str | None = Field(default=None, max_length=255)
-    parser_config: ParserBody | None = None
-
-
-class DeleteBody(Body):
-    """What to delete: `ids`, or everything with `delete_all`."""
-
-    ids: list[str] | None = None
-    delete_all: Flag = False
 
 
 def get_caller_base(tx: Transaction, principal: RequestPrincipal, dataset_id: str) -> KnowledgeBase:
@@ -105,24 +45,59 @@ def get_caller_base(tx: Transaction, principal: RequestPrincipal, dataset_id: st
     return knowledge_bases.get(tx, principal.tenant_id, base_id)
 
 
+def require_id(field: str, written: str) -> UUID:
+    """Return the id in a path or query. Raises RequestRefused if it is not an id."""
+    parsed = parse_id(written)
+    if parsed is None:
+        raise RequestRefused(ARGUMENT, describe_field([field], "Invalid UUID format", written))
+    return parsed
+
+
+def find_base(tx: Transaction, principal: RequestPrincipal, dataset_id: str) -> KnowledgeBase:
+    """Return a base of the caller. Raises RequestRefused, for what is no id with another message."""
+    try:
+        return knowledge_bases.get(tx, principal.tenant_id, require_id("dataset_id", dataset_id))
+    except NotFound:
+        raise _lacks_permission(principal, dataset_id) from None
+
+
+def require_bases(tx: Transaction, principal: RequestPrincipal, wanted: Mapping[str, UUID]) -> list[KnowledgeBase]:
+    """Return bases of the caller by their ids as they are written. Raises RequestRefused if one does not exist."""
+    if not wanted:
+        return []
+    ids = list(dict.fromkeys(wanted.values()))
+    found, _ = knowledge_bases.page(tx, principal.tenant_id, ids=ids, most=len(ids))
+    known = {base.id for base in found}
+    missing = [each for each, base_id in wanted.items() if base_id not in known]
+    if missing:
+        raise _lacks_permission(principal, ", ".join(missing[:10]))
+    return found
+
+
+# -- create, list, read -----------------------------------------------------------------------------------------------
 @router.post("/datasets", openapi_extra=body_openapi(NewDatasetBody))
-def create(context: ApiContextDep, principal: ApiTokenCaller, body: SmallBody, once: OnceByBody) -> Response:
-    """Create an empty base."""
-    fields = parse_body(NewDatasetBody, body)
+def create(context: ApiContextDep, principal: ApiTokenCaller, body: JsonObject, once: OnceByJsonObject) -> Response:
+    """Create an empty base. If its name is taken, it gets a number: `name(1)`."""
+    fields = parse_strictly(NewDatasetBody, body)
     model = _choose_model(context, principal, fields.embedding_model)
     with once.transaction(context.database) as tx:
         base_id = knowledge_bases.create(
             tx,
             principal.tenant_id,
-            fields.name,
+            knowledge_bases.find_free_name(tx, principal.tenant_id, fields.name),
             embedding_model=model,
-            parser=fields.parser_config.model_dump(),
-            description=fields.description,
+            parser={**DEFAULTS, **dataset_settings.written_parser(fields.parser_config, {})},
+            settings=dataset_settings.written_settings(fields),
+            description=fields.description or "",
             language=fields.language,
         )
         base = knowledge_bases.get(tx, principal.tenant_id, base_id)
         return once.store_reply(
-            tx, success(knowledge_wire.dataset_json(base), **ignored_field_warnings(NewDatasetBody, body))
+            tx,
+            success(
+                knowledge_wire.dataset_json(base),
+                **dataset_settings.effect_warnings(fields.model_dump(exclude_unset=True)),
+            ),
         )
 
 
@@ -130,90 +105,120 @@ def create(context: ApiContextDep, principal: ApiTokenCaller, body: SmallBody, o
 def list_datasets(
     context: ApiContextDep,
     principal: ApiTokenCaller,
-    page: ListPageDep,
-    id: str = "",  # noqa: A002 - the name on the wire
+    page: Annotated[int, Query(ge=1, le=10**9)] = 1,
+    page_size: Annotated[int, Query(ge=1, le=MAX_ENTRIES)] = 30,
+    id: str | None = None,  # noqa: A002 - the name on the wire
     ids: Annotated[list[str] | None, Query(description="May be repeated, or a comma list")] = None,
     name: str = "",
-    orderby: str = "create_time",
-    desc: str = "true",
+    keywords: Annotated[str, Query(description="Must be in the name")] = "",
+    orderby: Literal["create_time", "update_time"] = "create_time",
+    desc: bool = True,
+    type: Literal["", "filter"] = "",  # noqa: A002 - the name on the wire
+    ext: Annotated[str, Query(description="A JSON object with `keywords` and `owner_ids`")] = "",
 ) -> Response:
-    """List the caller's bases, the newest first. `id`, `ids` and `name` are filters; an unknown one is an error.
+    """List the caller's bases, the newest first. `id`, `ids`, `name` and `keywords` are filters.
 
-    `orderby` is `create_time` or `update_time`; `desc=false` reverses the order.
+    An unknown id or name is an error; an id and a name that are not those of the same base find nothing.
+    `desc=false` reverses the order. With `type=filter`, count the bases by owner instead.
     """
-    named = [*parse_list(",".join(ids or [])), *([id] if id else [])]
-    fields = {each: parse_id(each) for each in named}
+    further = _parse_ext(ext)
+    named = [*parse_list(",".join(ids or [])), *([id] if id is not None else [])]
+    wanted = {each: require_id("id", each) for each in named}
     with context.database.transaction() as tx:
-        for each in fields:
-            get_caller_base(tx, principal, each)
-        bases, total = knowledge_bases.page(
+        require_bases(tx, principal, wanted)
+        if name and not knowledge_bases.page(tx, principal.tenant_id, name=name, most=1)[0]:
+            raise _lacks_permission(principal, name)
+        found, total = knowledge_bases.page(
             tx,
             principal.tenant_id,
-            ids=[each for each in fields.values() if each is not None] if named else None,
+            ids=list(wanted.values()) if named else None,
             name=name or None,
-            order_by=parse_order(orderby, knowledge_bases.ORDERS),
-            descending=is_true(desc),
-            most=page.size,
-            skipped=page.offset,
+            keywords=further.get("keywords") or keywords,
+            order_by=orderby,
+            descending=desc,
+            most=page_size,
+            skipped=(page - 1) * page_size,
         )
-    if name and not bases and page.number == 1:
-        raise not_found(f"You don't own the dataset {name}.")
-    shown = [knowledge_wire.dataset_json(base) for base in bases]
+    if not _is_owner(principal, further.get("owner_ids")):
+        found, total = [], 0
+    if type == "filter":
+        owner = {"id": principal.user_id, "label": principal.user_id, "count": total}
+        return success({"filter": {"owner": [owner] if total else []}, "total": total})
+    shown = [knowledge_wire.dataset_json(base) for base in found]
     return json_reply({"code": 0, "message": "success", "data": shown, "total_datasets": total})
 
 
+@router.get("/datasets/{dataset_id}")
+def read(context: ApiContextDep, principal: ApiTokenCaller, dataset_id: str) -> Response:
+    """Return a base with its settings and counts."""
+    with context.database.transaction() as tx:
+        return success(knowledge_wire.dataset_json(find_base(tx, principal, dataset_id)))
+
+
+# -- change, delete ---------------------------------------------------------------------------------------------------
 @router.put("/datasets/{dataset_id}", openapi_extra=body_openapi(ChangedDatasetBody))
-def change(context: ApiContextDep, principal: ApiTokenCaller, body: SmallBody, dataset_id: str) -> Response:
+def change(context: ApiContextDep, principal: ApiTokenCaller, body: JsonObject, dataset_id: str) -> Response:
     """Change a base. Its embedding model cannot change while it has chunks."""
-    fields = parse_body(ChangedDatasetBody, body)
+    require_id("dataset_id", dataset_id)
+    fields = parse_strictly(ChangedDatasetBody, body)
+    if not fields.model_fields_set:
+        raise RequestRefused(ARGUMENT, "no properties were modified")
     with context.database.transaction() as tx:
-        base = get_caller_base(tx, principal, dataset_id)
-    model = _choose_model(context, principal, fields.embedding_model) if fields.embedding_model else None
-    with context.database.transaction() as tx:
-        base = get_caller_base(tx, principal, dataset_id)
-        if model is not None and model != base.embedding_model and base.chunks:
-            current_model = base.embedding_model or "none"
-            raise RequestRefused(
-                DATA, f"When chunk_count ({base.chunks}) > 0, embedding_model must remain {current_model}."
+        find_base(tx, principal, dataset_id)
+    is_model_given = "embedding_model" in fields.model_fields_set
+    model = _choose_model(context, principal, fields.embedding_model) if is_model_given else None
+    given = fields.model_dump(include={"name", "language"}, exclude_unset=True)
+    if "description" in fields.model_fields_set:
+        given["description"] = fields.description or ""
+    try:
+        with context.database.transaction() as tx:
+            base = find_base(tx, principal, dataset_id)
+            if model is not None and model != base.embedding_model and base.chunks:
+                current_model = base.embedding_model or "none"
+                raise RequestRefused(
+                    DATA, f"When chunk_count ({base.chunks}) > 0, embedding_model must remain {current_model}."
+                )
+            knowledge_bases.update(
+                tx,
+                principal.tenant_id,
+                base.id,
+                **given,
+                embedding_model=model,
+                parser=dataset_settings.written_parser(fields.parser_config, base.parser),
+                settings=dataset_settings.written_settings(fields),
             )
-        knowledge_bases.update(
-            tx,
-            principal.tenant_id,
-            base.id,
-            name=fields.name,
-            description=fields.description,
-            language=fields.language,
-            embedding_model=model,
-            parser=fields.parser_config.model_dump() if fields.parser_config is not None else None,
-        )
-        changed = knowledge_wire.dataset_json(knowledge_bases.get(tx, principal.tenant_id, base.id))
-        return success(changed, **ignored_field_warnings(ChangedDatasetBody, body))
+            changed = knowledge_wire.dataset_json(knowledge_bases.get(tx, principal.tenant_id, base.id))
+            return success(changed, **dataset_settings.effect_warnings(fields.model_dump(exclude_unset=True)))
+    except Conflict as error:
+        raise RequestRefused(DATA, error.message) from None
 
 
-@router.delete("/datasets", openapi_extra=body_openapi(DeleteBody))
-def delete(context: ApiContextDep, principal: ApiTokenCaller, body: SmallBody) -> Response:
-    """Delete bases with their documents: `ids`, or all with `delete_all`."""
-    fields = parse_body(DeleteBody, body)
+@router.delete("/datasets", openapi_extra=body_openapi(DeletedDatasetsBody))
+def delete(context: ApiContextDep, principal: ApiTokenCaller, body: JsonObject) -> Response:
+    """Delete bases with their documents: `ids`, or all with `delete_all`. Without either, delete nothing."""
+    fields = parse_strictly(DeletedDatasetsBody, body)
     if fields.delete_all and not fields.ids:
-        _delete_all(context, principal)
-        return success(None)
+        return success({"deleted": _delete_all(context, principal)})
+    wanted = {each: require_id("ids", each) for each in fields.ids or []}
     with context.database.transaction() as tx:
-        bases = [get_caller_base(tx, principal, each) for each in required_ids(fields.ids, "ids")]
+        bases = require_bases(tx, principal, wanted)
     for base in bases:
         delete_base(context, base)
-    return success(None)
+    return success({"deleted": len(bases)})
 
 
-def _delete_all(context: ApiContext, principal: RequestPrincipal) -> None:
-    """Delete all bases of the caller, a page at a time."""
+def _delete_all(context: ApiContext, principal: RequestPrincipal) -> int:
+    """Delete all bases of the caller, a page at a time; return their number."""
+    deleted = 0
     while True:
         with context.database.statements() as tx:
             bases, _ = knowledge_bases.page(tx, principal.tenant_id, most=BATCH)
         if not bases:
-            return
+            return deleted
         for base in bases:
             with suppress(NotFound):  # another request has deleted it meanwhile
                 delete_base(context, base)
+                deleted += 1
 
 
 def delete_base(context: ApiContext, base: KnowledgeBase) -> None:
@@ -240,16 +245,62 @@ def required_ids(ids: Sequence[str] | None, name: str) -> list[str]:
     return list(dict.fromkeys(ids))
 
 
-def _choose_model(context: ApiContext, principal: RequestPrincipal, fields: str) -> str:
-    """Return the embedding model of a base: the requested one, or the tenant's first.
+# -- steps ------------------------------------------------------------------------------------------------------------
+def _lacks_permission(principal: RequestPrincipal, named: str) -> RequestRefused:
+    return not_found(f"User '{principal.user_id}' lacks permission for dataset '{named[:1000]}'")
+
+
+def _is_owner(principal: RequestPrincipal, owner_ids: list[str] | None) -> bool:
+    """Return whether the caller is one of some owners; a tenant has one user here. None: any owner."""
+    return not owner_ids or principal.user_id in owner_ids
+
+
+def _parse_ext(written: str) -> dict[str, Any]:
+    """Return the further filters of a list. Raises RequestRefused, and UnsupportedParameter for one that is not known.
+
+    RAGFlow's front end sends filters as a JSON text.
+    """
+    if not written:
+        return {}
+    try:
+        ext = json.loads(written)
+    except (ValueError, RecursionError):
+        ext = None
+    if not isinstance(ext, dict):
+        raise RequestRefused(ARGUMENT, describe_field(["ext"], "Input should be a JSON object", written))
+    for name, value in ext.items():
+        if name not in ("keywords", "owner_ids"):
+            raise UnsupportedParameter(
+                f"`ext.{name[:64]}` is not a filter of this list. Use: keywords, owner_ids.", field="ext"
+            )
+        kind, message = (str, "a valid string") if name == "keywords" else (list, "a valid list")
+        if not isinstance(value, kind):
+            raise RequestRefused(ARGUMENT, describe_field(["ext", name], f"Input should be {message}", value))
+    return ext
+
+
+def _choose_model(context: ApiContext, principal: RequestPrincipal, written: str | None) -> str:
+    """Return the embedding model of a base: the requested one, or the tenant's first; "" if it has none.
 
     Raises RequestRefused for others.
     """
     accounts = context.models.accounts(principal.tenant_id)
-    if not fields:
+    if written is None:
         return first_model_of(accounts, EMBEDDING) or ""
     try:
-        resolve(fields, accounts, kind=EMBEDDING)
+        resolve(written, accounts, kind=EMBEDDING)
     except ModelError as error:
-        raise RequestRefused(DATA, error.message) from error
-    return fields
+        raise _unknown_model(written) from error
+    return written
+
+
+def _unknown_model(written: str) -> RequestRefused:
+    model, at, provider = written.partition("@")
+    field = ["embedding_model"]
+    if not at:
+        message = "embedding model identifier must follow <model_name>@<provider> format"
+        return RequestRefused(ARGUMENT, describe_field(field, message, written))
+    if not model.strip() or not provider.strip():
+        message = "both model_name and provider must be non-empty strings"
+        return RequestRefused(ARGUMENT, describe_field(field, message, written))
+    return RequestRefused(DATA, f"Model {written} not found for model embedding")

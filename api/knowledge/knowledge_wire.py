@@ -1,15 +1,15 @@
 """Serialize knowledge bases for RAGFlow's API: datasets, documents and chunks."""
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from api.http.replies import date
+from api.knowledge.dataset_settings import complete_parser
 from knowledge.bases.search import public_chunk_id
 from scheduler.views.json_values import milliseconds
 from store.knowledge.bases import KnowledgeBase
 from store.knowledge.documents import KnowledgeDocument
-
-RUN_OF = {"uploaded": "UNSTART", "pending": "RUNNING", "done": "DONE", "failed": "FAIL"}
 
 _STATUS_NAMES = {
     "chunk_id": "id",
@@ -35,13 +35,15 @@ def dataset_json(base: KnowledgeBase) -> dict[str, Any]:
     return {
         "id": base.id.hex,
         "name": base.name,
-        "avatar": "",
-        "description": base.description,
+        "avatar": None,
+        "description": base.description or None,
         "language": base.language,
         "embedding_model": base.embedding_model,
         "chunk_method": "naive",
-        "parser_config": dict(base.parser),
+        "parser_config": complete_parser(base.parser),
         "permission": "me",
+        "pagerank": 0,
+        "connectors": [],
         "status": "1",
         "tenant_id": base.tenant_id.hex,
         "created_by": base.tenant_id.hex,
@@ -54,11 +56,13 @@ def dataset_json(base: KnowledgeBase) -> dict[str, Any]:
         "create_date": date(base.created_at),
         "update_time": milliseconds(base.updated_at),
         "update_date": date(base.updated_at),
+        **base.settings,
     }
 
 
 def document_json(row: KnowledgeDocument, base: KnowledgeBase) -> dict[str, Any]:
-    """Return a document of a base; `progress` is 0 to 1, or -1 if parsing failed."""
+    """Return a document of a base; `progress` is 0 to 1, or -1 if parsing failed. Durations are in seconds."""
+    parser = base.parser if row.parser is None else row.parser
     return {
         "id": row.id.hex,
         "dataset_id": row.base_id.hex,
@@ -68,15 +72,18 @@ def document_json(row: KnowledgeDocument, base: KnowledgeBase) -> dict[str, Any]
         "type": "doc",
         "suffix": row.name.rpartition(".")[2].lower() if "." in row.name else "",
         "source_type": "local",
-        "chunk_method": "naive",
-        "parser_config": dict(base.parser),
+        "chunk_method": row.settings.get("chunk_method") or base.settings.get("chunk_method") or "naive",
+        "parser_config": complete_parser(parser),
         "meta_fields": dict(row.metadata),
         "chunk_count": row.chunks,
         "token_count": row.tokens,
-        "run": RUN_OF[row.status],
+        "run": row.run,
         "progress": _progress(row),
-        "progress_msg": row.error,
-        "status": "1",
+        "progress_msg": _progress_message(row),
+        "process_begin_at": date(row.started_at),
+        "process_duration": round(_process_seconds(row), 3),
+        "status": "1" if row.enabled else "0",
+        "enabled": row.enabled,
         "created_by": base.tenant_id.hex,
         "create_time": milliseconds(row.created_at),
         "create_date": date(row.created_at),
@@ -107,6 +114,19 @@ def stored_chunk_json(row: Any, of: KnowledgeDocument) -> dict[str, Any]:
         "positions": [],
         "available": True,
     }
+
+
+def _process_seconds(row: KnowledgeDocument) -> float:
+    if row.started_at is None:
+        return 0.0
+    end = row.ended_at or (datetime.now(UTC) if row.status == "pending" else row.started_at)
+    return max(0.0, (end - row.started_at).total_seconds())
+
+
+def _progress_message(row: KnowledgeDocument) -> str:
+    if row.status == "done" and not row.error:
+        return f"Task done ({_process_seconds(row):.2f}s)."
+    return row.error
 
 
 def _progress(row: KnowledgeDocument) -> float:

@@ -24,7 +24,7 @@ from fastapi.responses import Response
 from api.http.errors import RepeatedRequest
 from api.http.replies import json_reply
 from api.requests.auth import AnyTokenCaller, Identified, RequestPrincipal
-from api.requests.request_bodies import CanvasBody, SmallBody
+from api.requests.request_bodies import CanvasBody, JsonObject, SmallBody
 from canvas.errors import InvalidRequest
 from canvas.ids import TenantId
 from store.db.database import Database
@@ -110,6 +110,12 @@ def _of_body(
     return _make_request(request, principal, body, is_ordered=False)
 
 
+def _of_json_object(
+    request: Request, principal: AnyTokenCaller, body: JsonObject, idempotency_key: _KeyHeader = None
+) -> IdempotentRequest:
+    return _make_request(request, principal, body, is_ordered=False)
+
+
 def _of_viewer(
     request: Request, principal: Identified, body: SmallBody, idempotency_key: _KeyHeader = None
 ) -> IdempotentRequest:
@@ -124,6 +130,8 @@ def _of_viewer_canvas(
 
 OnceByCanvas = Annotated[IdempotentRequest, Depends(_of_canvas)]
 OnceByBody = Annotated[IdempotentRequest, Depends(_of_body)]
+OnceByJsonObject = Annotated[IdempotentRequest, Depends(_of_json_object)]
+"""The same for bodies of RAGFlow's datasets and documents."""
 OnceByViewer = Annotated[IdempotentRequest, Depends(_of_viewer)]
 """The same for routes that pages use."""
 OnceByViewerCanvas = Annotated[IdempotentRequest, Depends(_of_viewer_canvas)]

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 from api.http.errors import ARGUMENT, RequestRefused, UnknownParameter
 from api.http.schemas import Body
 from api.http.similar_names import nearest_first
+from api.http.validation_words import describe_errors
 from api.requests.dependencies import ApiContextDep, run_in_thread
 from canvas.document import json_checks
 from canvas.errors import InvalidRequest
@@ -56,10 +57,41 @@ async def patch_body(request: Request, context: ApiContextDep) -> list[Any]:
     return value
 
 
+async def json_object(request: Request, context: ApiContextDep) -> dict[str, Any]:
+    """Return a body of RAGFlow's datasets or documents, with their words about a body that is no JSON object.
+
+    An empty body is {}. A media type other than JSON is refused.
+    """
+    data = await _bytes(request, context.max_body_bytes, "EASEL_MAX_BODY_BYTES")
+    if not data.strip():
+        return {}
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type != "application/json":
+        written = media_type[:128] or "no content type"
+        raise RequestRefused(ARGUMENT, f"Unsupported content type: Expected application/json, got {written}")
+    return (
+        await run_in_thread(lambda: _ragflow_object(data))
+        if len(data) > PARSE_IN_THREAD_ABOVE
+        else (_ragflow_object(data))
+    )
+
+
+def _ragflow_object(data: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        message = "Malformed JSON syntax: Missing commas/brackets or invalid encoding"
+        raise RequestRefused(ARGUMENT, message) from None
+    if not isinstance(value, dict):
+        raise RequestRefused(ARGUMENT, f"Invalid request payload: expected object, got {type(value).__name__}")
+    return _storable(value)
+
+
 PatchBody = Annotated[list[Any], Depends(patch_body)]
 CanvasBody = Annotated[dict[str, Any], Depends(canvas_body)]
 SmallBody = Annotated[dict[str, Any], Depends(small_body)]
 ChatBody = Annotated[dict[str, Any], Depends(chat_body)]
+JsonObject = Annotated[dict[str, Any], Depends(json_object)]
 
 
 def with_query(body: Mapping[str, Any], **query: str) -> dict[str, Any]:
@@ -85,6 +117,17 @@ def validate_fields(model: type[V], fields: Mapping[str, Any]) -> V:
         first = error.errors(include_url=False, include_input=False)[0]
         field = ".".join(str(step) for step in first["loc"])
         raise InvalidRequest(f"`{field}`: {first['msg']}.", field=field) from None
+
+
+def parse_strictly(model: type[V], body: Mapping[str, Any], *, code: int = ARGUMENT) -> V:
+    """Return a body parsed by its schema, in which null is a value like others.
+
+    Raises RequestRefused with one line for each field that is wrong (api/http/validation_words.py).
+    """
+    try:
+        return model.model_validate(body)
+    except ValidationError as error:
+        raise RequestRefused(code, describe_errors(error.errors(include_url=False, include_context=False))) from None
 
 
 def ignored_field_warnings(model: type[Body], body: Mapping[str, Any]) -> dict[str, list[str]]:
@@ -186,6 +229,10 @@ def _load_object(body: bytes) -> dict[str, Any]:
     value = _load(body)
     if not isinstance(value, dict):
         raise InvalidRequest("The request body must be a JSON object.")
+    return _storable(value)
+
+
+def _storable(value: dict[str, Any]) -> dict[str, Any]:
     try:
         return json_checks.copy_storable(value)
     except json_checks.Unstorable as error:

@@ -24,6 +24,7 @@ from store.tenants.uploads import StoredFile, StoredRef
 MAX_UPLOAD_BYTES = 64 * 1024 * 1024  # bytes of a multipart body, and of a file that is fetched
 MOST_FILES = 100
 MAX_NAME_CHARS = 255
+NO_FILE = "`file` field is required."
 REDIRECTS = 5
 FETCH_SECONDS = 60.0
 
@@ -46,13 +47,18 @@ class FetchedFileTooLarge(RequestRefused):
 
 
 @asynccontextmanager
-async def open_uploads(request: Request) -> AsyncGenerator[list[UploadFile]]:
-    """Open the files in the field `file` of a multipart body until the block ends. Raises RequestRefused."""
+async def open_uploads(
+    request: Request, *, most_files: int = MOST_FILES, without_file: str = NO_FILE
+) -> AsyncGenerator[list[UploadFile]]:
+    """Open the files in the field `file` of a multipart body until the block ends. Raises RequestRefused.
+
+    `without_file`: the message about a body without a file.
+    """
     if (declared_size(request.headers) or 0) > MAX_UPLOAD_BYTES:
         raise _too_large()
     if mime_type_of(request.headers.get("content-type", "")) != "multipart/form-data":
-        raise _missing()
-    parser = MultiPartParser(request.headers, _limit_body(request), max_files=MOST_FILES)
+        raise RequestRefused(ARGUMENT, without_file)
+    parser = MultiPartParser(request.headers, _limit_body(request), max_files=most_files)
     try:
         form = await parser.parse()
     except (MultiPartException, ValueError) as error:  # ValueError: an invalid charset or name
@@ -62,7 +68,7 @@ async def open_uploads(request: Request) -> AsyncGenerator[list[UploadFile]]:
     try:
         files = [item for item in form.getlist("file") if isinstance(item, UploadFile)]
         if not files:
-            raise _missing()
+            raise RequestRefused(ARGUMENT, without_file)
         yield files
     finally:
         await form.close()
@@ -141,7 +147,3 @@ async def _limit_body(request: Request) -> AsyncGenerator[bytes]:
 def _too_large() -> RequestRefused:
     message = f"request body too large: more than the {MAX_UPLOAD_BYTES} bytes that an upload may have."
     return RequestRefused(ARGUMENT, message, status=413)
-
-
-def _missing() -> RequestRefused:
-    return RequestRefused(ARGUMENT, "`file` field is required.")

@@ -151,7 +151,10 @@ def rm(
         storage = storage_of(connection.blobs, found.id)
         # the file first: if this process is stopped in between, the document can be deleted again
         for document in chosen:
-            storage.discard(document.sha256)
+            with connection.database.transaction() as tx:
+                contents = knowledge_documents.list_unshared_contents(tx, tenant_id, found.id, [document.id])
+            for sha256 in contents:
+                storage.discard(sha256)
             with connection.database.transaction() as tx:
                 knowledge_documents.delete(tx, tenant_id, found.id, [document.id])
         if not documents:
@@ -180,9 +183,11 @@ def _add_document(
     mime_type = mimetypes.guess_type(name, strict=False)[0] or "application/octet-stream"
     sha256 = storage_of(connection.blobs, base.id).store(data)
     with connection.database.transaction() as tx:
-        document = knowledge_documents.add(
-            tx, base.tenant_id, base.id, name, mime_type, len(data), sha256, metadata=metadata, status="pending"
-        )
+        document = knowledge_documents.find_same_content(tx, base.tenant_id, base.id, sha256)
+        if document is None:
+            return knowledge_documents.add(
+                tx, base.tenant_id, base.id, name, mime_type, len(data), sha256, metadata=metadata, status="pending"
+            )
         if document.status in ("failed", "uploaded"):
             knowledge_documents.start_processing(tx, base.tenant_id, base.id, [document.id])
     return document

@@ -13,7 +13,7 @@ from typing import Any
 from components.nodes.llm import sentences
 from providers.models.text.context_window import count_tokens, truncate_to_tokens
 
-MIN_TOKENS, MAX_TOKENS = 16, 8192  # tokens of a chunk: the limits of the setting
+MIN_TOKENS, MAX_TOKENS = 1, 8192  # tokens of a chunk: the limits of the setting
 DEFAULTS: Mapping[str, int] = {"chunk_token_num": 512, "overlapped_percent": 10}
 
 _PARAGRAPH = re.compile(r"(?<=\n)[ \t]*\n\s*|(?<=\n)(?=#{1,6} )")  # blank lines, and before a heading of Markdown

@@ -14,6 +14,7 @@ from sqlalchemy.exc import IntegrityError
 from canvas.errors import Conflict, NotFound
 from canvas.ids import TenantId
 from store.db.transaction import Transaction
+from store.knowledge import list_pages
 from store.primitives.ids import new_id
 from store.tables.knowledge import knowledge_bases as bases
 from store.tables.knowledge import knowledge_documents as documents
@@ -21,7 +22,11 @@ from store.tables.knowledge import knowledge_documents as documents
 
 @dataclass(frozen=True, slots=True)
 class KnowledgeBase:
-    """A knowledge base. `parser` is {chunk_token_num, overlapped_percent}."""
+    """A knowledge base.
+
+    `parser` has fields of RAGFlow's `parser_config`, `settings` those of its datasets that need no column
+    (api/knowledge/dataset_settings.py).
+    """
 
     id: UUID
     tenant_id: TenantId
@@ -30,6 +35,7 @@ class KnowledgeBase:
     language: str
     embedding_model: str  # "": searched by words only
     parser: Mapping[str, Any]
+    settings: Mapping[str, Any]
     created_at: datetime
     updated_at: datetime
     documents: int
@@ -57,6 +63,7 @@ _BASE = select(
             "language",
             "embedding_model",
             "parser",
+            "settings",
             "created_at",
             "updated_at",
         )
@@ -77,6 +84,7 @@ PAGE = (
             bindparam("only_name", type_=sa.Text).is_(None),
             func.lower(bases.c.name) == func.lower(bindparam("only_name", type_=sa.Text)),
         ),
+        bases.c.name.ilike(bindparam("like"), escape="\\"),
     )
     .add_columns(func.count().over().label("total"))
     .limit(bindparam("most"))
@@ -90,20 +98,22 @@ BY_ID_OR_NAME = sa.text("""
 INSERT = (
     insert(bases)
     .values({name: bindparam(name) for name in ("id", "tenant_id", "name", "description", "language")})
-    .values({name: bindparam(name) for name in ("embedding_model", "parser")})
+    .values({name: bindparam(name) for name in ("embedding_model", "parser", "settings")})
     .on_conflict_do_nothing()
     .returning(bases.c.id)
 )
 _this_base = (bases.c.tenant_id == bindparam("of_tenant"), bases.c.id == bindparam("base_id"))
-_changeable = ("name", "description", "language", "embedding_model", "parser")
+_texts = ("name", "description", "language", "embedding_model")
+_objects = ("parser", "settings")
 UPDATE = sa.update(bases).where(*_this_base).values(
-    {c: func.coalesce(bindparam(f"new_{c}", type_=bases.c[c].type), bases.c[c]) for c in _changeable if c != "parser"}
-    | {
-        "parser": func.coalesce(bindparam("new_parser", type_=sa.JSON(none_as_null=True)).cast(bases.c.parser.type),
-                                bases.c.parser),
-        "updated_at": func.now(),
-    }
+    {c: func.coalesce(bindparam(f"new_{c}", type_=bases.c[c].type), bases.c[c]) for c in _texts}
+    | {c: bases.c[c].op("||")(bindparam(f"new_{c}", type_=bases.c[c].type)) for c in _objects}
+    | {"updated_at": func.now()}
 )  # fmt: skip
+SIMILAR_NAMES = select(func.lower(bases.c.name).label("name")).where(
+    bases.c.tenant_id == bindparam("of_tenant"),
+    func.starts_with(func.lower(bases.c.name), func.lower(bindparam("beginning", type_=sa.Text))),
+)
 TOUCH = sa.update(bases).where(*_this_base).values(revision=bases.c.revision + 1, updated_at=func.now())
 DELETE = sa.delete(bases).where(*_this_base)
 
@@ -125,6 +135,7 @@ def create(
     *,
     embedding_model: str,
     parser: Mapping[str, Any],
+    settings: Mapping[str, Any] | None = None,
     description: str = "",
     language: str = "English",
 ) -> UUID:
@@ -138,10 +149,21 @@ def create(
         language=language,
         embedding_model=embedding_model,
         parser=dict(parser),
+        settings=dict(settings or {}),
     )
     if created is None:
         raise _name_conflict(name)
     return created
+
+
+def find_free_name(tx: Transaction, tenant_id: TenantId, name: str) -> str:
+    """Return a name that no base of the tenant has, in any letter case: `name`, or `name(1)`, `name(2)`, ..."""
+    used = {row.name for row in tx.rows(SIMILAR_NAMES, of_tenant=tenant_id, beginning=name)}
+    number, candidate = 0, name
+    while candidate.lower() in used:
+        number += 1
+        candidate = f"{name}({number})"
+    return candidate
 
 
 def get(tx: Transaction, tenant_id: TenantId, base_id: UUID) -> KnowledgeBase:
@@ -158,22 +180,29 @@ def page(
     *,
     ids: Sequence[UUID] | None = None,
     name: str | None = None,
+    keywords: str = "",
     order_by: str = "create_time",
     descending: bool = True,
     most: int = 30,
     skipped: int = 0,
 ) -> tuple[list[KnowledgeBase], int]:
-    """Return bases, newest first, and the number of all that match; `order_by` is one of ORDERS."""
+    """Return bases, newest first, and the number of all that match.
+
+    `keywords` must be in the name; `order_by` is one of ORDERS.
+    """
     by = (ORDERS[order_by], bases.c.id)
-    rows = tx.rows(
+    quoted = keywords.replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_")
+    rows, total = list_pages.page_with_total(
+        tx,
         PAGE.order_by(*(column.desc() if descending else column for column in by)),
         of_tenant=tenant_id,
         only_ids=list(ids) if ids is not None else None,
         only_name=name,
+        like=f"%{quoted}%",
         most=most,
         skipped=skipped,
     )
-    return [KnowledgeBase(*row[:-1]) for row in rows], rows[0].total if rows else 0
+    return [KnowledgeBase(*row[:-1]) for row in rows], total
 
 
 def find_by_id_or_name(
@@ -185,12 +214,13 @@ def find_by_id_or_name(
 
 
 def update(tx: Transaction, tenant_id: TenantId, base_id: UUID, **changes: Any) -> None:
-    """Change the given fields: name, description, language, embedding_model, parser.
+    """Change the given fields: name, description, language, embedding_model; and the given keys of parser, settings.
 
     Only an empty base may get another embedding model; the caller checks that. Raises NotFound, and Conflict if the
     name is taken.
     """
-    values = {f"new_{name}": changes.get(name) for name in _changeable}
+    values = {f"new_{name}": changes.get(name) for name in _texts}
+    values |= {f"new_{name}": dict(changes.get(name) or {}) for name in _objects}
     try:
         with tx.savepoint():
             hit = tx.execute(UPDATE, of_tenant=tenant_id, base_id=base_id, **values)

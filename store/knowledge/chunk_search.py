@@ -33,9 +33,9 @@ SETTINGS = text("""
 """)
 PLAN = text("""
     select b.id, b.indexed_chunks, b.index_dimensions,
-        coalesce(sum(d.chunks) filter (where d.status = 'done'
+        coalesce(sum(d.chunks) filter (where d.status = 'done' and d.enabled
             and (cast(:document_ids as uuid[]) is null or d.id = any(cast(:document_ids as uuid[])))), 0) as chunks,
-        coalesce(bool_or(d.status <> 'done' and d.chunks > 0), false) as has_unfinished
+        coalesce(bool_or((d.status <> 'done' or not d.enabled) and d.chunks > 0), false) as has_hidden
     from knowledge_bases b left join knowledge_documents d on d.base_id = b.id and d.tenant_id = b.tenant_id
     where b.tenant_id = :tenant_id and b.id = any(cast(:base_ids as uuid[])) group by b.id
 """)
@@ -51,7 +51,7 @@ FREQUENCIES = text("""
 _ALL_OF_BASES = """
     select {columns} from knowledge_documents d join knowledge_chunks r on r.document_id = d.id
     where d.tenant_id = :tenant_id and r.tenant_id = :tenant_id and d.base_id = any(cast(:{bases} as uuid[]))
-        and r.base_id = any(cast(:{bases} as uuid[])) and d.status = 'done' and r.lexemes is not null
+        and r.base_id = any(cast(:{bases} as uuid[])) and d.status = 'done' and d.enabled and r.lexemes is not null
         and (cast(:document_ids as uuid[]) is null or d.id = any(cast(:document_ids as uuid[])))
 """
 _CANDIDATES = """
@@ -59,7 +59,7 @@ _CANDIDATES = """
     where r.base_id = '{base_id}' and r.tenant_id = :tenant_id and {of_list} and {is_searched}
 """
 _IS_SEARCHED = """
-    (select d.status = 'done' and d.tenant_id = :tenant_id
+    (select d.status = 'done' and d.enabled and d.tenant_id = :tenant_id
         and (cast(:document_ids as uuid[]) is null or d.id = any(cast(:document_ids as uuid[])))
     from knowledge_documents d where d.id = r.document_id)
 """
@@ -166,7 +166,7 @@ def _build(
                 part = len(made.selects) + 1
                 columns = _columns(group.terms, cosine, prefix, part)
                 plan = plan_of[base_id]
-                if document_ids is not None or plan.has_unfinished:
+                if document_ids is not None or plan.has_hidden:
                     made.parameters["document_ids"] = document_ids
                     is_searched = _IS_SEARCHED
                 else:

@@ -44,7 +44,8 @@ WITH_HEADINGS = text("""
 """)
 METADATA = text("""
     select id, metadata from knowledge_documents
-    where tenant_id = :tenant_id and base_id = any(cast(:base_ids as uuid[])) and status = 'done' order by id
+    where tenant_id = :tenant_id and base_id = any(cast(:base_ids as uuid[])) and status = 'done' and enabled
+    order by id
 """)
 OWNED = text("""
     select id from knowledge_documents

@@ -18,7 +18,7 @@ from sqlalchemy.dialects.postgresql import insert
 from canvas.errors import NotFound
 from canvas.ids import LeaseId, TenantId
 from store.db.transaction import Transaction
-from store.knowledge import bases, chunk_indexes
+from store.knowledge import bases, chunk_indexes, list_pages
 from store.primitives.ids import new_id
 from store.tables.knowledge import knowledge_documents as documents
 
@@ -27,7 +27,10 @@ MAX_TRIES = 5  # per generation; a document that kills its process kills five at
 
 @dataclass(frozen=True, slots=True)
 class KnowledgeDocument:
-    """A document. `size` is in bytes; `chunks` is how many are stored, of `expected` (0: not known yet)."""
+    """A document. `size` is in bytes; `chunks` is how many are stored, of `expected` (0: not known yet).
+
+    `parser` are its own settings, None: those of its base. `run` is its status for RAGFlow's clients (RUNS).
+    """
 
     id: UUID
     base_id: UUID
@@ -44,6 +47,12 @@ class KnowledgeDocument:
     tokens: int
     created_at: datetime
     updated_at: datetime
+    parser: Mapping[str, Any] | None
+    settings: Mapping[str, Any]
+    enabled: bool
+    started_at: datetime | None
+    ended_at: datetime | None
+    run: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +75,20 @@ class LeasedDocument:
     parser: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
-_SHOWN = [documents.c[column] for column in KnowledgeDocument.__dataclass_fields__]
+RUNS = ("UNSTART", "RUNNING", "CANCEL", "DONE", "FAIL")
+"""What RAGFlow calls the states of a document. A document whose reading was stopped is CANCEL."""
+
+RUN = sa.case(
+    (documents.c.status == "pending", "RUNNING"),
+    (documents.c.status == "done", "DONE"),
+    (documents.c.status == "failed", "FAIL"),
+    (documents.c.ended_at.is_not(None), "CANCEL"),
+    else_="UNSTART",
+)
+SUFFIX = func.lower(func.coalesce(func.substring(documents.c.name, r"\.([^.]*)$"), ""))
+_SHOWN = [
+    RUN.label("run") if column == "run" else documents.c[column] for column in KnowledgeDocument.__dataclass_fields__
+]
 _this_document = (
     documents.c.tenant_id == bindparam("of_tenant"),
     documents.c.base_id == bindparam("of_base"),
@@ -88,7 +110,11 @@ NAMES = select(documents.c.name).where(
 INSERT = (
     insert(documents)
     .values({name: bindparam(name) for name in ("id", "tenant_id", "base_id", "name", "mime_type", "size", "sha256")})
-    .values(metadata=bindparam("metadata"), status=bindparam("status"))
+    .values(
+        metadata=bindparam("metadata"),
+        status=bindparam("status"),
+        started_at=sa.case((bindparam("status", type_=sa.Text) == "pending", func.now()), else_=None),
+    )
     .on_conflict_do_nothing()
     .returning(*_SHOWN)
 )
@@ -101,22 +127,32 @@ ORDERS = {
     "size": documents.c.size,
 }
 _moment = sa.DateTime(timezone=True)
+
+
+def _any_of(column: Any, parameter: str, of_type: Any) -> Any:
+    """Return the condition that a column has one of the values of a parameter; null: any value."""
+    values = bindparam(parameter, type_=sa.ARRAY(of_type))
+    return sa.or_(values.is_(None), column.op("=")(sa.any_(values)))
+
+
+_matches = (
+    documents.c.tenant_id == bindparam("of_tenant"),
+    documents.c.base_id == bindparam("of_base"),
+    _any_of(documents.c.id, "only_ids", sa.Uuid),
+    _any_of(documents.c.name, "only_names", sa.Text),
+    _any_of(RUN, "only_runs", sa.Text),
+    _any_of(SUFFIX, "only_suffixes", sa.Text),
+    documents.c.name.ilike(bindparam("like"), escape="\\"),
+    documents.c.created_at >= func.coalesce(bindparam("since", type_=_moment), documents.c.created_at),
+    documents.c.created_at <= func.coalesce(bindparam("until", type_=_moment), documents.c.created_at),
+)
 PAGE = (
     select(*_SHOWN, func.count().over().label("total"))
-    .where(
-        documents.c.tenant_id == bindparam("of_tenant"),
-        documents.c.base_id == bindparam("of_base"),
-        sa.or_(bindparam("only_id", type_=sa.Uuid).is_(None), documents.c.id == bindparam("only_id", type_=sa.Uuid)),
-        sa.or_(
-            bindparam("only_name", type_=sa.Text).is_(None), documents.c.name == bindparam("only_name", type_=sa.Text)
-        ),
-        documents.c.name.ilike(bindparam("like"), escape="\\"),
-        documents.c.created_at >= func.coalesce(bindparam("since", type_=_moment), documents.c.created_at),
-        documents.c.created_at <= func.coalesce(bindparam("until", type_=_moment), documents.c.created_at),
-    )
+    .where(*_matches)
     .limit(bindparam("most"))
     .offset(bindparam("skipped"))
-)  # fmt: skip
+)
+FACTS = select(documents.c.id, RUN.label("run"), SUFFIX.label("suffix"), documents.c.metadata).where(*_matches)
 UPDATE = (
     sa.update(documents)
     .where(*_this_document)
@@ -126,6 +162,11 @@ UPDATE = (
             bindparam("new_metadata", type_=sa.JSON(none_as_null=True)).cast(documents.c.metadata.type),
             documents.c.metadata,
         ),
+        parser=func.coalesce(
+            bindparam("new_parser", type_=sa.JSON(none_as_null=True)).cast(documents.c.parser.type), documents.c.parser
+        ),
+        settings=documents.c.settings.op("||")(bindparam("new_settings", type_=documents.c.settings.type)),
+        enabled=func.coalesce(bindparam("new_enabled", type_=sa.Boolean), documents.c.enabled),
         updated_at=func.now(),
     )
 )
@@ -134,17 +175,38 @@ BEGIN = (
     .where(*_this_document, documents.c.status != "pending")
     .values(
         status="pending", error="", generation=documents.c.generation + 1, chunks=0, expected=0, read_pages=0, tokens=0,
-        tries=0, lease_id=None, lease_until=None, updated_at=func.now(),
+        tries=0, lease_id=None, lease_until=None, updated_at=func.now(), started_at=func.now(), ended_at=None,
     )
     .returning(documents.c.id)
 )  # fmt: skip
 STOP = (
     sa.update(documents)
     .where(*_this_document, documents.c.status == "pending")
-    .values(status="uploaded", chunks=0, expected=0, read_pages=0, tokens=0, lease_id=None, updated_at=func.now())
+    .values(
+        status="uploaded", chunks=0, expected=0, read_pages=0, tokens=0, lease_id=None, updated_at=func.now(),
+        ended_at=func.now(),
+    )
     .returning(documents.c.id)
+)  # fmt: skip
+UNSHARED_CONTENTS = text("""
+    select distinct d.sha256 from knowledge_documents d
+    where d.tenant_id = :tenant_id and d.base_id = :base_id and d.id = any(cast(:ids as uuid[]))
+        and not exists (
+            select from knowledge_documents other
+            where other.tenant_id = :tenant_id and other.base_id = :base_id and other.sha256 = d.sha256
+                and not other.id = any(cast(:ids as uuid[]))
+        )
+""")
+REPLACE_METADATA = (
+    sa.update(documents)
+    .where(*_this_document)
+    .values(metadata=bindparam("new_metadata", type_=documents.c.metadata.type), updated_at=func.now())
 )
-CONTENTS = sa.select(documents.c.sha256).where(*_this_document)
+METADATA = select(documents.c.id, documents.c.metadata).where(
+    documents.c.tenant_id == bindparam("of_tenant"),
+    documents.c.base_id == bindparam("of_base"),
+    _any_of(documents.c.id, "only_ids", sa.Uuid),
+)
 DELETE = sa.delete(documents).where(*_this_document)
 CLEAR = text("delete from knowledge_chunks where tenant_id = :tenant_id and document_id = any(cast(:ids as uuid[]))")
 
@@ -159,7 +221,7 @@ CLAIM_NEXT = text("""
     ) oldest, knowledge_bases b
     where d.id = oldest.id and b.id = d.base_id
     returning d.id, d.tenant_id, d.base_id, d.lease_id, d.name, d.mime_type, d.sha256, d.generation, d.chunks,
-        d.read_pages, d.tries, b.embedding_model, b.language, b.parser
+        d.read_pages, d.tries, b.embedding_model, b.language, coalesce(d.parser, b.parser) as parser
 """)
 WAITING = text("""
     select count(*) from knowledge_documents
@@ -174,7 +236,7 @@ ADD_PROGRESS = text(f"""
 """)  # noqa: S608
 END = text(f"""
     update knowledge_documents set status = :status, error = :error, lease_id = null, lease_until = null,
-        updated_at = clock_timestamp() where {_HAS_LEASE}
+        ended_at = clock_timestamp(), updated_at = clock_timestamp() where {_HAS_LEASE}
 """)  # noqa: S608
 RELEASE = text(f"""
     update knowledge_documents set error = :error, lease_id = null, lease_until = clock_timestamp() + :pause,
@@ -195,14 +257,11 @@ def add(
     metadata: Mapping[str, Any] | None = None,
     status: str = "uploaded",
 ) -> KnowledgeDocument:
-    """Add a document to the caller's base; return it, or the one that has the same content.
+    """Add a document to the caller's base. A name in use gets a number: `a(1).txt`.
 
-    A base has the same content once, under its first name. Other content under a name in use gets a number: `a(1).txt`.
+    Documents with the same bytes have them in common in the file storage, and nothing else.
     """
     tx.execute(LOCK_BASE, base_id=str(base_id))
-    same = tx.rows(SAME_CONTENT, of_tenant=tenant_id, of_base=base_id, hash=sha256)
-    if same:
-        return KnowledgeDocument(*same[0])
     used_names = {row.name for row in tx.rows(NAMES, of_tenant=tenant_id, of_base=base_id)}
     (row,) = tx.rows(
         INSERT,
@@ -219,45 +278,106 @@ def add(
     return KnowledgeDocument(*row)
 
 
+def find_same_content(tx: Transaction, tenant_id: TenantId, base_id: UUID, sha256: bytes) -> KnowledgeDocument | None:
+    """Return the oldest document of a base with this content. No other transaction adds one before this one ends."""
+    tx.execute(LOCK_BASE, base_id=str(base_id))
+    same = tx.rows(SAME_CONTENT, of_tenant=tenant_id, of_base=base_id, hash=sha256)
+    return KnowledgeDocument(*same[0]) if same else None
+
+
 def get_many(tx: Transaction, tenant_id: TenantId, base_id: UUID, ids: Sequence[UUID]) -> list[KnowledgeDocument]:
     """Return documents by id, in no order; missing ones are left out."""
     return [KnowledgeDocument(*row) for row in tx.rows(SOME, of_tenant=tenant_id, of_base=base_id, ids=list(ids))]
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentFilter:
+    """Which documents of a base are listed. None, or an empty text, filters nothing.
+
+    `keywords` must be in the name; `since` and `until` limit when a document was added; `runs` are of RUNS; `suffixes`
+    are extensions in lower case, without the dot.
+    """
+
+    ids: Sequence[UUID] | None = None
+    name: str | None = None
+    keywords: str = ""
+    runs: Sequence[str] | None = None
+    suffixes: Sequence[str] | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the parameters of statements that list documents."""
+        quoted = self.keywords.replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_")
+        return {
+            "only_ids": None if self.ids is None else list(self.ids),
+            "only_names": None if self.name is None else [self.name],
+            "only_runs": None if self.runs is None else list(self.runs),
+            "only_suffixes": None if self.suffixes is None else list(self.suffixes),
+            "like": f"%{quoted}%",
+            "since": self.since,
+            "until": self.until,
+        }
+
+
+EVERY_DOCUMENT = DocumentFilter()
 
 
 def page(
     tx: Transaction,
     tenant_id: TenantId,
     base_id: UUID,
+    only: DocumentFilter = EVERY_DOCUMENT,
     *,
-    document_id: UUID | None = None,
-    name: str | None = None,
-    keywords: str = "",
-    since: datetime | None = None,
-    until: datetime | None = None,
     order_by: str = "create_time",
     descending: bool = True,
     most: int = 30,
     skipped: int = 0,
 ) -> tuple[list[KnowledgeDocument], int]:
-    """Return documents, newest first, and the number of all that match.
-
-    `keywords` must be in the name; `since` and `until` limit when a document was added; `order_by` is one of ORDERS.
-    """
+    """Return documents, newest first, and the number of all that match; `order_by` is one of ORDERS."""
     by = (ORDERS[order_by], documents.c.id)
-    quoted = keywords.replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_")
-    rows = tx.rows(
+    rows, total = list_pages.page_with_total(
+        tx,
         PAGE.order_by(*(column.desc() if descending else column for column in by)),
         of_tenant=tenant_id,
         of_base=base_id,
-        only_id=document_id,
-        only_name=name,
-        like=f"%{quoted}%",
-        since=since,
-        until=until,
         most=most,
         skipped=skipped,
+        **only.parameters(),
     )
-    return [KnowledgeDocument(*row[:-1]) for row in rows], rows[0].total if rows else 0
+    return [KnowledgeDocument(*row[:-1]) for row in rows], total
+
+
+def list_facts(tx: Transaction, tenant_id: TenantId, base_id: UUID, only: DocumentFilter) -> Sequence[Any]:
+    """Return (id, run, suffix, metadata) of all documents that match."""
+    return tx.rows(FACTS, of_tenant=tenant_id, of_base=base_id, **only.parameters())
+
+
+def load_metadata(
+    tx: Transaction, tenant_id: TenantId, base_id: UUID, ids: Sequence[UUID] | None = None, *, lock: bool = False
+) -> dict[UUID, dict[str, Any]]:
+    """Return the metadata of the documents of a base, also of those that are not read; None: of all.
+
+    `lock`: nobody else changes them until this transaction ends.
+    """
+    only_ids = None if ids is None else list(ids)
+    rows = tx.rows(
+        METADATA.with_for_update() if lock else METADATA, of_tenant=tenant_id, of_base=base_id, only_ids=only_ids
+    )
+    return {row.id: dict(row.metadata) for row in rows}
+
+
+def replace_metadata(
+    tx: Transaction, tenant_id: TenantId, base_id: UUID, metadata: Mapping[UUID, Mapping[str, Any]]
+) -> None:
+    """Replace the metadata of documents, by their ids."""
+    tx.write_many(
+        REPLACE_METADATA,
+        [
+            {"of_tenant": tenant_id, "of_base": base_id, "ids": [document_id], "new_metadata": dict(values)}
+            for document_id, values in metadata.items()
+        ],
+    )
 
 
 def update(
@@ -268,8 +388,14 @@ def update(
     *,
     name: str | None = None,
     metadata: Mapping[str, Any] | None = None,
+    parser: Mapping[str, Any] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    enabled: bool | None = None,
 ) -> None:
-    """Change a document's name or metadata. Raises NotFound; an IntegrityError for a name in use."""
+    """Change what is given of a document; of `settings` the given keys. Raises NotFound.
+
+    Raises IntegrityError for a name in use.
+    """
     hit = tx.execute(
         UPDATE,
         of_tenant=tenant_id,
@@ -277,9 +403,14 @@ def update(
         ids=[document_id],
         new_name=name,
         new_metadata=dict(metadata) if metadata is not None else None,
+        new_parser=dict(parser) if parser is not None else None,
+        new_settings=dict(settings or {}),
+        new_enabled=enabled,
     )
     if not hit:
         raise NotFound("The dataset doesn't own the document.")
+    if enabled is not None:
+        bases.increment_revision(tx, tenant_id, base_id)
 
 
 def start_processing(tx: Transaction, tenant_id: TenantId, base_id: UUID, ids: Sequence[UUID]) -> int:
@@ -296,14 +427,17 @@ def stop_processing(tx: Transaction, tenant_id: TenantId, base_id: UUID, ids: Se
     return len(stopped)
 
 
-def list_contents(tx: Transaction, tenant_id: TenantId, base_id: UUID, ids: Sequence[UUID]) -> list[bytes]:
-    """Return the hashes of the documents' contents. No two documents of a base have the same content."""
-    rows = tx.rows(CONTENTS, of_tenant=tenant_id, of_base=base_id, ids=list(ids)) if ids else ()
+def list_unshared_contents(tx: Transaction, tenant_id: TenantId, base_id: UUID, ids: Sequence[UUID]) -> list[bytes]:
+    """Return the hashes of contents that only these documents of the base have."""
+    rows = tx.rows(UNSHARED_CONTENTS, tenant_id=tenant_id, base_id=base_id, ids=list(ids)) if ids else ()
     return [bytes(row.sha256) for row in rows]
 
 
 def delete(tx: Transaction, tenant_id: TenantId, base_id: UUID, ids: Sequence[UUID]) -> None:
-    """Delete documents with their chunks. Delete their content first (`list_contents`), outside of the transaction."""
+    """Delete documents with their chunks.
+
+    Delete their content first (`list_unshared_contents`), outside of the transaction.
+    """
     if ids and tx.execute(DELETE, of_tenant=tenant_id, of_base=base_id, ids=list(ids)):
         bases.increment_revision(tx, tenant_id, base_id)
 

@@ -13,6 +13,7 @@ from sqlalchemy.exc import IntegrityError
 from canvas.errors import Conflict, NotFound
 from canvas.ids import TenantId
 from store.db.transaction import Transaction
+from store.knowledge import list_pages
 from store.primitives.ids import new_id
 from store.tables.memory import memories
 
@@ -142,8 +143,10 @@ def page(
 ) -> tuple[list[Memory], int]:
     """Return memories, newest first, and the number of all that match; one of the bits of `types` must be set."""
     quoted = keywords.replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_")
-    rows = tx.rows(PAGE, of_tenant=tenant_id, like=f"%{quoted}%", any_of=types, most=most, skipped=skipped)
-    return [Memory(*row[:-1]) for row in rows], rows[0].total if rows else 0
+    rows, total = list_pages.page_with_total(
+        tx, PAGE, of_tenant=tenant_id, like=f"%{quoted}%", any_of=types, most=most, skipped=skipped
+    )
+    return [Memory(*row[:-1]) for row in rows], total
 
 
 def update(tx: Transaction, tenant_id: TenantId, memory_id: UUID, **changes: Any) -> Memory:

@@ -16,7 +16,7 @@ from sqlalchemy import bindparam, func, select, text
 from canvas.errors import NotFound, ToolError
 from canvas.ids import TenantId
 from store.db.transaction import Transaction
-from store.knowledge import similarity
+from store.knowledge import list_pages, similarity
 from store.knowledge.memories import TYPES, Memory
 from store.knowledge.similarity import ScoredRow, Terms
 from store.tables.memory import memory_messages as messages
@@ -323,7 +323,8 @@ def page(
     `keywords` must be in the session id.
     """
     quoted = keywords.replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_")
-    rows = tx.rows(
+    rows, total = list_pages.page_with_total(
+        tx,
         PAGE,
         of_tenant=tenant_id,
         of_memories=[memory_id],
@@ -332,7 +333,7 @@ def page(
         most=most,
         skipped=skipped,
     )
-    return [MemoryMessage(*row[:-1]) for row in rows], rows[0].total if rows else 0
+    return [MemoryMessage(*row[:-1]) for row in rows], total
 
 
 def list_extracted(

@@ -21,7 +21,9 @@ knowledge_bases = Table(
     Column("description", Text, nullable=False, server_default=""),
     Column("language", Text, nullable=False, server_default="English"),
     Column("embedding_model", Text, nullable=False, server_default=""),  # "": searched by words only
-    Column("parser", JSONB, nullable=False),  # {chunk_token_num, overlapped_percent}
+    Column("parser", JSONB, nullable=False),  # fields of `parser_config`, of which defaults may be absent
+    # further settings of RAGFlow's datasets: {avatar, permission, chunk_method, pagerank, ...}; unset ones are absent
+    Column("settings", JSONB, nullable=False, server_default=literal("'{}'::jsonb")),
     # incremented whenever a search may find other chunks; read by processes of the previous release only
     Column("revision", BigInteger, nullable=False, server_default="0"),
     # indexes of a large base (store/knowledge/chunk_indexes.py)
@@ -54,7 +56,13 @@ knowledge_documents = Table(
     Column("size", BigInteger, nullable=False),  # bytes
     Column("sha256", LargeBinary, nullable=False),  # names its content in the file storage
     Column("metadata", JSONB, nullable=False, server_default=literal("'{}'::jsonb")),
+    # further settings of RAGFlow's documents: {chunk_method}; unset ones are absent
+    Column("settings", JSONB, nullable=False, server_default=literal("'{}'::jsonb")),
+    Column("parser", JSONB),  # its own fields of `parser_config`; null: those of the base
+    Column("enabled", Boolean, nullable=False, server_default=literal("true")),  # false: no search finds it
     Column("status", Text, nullable=False, server_default="uploaded"),  # uploaded | pending | done | failed
+    timestamp("started_at"),  # when it was last set to pending
+    timestamp("ended_at"),  # when its reading ended; with the status `uploaded`: when it was stopped
     Column("error", Text, nullable=False, server_default=""),
     # incremented whenever its chunks are created anew
     Column("generation", Integer, nullable=False, server_default="0"),

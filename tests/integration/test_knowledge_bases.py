@@ -25,6 +25,7 @@ from store.db.database import Database
 from store.knowledge import bases as knowledge_bases
 from store.knowledge import chunks
 from store.knowledge import documents as knowledge_documents
+from store.knowledge.documents import DocumentFilter
 from store.primitives.ids import new_id
 from store.tenants import tenants
 from tests.integration.engine import until
@@ -106,17 +107,19 @@ def test_a_base_without_a_model_is_searched_by_words(tenant: KnowledgeTenant) ->
     assert tenant.names("假期有多少天", limit=1) == ["other.txt"]
 
 
-def test_same_content_is_stored_once_and_other_content_of_the_same_name_gets_a_number(tenant: KnowledgeTenant) -> None:
-    base, other = tenant.base(), tenant.base("Other")
+def test_same_content_is_two_documents_and_a_name_in_use_gets_a_number(tenant: KnowledgeTenant) -> None:
+    base = tenant.base()
 
     first = tenant.add(base, "a.txt", "One content.")
-    again = tenant.add(base, "b.txt", "One content.")
-    renamed = tenant.add(base, "a.txt", "Another content.")
-    elsewhere = tenant.add(other, "a.txt", "One content.")
+    same_content = tenant.add(base, "a.txt", "One content.")
+    same_name = tenant.add(base, "a.txt", "Another content.")
+    with tenant.database.transaction() as tx:
+        oldest = knowledge_documents.find_same_content(tx, tenant.tenant_id, base, first.sha256)
+        of_one = knowledge_documents.list_unshared_contents(tx, tenant.tenant_id, base, [first.id])
+        of_both = knowledge_documents.list_unshared_contents(tx, tenant.tenant_id, base, [first.id, same_content.id])
 
-    assert again.id == first.id
-    assert renamed.name == "a(1).txt"
-    assert elsewhere.id != first.id
+    assert [document.name for document in (first, same_content, same_name)] == ["a.txt", "a(1).txt", "a(2).txt"]
+    assert (oldest and oldest.id, of_one, of_both) == (first.id, [], [first.sha256])
 
 
 def test_ingestion_after_a_lost_process_continues_from_the_stored_chunks(
@@ -450,9 +453,9 @@ def test_search_with_an_unconfigured_graph_is_an_error(refund_tenant: KnowledgeT
 def test_deleted_and_added_documents_are_seen_by_the_next_search(refund_tenant: KnowledgeTenant) -> None:
     with refund_tenant.database.transaction() as tx:
         (base,) = knowledge_bases.find_by_id_or_name(tx, refund_tenant.tenant_id, [], ["policies"])
-        found, _ = knowledge_documents.page(tx, refund_tenant.tenant_id, base.id, name="2019.txt")
+        found, _ = knowledge_documents.page(tx, refund_tenant.tenant_id, base.id, DocumentFilter(name="2019.txt"))
         refund_tenant.names("refunds")
-        gone = knowledge_documents.list_contents(tx, refund_tenant.tenant_id, base.id, [found[0].id])
+        gone = knowledge_documents.list_unshared_contents(tx, refund_tenant.tenant_id, base.id, [found[0].id])
         knowledge_documents.delete(tx, refund_tenant.tenant_id, base.id, [found[0].id])
     refund_tenant.add(base.id, "2026.txt", "Refunds take no time.")
     refund_tenant.read()
@@ -474,7 +477,7 @@ def test_another_tenant_finds_nothing_by_name_id_or_document(
 
         assert knowledge_bases.find_by_id_or_name(tx, other_tenant.tenant_id, [base.id], ["policies"]) == []
         assert knowledge_documents.get_many(tx, other_tenant.tenant_id, base.id, ids) == []
-        assert knowledge_documents.list_contents(tx, other_tenant.tenant_id, base.id, ids) == []
+        assert knowledge_documents.list_unshared_contents(tx, other_tenant.tenant_id, base.id, ids) == []
         knowledge_documents.delete(tx, other_tenant.tenant_id, base.id, ids)
         assert knowledge_documents.page(tx, refund_tenant.tenant_id, base.id)[0] == documents
         assert knowledge_documents.start_processing(tx, other_tenant.tenant_id, base.id, ids) == 0

@@ -293,6 +293,21 @@ def test_filters_apply_to_a_large_base(base: Base, monkeypatch: pytest.MonkeyPat
     assert len(filtered) == 50
 
 
+def test_disabled_document_of_a_large_base_is_not_found(base: Base, monkeypatch: pytest.MonkeyPatch):
+    index_bases_above(20, monkeypatch)
+    base.fill(200, Random(5))
+    disabled = base.add([({"w1", "w2"}, normalize([1.0] * DIMENSIONS))] * 40)
+    base.build_indexes()
+    terms = Terms(["w1", "w2"], [2], normalize([1.0] * DIMENSIONS))
+    before = {match.document_id for match in base.search(terms, most=200)}
+
+    with base.database.transaction() as tx:
+        documents.update(tx, base.tenant_id, base.id, disabled, enabled=False)
+
+    after = {match.document_id for match in base.search(terms, most=200)}
+    assert (disabled in before, disabled in after, bool(after)) == (True, False, True)
+
+
 def test_indexes_of_a_deleted_base_are_dropped_with_the_next_build(database: Database, monkeypatch: pytest.MonkeyPatch):
     gone, other = Base(database), Base(database, "Other")
     index_bases_above(20, monkeypatch)

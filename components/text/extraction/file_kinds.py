@@ -136,6 +136,13 @@ def kind_of(name: str, mime_type: str, data: bytes) -> Kind:
     return _BY_EXTENSION.get(extension_of(name)) or _sniff_kind(data)
 
 
+def has_readable_extension(name: str) -> bool:
+    """Return whether files with this extension can be read, as text or as a picture."""
+    extension = extension_of(name)
+    kind = _BY_EXTENSION.get(extension)
+    return extension in _IMAGE_EXTENSIONS or kind not in (None, Kind.MEDIA, Kind.ARCHIVE)
+
+
 def image_type(name: str, mime_type: str, data: bytes) -> str:
     """Return the MIME type of an image, "" for any other file."""
     if "image" in mime_type:

@@ -163,7 +163,7 @@ def test_query_of_the_next_turn_answers_a_form_with_one_field(client: Client) ->
 
 def test_release_runs_the_published_version_in_a_new_session(client: Client) -> None:
     agent = client.agent(ECHO)
-    assert client.chat(agent, release=True) == {"code": 102, "message": "No available published version", "data": None}
+    assert client.chat(agent, release=True) == {"code": 102, "message": "No available published version"}
     client.http.post(f"/api/v1/agents/{agent}/publish", json={})
     draft = {**ECHO, "components": {**ECHO["components"], "Message:0": MODEL["components"]["Message:0"]}}
     draft["components"]["Message:0"] = {

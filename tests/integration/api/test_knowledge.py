@@ -77,27 +77,28 @@ def base_with_document(server_with_files: Server, client: Client) -> tuple[str, 
 
 def test_a_base_is_created_listed_changed_and_deleted(client: Client) -> None:
     base = create_base(client, description="What holds.", parser_config={"chunk_token_num": 128})
-    duplicate = client.http.post("/api/v1/datasets", json={"name": "policies"}).json()
+    duplicate = client.http.post("/api/v1/datasets", json={"name": "policies"}).json()["data"]
     changed = client.http.put(f"/api/v1/datasets/{base['id']}", json={"name": "Rules"}).json()
     (listed,) = client.http.get("/api/v1/datasets", params={"name": "Rules"}).json()["data"]
-    deleted = client.http.request("DELETE", "/api/v1/datasets", json={"ids": [base["id"]]}).json()
+    both = {"ids": [base["id"], duplicate["id"]]}
+    deleted = client.http.request("DELETE", "/api/v1/datasets", json=both).json()
 
-    assert base["parser_config"] == {"chunk_token_num": 128, "overlapped_percent": 10}
+    assert (base["parser_config"]["chunk_token_num"], base["parser_config"]["overlapped_percent"]) == (128, 10)
     assert (base["embedding_model"], base["document_count"], base["chunk_count"]) == ("echo", 0, 0)
-    assert duplicate["code"] == 409
+    assert duplicate["name"] == "policies(1)"
     assert (changed["code"], listed["id"], listed["description"]) == (0, base["id"], "What holds.")
-    assert deleted["code"] == 0
+    assert (deleted["code"], deleted["data"]) == (0, {"deleted": 2})
     assert client.http.get("/api/v1/datasets").json()["data"] == []
 
 
 def test_all_bases_are_deleted_only_with_delete_all(client: Client) -> None:
     create_base(client)
 
-    refused = client.http.request("DELETE", "/api/v1/datasets", json={}).json()
+    nothing = client.http.request("DELETE", "/api/v1/datasets", json={}).json()
     remaining = client.http.get("/api/v1/datasets").json()["data"]
     client.http.request("DELETE", "/api/v1/datasets", json={"delete_all": True})
 
-    assert refused["message"] == "`ids` is required."
+    assert nothing["data"] == {"deleted": 0}
     assert len(remaining) == 1
     assert client.http.get("/api/v1/datasets").json()["data"] == []
 
@@ -105,8 +106,7 @@ def test_all_bases_are_deleted_only_with_delete_all(client: Client) -> None:
 def test_base_with_an_unknown_embedding_model_is_refused(client: Client) -> None:
     reply = client.http.post("/api/v1/datasets", json={"name": "x", "embedding_model": "bge-m3@Acme"}).json()
 
-    assert reply["code"] == 102
-    assert "bge-m3" in reply["message"]
+    assert (reply["code"], reply["message"]) == (102, "Model bge-m3@Acme not found for model embedding")
 
 
 def test_uploaded_document_is_parsed_only_after_a_request(
@@ -118,7 +118,8 @@ def test_uploaded_document_is_parsed_only_after_a_request(
     )
 
     assert parse_waiting(server_with_files, client) == 0
-    assert (second["run"], second["size"], third["id"]) == ("UNSTART", 23, first)
+    assert (second["run"], second["size"], third["size"]) == ("UNSTART", 23, len(REFUNDS))
+    assert third["id"] != first
     assert request_parsing(client, dataset, second["id"])["code"] == 0
     (listed,) = client.http.get(f"/api/v1/datasets/{dataset}/documents?name=a.md").json()["data"]["docs"]
     assert (listed["run"], listed["progress"]) == ("RUNNING", 0)
@@ -255,7 +256,10 @@ def test_bases_are_filtered_by_a_list_of_ids(client: Client) -> None:
     client.http.put(f"/api/v1/datasets/{first}", json={"description": "changed"})
     assert ids({"orderby": "update_time"}) == [first, third, second]
     unknown = client.http.get("/api/v1/datasets", params={"ids": [first, "0" * 32]}).json()
-    assert (unknown["code"], unknown["message"]) == (102, f"You don't own the dataset {'0' * 32}.")
+    assert (unknown["code"], unknown["message"]) == (
+        102,
+        f"User '{client.tenant_id.hex}' lacks permission for dataset '{'0' * 32}'",
+    )
 
 
 def test_documents_are_ordered_and_filtered_by_creation_time(client: Client) -> None:
@@ -289,19 +293,6 @@ def test_all_documents_of_a_base_are_deleted_only_with_delete_all(client: Client
 
     assert (empty["code"], remaining) == (102, 2)
     assert (deleted["code"], total(base), total(other)) == (0, 0, 1)
-
-
-def test_disabling_a_document_is_refused(client: Client) -> None:
-    base = create_base(client)["id"]
-    (document,) = upload_documents(client, base, ("a.txt", b"a"))
-    path = f"/api/v1/datasets/{base}/documents/{document['id']}"
-
-    off = client.http.patch(path, json={"enabled": False})
-    renamed = client.http.patch(path, json={**document, "name": "b.txt", "enabled": True}).json()
-
-    assert off.status_code == 400
-    assert (renamed["code"], renamed["data"]["name"]) == (0, "b.txt")
-    assert "`parser_config` has no effect here." in renamed["warnings"]
 
 
 def test_chunks_are_filtered_by_keywords_and_id(client: Client, base_with_document: tuple[str, str]) -> None:

@@ -70,6 +70,17 @@ def test_memories_are_listed_by_type_and_a_page_at_a_time(workerless_client: Cli
     assert [memory["name"] for memory in page["data"]["memory_list"]] == ["Memory 2"]
 
 
+def test_page_behind_the_last_one_has_the_total_of_the_list(workerless_client: Client):
+    memory = create_memory(workerless_client)["id"]
+    add_message(workerless_client, memory, "Where is my order?")
+
+    memories = workerless_client.http.get("/api/v1/memories", params={"page": 9}).json()["data"]
+    messages = workerless_client.http.get(f"/api/v1/memories/{memory}", params={"page": 9}).json()["data"]["messages"]
+
+    assert memories == {"memory_list": [], "total_count": 1}
+    assert messages == {"message_list": [], "total_count": 1}
+
+
 @pytest.mark.parametrize(
     ("body", "code"),
     [

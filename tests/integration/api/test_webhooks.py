@@ -455,4 +455,4 @@ def test_only_the_owner_can_test_and_poll_a_webhook(client: Client, server: Serv
         polled = other.get(f"/api/v1/agents/{agent}/webhook/logs")
 
     assert read_refusal(tested) == "Canvas not found."
-    assert polled.json() == {"code": 102, "message": "Canvas not found.", "data": None}
+    assert polled.json() == {"code": 102, "message": "Canvas not found."}

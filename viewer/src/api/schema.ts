@@ -994,22 +994,43 @@ export interface paths {
         };
         /**
          * List Datasets
-         * @description List the caller's bases, the newest first. `id`, `ids` and `name` are filters; an unknown one is an error.
+         * @description List the caller's bases, the newest first. `id`, `ids`, `name` and `keywords` are filters.
          *
-         *     `orderby` is `create_time` or `update_time`; `desc=false` reverses the order.
+         *     An unknown id or name is an error; an id and a name that are not those of the same base find nothing.
+         *     `desc=false` reverses the order. With `type=filter`, count the bases by owner instead.
          */
         get: operations["list_datasets_api_v1_datasets_get"];
         put?: never;
         /**
          * Create
-         * @description Create an empty base.
+         * @description Create an empty base. If its name is taken, it gets a number: `name(1)`.
          */
         post: operations["create_api_v1_datasets_post"];
         /**
          * Delete
-         * @description Delete bases with their documents: `ids`, or all with `delete_all`.
+         * @description Delete bases with their documents: `ids`, or all with `delete_all`. Without either, delete nothing.
          */
         delete: operations["delete_api_v1_datasets_delete"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/datasets/metadata/flattened": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Flatten
+         * @description Return `{key: {value: [ids of documents]}}` of some bases. An entry of a list counts as a value.
+         */
+        get: operations["flatten_api_v1_datasets_metadata_flattened_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -1022,7 +1043,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        get?: never;
+        /**
+         * Read
+         * @description Return a base with its settings and counts.
+         */
+        get: operations["read_api_v1_datasets__dataset_id__get"];
         /**
          * Change
          * @description Change a base. Its embedding model cannot change while it has chunks.
@@ -1047,6 +1072,8 @@ export interface paths {
         /**
          * Parse
          * @description Parse documents, so that searches find them. Parsed ones are parsed again.
+         *
+         *     If some do not exist, the others are parsed, and the reply names those that do not.
          */
         post: operations["parse_api_v1_datasets__dataset_id__chunks_post"];
         /**
@@ -1070,13 +1097,17 @@ export interface paths {
          * List Documents
          * @description List the documents of a base, the newest first. `id`, `name` and `keywords` (in the name) are filters.
          *
-         *     So are the times between which a document was added, in ms since 1970; 0 sets no limit.
+         *     So are `run` and `suffix` (repeated, or comma lists), `metadata_condition`, and the times between which a document
+         *     was added, in ms since 1970; 0 sets no limit. With `type=filter`, count the documents by state, extension and
+         *     metadata instead.
          */
         get: operations["list_documents_api_v1_datasets__dataset_id__documents_get"];
         put?: never;
         /**
          * Upload
-         * @description Add documents to a base. The same content is stored once, under its first name. Documents are not parsed yet.
+         * @description Add documents to a base, which are not parsed yet. A name in use gets a number: `a(1).txt`.
+         *
+         *     Files with the same bytes are documents of their own.
          */
         post: operations["upload_api_v1_datasets__dataset_id__documents_post"];
         /**
@@ -1087,6 +1118,26 @@ export interface paths {
         options?: never;
         head?: never;
         patch?: never;
+        trace?: never;
+    };
+    "/api/v1/datasets/{dataset_id}/documents/metadatas": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        /**
+         * Change Many
+         * @description Delete and set metadata of many documents: all of them change, or none.
+         */
+        patch: operations["change_many_api_v1_datasets__dataset_id__documents_metadatas_patch"];
         trace?: never;
     };
     "/api/v1/datasets/{dataset_id}/documents/{document_id}": {
@@ -1103,7 +1154,9 @@ export interface paths {
         get: operations["download_api_v1_datasets__dataset_id__documents__document_id__get"];
         /**
          * Change
-         * @description Change a document's name, or replace its metadata, which filters use.
+         * @description Change a document: its name, its metadata, its settings for parsing, or whether searches find it.
+         *
+         *     Other fields of a document may be sent back as they are.
          */
         put: operations["change_api_v1_datasets__dataset_id__documents__document_id__put"];
         post?: never;
@@ -1112,7 +1165,9 @@ export interface paths {
         head?: never;
         /**
          * Change
-         * @description Change a document's name, or replace its metadata, which filters use.
+         * @description Change a document: its name, its metadata, its settings for parsing, or whether searches find it.
+         *
+         *     Other fields of a document may be sent back as they are.
          */
         patch: operations["change_api_v1_datasets__dataset_id__documents__document_id__patch"];
         trace?: never;
@@ -1129,6 +1184,70 @@ export interface paths {
          * @description List the chunks of a document in order. `id` and `keywords` (in the text) are filters.
          */
         get: operations["list_chunks_api_v1_datasets__dataset_id__documents__document_id__chunks_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/datasets/{dataset_id}/documents/{document_id}/metadata/config": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Change Document Config
+         * @description Store which metadata RAGFlow would have a model find in one document, in its `parser_config`.
+         */
+        put: operations["change_document_config_api_v1_datasets__dataset_id__documents__document_id__metadata_config_put"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/datasets/{dataset_id}/metadata/config": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Config
+         * @description Return which metadata RAGFlow would have a model find, as it was stored.
+         */
+        get: operations["read_config_api_v1_datasets__dataset_id__metadata_config_get"];
+        /**
+         * Change Config
+         * @description Store which metadata RAGFlow would have a model find. No model looks for it here.
+         */
+        put: operations["change_config_api_v1_datasets__dataset_id__metadata_config_put"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/datasets/{dataset_id}/metadata/summary": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Summarize
+         * @description Return `{summary: {key: {type, values: [[value, number of documents]]}}}`, the most frequent values first.
+         */
+        get: operations["summarize_api_v1_datasets__dataset_id__metadata_summary_get"];
         put?: never;
         post?: never;
         delete?: never;
@@ -8202,14 +8321,19 @@ export interface operations {
     list_datasets_api_v1_datasets_get: {
         parameters: {
             query?: {
-                id?: string;
+                page?: number;
+                page_size?: number;
+                id?: string | null;
                 /** @description May be repeated, or a comma list */
                 ids?: string[] | null;
                 name?: string;
-                orderby?: string;
-                desc?: string;
-                page?: string;
-                page_size?: string;
+                /** @description Must be in the name */
+                keywords?: string;
+                orderby?: "create_time" | "update_time";
+                desc?: boolean;
+                type?: "" | "filter";
+                /** @description A JSON object with `keywords` and `owner_ids` */
+                ext?: string;
             };
             header?: never;
             path?: never;
@@ -8250,16 +8374,52 @@ export interface operations {
         requestBody: {
             content: {
                 "application/json": {
+                    auto_metadata_config?: {
+                        /**
+                         * Enabled
+                         * @default false
+                         */
+                        enabled?: boolean;
+                        /**
+                         * Fields
+                         * @default []
+                         */
+                        fields?: {
+                            /** Description */
+                            description?: string | null;
+                            /** Examples */
+                            examples?: unknown[] | null;
+                            /** Name */
+                            name: string;
+                            /**
+                             * Restrict Values
+                             * @default false
+                             */
+                            restrict_values?: boolean;
+                            /**
+                             * Type
+                             * @default string
+                             * @enum {string}
+                             */
+                            type?: "string" | "number" | "list" | "time";
+                        }[];
+                    } | null;
+                    /** Avatar */
+                    avatar?: string | null;
                     /**
-                     * Description
-                     * @default
+                     * Chunk Method
+                     * @default naive
+                     * @enum {string}
                      */
-                    description?: string;
-                    /**
-                     * Embedding Model
-                     * @default
-                     */
-                    embedding_model?: string;
+                    chunk_method?: "naive" | "book" | "email" | "laws" | "manual" | "one" | "paper" | "picture" | "presentation" | "qa" | "table" | "tag";
+                    /** Description */
+                    description?: string | null;
+                    /** Embedding Model */
+                    embedding_model?: string | null;
+                    /** Ext */
+                    ext?: {
+                        [key: string]: unknown;
+                    } | null;
                     /**
                      * Language
                      * @default English
@@ -8267,26 +8427,230 @@ export interface operations {
                     language?: string;
                     /** Name */
                     name: string;
-                    /**
-                     * ParserBody
-                     * @description How documents are split: tokens per chunk, and the overlap of two chunks.
-                     * @default {
-                     *       "chunk_token_num": 512,
-                     *       "overlapped_percent": 10
-                     *     }
-                     */
+                    /** Parse Type */
+                    parse_type?: number | null;
                     parser_config?: {
+                        /**
+                         * Auto Keywords
+                         * @default 0
+                         */
+                        auto_keywords?: number;
+                        /**
+                         * Auto Questions
+                         * @default 0
+                         */
+                        auto_questions?: number;
+                        /** Built In Metadata */
+                        built_in_metadata?: unknown[] | null;
+                        /** Children Delimiter */
+                        children_delimiter?: string | null;
                         /**
                          * Chunk Token Num
                          * @default 512
                          */
                         chunk_token_num?: number;
                         /**
+                         * Delimiter
+                         * @default
+                         */
+                        delimiter?: string;
+                        /** Enable Children */
+                        enable_children?: boolean | null;
+                        /** Enable Metadata */
+                        enable_metadata?: boolean | null;
+                        /** Ext */
+                        ext?: {
+                            [key: string]: unknown;
+                        } | null;
+                        /**
+                         * Filename Embd Weight
+                         * @default 0.1
+                         */
+                        filename_embd_weight?: number | null;
+                        /**
+                         * GraphFields
+                         * @description The block `graphrag`.
+                         * @default {
+                         *       "community": false,
+                         *       "entity_types": [
+                         *         "organization",
+                         *         "person",
+                         *         "geo",
+                         *         "event",
+                         *         "category"
+                         *       ],
+                         *       "method": "light",
+                         *       "resolution": false,
+                         *       "use_graphrag": false
+                         *     }
+                         */
+                        graphrag?: {
+                            /**
+                             * Community
+                             * @default false
+                             */
+                            community?: boolean;
+                            /**
+                             * Entity Types
+                             * @default [
+                             *       "organization",
+                             *       "person",
+                             *       "geo",
+                             *       "event",
+                             *       "category"
+                             *     ]
+                             */
+                            entity_types?: string[];
+                            /** Ext */
+                            ext?: {
+                                [key: string]: unknown;
+                            } | null;
+                            /**
+                             * Method
+                             * @default light
+                             * @enum {string}
+                             */
+                            method?: "light" | "general";
+                            /**
+                             * Resolution
+                             * @default false
+                             */
+                            resolution?: boolean;
+                            /**
+                             * Use Graphrag
+                             * @default false
+                             */
+                            use_graphrag?: boolean;
+                        };
+                        /**
+                         * Html4Excel
+                         * @default false
+                         */
+                        html4excel?: boolean;
+                        /** Image Context Size */
+                        image_context_size?: number | null;
+                        /** Image Table Context Window */
+                        image_table_context_window?: number | null;
+                        /**
+                         * Layout Recognize
+                         * @default DeepDOC
+                         */
+                        layout_recognize?: string;
+                        /** Llm Id */
+                        llm_id?: string | null;
+                        /** Metadata */
+                        metadata?: unknown[] | {
+                            [key: string]: unknown;
+                        } | null;
+                        /**
                          * Overlapped Percent
                          * @default 10
                          */
                         overlapped_percent?: number;
-                    };
+                        /** Pages */
+                        pages?: number[][] | null;
+                        /**
+                         * ParentChildFields
+                         * @description The block `parent_child`.
+                         * @default {
+                         *       "children_delimiter": "\n",
+                         *       "use_parent_child": false
+                         *     }
+                         */
+                        parent_child?: {
+                            /**
+                             * Children Delimiter
+                             * @default
+                             */
+                            children_delimiter?: string;
+                            /** Ext */
+                            ext?: {
+                                [key: string]: unknown;
+                            } | null;
+                            /**
+                             * Use Parent Child
+                             * @default false
+                             */
+                            use_parent_child?: boolean;
+                        };
+                        /**
+                         * RaptorFields
+                         * @description The block `raptor`.
+                         * @default {
+                         *       "max_cluster": 64,
+                         *       "max_token": 256,
+                         *       "prompt": "Summarize what these passages have in common:\n{cluster_content}",
+                         *       "random_seed": 0,
+                         *       "threshold": 0.1,
+                         *       "use_raptor": false
+                         *     }
+                         */
+                        raptor?: {
+                            /** Auto Disable For Structured Data */
+                            auto_disable_for_structured_data?: boolean | null;
+                            /** Ext */
+                            ext?: {
+                                [key: string]: unknown;
+                            } | null;
+                            /**
+                             * Max Cluster
+                             * @default 64
+                             */
+                            max_cluster?: number;
+                            /**
+                             * Max Token
+                             * @default 256
+                             */
+                            max_token?: number;
+                            /**
+                             * Prompt
+                             * @default Summarize what these passages have in common:
+                             *     {cluster_content}
+                             */
+                            prompt?: string;
+                            /**
+                             * Random Seed
+                             * @default 0
+                             */
+                            random_seed?: number;
+                            /** Scope */
+                            scope?: string | null;
+                            /**
+                             * Threshold
+                             * @default 0.1
+                             */
+                            threshold?: number;
+                            /**
+                             * Use Raptor
+                             * @default false
+                             */
+                            use_raptor?: boolean;
+                        };
+                        /** Table Context Size */
+                        table_context_size?: number | null;
+                        /**
+                         * Tag Kb Ids
+                         * @default []
+                         */
+                        tag_kb_ids?: string[];
+                        /** Task Page Size */
+                        task_page_size?: number | null;
+                        /** Toc Extraction */
+                        toc_extraction?: boolean | null;
+                        /**
+                         * Topn Tags
+                         * @default 3
+                         */
+                        topn_tags?: number;
+                    } | null;
+                    /**
+                     * Permission
+                     * @default me
+                     * @enum {string}
+                     */
+                    permission?: "me" | "team";
+                    /** Pipeline Id */
+                    pipeline_id?: string | null;
                 };
             };
         };
@@ -8343,6 +8707,69 @@ export interface operations {
             };
         };
     };
+    flatten_api_v1_datasets_metadata_flattened_get: {
+        parameters: {
+            query?: {
+                /** @description May be repeated, or a comma list */
+                dataset_ids?: string[] | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    read_api_v1_datasets__dataset_id__get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                dataset_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
     change_api_v1_datasets__dataset_id__put: {
         parameters: {
             query?: never;
@@ -8355,26 +8782,296 @@ export interface operations {
         requestBody: {
             content: {
                 "application/json": {
+                    auto_metadata_config?: {
+                        /**
+                         * Enabled
+                         * @default false
+                         */
+                        enabled?: boolean;
+                        /**
+                         * Fields
+                         * @default []
+                         */
+                        fields?: {
+                            /** Description */
+                            description?: string | null;
+                            /** Examples */
+                            examples?: unknown[] | null;
+                            /** Name */
+                            name: string;
+                            /**
+                             * Restrict Values
+                             * @default false
+                             */
+                            restrict_values?: boolean;
+                            /**
+                             * Type
+                             * @default string
+                             * @enum {string}
+                             */
+                            type?: "string" | "number" | "list" | "time";
+                        }[];
+                    } | null;
+                    /** Avatar */
+                    avatar?: string | null;
+                    /**
+                     * Chunk Method
+                     * @default naive
+                     * @enum {string}
+                     */
+                    chunk_method?: "naive" | "book" | "email" | "laws" | "manual" | "one" | "paper" | "picture" | "presentation" | "qa" | "table" | "tag";
+                    /**
+                     * Connectors
+                     * @default []
+                     */
+                    connectors?: unknown[];
                     /** Description */
                     description?: string | null;
                     /** Embedding Model */
                     embedding_model?: string | null;
-                    /** Language */
-                    language?: string | null;
-                    /** Name */
-                    name?: string | null;
+                    /** Ext */
+                    ext?: {
+                        [key: string]: unknown;
+                    } | null;
+                    /**
+                     * Language
+                     * @default English
+                     */
+                    language?: string;
+                    /**
+                     * Name
+                     * @default
+                     */
+                    name?: string;
+                    /**
+                     * Pagerank
+                     * @default 0
+                     */
+                    pagerank?: number;
+                    /** Parse Type */
+                    parse_type?: number | null;
                     parser_config?: {
+                        /**
+                         * Auto Keywords
+                         * @default 0
+                         */
+                        auto_keywords?: number;
+                        /**
+                         * Auto Questions
+                         * @default 0
+                         */
+                        auto_questions?: number;
+                        /** Built In Metadata */
+                        built_in_metadata?: unknown[] | null;
+                        /** Children Delimiter */
+                        children_delimiter?: string | null;
                         /**
                          * Chunk Token Num
                          * @default 512
                          */
                         chunk_token_num?: number;
                         /**
+                         * Delimiter
+                         * @default
+                         */
+                        delimiter?: string;
+                        /** Enable Children */
+                        enable_children?: boolean | null;
+                        /** Enable Metadata */
+                        enable_metadata?: boolean | null;
+                        /** Ext */
+                        ext?: {
+                            [key: string]: unknown;
+                        } | null;
+                        /**
+                         * Filename Embd Weight
+                         * @default 0.1
+                         */
+                        filename_embd_weight?: number | null;
+                        /**
+                         * GraphFields
+                         * @description The block `graphrag`.
+                         * @default {
+                         *       "community": false,
+                         *       "entity_types": [
+                         *         "organization",
+                         *         "person",
+                         *         "geo",
+                         *         "event",
+                         *         "category"
+                         *       ],
+                         *       "method": "light",
+                         *       "resolution": false,
+                         *       "use_graphrag": false
+                         *     }
+                         */
+                        graphrag?: {
+                            /**
+                             * Community
+                             * @default false
+                             */
+                            community?: boolean;
+                            /**
+                             * Entity Types
+                             * @default [
+                             *       "organization",
+                             *       "person",
+                             *       "geo",
+                             *       "event",
+                             *       "category"
+                             *     ]
+                             */
+                            entity_types?: string[];
+                            /** Ext */
+                            ext?: {
+                                [key: string]: unknown;
+                            } | null;
+                            /**
+                             * Method
+                             * @default light
+                             * @enum {string}
+                             */
+                            method?: "light" | "general";
+                            /**
+                             * Resolution
+                             * @default false
+                             */
+                            resolution?: boolean;
+                            /**
+                             * Use Graphrag
+                             * @default false
+                             */
+                            use_graphrag?: boolean;
+                        };
+                        /**
+                         * Html4Excel
+                         * @default false
+                         */
+                        html4excel?: boolean;
+                        /** Image Context Size */
+                        image_context_size?: number | null;
+                        /** Image Table Context Window */
+                        image_table_context_window?: number | null;
+                        /**
+                         * Layout Recognize
+                         * @default DeepDOC
+                         */
+                        layout_recognize?: string;
+                        /** Llm Id */
+                        llm_id?: string | null;
+                        /** Metadata */
+                        metadata?: unknown[] | {
+                            [key: string]: unknown;
+                        } | null;
+                        /**
                          * Overlapped Percent
                          * @default 10
                          */
                         overlapped_percent?: number;
+                        /** Pages */
+                        pages?: number[][] | null;
+                        /**
+                         * ParentChildFields
+                         * @description The block `parent_child`.
+                         * @default {
+                         *       "children_delimiter": "\n",
+                         *       "use_parent_child": false
+                         *     }
+                         */
+                        parent_child?: {
+                            /**
+                             * Children Delimiter
+                             * @default
+                             */
+                            children_delimiter?: string;
+                            /** Ext */
+                            ext?: {
+                                [key: string]: unknown;
+                            } | null;
+                            /**
+                             * Use Parent Child
+                             * @default false
+                             */
+                            use_parent_child?: boolean;
+                        };
+                        /**
+                         * RaptorFields
+                         * @description The block `raptor`.
+                         * @default {
+                         *       "max_cluster": 64,
+                         *       "max_token": 256,
+                         *       "prompt": "Summarize what these passages have in common:\n{cluster_content}",
+                         *       "random_seed": 0,
+                         *       "threshold": 0.1,
+                         *       "use_raptor": false
+                         *     }
+                         */
+                        raptor?: {
+                            /** Auto Disable For Structured Data */
+                            auto_disable_for_structured_data?: boolean | null;
+                            /** Ext */
+                            ext?: {
+                                [key: string]: unknown;
+                            } | null;
+                            /**
+                             * Max Cluster
+                             * @default 64
+                             */
+                            max_cluster?: number;
+                            /**
+                             * Max Token
+                             * @default 256
+                             */
+                            max_token?: number;
+                            /**
+                             * Prompt
+                             * @default Summarize what these passages have in common:
+                             *     {cluster_content}
+                             */
+                            prompt?: string;
+                            /**
+                             * Random Seed
+                             * @default 0
+                             */
+                            random_seed?: number;
+                            /** Scope */
+                            scope?: string | null;
+                            /**
+                             * Threshold
+                             * @default 0.1
+                             */
+                            threshold?: number;
+                            /**
+                             * Use Raptor
+                             * @default false
+                             */
+                            use_raptor?: boolean;
+                        };
+                        /** Table Context Size */
+                        table_context_size?: number | null;
+                        /**
+                         * Tag Kb Ids
+                         * @default []
+                         */
+                        tag_kb_ids?: string[];
+                        /** Task Page Size */
+                        task_page_size?: number | null;
+                        /** Toc Extraction */
+                        toc_extraction?: boolean | null;
+                        /**
+                         * Topn Tags
+                         * @default 3
+                         */
+                        topn_tags?: number;
                     } | null;
+                    /**
+                     * Permission
+                     * @default me
+                     * @enum {string}
+                     */
+                    permission?: "me" | "team";
+                    /** Pipeline Id */
+                    pipeline_id?: string | null;
                 };
             };
         };
@@ -8481,10 +9178,17 @@ export interface operations {
                 id?: string;
                 name?: string;
                 keywords?: string;
+                /** @description UNSTART, RUNNING, CANCEL, DONE, FAIL, or 0 to 4 */
+                run?: string[] | null;
+                /** @description Extensions, without the dot */
+                suffix?: string[] | null;
+                /** @description A JSON object: `{logic, conditions}` */
+                metadata_condition?: string;
                 create_time_from?: number;
                 create_time_to?: number;
                 orderby?: string;
                 desc?: string;
+                type?: "" | "filter";
                 page?: string;
                 page_size?: string;
             };
@@ -8518,7 +9222,10 @@ export interface operations {
     };
     upload_api_v1_datasets__dataset_id__documents_post: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description `empty`: a document without content, of the given name */
+                type?: "" | "local" | "empty";
+            };
             header?: never;
             path: {
                 dataset_id: string;
@@ -8527,6 +9234,10 @@ export interface operations {
         };
         requestBody: {
             content: {
+                "application/json": {
+                    /** Name */
+                    name: string;
+                };
                 "multipart/form-data": {
                     file: string[];
                 };
@@ -8572,6 +9283,77 @@ export interface operations {
                     delete_all?: boolean;
                     /** Ids */
                     ids?: string[] | null;
+                };
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    change_many_api_v1_datasets__dataset_id__documents_metadatas_patch: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                dataset_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /**
+                     * Deletes
+                     * @default []
+                     */
+                    deletes?: {
+                        /** Key */
+                        key: string;
+                        /** Value */
+                        value?: unknown;
+                    }[];
+                    /**
+                     * MetadataSelector
+                     * @description Which documents a change of metadata is for: all by default, else those that both fields name.
+                     * @default {}
+                     */
+                    selector?: {
+                        /** Document Ids */
+                        document_ids?: string[] | null;
+                        /** Metadata Condition */
+                        metadata_condition?: {
+                            [key: string]: unknown;
+                        } | null;
+                    };
+                    /**
+                     * Updates
+                     * @default []
+                     */
+                    updates?: {
+                        /** Key */
+                        key: string;
+                        /** Match */
+                        match?: unknown;
+                        /** Value */
+                        value: unknown;
+                    }[];
                 };
             };
         };
@@ -8642,21 +9424,289 @@ export interface operations {
             content: {
                 "application/json": {
                     /**
-                     * Enabled
-                     * @description A document is always searched; false is refused
+                     * Chunk Method
+                     * @default naive
+                     * @enum {string}
                      */
-                    enabled?: boolean | null;
-                    /** Meta Fields */
+                    chunk_method?: "naive" | "book" | "email" | "laws" | "manual" | "one" | "paper" | "picture" | "presentation" | "qa" | "table" | "tag";
+                    /**
+                     * Enabled
+                     * @default true
+                     */
+                    enabled?: boolean;
+                    /**
+                     * Meta Fields
+                     * @default {}
+                     */
                     meta_fields?: {
                         [key: string]: unknown;
-                    } | null;
-                    /** Name */
-                    name?: string | null;
+                    };
+                    /**
+                     * Name
+                     * @default
+                     */
+                    name?: string;
+                    /**
+                     * ParserFields
+                     * @description How documents are read and split: RAGFlow's `parser_config`, with the tokens of an overlap as a percentage.
+                     * @default {
+                     *       "auto_keywords": 0,
+                     *       "auto_questions": 0,
+                     *       "chunk_token_num": 512,
+                     *       "delimiter": "\n",
+                     *       "filename_embd_weight": 0.1,
+                     *       "graphrag": {
+                     *         "community": false,
+                     *         "entity_types": [
+                     *           "organization",
+                     *           "person",
+                     *           "geo",
+                     *           "event",
+                     *           "category"
+                     *         ],
+                     *         "method": "light",
+                     *         "resolution": false,
+                     *         "use_graphrag": false
+                     *       },
+                     *       "html4excel": false,
+                     *       "layout_recognize": "DeepDOC",
+                     *       "overlapped_percent": 10,
+                     *       "parent_child": {
+                     *         "children_delimiter": "\n",
+                     *         "use_parent_child": false
+                     *       },
+                     *       "raptor": {
+                     *         "max_cluster": 64,
+                     *         "max_token": 256,
+                     *         "prompt": "Summarize what these passages have in common:\n{cluster_content}",
+                     *         "random_seed": 0,
+                     *         "threshold": 0.1,
+                     *         "use_raptor": false
+                     *       },
+                     *       "tag_kb_ids": [],
+                     *       "topn_tags": 3
+                     *     }
+                     */
+                    parser_config?: {
+                        /**
+                         * Auto Keywords
+                         * @default 0
+                         */
+                        auto_keywords?: number;
+                        /**
+                         * Auto Questions
+                         * @default 0
+                         */
+                        auto_questions?: number;
+                        /** Built In Metadata */
+                        built_in_metadata?: unknown[] | null;
+                        /** Children Delimiter */
+                        children_delimiter?: string | null;
+                        /**
+                         * Chunk Token Num
+                         * @default 512
+                         */
+                        chunk_token_num?: number;
+                        /**
+                         * Delimiter
+                         * @default
+                         */
+                        delimiter?: string;
+                        /** Enable Children */
+                        enable_children?: boolean | null;
+                        /** Enable Metadata */
+                        enable_metadata?: boolean | null;
+                        /** Ext */
+                        ext?: {
+                            [key: string]: unknown;
+                        } | null;
+                        /**
+                         * Filename Embd Weight
+                         * @default 0.1
+                         */
+                        filename_embd_weight?: number | null;
+                        /**
+                         * GraphFields
+                         * @description The block `graphrag`.
+                         * @default {
+                         *       "community": false,
+                         *       "entity_types": [
+                         *         "organization",
+                         *         "person",
+                         *         "geo",
+                         *         "event",
+                         *         "category"
+                         *       ],
+                         *       "method": "light",
+                         *       "resolution": false,
+                         *       "use_graphrag": false
+                         *     }
+                         */
+                        graphrag?: {
+                            /**
+                             * Community
+                             * @default false
+                             */
+                            community?: boolean;
+                            /**
+                             * Entity Types
+                             * @default [
+                             *       "organization",
+                             *       "person",
+                             *       "geo",
+                             *       "event",
+                             *       "category"
+                             *     ]
+                             */
+                            entity_types?: string[];
+                            /** Ext */
+                            ext?: {
+                                [key: string]: unknown;
+                            } | null;
+                            /**
+                             * Method
+                             * @default light
+                             * @enum {string}
+                             */
+                            method?: "light" | "general";
+                            /**
+                             * Resolution
+                             * @default false
+                             */
+                            resolution?: boolean;
+                            /**
+                             * Use Graphrag
+                             * @default false
+                             */
+                            use_graphrag?: boolean;
+                        };
+                        /**
+                         * Html4Excel
+                         * @default false
+                         */
+                        html4excel?: boolean;
+                        /** Image Context Size */
+                        image_context_size?: number | null;
+                        /** Image Table Context Window */
+                        image_table_context_window?: number | null;
+                        /**
+                         * Layout Recognize
+                         * @default DeepDOC
+                         */
+                        layout_recognize?: string;
+                        /** Llm Id */
+                        llm_id?: string | null;
+                        /** Metadata */
+                        metadata?: unknown[] | {
+                            [key: string]: unknown;
+                        } | null;
+                        /**
+                         * Overlapped Percent
+                         * @default 10
+                         */
+                        overlapped_percent?: number;
+                        /** Pages */
+                        pages?: number[][] | null;
+                        /**
+                         * ParentChildFields
+                         * @description The block `parent_child`.
+                         * @default {
+                         *       "children_delimiter": "\n",
+                         *       "use_parent_child": false
+                         *     }
+                         */
+                        parent_child?: {
+                            /**
+                             * Children Delimiter
+                             * @default
+                             */
+                            children_delimiter?: string;
+                            /** Ext */
+                            ext?: {
+                                [key: string]: unknown;
+                            } | null;
+                            /**
+                             * Use Parent Child
+                             * @default false
+                             */
+                            use_parent_child?: boolean;
+                        };
+                        /**
+                         * RaptorFields
+                         * @description The block `raptor`.
+                         * @default {
+                         *       "max_cluster": 64,
+                         *       "max_token": 256,
+                         *       "prompt": "Summarize what these passages have in common:\n{cluster_content}",
+                         *       "random_seed": 0,
+                         *       "threshold": 0.1,
+                         *       "use_raptor": false
+                         *     }
+                         */
+                        raptor?: {
+                            /** Auto Disable For Structured Data */
+                            auto_disable_for_structured_data?: boolean | null;
+                            /** Ext */
+                            ext?: {
+                                [key: string]: unknown;
+                            } | null;
+                            /**
+                             * Max Cluster
+                             * @default 64
+                             */
+                            max_cluster?: number;
+                            /**
+                             * Max Token
+                             * @default 256
+                             */
+                            max_token?: number;
+                            /**
+                             * Prompt
+                             * @default Summarize what these passages have in common:
+                             *     {cluster_content}
+                             */
+                            prompt?: string;
+                            /**
+                             * Random Seed
+                             * @default 0
+                             */
+                            random_seed?: number;
+                            /** Scope */
+                            scope?: string | null;
+                            /**
+                             * Threshold
+                             * @default 0.1
+                             */
+                            threshold?: number;
+                            /**
+                             * Use Raptor
+                             * @default false
+                             */
+                            use_raptor?: boolean;
+                        };
+                        /** Table Context Size */
+                        table_context_size?: number | null;
+                        /**
+                         * Tag Kb Ids
+                         * @default []
+                         */
+                        tag_kb_ids?: string[];
+                        /** Task Page Size */
+                        task_page_size?: number | null;
+                        /** Toc Extraction */
+                        toc_extraction?: boolean | null;
+                        /**
+                         * Topn Tags
+                         * @default 3
+                         */
+                        topn_tags?: number;
+                    };
                     /**
                      * Status
-                     * @description The same as `enabled`: 1 is accepted, 0 is refused
+                     * @default 1
+                     * @enum {unknown}
                      */
-                    status?: string | null;
+                    status?: "0" | "1" | 0 | 1;
                 };
             };
         };
@@ -8695,21 +9745,289 @@ export interface operations {
             content: {
                 "application/json": {
                     /**
-                     * Enabled
-                     * @description A document is always searched; false is refused
+                     * Chunk Method
+                     * @default naive
+                     * @enum {string}
                      */
-                    enabled?: boolean | null;
-                    /** Meta Fields */
+                    chunk_method?: "naive" | "book" | "email" | "laws" | "manual" | "one" | "paper" | "picture" | "presentation" | "qa" | "table" | "tag";
+                    /**
+                     * Enabled
+                     * @default true
+                     */
+                    enabled?: boolean;
+                    /**
+                     * Meta Fields
+                     * @default {}
+                     */
                     meta_fields?: {
                         [key: string]: unknown;
-                    } | null;
-                    /** Name */
-                    name?: string | null;
+                    };
+                    /**
+                     * Name
+                     * @default
+                     */
+                    name?: string;
+                    /**
+                     * ParserFields
+                     * @description How documents are read and split: RAGFlow's `parser_config`, with the tokens of an overlap as a percentage.
+                     * @default {
+                     *       "auto_keywords": 0,
+                     *       "auto_questions": 0,
+                     *       "chunk_token_num": 512,
+                     *       "delimiter": "\n",
+                     *       "filename_embd_weight": 0.1,
+                     *       "graphrag": {
+                     *         "community": false,
+                     *         "entity_types": [
+                     *           "organization",
+                     *           "person",
+                     *           "geo",
+                     *           "event",
+                     *           "category"
+                     *         ],
+                     *         "method": "light",
+                     *         "resolution": false,
+                     *         "use_graphrag": false
+                     *       },
+                     *       "html4excel": false,
+                     *       "layout_recognize": "DeepDOC",
+                     *       "overlapped_percent": 10,
+                     *       "parent_child": {
+                     *         "children_delimiter": "\n",
+                     *         "use_parent_child": false
+                     *       },
+                     *       "raptor": {
+                     *         "max_cluster": 64,
+                     *         "max_token": 256,
+                     *         "prompt": "Summarize what these passages have in common:\n{cluster_content}",
+                     *         "random_seed": 0,
+                     *         "threshold": 0.1,
+                     *         "use_raptor": false
+                     *       },
+                     *       "tag_kb_ids": [],
+                     *       "topn_tags": 3
+                     *     }
+                     */
+                    parser_config?: {
+                        /**
+                         * Auto Keywords
+                         * @default 0
+                         */
+                        auto_keywords?: number;
+                        /**
+                         * Auto Questions
+                         * @default 0
+                         */
+                        auto_questions?: number;
+                        /** Built In Metadata */
+                        built_in_metadata?: unknown[] | null;
+                        /** Children Delimiter */
+                        children_delimiter?: string | null;
+                        /**
+                         * Chunk Token Num
+                         * @default 512
+                         */
+                        chunk_token_num?: number;
+                        /**
+                         * Delimiter
+                         * @default
+                         */
+                        delimiter?: string;
+                        /** Enable Children */
+                        enable_children?: boolean | null;
+                        /** Enable Metadata */
+                        enable_metadata?: boolean | null;
+                        /** Ext */
+                        ext?: {
+                            [key: string]: unknown;
+                        } | null;
+                        /**
+                         * Filename Embd Weight
+                         * @default 0.1
+                         */
+                        filename_embd_weight?: number | null;
+                        /**
+                         * GraphFields
+                         * @description The block `graphrag`.
+                         * @default {
+                         *       "community": false,
+                         *       "entity_types": [
+                         *         "organization",
+                         *         "person",
+                         *         "geo",
+                         *         "event",
+                         *         "category"
+                         *       ],
+                         *       "method": "light",
+                         *       "resolution": false,
+                         *       "use_graphrag": false
+                         *     }
+                         */
+                        graphrag?: {
+                            /**
+                             * Community
+                             * @default false
+                             */
+                            community?: boolean;
+                            /**
+                             * Entity Types
+                             * @default [
+                             *       "organization",
+                             *       "person",
+                             *       "geo",
+                             *       "event",
+                             *       "category"
+                             *     ]
+                             */
+                            entity_types?: string[];
+                            /** Ext */
+                            ext?: {
+                                [key: string]: unknown;
+                            } | null;
+                            /**
+                             * Method
+                             * @default light
+                             * @enum {string}
+                             */
+                            method?: "light" | "general";
+                            /**
+                             * Resolution
+                             * @default false
+                             */
+                            resolution?: boolean;
+                            /**
+                             * Use Graphrag
+                             * @default false
+                             */
+                            use_graphrag?: boolean;
+                        };
+                        /**
+                         * Html4Excel
+                         * @default false
+                         */
+                        html4excel?: boolean;
+                        /** Image Context Size */
+                        image_context_size?: number | null;
+                        /** Image Table Context Window */
+                        image_table_context_window?: number | null;
+                        /**
+                         * Layout Recognize
+                         * @default DeepDOC
+                         */
+                        layout_recognize?: string;
+                        /** Llm Id */
+                        llm_id?: string | null;
+                        /** Metadata */
+                        metadata?: unknown[] | {
+                            [key: string]: unknown;
+                        } | null;
+                        /**
+                         * Overlapped Percent
+                         * @default 10
+                         */
+                        overlapped_percent?: number;
+                        /** Pages */
+                        pages?: number[][] | null;
+                        /**
+                         * ParentChildFields
+                         * @description The block `parent_child`.
+                         * @default {
+                         *       "children_delimiter": "\n",
+                         *       "use_parent_child": false
+                         *     }
+                         */
+                        parent_child?: {
+                            /**
+                             * Children Delimiter
+                             * @default
+                             */
+                            children_delimiter?: string;
+                            /** Ext */
+                            ext?: {
+                                [key: string]: unknown;
+                            } | null;
+                            /**
+                             * Use Parent Child
+                             * @default false
+                             */
+                            use_parent_child?: boolean;
+                        };
+                        /**
+                         * RaptorFields
+                         * @description The block `raptor`.
+                         * @default {
+                         *       "max_cluster": 64,
+                         *       "max_token": 256,
+                         *       "prompt": "Summarize what these passages have in common:\n{cluster_content}",
+                         *       "random_seed": 0,
+                         *       "threshold": 0.1,
+                         *       "use_raptor": false
+                         *     }
+                         */
+                        raptor?: {
+                            /** Auto Disable For Structured Data */
+                            auto_disable_for_structured_data?: boolean | null;
+                            /** Ext */
+                            ext?: {
+                                [key: string]: unknown;
+                            } | null;
+                            /**
+                             * Max Cluster
+                             * @default 64
+                             */
+                            max_cluster?: number;
+                            /**
+                             * Max Token
+                             * @default 256
+                             */
+                            max_token?: number;
+                            /**
+                             * Prompt
+                             * @default Summarize what these passages have in common:
+                             *     {cluster_content}
+                             */
+                            prompt?: string;
+                            /**
+                             * Random Seed
+                             * @default 0
+                             */
+                            random_seed?: number;
+                            /** Scope */
+                            scope?: string | null;
+                            /**
+                             * Threshold
+                             * @default 0.1
+                             */
+                            threshold?: number;
+                            /**
+                             * Use Raptor
+                             * @default false
+                             */
+                            use_raptor?: boolean;
+                        };
+                        /** Table Context Size */
+                        table_context_size?: number | null;
+                        /**
+                         * Tag Kb Ids
+                         * @default []
+                         */
+                        tag_kb_ids?: string[];
+                        /** Task Page Size */
+                        task_page_size?: number | null;
+                        /** Toc Extraction */
+                        toc_extraction?: boolean | null;
+                        /**
+                         * Topn Tags
+                         * @default 3
+                         */
+                        topn_tags?: number;
+                    };
                     /**
                      * Status
-                     * @description The same as `enabled`: 1 is accepted, 0 is refused
+                     * @default 1
+                     * @enum {unknown}
                      */
-                    status?: string | null;
+                    status?: "0" | "1" | 0 | 1;
                 };
             };
         };
@@ -8746,6 +10064,196 @@ export interface operations {
             path: {
                 dataset_id: string;
                 document_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    change_document_config_api_v1_datasets__dataset_id__documents__document_id__metadata_config_put: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                dataset_id: string;
+                document_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** Built In Metadata */
+                    built_in_metadata?: unknown[] | null;
+                    /** Metadata */
+                    metadata: {
+                        /** Description */
+                        description?: string | null;
+                        /** Examples */
+                        examples?: unknown[] | null;
+                        /** Name */
+                        name: string;
+                        /**
+                         * Restrict Values
+                         * @default false
+                         */
+                        restrict_values?: boolean;
+                        /**
+                         * Type
+                         * @default string
+                         * @enum {string}
+                         */
+                        type?: "string" | "number" | "list" | "time";
+                    }[] | {
+                        [key: string]: unknown;
+                    };
+                };
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    read_config_api_v1_datasets__dataset_id__metadata_config_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                dataset_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    change_config_api_v1_datasets__dataset_id__metadata_config_put: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                dataset_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /**
+                     * Enabled
+                     * @default false
+                     */
+                    enabled?: boolean;
+                    /**
+                     * Fields
+                     * @default []
+                     */
+                    fields?: {
+                        /** Description */
+                        description?: string | null;
+                        /** Examples */
+                        examples?: unknown[] | null;
+                        /** Name */
+                        name: string;
+                        /**
+                         * Restrict Values
+                         * @default false
+                         */
+                        restrict_values?: boolean;
+                        /**
+                         * Type
+                         * @default string
+                         * @enum {string}
+                         */
+                        type?: "string" | "number" | "list" | "time";
+                    }[];
+                };
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    summarize_api_v1_datasets__dataset_id__metadata_summary_get: {
+        parameters: {
+            query?: {
+                /** @description May be repeated, or a comma list */
+                doc_ids?: string[] | null;
+            };
+            header?: never;
+            path: {
+                dataset_id: string;
             };
             cookie?: never;
         };
