@@ -1,7 +1,7 @@
 """Routes of chunks: list and read those of a document, add, change, switch on and off, delete.
 
 Chunks that people write are searched like others, also in a document that is not parsed. Parsing a document replaces
-all of its chunks (docs/decisions/0082-chunks-by-hand.md).
+all of its chunks (docs/decisions/0082-chunks-and-memories-are-ragflows.md).
 """
 
 import base64
