@@ -30,6 +30,11 @@ PUBLIC_PATHS = {
     *WELL_KNOWN,
     "/healthz",
     "/readyz",
+    "/api/v1/system/config",  # as RAGFlow's probes ask
+    "/api/v1/system/healthz",
+    "/api/v1/system/ping",
+    "/api/v1/system/version",
+    "/v1/system/healthz",
     "/api/v1/agents/{agent_id}/webhook",  # a webhook has its own authentication
     "/api/v1/viewer",  # says who the caller is, and whether there is one
     "/api/v1/viewer/session",  # signs in and out
@@ -73,6 +78,13 @@ BODIES = {  # the least body with which the route checks the ids
     "/api/v1/datasets": {"ids": ["{dataset_id}"]},
     "/api/v1/datasets/{dataset_id}/documents": {"ids": ["{document_id}"]},
     "/api/v1/datasets/{dataset_id}/chunks": {"document_ids": ["{document_id}"]},
+    "/api/v1/datasets/{dataset_id}/documents/parse": {"document_ids": ["{document_id}"]},
+    "/api/v1/datasets/{dataset_id}/documents/stop": {"document_ids": ["{document_id}"]},
+    "/api/v1/datasets/{dataset_id}/documents/batch-update-status": {"doc_ids": ["{document_id}"], "status": "0"},
+    "/api/v1/datasets/{dataset_id}/documents/{document_id}/chunks/{chunk_id}": {"available": False},
+    "/api/v1/datasets/{dataset_id}/search": {"question": "x"},
+    "/api/v1/datasets/search": {"dataset_ids": ["{dataset_id}"], "question": "x"},
+    "/api/v1/documents/ingest": {"doc_ids": ["{document_id}"], "run": "1"},
     "/api/v1/retrieval": {"dataset_ids": ["{dataset_id}"], "question": "x"},
     "/api/v1/mcp/servers/list_tools": {"mcp_ids": ["{server_id}"]},
     "/api/v1/mcp/servers/test_tool": {"mcp_id": "{server_id}", "tool_name": "x"},
@@ -164,6 +176,8 @@ def test_ids_of_another_tenant_get_the_same_reply_as_unknown_ids(
         "attachment_id": file.id.hex,
         "call_id": call.id.hex,
         "dataset_id": base.hex,
+        "chunk_id": f"{document.id.hex}00000000",
+        "image_id": f"{base.hex}-{document.id.hex}00000000",
         "kind": "outputs",
         "document_id": document.id.hex,
         "message_key": f"{memory.id.hex}:1",  # before `memory_id`, which is a part of it
@@ -243,11 +257,13 @@ def test_lists_show_only_what_belongs_to_the_caller(workerless_client: Client, w
     assert workerless_client.http.get("/api/v1/agents").json()["data"]["total"] == 0
     assert workerless_client.http.get("/api/v1/datasets").json()["data"] == []
     assert workerless_client.http.get("/api/v1/datasets", params={"name": "Theirs"}).json()["code"] == 102
-    stranger.http.post("/api/v1/memories", json={"name": "Theirs"})
+    body = {"name": "Theirs", "memory_type": ["raw"], "embd_id": "", "llm_id": ""}
+    assert stranger.http.post("/api/v1/memories", json=body).json()["code"] == 0
     assert workerless_client.http.get("/api/v1/memories").json()["data"] == {"memory_list": [], "total_count": 0}
     for path in ("/api/v1/messages", "/api/v1/messages/search"):
-        reply = workerless_client.http.get(path, params={"memory_id": "Theirs"}).json()
-        assert (reply["code"], reply["message"]) == (102, "Memory ['Theirs'] not found.")
+        params = {"memory_id": "Theirs"} | ({"query": "x"} if path.endswith("search") else {})
+        reply = workerless_client.http.get(path, params=params).json()
+        assert (reply["code"], reply["message"]) == (404, "Memory ['Theirs'] not found.")
     assert workerless_client.http.get("/api/v1/runs").json()["total"] == 0
     assert workerless_client.http.get("/api/v1/runs", params={"agent_id": agent}).json()["total"] == 0
 
