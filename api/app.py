@@ -34,6 +34,7 @@ from api.http.base_path import BasePath
 from api.http.edge import CrossOrigin, RequestIds
 from api.http.errors import add_handlers
 from api.http.http1_protocol import BEFORE_SHUTDOWN
+from api.http.openapi import DescribedApi
 from api.knowledge import (
     chunks,
     datasets,
@@ -192,7 +193,7 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
             context.broker.close()
             context.database.close()
 
-    app = FastAPI(  # without FastAPI's own pages, which load scripts from another host
+    app = DescribedApi(  # without FastAPI's own pages, which load scripts from another host
         title="Easel",
         version=telemetry.VERSION,
         description="Runs agent canvases, durably.",

@@ -3,16 +3,19 @@
 All but `/system/status` need no token, and show nothing of a tenant.
 """
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Depends, Request
 from fastapi.responses import PlainTextResponse, Response
 
 from api.health import CHECK_TIMEOUT, ReadinessChecks
+from api.http.query_parameters import refuse_unknown_parameters
 from api.http.replies import json_reply, success
 from api.requests.auth import ApiTokenCaller
 from api.requests.dependencies import ApiContext, ApiContextDep
 
-router = APIRouter(tags=["health"])
-old_router = APIRouter(tags=["health"])  # paths of older probes, below `/v1`
+router = APIRouter(tags=["health"], dependencies=[Depends(refuse_unknown_parameters)])
+old_router = APIRouter(
+    tags=["health"], dependencies=[Depends(refuse_unknown_parameters)]
+)  # paths of older probes, below `/v1`
 
 HEALTH_NAMES = {"database": "db", "bus": "redis", "broker": "broker", "migrations": "migrations"}
 """What RAGFlow calls the checks of `/readyz`; the last two are ours alone."""
@@ -37,7 +40,7 @@ def config() -> Response:
 
 
 @router.get("/system/healthz")
-@old_router.get("/v1/system/healthz", deprecated=True)
+@old_router.get("/v1/system/healthz", operation_id="healthz_v1", deprecated=True)
 def healthz(request: Request, context: ApiContextDep) -> Response:
     """Check what requests need, like `/readyz`: 200 if all is `ok`, else 500. Documents are searched in `db`."""
     found = _check(request, context)

@@ -134,7 +134,7 @@ def get_agent(context: ApiContextDep, principal: ApiTokenCaller, agent_id: str) 
 
 
 @router.put("/agents/{agent_id}", openapi_extra=body_openapi(CanvasFields))
-@router.patch("/agents/{agent_id}", openapi_extra=body_openapi(CanvasFields))
+@router.patch("/agents/{agent_id}", operation_id="patch_agent", openapi_extra=body_openapi(CanvasFields))
 def update_agent(
     context: ApiContextDep,
     principal: ApiTokenCaller,
@@ -231,7 +231,7 @@ def delete_version(
 
 
 @router.post("/agents/{agent_id}/publish", openapi_extra=body_openapi(PublishBody))
-@router.post("/agents/{agent_id}/versions", openapi_extra=body_openapi(PublishBody))
+@router.post("/agents/{agent_id}/versions", operation_id="create_version", openapi_extra=body_openapi(PublishBody))
 def publish(
     context: ApiContextDep, principal: ApiTokenCaller, agent_id: str, body: CanvasBody, once: OnceByCanvas
 ) -> Response:

@@ -157,7 +157,7 @@ def download_attachment(
 
 
 @router.get("/document/download/{attachment_id}", deprecated=True)
-@old_router.get("/v1/document/download/{attachment_id}", deprecated=True)
+@old_router.get("/v1/document/download/{attachment_id}", operation_id="download_document_v1", deprecated=True)
 def download_document(
     request: Request,
     context: ApiContextDep,

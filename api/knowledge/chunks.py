@@ -129,7 +129,7 @@ def list_chunks(
 
 
 @router.get("/datasets/{dataset_id}/documents/{document_id}/chunks/{chunk_id}")
-def read(
+def read_chunk(
     context: ApiContextDep, principal: ApiTokenCaller, dataset_id: str, document_id: str, chunk_id: str
 ) -> Response:
     """Return a chunk, with the names of RAGFlow's index."""
@@ -142,7 +142,7 @@ def read(
 
 # -- write ------------------------------------------------------------------------------------------------------------
 @router.post("/datasets/{dataset_id}/documents/{document_id}/chunks", openapi_extra=body_openapi(ChunkBody))
-async def add(
+async def add_chunk(
     context: ApiContextDep,
     principal: ApiTokenCaller,
     body: JsonObject,
@@ -176,7 +176,7 @@ async def add(
 
 
 @router.patch("/datasets/{dataset_id}/documents/{document_id}/chunks/{chunk_id}", openapi_extra=body_openapi(ChunkBody))
-async def change(
+async def change_chunk(
     context: ApiContextDep,
     principal: ApiTokenCaller,
     body: JsonObject,
@@ -187,27 +187,27 @@ async def change(
     """Change what is given of a chunk, also of one that was parsed."""
     base, document = await run_in_thread(lambda: _find(context, principal, dataset_id, document_id))
 
-    def read_chunk() -> StoredChunk:
+    def load() -> StoredChunk:
         with context.database.transaction() as tx:
             return _find_chunk(tx, base, document, chunk_id, f"Can't find this chunk {chunk_id[:128]}")
 
-    former = await run_in_thread(read_chunk)
+    former = await run_in_thread(load)
     fields = _parse_fields(body, "should be a list")
     for _ in range(MAX_TRIES):  # each against the chunk as it is by now, so that no change of another client is lost
-        changed = _changed(former, fields)
+        changed = _replace_given(former, fields)
         is_same = changed.text == former.text and all(
-            _listed(changed.details, name) == _listed(former.details, name)
+            _texts_of(changed.details, name) == _texts_of(former.details, name)
             for name in ("important_keywords", "questions")
         )
         index = None if is_same else await _index(context, base, changed.text, changed.details or {})
         if await run_in_thread(_updater(context, _place(base, document), former, changed, index, fields.image)):
             return success(None, **_warnings(fields))
-        former = await run_in_thread(read_chunk)
+        former = await run_in_thread(load)
     raise RequestRefused(CONFLICT, "Other requests change this chunk all the time. Try again.", status=409)
 
 
 @router.patch("/datasets/{dataset_id}/documents/{document_id}/chunks", openapi_extra=body_openapi(SwitchedChunksBody))
-def switch(
+def switch_chunks(
     context: ApiContextDep, principal: ApiTokenCaller, body: JsonObject, dataset_id: str, document_id: str
 ) -> Response:
     """Have searches find chunks, or not find them: all that are named, or none if one does not exist."""
@@ -229,7 +229,7 @@ def switch(
 
 
 @router.delete("/datasets/{dataset_id}/documents/{document_id}/chunks", openapi_extra=body_openapi(DeletedChunksBody))
-def delete(
+def delete_chunks(
     context: ApiContextDep, principal: ApiTokenCaller, body: JsonObject, dataset_id: str, document_id: str
 ) -> Response:
     """Delete chunks: `chunk_ids`, or all of the document with `delete_all`. Those that exist are always deleted."""
@@ -288,18 +288,18 @@ def parse_chunk_id(written: str) -> tuple[UUID, int] | None:
 
 async def _index(context: ApiContext, base: KnowledgeBase, content: str, details: Mapping[str, Any]) -> ChunkIndex:
     """Return what searches need of a chunk. Raises RequestRefused if the model fails."""
-    keywords, questions = (_listed(details, name) for name in ("important_keywords", "questions"))
+    keywords, questions = (_texts_of(details, name) for name in ("important_keywords", "questions"))
     try:
         return await index_chunk(context.models, base, content, keywords, questions)
     except NodeFailure as failure:
         raise RequestRefused(DATA, failure.message) from failure
 
 
-def _listed(details: Mapping[str, Any] | None, name: str) -> list[str]:
+def _texts_of(details: Mapping[str, Any] | None, name: str) -> list[str]:
     return list((details or {}).get(name, []))
 
 
-def _changed(former: StoredChunk, fields: _Fields) -> StoredChunk:
+def _replace_given(former: StoredChunk, fields: _Fields) -> StoredChunk:
     """Return a chunk with the given fields replaced."""
     details = {name: value for name, value in {**(former.details or {}), **fields.details}.items() if value}
     return replace(
@@ -410,5 +410,5 @@ def _parse_image(written: Any) -> bytes:
     if not data:
         raise RequestRefused(DATA, "`image_base64` is empty")
     if image_type("", "", data) not in IMAGE_TYPES:
-        raise RequestRefused(DATA, "`image_base64` is no picture. Use PNG, JPEG, GIF or WebP.")
+        raise RequestRefused(DATA, "`image_base64` has no picture of the type PNG, JPEG, GIF or WebP.")
     return data

@@ -90,7 +90,9 @@ def stop_documents(context: ApiContextDep, principal: ApiTokenCaller, body: Json
 
 
 @router.post("/datasets/{dataset_id}/documents/batch-update-status", openapi_extra=body_openapi(StatusBody))
-def set_status(context: ApiContextDep, principal: ApiTokenCaller, body: JsonObject, dataset_id: str) -> Response:
+def set_document_status(
+    context: ApiContextDep, principal: ApiTokenCaller, body: JsonObject, dataset_id: str
+) -> Response:
     """Have searches find documents, or not find them: all that are named, or none if one does not exist."""
     with context.database.transaction() as tx:
         base = get_caller_base(tx, principal, dataset_id)
@@ -110,7 +112,7 @@ def set_status(context: ApiContextDep, principal: ApiTokenCaller, body: JsonObje
 
 # -- of any base ------------------------------------------------------------------------------------------------------
 @router.post("/documents/ingest", openapi_extra=body_openapi(IngestBody))
-def ingest(context: ApiContextDep, principal: ApiTokenCaller, body: JsonObject) -> Response:
+def ingest_documents(context: ApiContextDep, principal: ApiTokenCaller, body: JsonObject) -> Response:
     """Parse documents of any bases, or stop parsing them: all that are named, or none if one does not exist."""
     refuse_unknown_fields(body, tuple(IngestBody.model_fields))
     require_arguments(body, "doc_ids", "run")

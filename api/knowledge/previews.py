@@ -25,7 +25,7 @@ router = APIRouter(tags=["knowledge bases"], route_class=EnvelopeRoute)
 
 
 @router.get("/documents/images/{image_id}")
-def show_image(request: Request, context: ApiContextDep, principal: ApiTokenCaller, image_id: str) -> Response:
+def show_chunk_image(request: Request, context: ApiContextDep, principal: ApiTokenCaller, image_id: str) -> Response:
     """Show the picture of a chunk, by its `image_id`."""
     dataset_id, _, chunk_id = image_id.partition("-")
     base_id, chunk = parse_id(dataset_id), parse_chunk_id(chunk_id)
@@ -39,7 +39,9 @@ def show_image(request: Request, context: ApiContextDep, principal: ApiTokenCall
 
 
 @router.get("/documents/{document_id}")
-def download(request: Request, context: ApiContextDep, principal: ApiTokenCaller, document_id: str) -> Response:
+def download_document_by_id(
+    request: Request, context: ApiContextDep, principal: ApiTokenCaller, document_id: str
+) -> Response:
     """Download a document of any base, always as an attachment."""
     document = _find(context, principal, document_id)
     data = storage_of(context.blobs, document.base_id).get(document.sha256)
@@ -47,7 +49,7 @@ def download(request: Request, context: ApiContextDep, principal: ApiTokenCaller
 
 
 @router.get("/documents/{document_id}/preview")
-def preview(request: Request, context: ApiContextDep, principal: ApiTokenCaller, document_id: str) -> Response:
+def preview_document(request: Request, context: ApiContextDep, principal: ApiTokenCaller, document_id: str) -> Response:
     """Show a document of any base in the browser; one that may contain scripts is an attachment."""
     document = _find(context, principal, document_id)
     data = storage_of(context.blobs, document.base_id).get(document.sha256)

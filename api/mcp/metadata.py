@@ -22,7 +22,7 @@ class ResourceReply(BaseModel):
     bearer_methods_supported: list[str]
 
 
-@router.get(PATH, response_model=ResourceReply)
+@router.get(PATH, operation_id="describe_api_resource", response_model=ResourceReply)
 @router.get(f"{PATH}/mcp", response_model=ResourceReply)
 def describe_resource(request: Request) -> Response:
     """Describe how clients of `/mcp` sign in: with an API token as a bearer token."""

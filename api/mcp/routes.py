@@ -183,7 +183,7 @@ def get_server(mcp: McpContextDep, server_id: str) -> Response:
 
 
 @router.put("/mcp/servers/{server_id}", openapi_extra=body_openapi(McpServerBody))
-@router.patch("/mcp/servers/{server_id}", openapi_extra=body_openapi(McpServerBody))
+@router.patch("/mcp/servers/{server_id}", operation_id="patch_server", openapi_extra=body_openapi(McpServerBody))
 async def change_server(mcp: McpContextDep, server_id: str, body: SmallBody) -> Response:
     """Change the fields in the body. If the address changes, the tools are read again and approved."""
     row = await mcp.read_row(server_id)

@@ -44,7 +44,7 @@ def get_model(context: ApiContextDep, principal: AnyTokenCaller, model: str) -> 
     return json_reply(_model(_get_agent(context, principal, model)))
 
 
-@router.post("/openai/chat/completions", openapi_extra=body_openapi(ChatCompletionBody))
+@router.post("/openai/chat/completions", operation_id="complete_chat", openapi_extra=body_openapi(ChatCompletionBody))
 async def complete(request: Request, context: ApiContextDep, principal: AnyTokenCaller, body: ChatBody) -> Response:
     """Send a message to the agent whose id is `model`, in OpenAI's format."""
     return await openai_wire.answer(request, context, principal, None, body)

@@ -52,7 +52,11 @@ def show_inputs(context: ApiContextDep, principal: AnyTokenCaller, agent_id: str
     )
 
 
-@router.post("/agentbots/{agent_id}/completions", openapi_extra=body_openapi(SharedCompletionBody))
+@router.post(
+    "/agentbots/{agent_id}/completions",
+    operation_id="complete_shared",
+    openapi_extra=body_openapi(SharedCompletionBody),
+)
 async def complete(
     request: Request,
     context: ApiContextDep,

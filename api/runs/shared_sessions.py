@@ -64,7 +64,7 @@ def show_session(context: ApiContextDep, principal: AnyTokenCaller, agent_id: st
     )
 
 
-@router.get("/agentbots/{agent_id}/runs/{run_id}/events")
+@router.get("/agentbots/{agent_id}/runs/{run_id}/events", operation_id="follow_shared_run")
 async def follow_run(
     request: Request, context: ApiContextDep, principal: AnyTokenCaller, agent_id: str, run_id: str, after: str = ""
 ) -> Response:

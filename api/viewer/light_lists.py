@@ -113,7 +113,7 @@ class ConversationMessagesReply(BaseModel):
     next: int | None = Field(description="The `before` of the messages before these; null for the first ones")
 
 
-@router.get("/viewer/agents", response_model=AgentListReply)
+@router.get("/viewer/agents", operation_id="list_viewer_agents", response_model=AgentListReply)
 def list_agents(
     context: ApiContextDep, principal: Viewer, q: str = "", tag: str = "", after: str = "", limit: Limit = 30
 ) -> Response:

@@ -40,7 +40,13 @@ DOCUMENT_OPENAPI: Mapping[str, Any] = {
 }
 
 
-@router.post("/viewer/agents", status_code=201, response_model=NewAgentReply, openapi_extra=dict(DOCUMENT_OPENAPI))
+@router.post(
+    "/viewer/agents",
+    operation_id="create_viewer_agent",
+    status_code=201,
+    response_model=NewAgentReply,
+    openapi_extra=dict(DOCUMENT_OPENAPI),
+)
 def create_agent(
     context: ApiContextDep,
     principal: Viewer,

@@ -28,7 +28,7 @@ DRAFT = "draft"
 RECENT = timedelta(days=30)
 
 
-@router.get("", response_model=VersionListReply)
+@router.get("", operation_id="list_viewer_versions", response_model=VersionListReply)
 def list_versions(
     context: ApiContextDep,
     principal: Viewer,
@@ -51,7 +51,7 @@ def list_versions(
     return json_reply({"now": milliseconds(now), "versions": shown, "next": following})
 
 
-@router.get("/{version_id}", response_model=VersionReply)
+@router.get("/{version_id}", operation_id="get_viewer_version", response_model=VersionReply)
 def get_version(context: ApiContextDep, principal: Viewer, agent_id: str, version_id: str) -> Response:
     """Get a version with its document, or with `draft` the agent's draft. Secrets are masked."""
     with context.database.transaction() as tx:

@@ -41,7 +41,7 @@ from tests.faults.table import Tally
 from tests.integration.engine import dsl_of
 
 ROOT = Path(__file__).parent.parent.parent
-SHORT_LEASES = {"EASEL_LEASE": "2s", "EASEL_RENEW_EVERY": "500ms"}
+SHORT_LEASES = {"EASEL_LEASE": "5s", "EASEL_RENEW_EVERY": "1s"}
 LONG_LEASES = {"EASEL_LEASE": "60s", "EASEL_RENEW_EVERY": "1s"}  # none expires because a machine is busy
 FEW_CONNECTIONS = {"EASEL_WORKER_POOL": "4", "EASEL_API_POOL": "3", "EASEL_SCHEDULER_THREADS": "3"}
 THREADS = {"worker": ("-c", "16"), "scheduler": ("-c", "3")}
@@ -308,14 +308,14 @@ def _stall(activations: Sequence[Any], since: float) -> float:
 def cluster_on(database_url: str, redis_url: str, home: Path, **environment: str) -> Generator[Cluster]:
     """A cluster without processes; those that are started end with the block."""
     with external_services() as external:
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(("EASEL_", "CELERY_"))}
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(("EASEL_", "CELERY_"))}
         cluster = Cluster(
             Database(database_url, pool_size=2),
             redis_url,
             external,
             home,
             {
-                **environment,
+                **inherited,
                 "DATABASE_URL": database_url,
                 "REDIS_URL": redis_url,
                 "EASEL_HOME": str(home),

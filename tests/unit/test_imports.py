@@ -99,7 +99,7 @@ LAYERS = {
         "events pages",
         "requests",
         "agents health visitors",
-        "knowledge runs",
+        "knowledge runs system",
         "mcp viewer webhooks",
         "app",
     ),

@@ -11,8 +11,10 @@ import { redeemCode } from "./pages/one-time-code";
 import { makeRouter } from "./pages/router";
 import { takeShareSecret } from "./shares/share-secret";
 import "./ui/styles.css";
+import { keepAppearance } from "./ui/theme";
 
 async function start(root: HTMLElement): Promise<void> {
+  keepAppearance();
   takeShareSecret();
   await redeemCode();
   beginReads();

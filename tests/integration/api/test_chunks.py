@@ -193,7 +193,7 @@ def test_parsed_chunks_are_deleted_and_counted(parsed: Document) -> None:
         ({"content": "x", "available": "yes"}, "`available` should be a boolean"),
         ({"content": "x", "image_base64": " "}, "`image_base64` must be a non-empty string"),
         ({"content": "x", "image_base64": "%%"}, "Invalid `image_base64`"),
-        ({"content": "x", "image_base64": "bm8gcGljdHVyZQ=="}, "`image_base64` is no picture."),
+        ({"content": "x", "image_base64": "bm8gcGljdHVyZQ=="}, "`image_base64` has no picture of the type PNG"),
         ({"content": "x" * 100_001}, "`content` may have 100000 characters."),
         ({"content": "x", "questions": ["y" * 70_000]}, "Keywords, questions, tags and positions may have"),
     ],

@@ -3,11 +3,11 @@ import type * as replies from "./replies";
 import { request } from "./request";
 import type { components, operations } from "./schema";
 
-type Body<Name extends "rerun_api_v1_runs__run_id__rerun_post" | "fork_api_v1_runs__run_id__fork_post"> =
+type Body<Name extends "rerun" | "fork"> =
   NonNullable<operations[Name]["requestBody"]>["content"]["application/json"];
 
-export type RerunBody = Body<"rerun_api_v1_runs__run_id__rerun_post">;
-export type ForkBody = Body<"fork_api_v1_runs__run_id__fork_post">;
+export type RerunBody = Body<"rerun">;
+export type ForkBody = Body<"fork">;
 export type Started = components["schemas"]["StartedReply"];
 export type ForkPreview = components["schemas"]["ForkPreviewReply"];
 export type Comparison = components["schemas"]["ComparisonReply"];

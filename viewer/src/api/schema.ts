@@ -15,7 +15,7 @@ export interface paths {
          * Describe Resource
          * @description Describe how clients of `/mcp` sign in: with an API token as a bearer token.
          */
-        get: operations["describe_resource__well_known_oauth_protected_resource_get"];
+        get: operations["describe_api_resource"];
         put?: never;
         post?: never;
         delete?: never;
@@ -35,7 +35,7 @@ export interface paths {
          * Describe Resource
          * @description Describe how clients of `/mcp` sign in: with an API token as a bearer token.
          */
-        get: operations["describe_resource__well_known_oauth_protected_resource_mcp_get"];
+        get: operations["describe_resource"];
         put?: never;
         post?: never;
         delete?: never;
@@ -55,13 +55,13 @@ export interface paths {
          * Get Runtime
          * @description Get the runtime of the administrator's tenant.
          */
-        get: operations["get_runtime_api_v1_admin_canvas_runtime__tenant_id__get"];
+        get: operations["get_runtime"];
         put?: never;
         /**
          * Choose Runtime
          * @description Choose the runtime of the administrator's tenant. The only one is `distributed`, so nothing changes.
          */
-        post: operations["choose_runtime_api_v1_admin_canvas_runtime__tenant_id__post"];
+        post: operations["choose_runtime"];
         delete?: never;
         options?: never;
         head?: never;
@@ -81,7 +81,7 @@ export interface paths {
          * Cancel Session
          * @description Cancel a run, or all open runs of a session. What is over does not change.
          */
-        post: operations["cancel_session_api_v1_agentbots__agent_id__cancel_post"];
+        post: operations["cancel_session"];
         delete?: never;
         options?: never;
         head?: never;
@@ -101,7 +101,7 @@ export interface paths {
          * Complete
          * @description Send a message to an agent. The answer is server-sent events, or one object with `stream: false`.
          */
-        post: operations["complete_api_v1_agentbots__agent_id__completions_post"];
+        post: operations["complete_shared"];
         delete?: never;
         options?: never;
         head?: never;
@@ -119,7 +119,7 @@ export interface paths {
          * Show Inputs
          * @description Get an agent's title, its opening text, and the form of its Begin.
          */
-        get: operations["show_inputs_api_v1_agentbots__agent_id__inputs_get"];
+        get: operations["show_inputs"];
         put?: never;
         post?: never;
         delete?: never;
@@ -139,7 +139,7 @@ export interface paths {
          * Shared Tool Trace
          * @description List the tool calls of a turn in a session that began by the share link of the caller.
          */
-        get: operations["shared_tool_trace_api_v1_agentbots__agent_id__logs__message_id__get"];
+        get: operations["shared_tool_trace"];
         put?: never;
         post?: never;
         delete?: never;
@@ -161,7 +161,7 @@ export interface paths {
          *
          *     `after` and `Last-Event-ID` accept the id of any event, so a reader who lost the connection continues where it was.
          */
-        get: operations["follow_run_api_v1_agentbots__agent_id__runs__run_id__events_get"];
+        get: operations["follow_shared_run"];
         put?: never;
         post?: never;
         delete?: never;
@@ -183,7 +183,7 @@ export interface paths {
          *
          *     `run` is null if nothing goes on; else follow its events after `run.after`, which are those of the current turn.
          */
-        get: operations["show_session_api_v1_agentbots__agent_id__sessions__session_id__get"];
+        get: operations["show_session"];
         put?: never;
         post?: never;
         delete?: never;
@@ -205,13 +205,13 @@ export interface paths {
          *
          *     The latest changed come first; with a filter by category, type or tags, the latest created.
          */
-        get: operations["list_agents_api_v1_agents_get"];
+        get: operations["list_agents"];
         put?: never;
         /**
          * Create Agent
          * @description Store a canvas and its first version. `warnings` lists what its author still has to fill in.
          */
-        post: operations["create_agent_api_v1_agents_post"];
+        post: operations["create_agent"];
         delete?: never;
         options?: never;
         head?: never;
@@ -229,7 +229,7 @@ export interface paths {
          * Download Attachment
          * @description Download a file that a run has produced. `disposition=inline` shows it in the browser, unless it is a page.
          */
-        get: operations["download_attachment_api_v1_agents_attachments__attachment_id__download_get"];
+        get: operations["download_attachment"];
         put?: never;
         post?: never;
         delete?: never;
@@ -249,7 +249,7 @@ export interface paths {
          * Preview Attachment
          * @description Show a file that a run has produced in the browser.
          */
-        get: operations["preview_attachment_api_v1_agents_attachments__attachment_id__preview_get"];
+        get: operations["preview_attachment"];
         put?: never;
         post?: never;
         delete?: never;
@@ -271,7 +271,7 @@ export interface paths {
          * Complete
          * @description Send a message to an agent. The answer is one object, or server-sent events with `stream`.
          */
-        post: operations["complete_api_v1_agents_chat_completions_post"];
+        post: operations["complete"];
         delete?: never;
         options?: never;
         head?: never;
@@ -289,7 +289,7 @@ export interface paths {
          * Download
          * @description Download an uploaded file. With `created_by`, which RAGFlow's clients send, only if it belongs to that user.
          */
-        get: operations["download_api_v1_agents_download_get"];
+        get: operations["download_files"];
         put?: never;
         post?: never;
         delete?: never;
@@ -311,7 +311,7 @@ export interface paths {
          *
          *     A section such as `<REFLECTION>…</REFLECTION>` in the system prompt of a node replaces the guide of that step.
          */
-        get: operations["list_prompts_api_v1_agents_prompts_get"];
+        get: operations["list_prompts"];
         put?: never;
         post?: never;
         delete?: never;
@@ -335,7 +335,7 @@ export interface paths {
          *
          *     `POST /runs/{run_id}/rerun` repeats the run of an agent.
          */
-        post: operations["rerun_pipeline_api_v1_agents_rerun_post"];
+        post: operations["rerun_pipeline"];
         delete?: never;
         options?: never;
         head?: never;
@@ -353,7 +353,7 @@ export interface paths {
          * List Tags
          * @description List the tags of the caller's agents with their counts, the most frequent first; optionally of one category.
          */
-        get: operations["list_tags_api_v1_agents_tags_get"];
+        get: operations["list_tags"];
         put?: never;
         post?: never;
         delete?: never;
@@ -373,7 +373,7 @@ export interface paths {
          * List Templates
          * @description List templates of agents with their documents.
          */
-        get: operations["list_templates_api_v1_agents_templates_get"];
+        get: operations["list_templates"];
         put?: never;
         post?: never;
         delete?: never;
@@ -395,7 +395,7 @@ export interface paths {
          * Try Database
          * @description Connect to a database and run `SELECT 1`. The address is checked like those of nodes.
          */
-        post: operations["try_database_api_v1_agents_test_db_connection_post"];
+        post: operations["try_database"];
         delete?: never;
         options?: never;
         head?: never;
@@ -413,20 +413,20 @@ export interface paths {
          * Get Agent
          * @description Get an agent with its draft, and its ETag. Secrets are masked; an update with a mask keeps the stored secret.
          */
-        get: operations["get_agent_api_v1_agents__agent_id__get"];
+        get: operations["get_agent"];
         /**
          * Update Agent
          * @description Change the fields in the body. A document becomes a version; `release` publishes it. `warnings` are about it.
          *
          *     With `If-Match` only if the draft is the one that it names.
          */
-        put: operations["update_agent_api_v1_agents__agent_id__put"];
+        put: operations["update_agent"];
         post?: never;
         /**
          * Delete Agent
          * @description Delete an agent with its versions and sessions. Its open runs are cancelled; finished runs stay.
          */
-        delete: operations["delete_agent_api_v1_agents__agent_id__delete"];
+        delete: operations["delete_agent"];
         options?: never;
         head?: never;
         /**
@@ -435,7 +435,7 @@ export interface paths {
          *
          *     With `If-Match` only if the draft is the one that it names.
          */
-        patch: operations["update_agent_api_v1_agents__agent_id__patch"];
+        patch: operations["patch_agent"];
         trace?: never;
     };
     "/api/v1/agents/{agent_id}/cancel": {
@@ -451,7 +451,7 @@ export interface paths {
          * Cancel Agent
          * @description Cancel a run or a session of this agent, or all its open runs if neither is named.
          */
-        post: operations["cancel_agent_api_v1_agents__agent_id__cancel_post"];
+        post: operations["cancel_agent"];
         delete?: never;
         options?: never;
         head?: never;
@@ -472,7 +472,7 @@ export interface paths {
          * @deprecated
          * @description Send a message to the agent in the path. The answer is one object, or server-sent events with `stream`.
          */
-        post: operations["complete_by_path_api_v1_agents__agent_id__completions_post"];
+        post: operations["complete_by_path"];
         delete?: never;
         options?: never;
         head?: never;
@@ -494,7 +494,7 @@ export interface paths {
          *
          *     The node acts for real. With `Prefer: wait=n`, what there is after that time.
          */
-        post: operations["debug_node_api_v1_agents__agent_id__components__component_id__debug_post"];
+        post: operations["debug_node"];
         delete?: never;
         options?: never;
         head?: never;
@@ -512,7 +512,7 @@ export interface paths {
          * Input Form
          * @description Get the input form of a node: its own fields, and a text field for every other reference that it reads.
          */
-        get: operations["input_form_api_v1_agents__agent_id__components__component_id__input_form_get"];
+        get: operations["input_form"];
         put?: never;
         post?: never;
         delete?: never;
@@ -534,7 +534,7 @@ export interface paths {
          *
          *     Instead of the agent, the path may name the session (the `task_id` of events) or the run.
          */
-        get: operations["tool_trace_api_v1_agents__agent_id__logs__message_id__get"];
+        get: operations["tool_trace"];
         put?: never;
         post?: never;
         delete?: never;
@@ -554,18 +554,18 @@ export interface paths {
          * Get Exposure
          * @description Get the name under which an agent is offered as a tool under `/mcp`; null if it is not.
          */
-        get: operations["get_exposure_api_v1_agents__agent_id__mcp_get"];
+        get: operations["get_exposure"];
         /**
          * Expose Agent
          * @description Offer an agent's published version as a tool under `/mcp`.
          */
-        put: operations["expose_agent_api_v1_agents__agent_id__mcp_put"];
+        put: operations["expose_agent"];
         post?: never;
         /**
          * Hide Agent
          * @description Stop offering an agent as a tool.
          */
-        delete: operations["hide_agent_api_v1_agents__agent_id__mcp_delete"];
+        delete: operations["hide_agent"];
         options?: never;
         head?: never;
         patch?: never;
@@ -584,7 +584,7 @@ export interface paths {
          * Publish
          * @description Publish the draft, or a document that becomes the draft. Returns the version, and `warnings` about it.
          */
-        post: operations["publish_api_v1_agents__agent_id__publish_post"];
+        post: operations["publish"];
         delete?: never;
         options?: never;
         head?: never;
@@ -604,7 +604,7 @@ export interface paths {
          * Reset Draft
          * @description Remove the state of runs from a draft, reset its variables to their declared values, and return it.
          */
-        post: operations["reset_draft_api_v1_agents__agent_id__reset_post"];
+        post: operations["reset_draft"];
         delete?: never;
         options?: never;
         head?: never;
@@ -627,7 +627,7 @@ export interface paths {
          *     `resume_from` is a run of this agent that has failed or was cancelled: a fork of it goes on from the failed point.
          *     What was finished stays finished. `confirm_unsafe` in the body names nodes whose side effects may happen again.
          */
-        post: operations["run_api_v1_agents__agent_id__run_post"];
+        post: operations["run"];
         delete?: never;
         options?: never;
         head?: never;
@@ -649,7 +649,7 @@ export interface paths {
          *
          *     With an `Idempotency-Key`, the request can be repeated for a day without starting another run.
          */
-        post: operations["start_run_api_v1_agents__agent_id__runs_post"];
+        post: operations["start_run"];
         delete?: never;
         options?: never;
         head?: never;
@@ -669,18 +669,18 @@ export interface paths {
          *
          *     With `exp_user_id` only ids and names of that user's, the newest first.
          */
-        get: operations["list_sessions_api_v1_agents__agent_id__sessions_get"];
+        get: operations["list_sessions"];
         put?: never;
         /**
          * Create Session
          * @description Create a conversation with the draft, or with `release` the latest published version.
          */
-        post: operations["create_session_api_v1_agents__agent_id__sessions_post"];
+        post: operations["create_session"];
         /**
          * Delete Sessions
          * @description Delete the conversations that the body names, or all, and cancel their open runs.
          */
-        delete: operations["delete_sessions_api_v1_agents__agent_id__sessions_delete"];
+        delete: operations["delete_sessions"];
         options?: never;
         head?: never;
         patch?: never;
@@ -697,14 +697,14 @@ export interface paths {
          * Get Session
          * @description Get one conversation with its document.
          */
-        get: operations["get_session_api_v1_agents__agent_id__sessions__session_id__get"];
+        get: operations["get_session"];
         put?: never;
         post?: never;
         /**
          * Delete Session
          * @description Delete a conversation and cancel its open runs.
          */
-        delete: operations["delete_session_api_v1_agents__agent_id__sessions__session_id__delete"];
+        delete: operations["delete_session"];
         options?: never;
         head?: never;
         patch?: never;
@@ -725,7 +725,7 @@ export interface paths {
          *
          *     With `dialect=ragflow` the frames are those of the other routes.
          */
-        post: operations["stream_api_v1_agents__agent_id__stream_post"];
+        post: operations["stream"];
         delete?: never;
         options?: never;
         head?: never;
@@ -744,7 +744,7 @@ export interface paths {
          * Set Tags
          * @description Replace the tags of an agent, up to 512 characters in all.
          */
-        put: operations["set_tags_api_v1_agents__agent_id__tags_put"];
+        put: operations["set_tags"];
         post?: never;
         delete?: never;
         options?: never;
@@ -767,7 +767,7 @@ export interface paths {
          *
          *     With exactly one file and `url`, the file at that address is stored instead.
          */
-        post: operations["upload_api_v1_agents__agent_id__upload_post"];
+        post: operations["upload_files"];
         delete?: never;
         options?: never;
         head?: never;
@@ -785,13 +785,13 @@ export interface paths {
          * List Versions
          * @description List an agent's versions without their documents, the latest change first.
          */
-        get: operations["list_versions_api_v1_agents__agent_id__versions_get"];
+        get: operations["list_versions"];
         put?: never;
         /**
          * Publish
          * @description Publish the draft, or a document that becomes the draft. Returns the version, and `warnings` about it.
          */
-        post: operations["publish_api_v1_agents__agent_id__versions_post"];
+        post: operations["create_version"];
         delete?: never;
         options?: never;
         head?: never;
@@ -809,7 +809,7 @@ export interface paths {
          * Get Version
          * @description Get one version with its document. Secrets are masked.
          */
-        get: operations["get_version_api_v1_agents__agent_id__versions__version_id__get"];
+        get: operations["get_version"];
         put?: never;
         post?: never;
         /**
@@ -818,7 +818,7 @@ export interface paths {
          *
          *     These can still read it.
          */
-        delete: operations["delete_version_api_v1_agents__agent_id__versions__version_id__delete"];
+        delete: operations["delete_version"];
         options?: never;
         head?: never;
         patch?: never;
@@ -835,29 +835,29 @@ export interface paths {
          * Call Webhook
          * @description Start a run of the published version, with this request as its payload.
          */
-        get: operations["call_webhook_api_v1_agents__agent_id__webhook_get"];
+        get: operations["get_call_webhook"];
         /**
          * Call Webhook
          * @description Start a run of the published version, with this request as its payload.
          */
-        put: operations["call_webhook_api_v1_agents__agent_id__webhook_put"];
+        put: operations["put_call_webhook"];
         /**
          * Call Webhook
          * @description Start a run of the published version, with this request as its payload.
          */
-        post: operations["call_webhook_api_v1_agents__agent_id__webhook_post"];
+        post: operations["post_call_webhook"];
         /**
          * Call Webhook
          * @description Start a run of the published version, with this request as its payload.
          */
-        delete: operations["call_webhook_api_v1_agents__agent_id__webhook_delete"];
+        delete: operations["delete_call_webhook"];
         options?: never;
         head?: never;
         /**
          * Call Webhook
          * @description Start a run of the published version, with this request as its payload.
          */
-        patch: operations["call_webhook_api_v1_agents__agent_id__webhook_patch"];
+        patch: operations["patch_call_webhook"];
         trace?: never;
     };
     "/api/v1/agents/{agent_id}/webhook/logs": {
@@ -871,7 +871,7 @@ export interface paths {
          * Poll Tests
          * @description Poll the events of tests of the webhook since a time, one test at a time.
          */
-        get: operations["poll_tests_api_v1_agents__agent_id__webhook_logs_get"];
+        get: operations["poll_tests"];
         put?: never;
         post?: never;
         delete?: never;
@@ -891,29 +891,29 @@ export interface paths {
          * Test Webhook
          * @description Start a run of the draft for its owner, who can follow it under `/webhook/logs`.
          */
-        get: operations["test_webhook_api_v1_agents__agent_id__webhook_test_get"];
+        get: operations["get_test_webhook"];
         /**
          * Test Webhook
          * @description Start a run of the draft for its owner, who can follow it under `/webhook/logs`.
          */
-        put: operations["test_webhook_api_v1_agents__agent_id__webhook_test_put"];
+        put: operations["put_test_webhook"];
         /**
          * Test Webhook
          * @description Start a run of the draft for its owner, who can follow it under `/webhook/logs`.
          */
-        post: operations["test_webhook_api_v1_agents__agent_id__webhook_test_post"];
+        post: operations["post_test_webhook"];
         /**
          * Test Webhook
          * @description Start a run of the draft for its owner, who can follow it under `/webhook/logs`.
          */
-        delete: operations["test_webhook_api_v1_agents__agent_id__webhook_test_delete"];
+        delete: operations["delete_test_webhook"];
         options?: never;
         head?: never;
         /**
          * Test Webhook
          * @description Start a run of the draft for its owner, who can follow it under `/webhook/logs`.
          */
-        patch: operations["test_webhook_api_v1_agents__agent_id__webhook_test_patch"];
+        patch: operations["patch_test_webhook"];
         trace?: never;
     };
     "/api/v1/agents_openai/{agent_id}/chat/completions": {
@@ -930,7 +930,7 @@ export interface paths {
          * @deprecated
          * @description Send a message to the agent of the path in OpenAI's format; the former path of this route.
          */
-        post: operations["complete_by_old_path_api_v1_agents_openai__agent_id__chat_completions_post"];
+        post: operations["complete_by_old_path"];
         delete?: never;
         options?: never;
         head?: never;
@@ -948,18 +948,18 @@ export interface paths {
          * List Budgets
          * @description List all budgets of the tenant, with the amounts spent and those that running calls have reserved.
          */
-        get: operations["list_budgets_api_v1_budgets_get"];
+        get: operations["list_budgets"];
         /**
          * Set Budget
          * @description Set limits of one run or session (`id`), of every one, of the tenant, or of its day. Other limits stay.
          */
-        put: operations["set_budget_api_v1_budgets_put"];
+        put: operations["set_budget"];
         post?: never;
         /**
          * Clear Budget
          * @description Remove all limits of a budget. The amounts spent remain if it is set again.
          */
-        delete: operations["clear_budget_api_v1_budgets_delete"];
+        delete: operations["clear_budget"];
         options?: never;
         head?: never;
         patch?: never;
@@ -976,7 +976,7 @@ export interface paths {
          * List Components
          * @description List the components and tools of this server, each with the JSON Schema of its form as the editor writes it.
          */
-        get: operations["list_components_api_v1_components_get"];
+        get: operations["list_components"];
         put?: never;
         post?: never;
         delete?: never;
@@ -999,18 +999,18 @@ export interface paths {
          *     An unknown id or name is an error; an id and a name that are not those of the same base find nothing.
          *     `desc=false` reverses the order. With `type=filter`, count the bases by owner instead.
          */
-        get: operations["list_datasets_api_v1_datasets_get"];
+        get: operations["list_datasets"];
         put?: never;
         /**
          * Create
          * @description Create an empty base. If its name is taken, it gets a number: `name(1)`.
          */
-        post: operations["create_api_v1_datasets_post"];
+        post: operations["create_knowledge_bases"];
         /**
          * Delete
          * @description Delete bases with their documents: `ids`, or all with `delete_all`. Without either, delete nothing.
          */
-        delete: operations["delete_api_v1_datasets_delete"];
+        delete: operations["delete_datasets"];
         options?: never;
         head?: never;
         patch?: never;
@@ -1027,9 +1027,29 @@ export interface paths {
          * Flatten
          * @description Return `{key: {value: [ids of documents]}}` of some bases. An entry of a list counts as a value.
          */
-        get: operations["flatten_api_v1_datasets_metadata_flattened_get"];
+        get: operations["flatten"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/datasets/search": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Search Datasets
+         * @description Find the passages of several bases that match a question best, with the names of RAGFlow's index.
+         */
+        post: operations["search_datasets"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1047,12 +1067,12 @@ export interface paths {
          * Read
          * @description Return a base with its settings and counts.
          */
-        get: operations["read_api_v1_datasets__dataset_id__get"];
+        get: operations["read"];
         /**
          * Change
          * @description Change a base. Its embedding model cannot change while it has chunks.
          */
-        put: operations["change_api_v1_datasets__dataset_id__put"];
+        put: operations["change_datasets"];
         post?: never;
         delete?: never;
         options?: never;
@@ -1075,12 +1095,12 @@ export interface paths {
          *
          *     If some do not exist, the others are parsed, and the reply names those that do not.
          */
-        post: operations["parse_api_v1_datasets__dataset_id__chunks_post"];
+        post: operations["parse"];
         /**
          * Stop Parsing
-         * @description Stop parsing documents.
+         * @description Stop parsing documents: all that are named, or none if one is not being parsed.
          */
-        delete: operations["stop_parsing_api_v1_datasets__dataset_id__chunks_delete"];
+        delete: operations["stop_parsing"];
         options?: never;
         head?: never;
         patch?: never;
@@ -1101,7 +1121,7 @@ export interface paths {
          *     was added, in ms since 1970; 0 sets no limit. With `type=filter`, count the documents by state, extension and
          *     metadata instead.
          */
-        get: operations["list_documents_api_v1_datasets__dataset_id__documents_get"];
+        get: operations["list_documents"];
         put?: never;
         /**
          * Upload
@@ -1109,12 +1129,32 @@ export interface paths {
          *
          *     Files with the same bytes are documents of their own.
          */
-        post: operations["upload_api_v1_datasets__dataset_id__documents_post"];
+        post: operations["upload_knowledge_bases"];
         /**
          * Delete
          * @description Delete documents with their chunks: `ids`, or all with `delete_all`.
          */
-        delete: operations["delete_api_v1_datasets__dataset_id__documents_delete"];
+        delete: operations["delete_documents"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/datasets/{dataset_id}/documents/batch-update-status": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Set Document Status
+         * @description Have searches find documents, or not find them: all that are named, or none if one does not exist.
+         */
+        post: operations["set_document_status"];
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -1137,7 +1177,47 @@ export interface paths {
          * Change Many
          * @description Delete and set metadata of many documents: all of them change, or none.
          */
-        patch: operations["change_many_api_v1_datasets__dataset_id__documents_metadatas_patch"];
+        patch: operations["change_many"];
+        trace?: never;
+    };
+    "/api/v1/datasets/{dataset_id}/documents/parse": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Parse Documents
+         * @description Parse documents, like `POST /datasets/{dataset_id}/chunks`; the reply counts them.
+         */
+        post: operations["parse_documents"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/datasets/{dataset_id}/documents/stop": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Stop Documents
+         * @description Stop parsing documents, like `DELETE /datasets/{dataset_id}/chunks`; the reply counts them.
+         */
+        post: operations["stop_documents"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
         trace?: never;
     };
     "/api/v1/datasets/{dataset_id}/documents/{document_id}": {
@@ -1151,14 +1231,14 @@ export interface paths {
          * Download
          * @description Download a document, always as an attachment.
          */
-        get: operations["download_api_v1_datasets__dataset_id__documents__document_id__get"];
+        get: operations["download_knowledge_bases"];
         /**
          * Change
          * @description Change a document: its name, its metadata, its settings for parsing, or whether searches find it.
          *
          *     Other fields of a document may be sent back as they are.
          */
-        put: operations["change_api_v1_datasets__dataset_id__documents__document_id__put"];
+        put: operations["change_documents"];
         post?: never;
         delete?: never;
         options?: never;
@@ -1169,7 +1249,7 @@ export interface paths {
          *
          *     Other fields of a document may be sent back as they are.
          */
-        patch: operations["change_api_v1_datasets__dataset_id__documents__document_id__patch"];
+        patch: operations["patch_change"];
         trace?: never;
     };
     "/api/v1/datasets/{dataset_id}/documents/{document_id}/chunks": {
@@ -1181,15 +1261,51 @@ export interface paths {
         };
         /**
          * List Chunks
-         * @description List the chunks of a document in order. `id` and `keywords` (in the text) are filters.
+         * @description List the chunks of a document in order. `id`, `chunk_ids`, `keywords` (in the text), `available` are filters.
          */
-        get: operations["list_chunks_api_v1_datasets__dataset_id__documents__document_id__chunks_get"];
+        get: operations["list_chunks"];
+        put?: never;
+        /**
+         * Add Chunk
+         * @description Add a chunk to a document. Searches find it at once.
+         */
+        post: operations["add_chunk"];
+        /**
+         * Delete Chunks
+         * @description Delete chunks: `chunk_ids`, or all of the document with `delete_all`. Those that exist are always deleted.
+         */
+        delete: operations["delete_chunks"];
+        options?: never;
+        head?: never;
+        /**
+         * Switch Chunks
+         * @description Have searches find chunks, or not find them: all that are named, or none if one does not exist.
+         */
+        patch: operations["switch_chunks"];
+        trace?: never;
+    };
+    "/api/v1/datasets/{dataset_id}/documents/{document_id}/chunks/{chunk_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Chunk
+         * @description Return a chunk, with the names of RAGFlow's index.
+         */
+        get: operations["read_chunk"];
         put?: never;
         post?: never;
         delete?: never;
         options?: never;
         head?: never;
-        patch?: never;
+        /**
+         * Change Chunk
+         * @description Change what is given of a chunk, also of one that was parsed.
+         */
+        patch: operations["change_chunk"];
         trace?: never;
     };
     "/api/v1/datasets/{dataset_id}/documents/{document_id}/metadata/config": {
@@ -1204,7 +1320,7 @@ export interface paths {
          * Change Document Config
          * @description Store which metadata RAGFlow would have a model find in one document, in its `parser_config`.
          */
-        put: operations["change_document_config_api_v1_datasets__dataset_id__documents__document_id__metadata_config_put"];
+        put: operations["change_document_config"];
         post?: never;
         delete?: never;
         options?: never;
@@ -1223,12 +1339,12 @@ export interface paths {
          * Read Config
          * @description Return which metadata RAGFlow would have a model find, as it was stored.
          */
-        get: operations["read_config_api_v1_datasets__dataset_id__metadata_config_get"];
+        get: operations["read_config"];
         /**
          * Change Config
          * @description Store which metadata RAGFlow would have a model find. No model looks for it here.
          */
-        put: operations["change_config_api_v1_datasets__dataset_id__metadata_config_put"];
+        put: operations["change_config"];
         post?: never;
         delete?: never;
         options?: never;
@@ -1247,9 +1363,29 @@ export interface paths {
          * Summarize
          * @description Return `{summary: {key: {type, values: [[value, number of documents]]}}}`, the most frequent values first.
          */
-        get: operations["summarize_api_v1_datasets__dataset_id__metadata_summary_get"];
+        get: operations["summarize"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/datasets/{dataset_id}/search": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Search Dataset
+         * @description Find the passages of a base that match a question best, with the names of RAGFlow's index.
+         */
+        post: operations["search_dataset"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1268,7 +1404,7 @@ export interface paths {
          * @deprecated
          * @description Download a file that a run has produced, at the path of older clients.
          */
-        get: operations["download_document_api_v1_document_download__attachment_id__get"];
+        get: operations["download_document"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1290,7 +1426,87 @@ export interface paths {
          *
          *     Pictures are shown in the browser, other files are attachments. `session_id`, if given, is the run that made it.
          */
-        get: operations["show_artifact_api_v1_documents_artifact__name__get"];
+        get: operations["show_artifact"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/documents/images/{image_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Show Chunk Image
+         * @description Show the picture of a chunk, by its `image_id`.
+         */
+        get: operations["show_chunk_image"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/documents/ingest": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Ingest Documents
+         * @description Parse documents of any bases, or stop parsing them: all that are named, or none if one does not exist.
+         */
+        post: operations["ingest_documents"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/documents/{document_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Download Document By Id
+         * @description Download a document of any base, always as an attachment.
+         */
+        get: operations["download_document_by_id"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/documents/{document_id}/preview": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Preview Document
+         * @description Show a document of any base in the browser; one that may contain scripts is an attachment.
+         */
+        get: operations["preview_document"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1310,13 +1526,13 @@ export interface paths {
          * List Servers
          * @description List one page of the tenant's servers, the newest first. Values of headers and variables are never shown.
          */
-        get: operations["list_servers_api_v1_mcp_servers_get"];
+        get: operations["list_servers"];
         put?: never;
         /**
          * Add Server
          * @description Add a server. Its tools are read first and approved with it.
          */
-        post: operations["add_server_api_v1_mcp_servers_post"];
+        post: operations["add_server"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1336,7 +1552,7 @@ export interface paths {
          * Import Servers
          * @description Add the servers of a client's configuration file. Each one succeeds or fails by itself.
          */
-        post: operations["import_servers_api_v1_mcp_servers_import_post"];
+        post: operations["import_servers"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1356,7 +1572,7 @@ export interface paths {
          * List Tools Of Many
          * @description List the tools that several servers offer now, by id.
          */
-        post: operations["list_tools_of_many_api_v1_mcp_servers_list_tools_post"];
+        post: operations["list_tools_of_many"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1376,7 +1592,7 @@ export interface paths {
          * Test Tool By Id
          * @description Test a tool of the server in the body. Returns the text that a model would read.
          */
-        post: operations["test_tool_by_id_api_v1_mcp_servers_test_tool_post"];
+        post: operations["test_tool_by_id"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1394,25 +1610,25 @@ export interface paths {
          * Get Server
          * @description Get a server with its approved tools.
          */
-        get: operations["get_server_api_v1_mcp_servers__server_id__get"];
+        get: operations["get_server"];
         /**
          * Change Server
          * @description Change the fields in the body. If the address changes, the tools are read again and approved.
          */
-        put: operations["change_server_api_v1_mcp_servers__server_id__put"];
+        put: operations["change_server"];
         post?: never;
         /**
          * Delete Server
          * @description Delete a server. Agents that name it fail with an error that says so.
          */
-        delete: operations["delete_server_api_v1_mcp_servers__server_id__delete"];
+        delete: operations["delete_server"];
         options?: never;
         head?: never;
         /**
          * Change Server
          * @description Change the fields in the body. If the address changes, the tools are read again and approved.
          */
-        patch: operations["change_server_api_v1_mcp_servers__server_id__patch"];
+        patch: operations["patch_server"];
         trace?: never;
     };
     "/api/v1/mcp/servers/{server_id}/approve": {
@@ -1428,7 +1644,7 @@ export interface paths {
          * Approve Tools
          * @description Approve tools as the server describes them now. Agents may call them from the next attempt on.
          */
-        post: operations["approve_tools_api_v1_mcp_servers__server_id__approve_post"];
+        post: operations["approve_tools"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1448,7 +1664,7 @@ export interface paths {
          * Test Tool
          * @description Test a tool. Returns the text that a model would read.
          */
-        post: operations["test_tool_api_v1_mcp_servers__server_id__test_post"];
+        post: operations["test_tool"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1466,7 +1682,7 @@ export interface paths {
          * List Tools
          * @description List the tools that a server offers now, and whether they are as approved.
          */
-        get: operations["list_tools_api_v1_mcp_servers__server_id__tools_get"];
+        get: operations["list_tools"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1488,13 +1704,13 @@ export interface paths {
          *
          *     There is only the `storage_type` `table`: another one finds nothing, and so does another tenant.
          */
-        get: operations["list_memories_api_v1_memories_get"];
+        get: operations["list_memories"];
         put?: never;
         /**
          * Create
-         * @description Create an empty memory.
+         * @description Create an empty memory. If its name is taken, it gets a number: `name(1)`.
          */
-        post: operations["create_api_v1_memories_post"];
+        post: operations["create_memories"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1512,18 +1728,18 @@ export interface paths {
          * Show
          * @description List the conversations in a memory, the newest first, each with its extracts. `keywords`: in the session id.
          */
-        get: operations["show_api_v1_memories__memory_id__get"];
+        get: operations["show"];
         /**
          * Change
-         * @description Change a memory.
+         * @description Change a memory. If its new name is taken, it gets a number: `name(1)`.
          */
-        put: operations["change_api_v1_memories__memory_id__put"];
+        put: operations["change_memories"];
         post?: never;
         /**
          * Delete
          * @description Delete a memory with its messages.
          */
-        delete: operations["delete_api_v1_memories__memory_id__delete"];
+        delete: operations["delete_memories"];
         options?: never;
         head?: never;
         patch?: never;
@@ -1540,7 +1756,7 @@ export interface paths {
          * Config
          * @description Get the settings of a memory.
          */
-        get: operations["config_api_v1_memories__memory_id__config_get"];
+        get: operations["config_memories"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1560,13 +1776,15 @@ export interface paths {
          * Recent
          * @description List the newest messages of memories.
          */
-        get: operations["recent_api_v1_messages_get"];
+        get: operations["recent"];
         put?: never;
         /**
          * Add
          * @description Store a question and its answer. A model extracts facts from them later.
+         *
+         *     If a memory does not exist, or is full, the others store them, and the reply says what failed.
          */
-        post: operations["add_api_v1_messages_post"];
+        post: operations["add"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1582,9 +1800,9 @@ export interface paths {
         };
         /**
          * Search
-         * @description Find the messages that match a question best.
+         * @description Find the messages that match a question best; without a memory none.
          */
-        get: operations["search_api_v1_messages_search_get"];
+        get: operations["search"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1605,13 +1823,13 @@ export interface paths {
          * Switch
          * @description Enable or disable a message for searches.
          */
-        put: operations["switch_api_v1_messages__message_key__put"];
+        put: operations["switch"];
         post?: never;
         /**
          * Forget
          * @description Forget a message: searches no longer find it.
          */
-        delete: operations["forget_api_v1_messages__message_key__delete"];
+        delete: operations["forget"];
         options?: never;
         head?: never;
         patch?: never;
@@ -1626,9 +1844,9 @@ export interface paths {
         };
         /**
          * Content
-         * @description Get a message with its content.
+         * @description Get a message with its content and its vector (`content_embed`), [] if its memory has no embedding model.
          */
-        get: operations["content_api_v1_messages__message_key__content_get"];
+        get: operations["content"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1650,7 +1868,7 @@ export interface paths {
          * Complete With Agent
          * @description Send a message to the agent of the path in OpenAI's format; `model` may have any value.
          */
-        post: operations["complete_with_agent_api_v1_openai_agents__agent_id__chat_completions_post"];
+        post: operations["complete_with_agent"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1668,7 +1886,7 @@ export interface paths {
          * List Models Of Agent
          * @description List the agent of the path as the only model.
          */
-        get: operations["list_models_of_agent_api_v1_openai_agents__agent_id__models_get"];
+        get: operations["list_models_of_agent"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1688,7 +1906,7 @@ export interface paths {
          * Get Model Of Agent
          * @description Get the agent of the path as a model.
          */
-        get: operations["get_model_of_agent_api_v1_openai_agents__agent_id__models__model__get"];
+        get: operations["get_model_of_agent"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1710,7 +1928,7 @@ export interface paths {
          * Complete
          * @description Send a message to the agent whose id is `model`, in OpenAI's format.
          */
-        post: operations["complete_api_v1_openai_chat_completions_post"];
+        post: operations["complete_chat"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1730,7 +1948,7 @@ export interface paths {
          *
          *     A share link lists its agent only.
          */
-        get: operations["list_models_api_v1_openai_models_get"];
+        get: operations["list_models"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1750,7 +1968,7 @@ export interface paths {
          * Get Model
          * @description Get one of the caller's agents as a model.
          */
-        get: operations["get_model_api_v1_openai_models__model__get"];
+        get: operations["get_model"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1770,7 +1988,7 @@ export interface paths {
          * Plugin Tools
          * @description List name, description and parameters of each plugin tool. All tenants have the same tools.
          */
-        get: operations["plugin_tools_api_v1_plugin_tools_get"];
+        get: operations["plugin_tools"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1792,7 +2010,7 @@ export interface paths {
          * Retrieve
          * @description Find the passages that match a question best.
          */
-        post: operations["retrieve_api_v1_retrieval_post"];
+        post: operations["retrieve"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1812,7 +2030,7 @@ export interface paths {
          *
          *     With `limit`, `before` or a filter beyond agent, session and status, pages follow each other by `next`.
          */
-        get: operations["list_runs_api_v1_runs_get"];
+        get: operations["list_runs"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1836,7 +2054,7 @@ export interface paths {
          *
          *     The lists have the ids of the request, each once.
          */
-        post: operations["cancel_runs_api_v1_runs_cancel_post"];
+        post: operations["cancel_runs"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1854,7 +2072,7 @@ export interface paths {
          * List States
          * @description Get the states of up to 100 runs, and how many runs that a filter selects are newer than one of them.
          */
-        get: operations["list_states_api_v1_runs_states_get"];
+        get: operations["list_states"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1878,7 +2096,7 @@ export interface paths {
          *
          *     Here and in the following routes, `run_id` is the id of the run or its external id.
          */
-        get: operations["get_run_api_v1_runs__run_id__get"];
+        get: operations["get_run"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1902,7 +2120,7 @@ export interface paths {
          *     revision: a copy to which such rows are applied again and again has the rows of the run. `with=attempts` adds the
          *     earlier attempts of the rows.
          */
-        get: operations["list_activations_api_v1_runs__run_id__activations_get"];
+        get: operations["list_activations"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1922,7 +2140,7 @@ export interface paths {
          * Get Activation
          * @description Get one activation: its row, values up to 16 KiB each (larger ones as previews), what it read, and its wait.
          */
-        get: operations["get_activation_api_v1_runs__run_id__activations__activation_id__get"];
+        get: operations["get_activation"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1944,7 +2162,7 @@ export interface paths {
          *
          *     `download=1` makes it an attachment.
          */
-        get: operations["get_value_api_v1_runs__run_id__activations__activation_id__values__kind___name__get"];
+        get: operations["get_value"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1966,7 +2184,7 @@ export interface paths {
          *
          *     The latest attempt of an activation is the activation itself. A run without retries has none here.
          */
-        get: operations["list_attempts_api_v1_runs__run_id__attempts_get"];
+        get: operations["list_attempts"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1988,7 +2206,7 @@ export interface paths {
          * Cancel Run
          * @description Cancel a run. A run that is over does not change.
          */
-        post: operations["cancel_run_api_v1_runs__run_id__cancel_post"];
+        post: operations["cancel_run"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2008,7 +2226,7 @@ export interface paths {
          *
          *     `only` is same, differs, only_a or only_b. `after` is the `next` of the page before.
          */
-        get: operations["compare_runs_api_v1_runs__run_id__compare__other_run_id__get"];
+        get: operations["compare_runs"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2028,7 +2246,7 @@ export interface paths {
          * Compare Step
          * @description Compare what a step of either run has read and written with that of the same step in the other run.
          */
-        get: operations["compare_step_api_v1_runs__run_id__compare__other_run_id__steps__activation_id__get"];
+        get: operations["compare_step"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2048,7 +2266,7 @@ export interface paths {
          * Get Run Document
          * @description Get the document of the run's version, also of one that no list of versions shows. Secrets are masked.
          */
-        get: operations["get_run_document_api_v1_runs__run_id__document_get"];
+        get: operations["get_run_document"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2071,7 +2289,7 @@ export interface paths {
          *     `after` and `Last-Event-ID` accept the id of any event. The stream ends when the run is over or waits for input.
          *     With `values=none`, `limit` or a filter, JSON has the stored events only, without text; with `before` from the end.
          */
-        get: operations["get_events_api_v1_runs__run_id__events_get"];
+        get: operations["get_events"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2091,7 +2309,7 @@ export interface paths {
          * Explain Run
          * @description Explain what the run waits for, who or what resolves it, and until when. `also` lists further waits.
          */
-        get: operations["explain_run_api_v1_runs__run_id__explain_get"];
+        get: operations["explain_run"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2113,7 +2331,7 @@ export interface paths {
          *
          *     Values above 1 MiB are cut, unless `large=1`. The document is of one moment, and is complete before it is sent.
          */
-        get: operations["export_run_api_v1_runs__run_id__export_get"];
+        get: operations["export_run"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2138,7 +2356,7 @@ export interface paths {
          *     With `dry_run` 200: what would be taken over and what would run again, and what that has cost in the source. 409
          *     `needs_confirmation` lists nodes whose side effects may happen again.
          */
-        post: operations["fork_api_v1_runs__run_id__fork_post"];
+        post: operations["fork"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2156,7 +2374,7 @@ export interface paths {
          * Get Run Graph
          * @description Get the graph of the run's version, as its author drew it.
          */
-        get: operations["get_run_graph_api_v1_runs__run_id__graph_get"];
+        get: operations["get_run_graph"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2176,7 +2394,7 @@ export interface paths {
          * List Items
          * @description List the items of a container, `of` its activation, from the row number `from` on in the chosen order.
          */
-        get: operations["list_items_api_v1_runs__run_id__items_get"];
+        get: operations["list_items"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2198,7 +2416,7 @@ export interface paths {
          *
          *     `after` (or `Last-Event-ID`) is the id of the last frame that the client has, `rev` the revision whose rows it has.
          */
-        get: operations["follow_run_api_v1_runs__run_id__live_get"];
+        get: operations["follow_run"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2220,7 +2438,7 @@ export interface paths {
          *
          *     `next` is the `after` of the next page, null on the last one.
          */
-        get: operations["list_model_calls_api_v1_runs__run_id__model_calls_get"];
+        get: operations["list_model_calls"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2240,7 +2458,7 @@ export interface paths {
          * Get Model Call
          * @description Get a model call with its request and response, as far as they are stored.
          */
-        get: operations["get_model_call_api_v1_runs__run_id__model_calls__call_id__get"];
+        get: operations["get_model_call"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2262,7 +2480,7 @@ export interface paths {
          * Rerun
          * @description Do all of a run again, with the same request or an edited one: 202. `Prefer: wait=n` works as for a start.
          */
-        post: operations["rerun_api_v1_runs__run_id__rerun_post"];
+        post: operations["rerun"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2285,7 +2503,7 @@ export interface paths {
          *     A run that waits for a higher budget continues with the budget in the body, or after its budget has been raised.
          *     Visitors of a share that allows it answer the forms of the canvas, with `inputs` only.
          */
-        post: operations["resume_run_api_v1_runs__run_id__resume_post"];
+        post: operations["resume_run"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2303,7 +2521,7 @@ export interface paths {
          * List Shares
          * @description List the shares of a run, the oldest first, without their secrets; those that are over for 30 days more.
          */
-        get: operations["list_shares_api_v1_runs__run_id__shares_get"];
+        get: operations["list_shares"];
         put?: never;
         /**
          * Create Share
@@ -2311,7 +2529,7 @@ export interface paths {
          *
          *     It needs the right to share: a token of kind `admin`, or one made with `easel tokens create --may-share`.
          */
-        post: operations["create_share_api_v1_runs__run_id__shares_post"];
+        post: operations["create_share"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2332,7 +2550,7 @@ export interface paths {
          * Revoke Share
          * @description Revoke a share: it opens nothing from the next request on, and open streams end within seconds.
          */
-        delete: operations["revoke_share_api_v1_runs__run_id__shares__share_id__delete"];
+        delete: operations["revoke_share"];
         options?: never;
         head?: never;
         patch?: never;
@@ -2349,7 +2567,107 @@ export interface paths {
          * List Tool Calls
          * @description List the tool calls of a run, or of one activation, oldest first, replayed ones included.
          */
-        get: operations["list_tool_calls_api_v1_runs__run_id__tool_calls_get"];
+        get: operations["list_tool_calls"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/system/config": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Config
+         * @description Return how people sign in: with tokens, so they can neither register nor use a password.
+         */
+        get: operations["config_health"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/system/healthz": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Healthz
+         * @description Check what requests need, like `/readyz`: 200 if all is `ok`, else 500. Documents are searched in `db`.
+         */
+        get: operations["healthz"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/system/ping": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Ping
+         * @description Answer `pong`, which proves that the process is alive.
+         */
+        get: operations["ping"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/system/status": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Status
+         * @description Return the state of database, search, file storage and Redis: `green` or `red`.
+         */
+        get: operations["status"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/system/version": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Version
+         * @description Return the release.
+         */
+        get: operations["version"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2375,7 +2693,7 @@ export interface paths {
          * Change Task
          * @description Cancel a run, or all open runs of a session, with the body `{"action": "stop"}`.
          */
-        patch: operations["change_task_api_v1_tasks__task_id__patch"];
+        patch: operations["change_task"];
         trace?: never;
     };
     "/api/v1/tasks/{task_id}/cancel": {
@@ -2391,7 +2709,27 @@ export interface paths {
          * Cancel Task
          * @description Cancel a run, or all open runs of a session.
          */
-        post: operations["cancel_task_api_v1_tasks__task_id__cancel_post"];
+        post: operations["cancel_task"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/thumbnails": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Thumbnails
+         * @description Return the address of a small picture for each document: that of a document that is a picture, "" for others.
+         */
+        get: operations["list_thumbnails"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -2409,7 +2747,7 @@ export interface paths {
          * About
          * @description Get the release, and for a caller with a token or a cookie who it is and what it may do.
          */
-        get: operations["about_api_v1_viewer_get"];
+        get: operations["about"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2429,7 +2767,7 @@ export interface paths {
          * List Agents
          * @description List agents, the last changed first; `q` is a part of title or description.
          */
-        get: operations["list_agents_api_v1_viewer_agents_get"];
+        get: operations["list_viewer_agents"];
         put?: never;
         /**
          * Create Agent
@@ -2438,7 +2776,7 @@ export interface paths {
          *     `model` replaces the built-in model in the nodes of a template. A title that exists gets a number. What is wrong
          *     with the document comes back as findings.
          */
-        post: operations["create_agent_api_v1_viewer_agents_post"];
+        post: operations["create_viewer_agent"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2456,7 +2794,7 @@ export interface paths {
          * Get Agent Head
          * @description Get an agent without its document: the form of its Begin, and what validation finds in its draft.
          */
-        get: operations["get_agent_head_api_v1_viewer_agents__agent_id__get"];
+        get: operations["get_agent_head"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2466,7 +2804,7 @@ export interface paths {
          * Change Title
          * @description Change title and description of the agent, those that are given. Its draft and its versions stay as they are.
          */
-        patch: operations["change_title_api_v1_viewer_agents__agent_id__patch"];
+        patch: operations["change_title"];
         trace?: never;
     };
     "/api/v1/viewer/agents/{agent_id}/draft": {
@@ -2480,12 +2818,12 @@ export interface paths {
          * Get Draft
          * @description Get the draft as it is stored, with masks in place of secrets, its `etag`, and what validation finds in it.
          */
-        get: operations["get_draft_api_v1_viewer_agents__agent_id__draft_get"];
+        get: operations["get_draft"];
         /**
          * Put Draft
          * @description Replace the draft by a document, bare or under `dsl`. Variables without an `env.*` in its `globals` get one.
          */
-        put: operations["put_draft_api_v1_viewer_agents__agent_id__draft_put"];
+        put: operations["put_draft"];
         post?: never;
         delete?: never;
         options?: never;
@@ -2497,7 +2835,7 @@ export interface paths {
          *     Entries of `components` follow from the drawing where a form or an edge has changed, and `env.*` of `globals` from
          *     `variables`.
          */
-        patch: operations["patch_draft_api_v1_viewer_agents__agent_id__draft_patch"];
+        patch: operations["patch_draft"];
         trace?: never;
     };
     "/api/v1/viewer/agents/{agent_id}/export": {
@@ -2511,7 +2849,7 @@ export interface paths {
          * Export Draft
          * @description Get the document of the draft, or of a version, as it is stored, secrets included, as a file.
          */
-        get: operations["export_draft_api_v1_viewer_agents__agent_id__export_get"];
+        get: operations["export_draft"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2531,7 +2869,7 @@ export interface paths {
          * Get Agent Graph
          * @description Get the graph of an agent's draft, or of the version with this id, as its author drew it.
          */
-        get: operations["get_agent_graph_api_v1_viewer_agents__agent_id__graph_get"];
+        get: operations["get_agent_graph"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2553,7 +2891,7 @@ export interface paths {
          * Run Node
          * @description Start a run of one node of the draft alone, with given values. The node acts for real.
          */
-        post: operations["run_node_api_v1_viewer_agents__agent_id__nodes__node_id__run_post"];
+        post: operations["run_node"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2573,7 +2911,7 @@ export interface paths {
          * Publish Draft
          * @description Publish the draft; return the version. 409 `has_errors` with the findings of a draft that cannot run.
          */
-        post: operations["publish_draft_api_v1_viewer_agents__agent_id__publish_post"];
+        post: operations["publish_draft"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2593,7 +2931,7 @@ export interface paths {
          * Restore Version
          * @description Make a version the draft.
          */
-        post: operations["restore_version_api_v1_viewer_agents__agent_id__restore_post"];
+        post: operations["restore_version"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2613,7 +2951,7 @@ export interface paths {
          *
          *     `next` is the `before` of the next page; null on the last one.
          */
-        get: operations["list_versions_api_v1_viewer_agents__agent_id__versions_get"];
+        get: operations["list_viewer_versions"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2633,7 +2971,7 @@ export interface paths {
          * Get Version
          * @description Get a version with its document, or with `draft` the agent's draft. Secrets are masked.
          */
-        get: operations["get_version_api_v1_viewer_agents__agent_id__versions__version_id__get"];
+        get: operations["get_viewer_version"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2653,7 +2991,7 @@ export interface paths {
          * List Choices
          * @description List what the tenant may choose for a field: models, knowledge bases, memories, MCP servers or tools.
          */
-        get: operations["list_choices_api_v1_viewer_choices_get"];
+        get: operations["list_choices"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2675,7 +3013,7 @@ export interface paths {
          * Create Code
          * @description Create a code with which a browser signs in once, within ten minutes, as with the token of this request.
          */
-        post: operations["create_code_api_v1_viewer_codes_post"];
+        post: operations["create_code"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2693,7 +3031,7 @@ export interface paths {
          * List Conversations
          * @description List conversations, the last changed first; `q` is a part of the name.
          */
-        get: operations["list_conversations_api_v1_viewer_conversations_get"];
+        get: operations["list_conversations"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2713,7 +3051,7 @@ export interface paths {
          * Get Messages
          * @description Get the last messages of a conversation, or those before a message number.
          */
-        get: operations["get_messages_api_v1_viewer_conversations__session_id__get"];
+        get: operations["get_messages"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2735,7 +3073,7 @@ export interface paths {
          *
          *     The range is 31 days at most. A reply is up to 10 seconds old.
          */
-        get: operations["get_overview_api_v1_viewer_overview_get"];
+        get: operations["get_overview"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2760,12 +3098,12 @@ export interface paths {
          *     401 `unknown` for what is unknown or over, `share_over` for a share that is; 429 after ten tries a minute and
          *     address.
          */
-        post: operations["sign_in_api_v1_viewer_session_post"];
+        post: operations["sign_in"];
         /**
          * Sign Out
          * @description End the sign-in of the cookie, and remove the cookie. An ended sign-in gets the same reply.
          */
-        delete: operations["sign_out_api_v1_viewer_session_delete"];
+        delete: operations["sign_out"];
         options?: never;
         head?: never;
         patch?: never;
@@ -2782,7 +3120,7 @@ export interface paths {
          * List Sign Ins
          * @description List the browsers that are signed in with the caller's token, the newest first.
          */
-        get: operations["list_sign_ins_api_v1_viewer_sessions_of_mine_get"];
+        get: operations["list_sign_ins"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2805,7 +3143,7 @@ export interface paths {
          * End Sign In
          * @description Sign out a browser that is signed in with the caller's token.
          */
-        delete: operations["end_sign_in_api_v1_viewer_sessions_of_mine__sign_in_id__delete"];
+        delete: operations["end_sign_in"];
         options?: never;
         head?: never;
         patch?: never;
@@ -2824,7 +3162,7 @@ export interface paths {
          *
          *     The settings are those of this API process. What cannot be read is null, and `checks` says why.
          */
-        get: operations["get_system_api_v1_viewer_system_get"];
+        get: operations["get_system"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2844,7 +3182,7 @@ export interface paths {
          * Alive
          * @description Answer with the release, which proves that the process is alive.
          */
-        get: operations["alive_healthz_get"];
+        get: operations["alive"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2864,7 +3202,7 @@ export interface paths {
          * Metrics
          * @description Return the metrics of this process for Prometheus.
          */
-        get: operations["metrics_metrics_get"];
+        get: operations["metrics"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2884,7 +3222,7 @@ export interface paths {
          * Ready
          * @description Check whether requests can be served; answer 503 with the defects if they cannot.
          */
-        get: operations["ready_readyz_get"];
+        get: operations["ready"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2905,7 +3243,28 @@ export interface paths {
          * @deprecated
          * @description Download a file that a run has produced, at the path of older clients.
          */
-        get: operations["download_document_v1_document_download__attachment_id__get"];
+        get: operations["download_document_v1"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/system/healthz": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Healthz
+         * @deprecated
+         * @description Check what requests need, like `/readyz`: 200 if all is `ok`, else 500. Documents are searched in `db`.
+         */
+        get: operations["healthz_v1"];
         put?: never;
         post?: never;
         delete?: never;
@@ -3655,6 +4014,23 @@ export interface components {
             updated_by: string | null;
         };
         /**
+         * EaselError
+         * @description An error of Easel's own routes, with a real status
+         * @example {
+         *       "code": "not_found",
+         *       "details": {},
+         *       "message": "There is no run order-4711."
+         *     }
+         */
+        EaselError: {
+            /** @description A stable word */
+            code: string;
+            details: {
+                [key: string]: unknown;
+            };
+            message: string;
+        };
+        /**
          * EndedTurnReply
          * @description With `Prefer: wait`, a turn that has ended: the data of its last event, and what it answered.
          */
@@ -3906,11 +4282,6 @@ export interface components {
             size: {
                 [key: string]: number;
             } | null;
-        };
-        /** HTTPValidationError */
-        HTTPValidationError: {
-            /** Detail */
-            detail?: components["schemas"]["ValidationError"][];
         };
         /**
          * ItemListReply
@@ -4191,6 +4562,23 @@ export interface components {
             uses: number;
         };
         /**
+         * OpenAIError
+         * @description An error in OpenAI's format
+         */
+        OpenAIError: {
+            error: {
+                code: string | null;
+                message: string;
+                param: string | null;
+                /** @description The run that the request has started */
+                run_id?: string;
+                session_id?: string;
+                type: string;
+            } & {
+                [key: string]: unknown;
+            };
+        };
+        /**
          * OverviewAgent
          * @description Figures of an agent.
          */
@@ -4467,6 +4855,20 @@ export interface components {
             digest: string;
             /** Version Id */
             version_id: string;
+        };
+        /**
+         * RagflowError
+         * @description An error of RAGFlow's routes. Its status is 200 unless the request has `X-Http-Status: strict`
+         * @example {
+         *       "code": 102,
+         *       "message": "canvas not found."
+         *     }
+         */
+        RagflowError: {
+            /** @description 101 argument, 102 data, 103 not allowed, 401, 409, 500, ... */
+            code: number;
+            data?: unknown;
+            message: string;
         };
         /**
          * RepeatedNode
@@ -5115,19 +5517,6 @@ export interface components {
             /** Tool Name */
             tool_name: string | null;
         };
-        /** ValidationError */
-        ValidationError: {
-            /** Context */
-            ctx?: Record<string, never>;
-            /** Input */
-            input?: unknown;
-            /** Location */
-            loc: (string | number)[];
-            /** Message */
-            msg: string;
-            /** Error Type */
-            type: string;
-        };
         /**
          * VersionChange
          * @description A parameter, or another property of a node, that differs. Sides that have no value are null.
@@ -5345,7 +5734,305 @@ export interface components {
             waited_ms: number;
         };
     };
-    responses: never;
+    responses: {
+        /** @description A field, parameter or document is invalid; the message names it */
+        EaselError400: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["EaselError"];
+            };
+        };
+        /** @description The token is missing, unknown, revoked or expired */
+        EaselError401: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["EaselError"];
+            };
+        };
+        /** @description The caller may not do this */
+        EaselError403: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["EaselError"];
+            };
+        };
+        /** @description It does not exist, or belongs to another tenant */
+        EaselError404: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["EaselError"];
+            };
+        };
+        /** @description It is in another state, or a key was used for another request */
+        EaselError409: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["EaselError"];
+            };
+        };
+        /** @description The draft has changed since */
+        EaselError412: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["EaselError"];
+            };
+        };
+        /** @description The body is too large */
+        EaselError413: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["EaselError"];
+            };
+        };
+        /** @description `If-Match` is missing */
+        EaselError428: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["EaselError"];
+            };
+        };
+        /** @description Too many requests, or open streams, of this token */
+        EaselError429: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["EaselError"];
+            };
+        };
+        /** @description A run has failed, or an internal error with the id of the request */
+        EaselError500: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["EaselError"];
+            };
+        };
+        /** @description The database or another service does not answer; `Retry-After` says when to try again */
+        EaselError503: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["EaselError"];
+            };
+        };
+        /** @description A field, parameter or document is invalid; the message names it */
+        OpenAIError400: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["OpenAIError"];
+            };
+        };
+        /** @description The token is missing, unknown, revoked or expired */
+        OpenAIError401: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["OpenAIError"];
+            };
+        };
+        /** @description The caller may not do this */
+        OpenAIError403: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["OpenAIError"];
+            };
+        };
+        /** @description It does not exist, or belongs to another tenant */
+        OpenAIError404: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["OpenAIError"];
+            };
+        };
+        /** @description It is in another state, or a key was used for another request */
+        OpenAIError409: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["OpenAIError"];
+            };
+        };
+        /** @description The draft has changed since */
+        OpenAIError412: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["OpenAIError"];
+            };
+        };
+        /** @description The body is too large */
+        OpenAIError413: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["OpenAIError"];
+            };
+        };
+        /** @description `If-Match` is missing */
+        OpenAIError428: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["OpenAIError"];
+            };
+        };
+        /** @description Too many requests, or open streams, of this token */
+        OpenAIError429: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["OpenAIError"];
+            };
+        };
+        /** @description A run has failed, or an internal error with the id of the request */
+        OpenAIError500: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["OpenAIError"];
+            };
+        };
+        /** @description The database or another service does not answer; `Retry-After` says when to try again */
+        OpenAIError503: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["OpenAIError"];
+            };
+        };
+        /** @description A field, parameter or document is invalid; the message names it */
+        RagflowError400: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["RagflowError"];
+            };
+        };
+        /** @description The token is missing, unknown, revoked or expired */
+        RagflowError401: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["RagflowError"];
+            };
+        };
+        /** @description The caller may not do this */
+        RagflowError403: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["RagflowError"];
+            };
+        };
+        /** @description It does not exist, or belongs to another tenant */
+        RagflowError404: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["RagflowError"];
+            };
+        };
+        /** @description It is in another state, or a key was used for another request */
+        RagflowError409: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["RagflowError"];
+            };
+        };
+        /** @description The draft has changed since */
+        RagflowError412: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["RagflowError"];
+            };
+        };
+        /** @description The body is too large */
+        RagflowError413: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["RagflowError"];
+            };
+        };
+        /** @description `If-Match` is missing */
+        RagflowError428: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["RagflowError"];
+            };
+        };
+        /** @description Too many requests, or open streams, of this token */
+        RagflowError429: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["RagflowError"];
+            };
+        };
+        /** @description A run has failed, or an internal error with the id of the request */
+        RagflowError500: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["RagflowError"];
+            };
+        };
+        /** @description The database or another service does not answer; `Retry-After` says when to try again */
+        RagflowError503: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["RagflowError"];
+            };
+        };
+    };
     parameters: never;
     requestBodies: never;
     headers: never;
@@ -5353,7 +6040,7 @@ export interface components {
 }
 export type $defs = Record<string, never>;
 export interface operations {
-    describe_resource__well_known_oauth_protected_resource_get: {
+    describe_api_resource: {
         parameters: {
             query?: never;
             header?: never;
@@ -5371,9 +6058,15 @@ export interface operations {
                     "application/json": components["schemas"]["ResourceReply"];
                 };
             };
+            400: components["responses"]["RagflowError400"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    describe_resource__well_known_oauth_protected_resource_mcp_get: {
+    describe_resource: {
         parameters: {
             query?: never;
             header?: never;
@@ -5391,9 +6084,15 @@ export interface operations {
                     "application/json": components["schemas"]["ResourceReply"];
                 };
             };
+            400: components["responses"]["RagflowError400"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    get_runtime_api_v1_admin_canvas_runtime__tenant_id__get: {
+    get_runtime: {
         parameters: {
             query?: never;
             header?: never;
@@ -5413,18 +6112,18 @@ export interface operations {
                     "application/json": components["schemas"]["RuntimeReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    choose_runtime_api_v1_admin_canvas_runtime__tenant_id__post: {
+    choose_runtime: {
         parameters: {
             query?: never;
             header?: never;
@@ -5454,18 +6153,18 @@ export interface operations {
                     "application/json": components["schemas"]["RuntimeReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    cancel_session_api_v1_agentbots__agent_id__cancel_post: {
+    cancel_session: {
         parameters: {
             query?: never;
             header?: never;
@@ -5494,18 +6193,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    complete_api_v1_agentbots__agent_id__completions_post: {
+    complete_shared: {
         parameters: {
             query?: {
                 events?: string;
@@ -5620,18 +6319,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    show_inputs_api_v1_agentbots__agent_id__inputs_get: {
+    show_inputs: {
         parameters: {
             query?: never;
             header?: never;
@@ -5651,18 +6350,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    shared_tool_trace_api_v1_agentbots__agent_id__logs__message_id__get: {
+    shared_tool_trace: {
         parameters: {
             query?: never;
             header?: never;
@@ -5683,18 +6382,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    follow_run_api_v1_agentbots__agent_id__runs__run_id__events_get: {
+    follow_shared_run: {
         parameters: {
             query?: {
                 after?: string;
@@ -5717,18 +6416,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    show_session_api_v1_agentbots__agent_id__sessions__session_id__get: {
+    show_session: {
         parameters: {
             query?: never;
             header?: never;
@@ -5749,18 +6448,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    list_agents_api_v1_agents_get: {
+    list_agents: {
         parameters: {
             query?: {
                 id?: string;
@@ -5791,18 +6490,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    create_agent_api_v1_agents_post: {
+    create_agent: {
         parameters: {
             query?: never;
             header?: {
@@ -5814,6 +6513,18 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "dsl": {
+                 *         "components": {},
+                 *         "graph": {
+                 *           "edges": [],
+                 *           "nodes": []
+                 *         }
+                 *       },
+                 *       "title": "Support"
+                 *     }
+                 */
                 "application/json": {
                     /** Avatar */
                     avatar?: string | null;
@@ -5852,18 +6563,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    download_attachment_api_v1_agents_attachments__attachment_id__download_get: {
+    download_attachment: {
         parameters: {
             query?: {
                 ext?: string;
@@ -5889,18 +6600,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    preview_attachment_api_v1_agents_attachments__attachment_id__preview_get: {
+    preview_attachment: {
         parameters: {
             query?: {
                 ext?: string;
@@ -5925,18 +6636,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    complete_api_v1_agents_chat_completions_post: {
+    complete: {
         parameters: {
             query?: {
                 events?: string;
@@ -5948,6 +6659,13 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "agent_id": "0198c0ffee0198c0ffee0198c0ffee01",
+                 *       "query": "Hello",
+                 *       "stream": false
+                 *     }
+                 */
                 "application/json": {
                     /** Agent Id */
                     agent_id?: string | null;
@@ -6049,18 +6767,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    download_api_v1_agents_download_get: {
+    download_files: {
         parameters: {
             query?: {
                 id?: string;
@@ -6081,18 +6799,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    list_prompts_api_v1_agents_prompts_get: {
+    list_prompts: {
         parameters: {
             query?: never;
             header?: never;
@@ -6110,9 +6828,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    rerun_pipeline_api_v1_agents_rerun_post: {
+    rerun_pipeline: {
         parameters: {
             query?: never;
             header?: never;
@@ -6143,9 +6870,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    list_tags_api_v1_agents_tags_get: {
+    list_tags: {
         parameters: {
             query?: {
                 canvas_category?: string;
@@ -6165,18 +6901,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    list_templates_api_v1_agents_templates_get: {
+    list_templates: {
         parameters: {
             query?: never;
             header?: never;
@@ -6194,9 +6930,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    try_database_api_v1_agents_test_db_connection_post: {
+    try_database: {
         parameters: {
             query?: never;
             header?: never;
@@ -6231,9 +6976,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    get_agent_api_v1_agents__agent_id__get: {
+    get_agent: {
         parameters: {
             query?: never;
             header?: never;
@@ -6253,18 +7007,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    update_agent_api_v1_agents__agent_id__put: {
+    update_agent: {
         parameters: {
             query?: never;
             header?: {
@@ -6318,18 +7072,20 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            412: components["responses"]["RagflowError412"];
+            413: components["responses"]["RagflowError413"];
+            428: components["responses"]["RagflowError428"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    delete_agent_api_v1_agents__agent_id__delete: {
+    delete_agent: {
         parameters: {
             query?: never;
             header?: never;
@@ -6349,18 +7105,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    update_agent_api_v1_agents__agent_id__patch: {
+    patch_agent: {
         parameters: {
             query?: never;
             header?: {
@@ -6414,18 +7170,20 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            412: components["responses"]["RagflowError412"];
+            413: components["responses"]["RagflowError413"];
+            428: components["responses"]["RagflowError428"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    cancel_agent_api_v1_agents__agent_id__cancel_post: {
+    cancel_agent: {
         parameters: {
             query?: never;
             header?: never;
@@ -6454,18 +7212,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    complete_by_path_api_v1_agents__agent_id__completions_post: {
+    complete_by_path: {
         parameters: {
             query?: {
                 events?: string;
@@ -6580,18 +7338,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    debug_node_api_v1_agents__agent_id__components__component_id__debug_post: {
+    debug_node: {
         parameters: {
             query?: never;
             header?: {
@@ -6631,18 +7389,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    input_form_api_v1_agents__agent_id__components__component_id__input_form_get: {
+    input_form: {
         parameters: {
             query?: never;
             header?: never;
@@ -6663,18 +7421,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    tool_trace_api_v1_agents__agent_id__logs__message_id__get: {
+    tool_trace: {
         parameters: {
             query?: never;
             header?: never;
@@ -6695,18 +7453,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    get_exposure_api_v1_agents__agent_id__mcp_get: {
+    get_exposure: {
         parameters: {
             query?: never;
             header?: never;
@@ -6726,18 +7484,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    expose_agent_api_v1_agents__agent_id__mcp_put: {
+    expose_agent: {
         parameters: {
             query?: never;
             header?: never;
@@ -6767,18 +7525,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    hide_agent_api_v1_agents__agent_id__mcp_delete: {
+    hide_agent: {
         parameters: {
             query?: never;
             header?: never;
@@ -6798,18 +7556,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    publish_api_v1_agents__agent_id__publish_post: {
+    publish: {
         parameters: {
             query?: never;
             header?: {
@@ -6845,18 +7603,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    reset_draft_api_v1_agents__agent_id__reset_post: {
+    reset_draft: {
         parameters: {
             query?: never;
             header?: never;
@@ -6876,18 +7634,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    run_api_v1_agents__agent_id__run_post: {
+    run: {
         parameters: {
             query?: {
                 version?: string;
@@ -6903,6 +7661,11 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "query": "Hello"
+                 *     }
+                 */
                 "application/json": {
                     /** Agent Id */
                     agent_id?: string | null;
@@ -7022,18 +7785,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    start_run_api_v1_agents__agent_id__runs_post: {
+    start_run: {
         parameters: {
             query?: never;
             header?: never;
@@ -7044,6 +7807,15 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "budget": {
+                 *         "tokens": 10000
+                 *       },
+                 *       "query": "My invoice is wrong.",
+                 *       "user_id": "ada"
+                 *     }
+                 */
                 "application/json": {
                     /**
                      * Budget
@@ -7132,18 +7904,18 @@ export interface operations {
                     "application/json": components["schemas"]["StartedReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    list_sessions_api_v1_agents__agent_id__sessions_get: {
+    list_sessions: {
         parameters: {
             query?: {
                 id?: string;
@@ -7175,18 +7947,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    create_session_api_v1_agents__agent_id__sessions_post: {
+    create_session: {
         parameters: {
             query?: {
                 user_id?: string;
@@ -7203,6 +7975,12 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "name": "Ada's questions",
+                 *       "user_id": "ada"
+                 *     }
+                 */
                 "application/json": {
                     /** Name */
                     name?: string | null;
@@ -7226,18 +8004,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    delete_sessions_api_v1_agents__agent_id__sessions_delete: {
+    delete_sessions: {
         parameters: {
             query?: never;
             header?: never;
@@ -7269,18 +8047,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    get_session_api_v1_agents__agent_id__sessions__session_id__get: {
+    get_session: {
         parameters: {
             query?: never;
             header?: never;
@@ -7301,18 +8079,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    delete_session_api_v1_agents__agent_id__sessions__session_id__delete: {
+    delete_session: {
         parameters: {
             query?: never;
             header?: never;
@@ -7333,18 +8111,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    stream_api_v1_agents__agent_id__stream_post: {
+    stream: {
         parameters: {
             query?: {
                 version?: string;
@@ -7361,6 +8139,11 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "query": "Hello"
+                 *     }
+                 */
                 "application/json": {
                     /** Agent Id */
                     agent_id?: string | null;
@@ -7480,18 +8263,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    set_tags_api_v1_agents__agent_id__tags_put: {
+    set_tags: {
         parameters: {
             query?: never;
             header?: never;
@@ -7518,18 +8301,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    upload_api_v1_agents__agent_id__upload_post: {
+    upload_files: {
         parameters: {
             query?: {
                 url?: string;
@@ -7557,18 +8340,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    list_versions_api_v1_agents__agent_id__versions_get: {
+    list_versions: {
         parameters: {
             query?: never;
             header?: never;
@@ -7588,18 +8371,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    publish_api_v1_agents__agent_id__versions_post: {
+    create_version: {
         parameters: {
             query?: never;
             header?: {
@@ -7635,18 +8418,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    get_version_api_v1_agents__agent_id__versions__version_id__get: {
+    get_version: {
         parameters: {
             query?: never;
             header?: never;
@@ -7667,18 +8450,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    delete_version_api_v1_agents__agent_id__versions__version_id__delete: {
+    delete_version: {
         parameters: {
             query?: {
                 force?: boolean;
@@ -7701,18 +8484,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    call_webhook_api_v1_agents__agent_id__webhook_get: {
+    get_call_webhook: {
         parameters: {
             query?: never;
             header?: never;
@@ -7732,18 +8515,15 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    call_webhook_api_v1_agents__agent_id__webhook_put: {
+    put_call_webhook: {
         parameters: {
             query?: never;
             header?: never;
@@ -7763,18 +8543,15 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    call_webhook_api_v1_agents__agent_id__webhook_post: {
+    post_call_webhook: {
         parameters: {
             query?: never;
             header?: never;
@@ -7794,18 +8571,15 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    call_webhook_api_v1_agents__agent_id__webhook_delete: {
+    delete_call_webhook: {
         parameters: {
             query?: never;
             header?: never;
@@ -7825,18 +8599,15 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    call_webhook_api_v1_agents__agent_id__webhook_patch: {
+    patch_call_webhook: {
         parameters: {
             query?: never;
             header?: never;
@@ -7856,18 +8627,15 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    poll_tests_api_v1_agents__agent_id__webhook_logs_get: {
+    poll_tests: {
         parameters: {
             query?: {
                 since_ts?: string;
@@ -7890,18 +8658,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    test_webhook_api_v1_agents__agent_id__webhook_test_get: {
+    get_test_webhook: {
         parameters: {
             query?: never;
             header?: never;
@@ -7921,18 +8689,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    test_webhook_api_v1_agents__agent_id__webhook_test_put: {
+    put_test_webhook: {
         parameters: {
             query?: never;
             header?: never;
@@ -7952,18 +8720,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    test_webhook_api_v1_agents__agent_id__webhook_test_post: {
+    post_test_webhook: {
         parameters: {
             query?: never;
             header?: never;
@@ -7983,18 +8751,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    test_webhook_api_v1_agents__agent_id__webhook_test_delete: {
+    delete_test_webhook: {
         parameters: {
             query?: never;
             header?: never;
@@ -8014,18 +8782,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    test_webhook_api_v1_agents__agent_id__webhook_test_patch: {
+    patch_test_webhook: {
         parameters: {
             query?: never;
             header?: never;
@@ -8045,18 +8813,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    complete_by_old_path_api_v1_agents_openai__agent_id__chat_completions_post: {
+    complete_by_old_path: {
         parameters: {
             query?: never;
             header?: never;
@@ -8193,18 +8961,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["OpenAIError400"];
+            401: components["responses"]["OpenAIError401"];
+            403: components["responses"]["OpenAIError403"];
+            404: components["responses"]["OpenAIError404"];
+            409: components["responses"]["OpenAIError409"];
+            413: components["responses"]["OpenAIError413"];
+            429: components["responses"]["OpenAIError429"];
+            500: components["responses"]["OpenAIError500"];
+            503: components["responses"]["OpenAIError503"];
         };
     };
-    list_budgets_api_v1_budgets_get: {
+    list_budgets: {
         parameters: {
             query?: never;
             header?: never;
@@ -8222,9 +8990,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    set_budget_api_v1_budgets_put: {
+    set_budget: {
         parameters: {
             query?: never;
             header?: never;
@@ -8264,9 +9041,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    clear_budget_api_v1_budgets_delete: {
+    clear_budget: {
         parameters: {
             query?: {
                 scope?: string;
@@ -8287,18 +9073,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    list_components_api_v1_components_get: {
+    list_components: {
         parameters: {
             query?: never;
             header?: never;
@@ -8316,9 +9102,18 @@ export interface operations {
                     "application/json": components["schemas"]["ComponentsReply"];
                 };
             };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    list_datasets_api_v1_datasets_get: {
+    list_datasets: {
         parameters: {
             query?: {
                 page?: number;
@@ -8350,18 +9145,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    create_api_v1_datasets_post: {
+    create_knowledge_bases: {
         parameters: {
             query?: never;
             header?: {
@@ -8373,6 +9168,14 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "name": "handbook",
+                 *       "parser_config": {
+                 *         "chunk_token_num": 512
+                 *       }
+                 *     }
+                 */
                 "application/json": {
                     auto_metadata_config?: {
                         /**
@@ -8664,18 +9467,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    delete_api_v1_datasets_delete: {
+    delete_datasets: {
         parameters: {
             query?: never;
             header?: never;
@@ -8705,9 +9508,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    flatten_api_v1_datasets_metadata_flattened_get: {
+    flatten: {
         parameters: {
             query?: {
                 /** @description May be repeated, or a comma list */
@@ -8728,18 +9540,120 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
+        };
+    };
+    search_datasets: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** Cross Languages */
+                    cross_languages?: string[];
+                    /** Dataset Ids */
+                    dataset_ids?: string[];
+                    /** Doc Ids */
+                    doc_ids?: string[];
+                    /**
+                     * Highlight
+                     * @default false
+                     */
+                    highlight?: boolean;
+                    /**
+                     * Keyword
+                     * @default false
+                     */
+                    keyword?: boolean;
+                    /** Meta Data Filter */
+                    meta_data_filter?: {
+                        [key: string]: unknown;
+                    };
+                    /**
+                     * Page
+                     * @default 1
+                     */
+                    page?: number;
+                    /** Question */
+                    question?: string | null;
+                    /**
+                     * Rerank Id
+                     * @default
+                     */
+                    rerank_id?: string;
+                    /**
+                     * Search Id
+                     * @description Search apps are not supported; refused unless empty
+                     * @default
+                     */
+                    search_id?: string;
+                    /**
+                     * Similarity Threshold
+                     * @default 0
+                     */
+                    similarity_threshold?: number;
+                    /**
+                     * Size
+                     * @default 30
+                     */
+                    size?: number;
+                    /**
+                     * Toc Enhance
+                     * @default false
+                     */
+                    toc_enhance?: boolean;
+                    /**
+                     * Top K
+                     * @default 1024
+                     */
+                    top_k?: number;
+                    /**
+                     * Use Kg
+                     * @default false
+                     */
+                    use_kg?: boolean;
+                    /**
+                     * Vector Similarity Weight
+                     * @default 0.3
+                     */
+                    vector_similarity_weight?: number;
+                };
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
+                    "application/json": unknown;
                 };
             };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    read_api_v1_datasets__dataset_id__get: {
+    read: {
         parameters: {
             query?: never;
             header?: never;
@@ -8759,18 +9673,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    change_api_v1_datasets__dataset_id__put: {
+    change_datasets: {
         parameters: {
             query?: never;
             header?: never;
@@ -9085,18 +9999,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    parse_api_v1_datasets__dataset_id__chunks_post: {
+    parse: {
         parameters: {
             query?: never;
             header?: never;
@@ -9109,7 +10023,7 @@ export interface operations {
             content: {
                 "application/json": {
                     /** Document Ids */
-                    document_ids?: string[] | null;
+                    document_ids: string[];
                 };
             };
         };
@@ -9123,18 +10037,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    stop_parsing_api_v1_datasets__dataset_id__chunks_delete: {
+    stop_parsing: {
         parameters: {
             query?: never;
             header?: never;
@@ -9147,7 +10061,7 @@ export interface operations {
             content: {
                 "application/json": {
                     /** Document Ids */
-                    document_ids?: string[] | null;
+                    document_ids: string[];
                 };
             };
         };
@@ -9161,18 +10075,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    list_documents_api_v1_datasets__dataset_id__documents_get: {
+    list_documents: {
         parameters: {
             query?: {
                 id?: string;
@@ -9209,18 +10123,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    upload_api_v1_datasets__dataset_id__documents_post: {
+    upload_knowledge_bases: {
         parameters: {
             query?: {
                 /** @description `empty`: a document without content, of the given name */
@@ -9253,18 +10167,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    delete_api_v1_datasets__dataset_id__documents_delete: {
+    delete_documents: {
         parameters: {
             query?: never;
             header?: never;
@@ -9296,18 +10210,61 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
+        };
+    };
+    set_document_status: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                dataset_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** Doc Ids */
+                    doc_ids: string[];
+                    /**
+                     * Status
+                     * @enum {unknown}
+                     */
+                    status: "0" | "1" | 0 | 1;
+                };
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
+                    "application/json": unknown;
                 };
             };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    change_many_api_v1_datasets__dataset_id__documents_metadatas_patch: {
+    change_many: {
         parameters: {
             query?: never;
             header?: never;
@@ -9367,18 +10324,94 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
+        };
+    };
+    parse_documents: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                dataset_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** Document Ids */
+                    document_ids: string[];
+                };
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
+                    "application/json": unknown;
+                };
+            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
+        };
+    };
+    stop_documents: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                dataset_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** Document Ids */
+                    document_ids: string[];
                 };
             };
         };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
+        };
     };
-    download_api_v1_datasets__dataset_id__documents__document_id__get: {
+    download_knowledge_bases: {
         parameters: {
             query?: never;
             header?: never;
@@ -9399,18 +10432,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    change_api_v1_datasets__dataset_id__documents__document_id__put: {
+    change_documents: {
         parameters: {
             query?: never;
             header?: never;
@@ -9720,18 +10753,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    change_api_v1_datasets__dataset_id__documents__document_id__patch: {
+    patch_change: {
         parameters: {
             query?: never;
             header?: never;
@@ -10041,22 +11074,25 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    list_chunks_api_v1_datasets__dataset_id__documents__document_id__chunks_get: {
+    list_chunks: {
         parameters: {
             query?: {
                 id?: string;
+                /** @description May be repeated, or a comma list */
+                chunk_ids?: string[] | null;
                 keywords?: string;
+                available?: string;
                 page?: string;
                 page_size?: string;
             };
@@ -10078,18 +11114,317 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
+        };
+    };
+    add_chunk: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description A repeat with the same key within a day gets the first reply */
+                "idempotency-key"?: string | null;
+            };
+            path: {
+                dataset_id: string;
+                document_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /**
+                     * Available
+                     * @description Whether searches find it
+                     * @default true
+                     */
+                    available?: boolean;
+                    /**
+                     * Content
+                     * @description Required for a new chunk
+                     */
+                    content: string;
+                    /**
+                     * Image Base64
+                     * @description PNG, JPEG, GIF or WebP
+                     * @default
+                     */
+                    image_base64?: string;
+                    /**
+                     * Important Keywords
+                     * @description Words that count like those of the text
+                     * @default []
+                     */
+                    important_keywords?: string[];
+                    /**
+                     * Positions
+                     * @description [page, left, right, top, bottom] of its parts
+                     * @default []
+                     */
+                    positions?: number[][];
+                    /**
+                     * Questions
+                     * @description Questions that it answers; the vector is theirs
+                     * @default []
+                     */
+                    questions?: string[];
+                    /**
+                     * Tag Feas
+                     * @description Stored; without an effect on searches
+                     * @default {}
+                     */
+                    tag_feas?: {
+                        [key: string]: number;
+                    };
+                    /**
+                     * Tag Kwd
+                     * @description Stored; without an effect on searches
+                     * @default []
+                     */
+                    tag_kwd?: string[];
+                };
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
+                    "application/json": unknown;
+                };
+            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
+        };
+    };
+    delete_chunks: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                dataset_id: string;
+                document_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** Chunk Ids */
+                    chunk_ids?: string[] | null;
+                    /**
+                     * Delete All
+                     * @default false
+                     */
+                    delete_all?: boolean;
                 };
             };
         };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
+        };
     };
-    change_document_config_api_v1_datasets__dataset_id__documents__document_id__metadata_config_put: {
+    switch_chunks: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                dataset_id: string;
+                document_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** Available */
+                    available?: boolean | null;
+                    /**
+                     * Available Int
+                     * @description The same as 1 or 0
+                     */
+                    available_int?: number | null;
+                    /** Chunk Ids */
+                    chunk_ids: string[];
+                };
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
+        };
+    };
+    read_chunk: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                dataset_id: string;
+                document_id: string;
+                chunk_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
+        };
+    };
+    change_chunk: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                dataset_id: string;
+                document_id: string;
+                chunk_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /**
+                     * Available
+                     * @description Whether searches find it
+                     * @default true
+                     */
+                    available?: boolean;
+                    /**
+                     * Content
+                     * @description Required for a new chunk
+                     */
+                    content: string;
+                    /**
+                     * Image Base64
+                     * @description PNG, JPEG, GIF or WebP
+                     * @default
+                     */
+                    image_base64?: string;
+                    /**
+                     * Important Keywords
+                     * @description Words that count like those of the text
+                     * @default []
+                     */
+                    important_keywords?: string[];
+                    /**
+                     * Positions
+                     * @description [page, left, right, top, bottom] of its parts
+                     * @default []
+                     */
+                    positions?: number[][];
+                    /**
+                     * Questions
+                     * @description Questions that it answers; the vector is theirs
+                     * @default []
+                     */
+                    questions?: string[];
+                    /**
+                     * Tag Feas
+                     * @description Stored; without an effect on searches
+                     * @default {}
+                     */
+                    tag_feas?: {
+                        [key: string]: number;
+                    };
+                    /**
+                     * Tag Kwd
+                     * @description Stored; without an effect on searches
+                     * @default []
+                     */
+                    tag_kwd?: string[];
+                };
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
+        };
+    };
+    change_document_config: {
         parameters: {
             query?: never;
             header?: never;
@@ -10139,18 +11474,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    read_config_api_v1_datasets__dataset_id__metadata_config_get: {
+    read_config: {
         parameters: {
             query?: never;
             header?: never;
@@ -10170,18 +11505,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    change_config_api_v1_datasets__dataset_id__metadata_config_put: {
+    change_config: {
         parameters: {
             query?: never;
             header?: never;
@@ -10234,18 +11569,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    summarize_api_v1_datasets__dataset_id__metadata_summary_get: {
+    summarize: {
         parameters: {
             query?: {
                 /** @description May be repeated, or a comma list */
@@ -10268,18 +11603,120 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
+        };
+    };
+    search_dataset: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                dataset_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** Cross Languages */
+                    cross_languages?: string[];
+                    /** Doc Ids */
+                    doc_ids?: string[];
+                    /**
+                     * Highlight
+                     * @default false
+                     */
+                    highlight?: boolean;
+                    /**
+                     * Keyword
+                     * @default false
+                     */
+                    keyword?: boolean;
+                    /** Meta Data Filter */
+                    meta_data_filter?: {
+                        [key: string]: unknown;
+                    };
+                    /**
+                     * Page
+                     * @default 1
+                     */
+                    page?: number;
+                    /** Question */
+                    question?: string | null;
+                    /**
+                     * Rerank Id
+                     * @default
+                     */
+                    rerank_id?: string;
+                    /**
+                     * Search Id
+                     * @description Search apps are not supported; refused unless empty
+                     * @default
+                     */
+                    search_id?: string;
+                    /**
+                     * Similarity Threshold
+                     * @default 0
+                     */
+                    similarity_threshold?: number;
+                    /**
+                     * Size
+                     * @default 30
+                     */
+                    size?: number;
+                    /**
+                     * Toc Enhance
+                     * @default false
+                     */
+                    toc_enhance?: boolean;
+                    /**
+                     * Top K
+                     * @default 1024
+                     */
+                    top_k?: number;
+                    /**
+                     * Use Kg
+                     * @default false
+                     */
+                    use_kg?: boolean;
+                    /**
+                     * Vector Similarity Weight
+                     * @default 0.3
+                     */
+                    vector_similarity_weight?: number;
+                };
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
+                    "application/json": unknown;
                 };
             };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    download_document_api_v1_document_download__attachment_id__get: {
+    download_document: {
         parameters: {
             query?: {
                 ext?: string;
@@ -10305,18 +11742,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    show_artifact_api_v1_documents_artifact__name__get: {
+    show_artifact: {
         parameters: {
             query?: {
                 session_id?: string;
@@ -10338,18 +11775,164 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
+        };
+    };
+    show_chunk_image: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                image_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
+                    "application/json": unknown;
+                };
+            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
+        };
+    };
+    ingest_documents: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /**
+                     * Apply Kb
+                     * @description Without an effect here
+                     * @default false
+                     */
+                    apply_kb?: boolean;
+                    /**
+                     * Delete
+                     * @description Parsing always replaces the chunks
+                     * @default true
+                     */
+                    delete?: boolean;
+                    /** Doc Ids */
+                    doc_ids: string[];
+                    /**
+                     * Run
+                     * @enum {unknown}
+                     */
+                    run: "1" | "2" | 1 | 2;
                 };
             };
         };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
+        };
     };
-    list_servers_api_v1_mcp_servers_get: {
+    download_document_by_id: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                document_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
+        };
+    };
+    preview_document: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                document_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
+        };
+    };
+    list_servers: {
         parameters: {
             query?: {
                 keywords?: string;
@@ -10371,18 +11954,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    add_server_api_v1_mcp_servers_post: {
+    add_server: {
         parameters: {
             query?: never;
             header?: {
@@ -10446,18 +12029,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    import_servers_api_v1_mcp_servers_import_post: {
+    import_servers: {
         parameters: {
             query?: never;
             header?: {
@@ -10494,18 +12077,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    list_tools_of_many_api_v1_mcp_servers_list_tools_post: {
+    list_tools_of_many: {
         parameters: {
             query?: never;
             header?: never;
@@ -10530,9 +12113,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    test_tool_by_id_api_v1_mcp_servers_test_tool_post: {
+    test_tool_by_id: {
         parameters: {
             query?: never;
             header?: never;
@@ -10566,9 +12158,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    get_server_api_v1_mcp_servers__server_id__get: {
+    get_server: {
         parameters: {
             query?: never;
             header?: never;
@@ -10588,18 +12189,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    change_server_api_v1_mcp_servers__server_id__put: {
+    change_server: {
         parameters: {
             query?: never;
             header?: never;
@@ -10662,18 +12263,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    delete_server_api_v1_mcp_servers__server_id__delete: {
+    delete_server: {
         parameters: {
             query?: never;
             header?: never;
@@ -10693,18 +12294,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    change_server_api_v1_mcp_servers__server_id__patch: {
+    patch_server: {
         parameters: {
             query?: never;
             header?: never;
@@ -10767,18 +12368,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    approve_tools_api_v1_mcp_servers__server_id__approve_post: {
+    approve_tools: {
         parameters: {
             query?: never;
             header?: never;
@@ -10805,18 +12406,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    test_tool_api_v1_mcp_servers__server_id__test_post: {
+    test_tool: {
         parameters: {
             query?: never;
             header?: never;
@@ -10852,18 +12453,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    list_tools_api_v1_mcp_servers__server_id__tools_get: {
+    list_tools: {
         parameters: {
             query?: never;
             header?: never;
@@ -10883,18 +12484,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    list_memories_api_v1_memories_get: {
+    list_memories: {
         parameters: {
             query?: {
                 keywords?: string;
@@ -10921,18 +12522,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    create_api_v1_memories_post: {
+    create_memories: {
         parameters: {
             query?: never;
             header?: {
@@ -10944,36 +12545,49 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "memory_type": [
+                 *         "raw",
+                 *         "semantic"
+                 *       ],
+                 *       "name": "facts"
+                 *     }
+                 */
                 "application/json": {
+                    /**
+                     * Avatar
+                     * @description data:image/png;base64,... or empty
+                     * @default
+                     */
+                    avatar?: string;
                     /**
                      * Description
                      * @default
                      */
                     description?: string;
-                    /**
-                     * Embd Id
-                     * @default
-                     */
-                    embd_id?: string;
+                    /** Embd Id */
+                    embd_id: string;
                     /**
                      * Forgetting Policy
                      * @default FIFO
                      * @enum {string}
                      */
                     forgetting_policy?: "FIFO" | "NONE";
-                    /**
-                     * Llm Id
-                     * @default
-                     */
-                    llm_id?: string;
+                    /** Llm Id */
+                    llm_id: string;
                     /**
                      * Memory Size
+                     * @description Bytes of texts and vectors, up to 64 MiB
                      * @default 5242880
                      */
                     memory_size?: number;
                     /** Memory Type */
-                    memory_type?: ("raw" | "semantic" | "episodic" | "procedural")[];
-                    /** Name */
+                    memory_type: ("raw" | "semantic" | "episodic" | "procedural")[];
+                    /**
+                     * Name
+                     * @description 1 to 128 characters
+                     */
                     name: string;
                     /**
                      * Permissions
@@ -10988,6 +12602,7 @@ export interface operations {
                     system_prompt?: string;
                     /**
                      * Temperature
+                     * @description 0 to 2
                      * @default 0.5
                      */
                     temperature?: number;
@@ -11009,18 +12624,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    show_api_v1_memories__memory_id__get: {
+    show: {
         parameters: {
             query?: {
                 /** @description May be repeated, or a comma list */
@@ -11046,18 +12661,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    change_api_v1_memories__memory_id__put: {
+    change_memories: {
         parameters: {
             query?: never;
             header?: never;
@@ -11069,6 +12684,8 @@ export interface operations {
         requestBody: {
             content: {
                 "application/json": {
+                    /** Avatar */
+                    avatar?: string | null;
                     /** Description */
                     description?: string | null;
                     /** Embd Id */
@@ -11104,18 +12721,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    delete_api_v1_memories__memory_id__delete: {
+    delete_memories: {
         parameters: {
             query?: never;
             header?: never;
@@ -11135,18 +12752,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    config_api_v1_memories__memory_id__config_get: {
+    config_memories: {
         parameters: {
             query?: never;
             header?: never;
@@ -11166,22 +12783,22 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    recent_api_v1_messages_get: {
+    recent: {
         parameters: {
-            query: {
+            query?: {
                 /** @description Memories; may be repeated, or a comma list */
-                memory_id: string[];
+                memory_id?: string[] | null;
                 agent_id?: string;
                 session_id?: string;
                 limit?: number;
@@ -11201,18 +12818,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    add_api_v1_messages_post: {
+    add: {
         parameters: {
             query?: never;
             header?: {
@@ -11265,22 +12882,22 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    search_api_v1_messages_search_get: {
+    search: {
         parameters: {
-            query: {
+            query?: {
                 /** @description Memories; may be repeated, or a comma list */
-                memory_id: string[];
+                memory_id?: string[] | null;
                 query?: string;
                 similarity_threshold?: number;
                 keywords_similarity_weight?: number;
@@ -11304,18 +12921,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    switch_api_v1_messages__message_key__put: {
+    switch: {
         parameters: {
             query?: never;
             header?: never;
@@ -11342,18 +12959,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    forget_api_v1_messages__message_key__delete: {
+    forget: {
         parameters: {
             query?: never;
             header?: never;
@@ -11373,18 +12990,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    content_api_v1_messages__message_key__content_get: {
+    content: {
         parameters: {
             query?: never;
             header?: never;
@@ -11404,18 +13021,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    complete_with_agent_api_v1_openai_agents__agent_id__chat_completions_post: {
+    complete_with_agent: {
         parameters: {
             query?: never;
             header?: never;
@@ -11552,18 +13169,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["OpenAIError400"];
+            401: components["responses"]["OpenAIError401"];
+            403: components["responses"]["OpenAIError403"];
+            404: components["responses"]["OpenAIError404"];
+            409: components["responses"]["OpenAIError409"];
+            413: components["responses"]["OpenAIError413"];
+            429: components["responses"]["OpenAIError429"];
+            500: components["responses"]["OpenAIError500"];
+            503: components["responses"]["OpenAIError503"];
         };
     };
-    list_models_of_agent_api_v1_openai_agents__agent_id__models_get: {
+    list_models_of_agent: {
         parameters: {
             query?: never;
             header?: never;
@@ -11583,18 +13200,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["OpenAIError400"];
+            401: components["responses"]["OpenAIError401"];
+            403: components["responses"]["OpenAIError403"];
+            404: components["responses"]["OpenAIError404"];
+            409: components["responses"]["OpenAIError409"];
+            413: components["responses"]["OpenAIError413"];
+            429: components["responses"]["OpenAIError429"];
+            500: components["responses"]["OpenAIError500"];
+            503: components["responses"]["OpenAIError503"];
         };
     };
-    get_model_of_agent_api_v1_openai_agents__agent_id__models__model__get: {
+    get_model_of_agent: {
         parameters: {
             query?: never;
             header?: never;
@@ -11615,18 +13232,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["OpenAIError400"];
+            401: components["responses"]["OpenAIError401"];
+            403: components["responses"]["OpenAIError403"];
+            404: components["responses"]["OpenAIError404"];
+            409: components["responses"]["OpenAIError409"];
+            413: components["responses"]["OpenAIError413"];
+            429: components["responses"]["OpenAIError429"];
+            500: components["responses"]["OpenAIError500"];
+            503: components["responses"]["OpenAIError503"];
         };
     };
-    complete_api_v1_openai_chat_completions_post: {
+    complete_chat: {
         parameters: {
             query?: never;
             header?: never;
@@ -11635,6 +13252,18 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "messages": [
+                 *         {
+                 *           "content": "Hello",
+                 *           "role": "user"
+                 *         }
+                 *       ],
+                 *       "model": "0198c0ffee0198c0ffee0198c0ffee01",
+                 *       "stream": true
+                 *     }
+                 */
                 "application/json": {
                     /**
                      * Budget
@@ -11761,9 +13390,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
+            400: components["responses"]["OpenAIError400"];
+            401: components["responses"]["OpenAIError401"];
+            403: components["responses"]["OpenAIError403"];
+            404: components["responses"]["OpenAIError404"];
+            409: components["responses"]["OpenAIError409"];
+            413: components["responses"]["OpenAIError413"];
+            429: components["responses"]["OpenAIError429"];
+            500: components["responses"]["OpenAIError500"];
+            503: components["responses"]["OpenAIError503"];
         };
     };
-    list_models_api_v1_openai_models_get: {
+    list_models: {
         parameters: {
             query?: never;
             header?: never;
@@ -11781,9 +13419,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
+            400: components["responses"]["OpenAIError400"];
+            401: components["responses"]["OpenAIError401"];
+            403: components["responses"]["OpenAIError403"];
+            404: components["responses"]["OpenAIError404"];
+            409: components["responses"]["OpenAIError409"];
+            413: components["responses"]["OpenAIError413"];
+            429: components["responses"]["OpenAIError429"];
+            500: components["responses"]["OpenAIError500"];
+            503: components["responses"]["OpenAIError503"];
         };
     };
-    get_model_api_v1_openai_models__model__get: {
+    get_model: {
         parameters: {
             query?: never;
             header?: never;
@@ -11803,18 +13450,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["OpenAIError400"];
+            401: components["responses"]["OpenAIError401"];
+            403: components["responses"]["OpenAIError403"];
+            404: components["responses"]["OpenAIError404"];
+            409: components["responses"]["OpenAIError409"];
+            413: components["responses"]["OpenAIError413"];
+            429: components["responses"]["OpenAIError429"];
+            500: components["responses"]["OpenAIError500"];
+            503: components["responses"]["OpenAIError503"];
         };
     };
-    plugin_tools_api_v1_plugin_tools_get: {
+    plugin_tools: {
         parameters: {
             query?: never;
             header?: never;
@@ -11832,9 +13479,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    retrieve_api_v1_retrieval_post: {
+    retrieve: {
         parameters: {
             query?: never;
             header?: never;
@@ -11843,6 +13499,14 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "dataset_ids": [
+                 *         "0198c0ffee0198c0ffee0198c0ffee02"
+                 *       ],
+                 *       "question": "How long is the notice period?"
+                 *     }
+                 */
                 "application/json": {
                     /** Cross Languages */
                     cross_languages?: string[];
@@ -11874,11 +13538,8 @@ export interface operations {
                      * @default 30
                      */
                     page_size?: number;
-                    /**
-                     * Question
-                     * @default
-                     */
-                    question?: string;
+                    /** Question */
+                    question?: string | null;
                     /**
                      * Rerank Id
                      * @default
@@ -11922,9 +13583,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    list_runs_api_v1_runs_get: {
+    list_runs: {
         parameters: {
             query?: {
                 external_id?: string;
@@ -11960,18 +13630,18 @@ export interface operations {
                     "application/json": components["schemas"]["RunListReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    cancel_runs_api_v1_runs_cancel_post: {
+    cancel_runs: {
         parameters: {
             query?: never;
             header?: {
@@ -11999,18 +13669,18 @@ export interface operations {
                     "application/json": components["schemas"]["CancelledRunsReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    list_states_api_v1_runs_states_get: {
+    list_states: {
         parameters: {
             query?: {
                 ids?: string;
@@ -12042,18 +13712,18 @@ export interface operations {
                     "application/json": components["schemas"]["RunStatesReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    get_run_api_v1_runs__run_id__get: {
+    get_run: {
         parameters: {
             query?: {
                 activations?: "tree" | "none";
@@ -12076,18 +13746,18 @@ export interface operations {
                     "application/json": components["schemas"]["RunReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    list_activations_api_v1_runs__run_id__activations_get: {
+    list_activations: {
         parameters: {
             query?: {
                 scope?: string;
@@ -12118,18 +13788,18 @@ export interface operations {
                     "application/json": components["schemas"]["ActivationListReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    get_activation_api_v1_runs__run_id__activations__activation_id__get: {
+    get_activation: {
         parameters: {
             query?: {
                 values?: "preview" | "none";
@@ -12152,18 +13822,18 @@ export interface operations {
                     "application/json": components["schemas"]["ActivationReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    get_value_api_v1_runs__run_id__activations__activation_id__values__kind___name__get: {
+    get_value: {
         parameters: {
             query?: {
                 download?: "0" | "1";
@@ -12189,18 +13859,18 @@ export interface operations {
                     "text/plain": string;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    list_attempts_api_v1_runs__run_id__attempts_get: {
+    list_attempts: {
         parameters: {
             query?: {
                 activation_id?: string;
@@ -12224,18 +13894,18 @@ export interface operations {
                     "application/json": components["schemas"]["AttemptListReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    cancel_run_api_v1_runs__run_id__cancel_post: {
+    cancel_run: {
         parameters: {
             query?: never;
             header?: never;
@@ -12255,18 +13925,18 @@ export interface operations {
                     "application/json": components["schemas"]["CancelledRunReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    compare_runs_api_v1_runs__run_id__compare__other_run_id__get: {
+    compare_runs: {
         parameters: {
             query?: {
                 only?: string;
@@ -12292,18 +13962,18 @@ export interface operations {
                     "application/json": components["schemas"]["ComparisonReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    compare_step_api_v1_runs__run_id__compare__other_run_id__steps__activation_id__get: {
+    compare_step: {
         parameters: {
             query?: never;
             header?: never;
@@ -12325,18 +13995,18 @@ export interface operations {
                     "application/json": components["schemas"]["ComparedStepReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    get_run_document_api_v1_runs__run_id__document_get: {
+    get_run_document: {
         parameters: {
             query?: never;
             header?: never;
@@ -12356,18 +14026,18 @@ export interface operations {
                     "application/json": components["schemas"]["RunDocumentReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    get_events_api_v1_runs__run_id__events_get: {
+    get_events: {
         parameters: {
             query?: {
                 after?: string;
@@ -12396,18 +14066,18 @@ export interface operations {
                     "application/json": components["schemas"]["EventListReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    explain_run_api_v1_runs__run_id__explain_get: {
+    explain_run: {
         parameters: {
             query?: never;
             header?: never;
@@ -12427,18 +14097,18 @@ export interface operations {
                     "application/json": components["schemas"]["ExplanationReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    export_run_api_v1_runs__run_id__export_get: {
+    export_run: {
         parameters: {
             query?: {
                 large?: "0" | "1";
@@ -12460,18 +14130,18 @@ export interface operations {
                     "application/json": components["schemas"]["RunFileReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    fork_api_v1_runs__run_id__fork_post: {
+    fork: {
         parameters: {
             query?: never;
             header?: {
@@ -12589,18 +14259,18 @@ export interface operations {
                     "application/json": components["schemas"]["StartedReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    get_run_graph_api_v1_runs__run_id__graph_get: {
+    get_run_graph: {
         parameters: {
             query?: never;
             header?: never;
@@ -12620,18 +14290,18 @@ export interface operations {
                     "application/json": components["schemas"]["GraphReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    list_items_api_v1_runs__run_id__items_get: {
+    list_items: {
         parameters: {
             query: {
                 of: string;
@@ -12657,18 +14327,18 @@ export interface operations {
                     "application/json": components["schemas"]["ItemListReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    follow_run_api_v1_runs__run_id__live_get: {
+    follow_run: {
         parameters: {
             query?: {
                 after?: string;
@@ -12691,6 +14361,10 @@ export interface operations {
                     "text/event-stream": string;
                 };
             };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
             /** @description The request does not accept text/event-stream */
             406: {
                 headers: {
@@ -12698,15 +14372,10 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
             /** @description The process has too many live streams (EASEL_LIVE_STREAMS) */
             503: {
                 headers: {
@@ -12716,7 +14385,7 @@ export interface operations {
             };
         };
     };
-    list_model_calls_api_v1_runs__run_id__model_calls_get: {
+    list_model_calls: {
         parameters: {
             query?: {
                 activation_id?: string;
@@ -12740,18 +14409,18 @@ export interface operations {
                     "application/json": components["schemas"]["ModelCallListReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    get_model_call_api_v1_runs__run_id__model_calls__call_id__get: {
+    get_model_call: {
         parameters: {
             query?: never;
             header?: never;
@@ -12772,18 +14441,18 @@ export interface operations {
                     "application/json": components["schemas"]["WholeModelCallReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    rerun_api_v1_runs__run_id__rerun_post: {
+    rerun: {
         parameters: {
             query?: never;
             header?: {
@@ -12869,18 +14538,18 @@ export interface operations {
                     "application/json": components["schemas"]["StartedReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    resume_run_api_v1_runs__run_id__resume_post: {
+    resume_run: {
         parameters: {
             query?: never;
             header?: {
@@ -12894,6 +14563,15 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "inputs": {
+                 *         "name": {
+                 *           "value": "Ada"
+                 *         }
+                 *       }
+                 *     }
+                 */
                 "application/json": {
                     /**
                      * Budget
@@ -12952,18 +14630,18 @@ export interface operations {
                     "application/json": components["schemas"]["StartedReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    list_shares_api_v1_runs__run_id__shares_get: {
+    list_shares: {
         parameters: {
             query?: {
                 after?: string;
@@ -12986,18 +14664,18 @@ export interface operations {
                     "application/json": components["schemas"]["ShareListReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    create_share_api_v1_runs__run_id__shares_post: {
+    create_share: {
         parameters: {
             query?: never;
             header?: {
@@ -13048,18 +14726,18 @@ export interface operations {
                     "application/json": components["schemas"]["NewShareReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    revoke_share_api_v1_runs__run_id__shares__share_id__delete: {
+    revoke_share: {
         parameters: {
             query?: never;
             header?: never;
@@ -13078,18 +14756,18 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    list_tool_calls_api_v1_runs__run_id__tool_calls_get: {
+    list_tool_calls: {
         parameters: {
             query?: {
                 activation_id?: string;
@@ -13113,18 +14791,151 @@ export interface operations {
                     "application/json": components["schemas"]["ToolCallListReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
+        };
+    };
+    config_health: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
+                    "application/json": unknown;
                 };
             };
+            400: components["responses"]["RagflowError400"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    change_task_api_v1_tasks__task_id__patch: {
+    healthz: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            400: components["responses"]["RagflowError400"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
+        };
+    };
+    ping: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            400: components["responses"]["RagflowError400"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
+        };
+    };
+    status: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
+        };
+    };
+    version: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            400: components["responses"]["RagflowError400"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
+        };
+    };
+    change_task: {
         parameters: {
             query?: never;
             header?: never;
@@ -13151,18 +14962,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    cancel_task_api_v1_tasks__task_id__cancel_post: {
+    cancel_task: {
         parameters: {
             query?: never;
             header?: never;
@@ -13182,18 +14993,50 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
+        };
+    };
+    list_thumbnails: {
+        parameters: {
+            query?: {
+                /** @description May be repeated, or a comma list */
+                doc_ids?: string[] | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
+                    "application/json": unknown;
                 };
             };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    about_api_v1_viewer_get: {
+    about: {
         parameters: {
             query?: never;
             header?: never;
@@ -13211,9 +15054,15 @@ export interface operations {
                     "application/json": components["schemas"]["AboutReply"];
                 };
             };
+            400: components["responses"]["EaselError400"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    list_agents_api_v1_viewer_agents_get: {
+    list_viewer_agents: {
         parameters: {
             query?: {
                 q?: string;
@@ -13236,18 +15085,18 @@ export interface operations {
                     "application/json": components["schemas"]["AgentListReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    create_agent_api_v1_viewer_agents_post: {
+    create_viewer_agent: {
         parameters: {
             query?: {
                 title?: string;
@@ -13277,18 +15126,18 @@ export interface operations {
                     "application/json": components["schemas"]["NewAgentReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    get_agent_head_api_v1_viewer_agents__agent_id__get: {
+    get_agent_head: {
         parameters: {
             query?: never;
             header?: never;
@@ -13308,18 +15157,18 @@ export interface operations {
                     "application/json": components["schemas"]["AgentHeadReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    change_title_api_v1_viewer_agents__agent_id__patch: {
+    change_title: {
         parameters: {
             query?: never;
             header?: never;
@@ -13348,18 +15197,18 @@ export interface operations {
                     "application/json": components["schemas"]["AgentTitleReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    get_draft_api_v1_viewer_agents__agent_id__draft_get: {
+    get_draft: {
         parameters: {
             query?: never;
             header?: never;
@@ -13379,18 +15228,18 @@ export interface operations {
                     "application/json": components["schemas"]["DraftReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    put_draft_api_v1_viewer_agents__agent_id__draft_put: {
+    put_draft: {
         parameters: {
             query?: never;
             header?: {
@@ -13417,18 +15266,20 @@ export interface operations {
                     "application/json": components["schemas"]["SavedDraftReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            412: components["responses"]["EaselError412"];
+            413: components["responses"]["EaselError413"];
+            428: components["responses"]["EaselError428"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    patch_draft_api_v1_viewer_agents__agent_id__draft_patch: {
+    patch_draft: {
         parameters: {
             query?: never;
             header?: {
@@ -13456,18 +15307,20 @@ export interface operations {
                     "application/json": components["schemas"]["SavedDraftReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            412: components["responses"]["EaselError412"];
+            413: components["responses"]["EaselError413"];
+            428: components["responses"]["EaselError428"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    export_draft_api_v1_viewer_agents__agent_id__export_get: {
+    export_draft: {
         parameters: {
             query?: {
                 version?: string;
@@ -13489,18 +15342,18 @@ export interface operations {
                     "application/json": components["schemas"]["JsonValue"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    get_agent_graph_api_v1_viewer_agents__agent_id__graph_get: {
+    get_agent_graph: {
         parameters: {
             query?: {
                 version?: string;
@@ -13522,18 +15375,18 @@ export interface operations {
                     "application/json": components["schemas"]["GraphReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    run_node_api_v1_viewer_agents__agent_id__nodes__node_id__run_post: {
+    run_node: {
         parameters: {
             query?: never;
             header?: {
@@ -13566,18 +15419,18 @@ export interface operations {
                     "application/json": components["schemas"]["StartedReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    publish_draft_api_v1_viewer_agents__agent_id__publish_post: {
+    publish_draft: {
         parameters: {
             query?: never;
             header?: {
@@ -13611,18 +15464,20 @@ export interface operations {
                     "application/json": components["schemas"]["VersionRow"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            412: components["responses"]["EaselError412"];
+            413: components["responses"]["EaselError413"];
+            428: components["responses"]["EaselError428"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    restore_version_api_v1_viewer_agents__agent_id__restore_post: {
+    restore_version: {
         parameters: {
             query?: never;
             header?: {
@@ -13654,18 +15509,20 @@ export interface operations {
                     "application/json": components["schemas"]["SavedDraftReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            412: components["responses"]["EaselError412"];
+            413: components["responses"]["EaselError413"];
+            428: components["responses"]["EaselError428"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    list_versions_api_v1_viewer_agents__agent_id__versions_get: {
+    list_viewer_versions: {
         parameters: {
             query?: {
                 before?: string;
@@ -13688,18 +15545,18 @@ export interface operations {
                     "application/json": components["schemas"]["VersionListReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    get_version_api_v1_viewer_agents__agent_id__versions__version_id__get: {
+    get_viewer_version: {
         parameters: {
             query?: never;
             header?: never;
@@ -13720,18 +15577,18 @@ export interface operations {
                     "application/json": components["schemas"]["VersionReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    list_choices_api_v1_viewer_choices_get: {
+    list_choices: {
         parameters: {
             query: {
                 kind: "model" | "knowledge_base" | "memory" | "mcp" | "tool";
@@ -13752,18 +15609,18 @@ export interface operations {
                     "application/json": components["schemas"]["ChoicesReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    create_code_api_v1_viewer_codes_post: {
+    create_code: {
         parameters: {
             query?: never;
             header?: never;
@@ -13781,9 +15638,18 @@ export interface operations {
                     "application/json": components["schemas"]["CodeReply"];
                 };
             };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    list_conversations_api_v1_viewer_conversations_get: {
+    list_conversations: {
         parameters: {
             query?: {
                 agent_id?: string;
@@ -13806,18 +15672,18 @@ export interface operations {
                     "application/json": components["schemas"]["ConversationListReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    get_messages_api_v1_viewer_conversations__session_id__get: {
+    get_messages: {
         parameters: {
             query?: {
                 before?: number;
@@ -13840,18 +15706,18 @@ export interface operations {
                     "application/json": components["schemas"]["ConversationMessagesReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    get_overview_api_v1_viewer_overview_get: {
+    get_overview: {
         parameters: {
             query?: {
                 from?: string;
@@ -13874,18 +15740,18 @@ export interface operations {
                     "application/json": components["schemas"]["OverviewReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    sign_in_api_v1_viewer_session_post: {
+    sign_in: {
         parameters: {
             query?: never;
             header?: never;
@@ -13921,9 +15787,15 @@ export interface operations {
                 };
                 content?: never;
             };
+            400: components["responses"]["EaselError400"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    sign_out_api_v1_viewer_session_delete: {
+    sign_out: {
         parameters: {
             query?: never;
             header?: never;
@@ -13939,9 +15811,15 @@ export interface operations {
                 };
                 content?: never;
             };
+            400: components["responses"]["EaselError400"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    list_sign_ins_api_v1_viewer_sessions_of_mine_get: {
+    list_sign_ins: {
         parameters: {
             query?: {
                 before?: string;
@@ -13962,18 +15840,18 @@ export interface operations {
                     "application/json": components["schemas"]["SignInListReply"];
                 };
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    end_sign_in_api_v1_viewer_sessions_of_mine__sign_in_id__delete: {
+    end_sign_in: {
         parameters: {
             query?: never;
             header?: never;
@@ -13991,18 +15869,18 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description Validation Error */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
-                };
-            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    get_system_api_v1_viewer_system_get: {
+    get_system: {
         parameters: {
             query?: never;
             header?: never;
@@ -14020,9 +15898,18 @@ export interface operations {
                     "application/json": components["schemas"]["SystemReply"];
                 };
             };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
-    alive_healthz_get: {
+    alive: {
         parameters: {
             query?: never;
             header?: never;
@@ -14040,9 +15927,15 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
+            400: components["responses"]["RagflowError400"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    metrics_metrics_get: {
+    metrics: {
         parameters: {
             query?: never;
             header?: never;
@@ -14060,9 +15953,18 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    ready_readyz_get: {
+    ready: {
         parameters: {
             query?: never;
             header?: never;
@@ -14080,9 +15982,15 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
+            400: components["responses"]["RagflowError400"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
-    download_document_v1_document_download__attachment_id__get: {
+    download_document_v1: {
         parameters: {
             query?: {
                 ext?: string;
@@ -14108,15 +16016,41 @@ export interface operations {
                     "application/json": unknown;
                 };
             };
-            /** @description Validation Error */
-            422: {
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
+        };
+    };
+    healthz_v1: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["HTTPValidationError"];
+                    "application/json": unknown;
                 };
             };
+            400: components["responses"]["RagflowError400"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
         };
     };
 }

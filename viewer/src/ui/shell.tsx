@@ -5,7 +5,7 @@ import type { ReactNode } from "react";
 import { texts } from "../texts";
 import { Menu, type MenuItem } from "./menu";
 import { changeSettings, useSettings } from "./settings";
-import { useAppearance, useTheme } from "./theme";
+import { useTheme } from "./theme";
 import { useNarrow } from "./use-width";
 import { visibleName } from "./visible-text";
 
@@ -44,7 +44,6 @@ interface Props {
 }
 
 export function Shell({ children, ...actions }: Props): ReactNode {
-  useAppearance();
   const isNarrow = useNarrow(640);
   return (
     <div className="flex h-full flex-col-reverse sm:flex-row">
