@@ -12,9 +12,11 @@ import pytest
 
 from api.app import create_app
 from canvas.ids import CanvasId, RunId
+from knowledge.bases.search import public_chunk_id
 from store.files.blobs import LocalBlobs
-from store.knowledge import bases, documents, memories, memory_messages
+from store.knowledge import bases, documents, memories, memory_messages, written_chunks
 from store.knowledge.memory_messages import ANY_SCOPE, NewMessage
+from store.knowledge.written_chunks import ChunkIndex, ChunkPlace
 from store.mcp import servers
 from store.mcp.servers import ServerFields
 from store.primitives.encryption import EncryptionKey
@@ -154,6 +156,11 @@ def test_ids_of_another_tenant_get_the_same_reply_as_unknown_ids(
         )
         base = bases.create(tx, owner.tenant_id, "x", embedding_model="echo", parser={})
         document = documents.add(tx, owner.tenant_id, base, "a.txt", "text/plain", 1, b"a" * 32)
+        place = ChunkPlace(owner.tenant_id, base, document.id)
+        position = written_chunks.add(
+            tx, place, "x", ChunkIndex(["x"], None, 0), details={}, image=b"\x89PNG\r\n\x1a\n"
+        )
+        chunk_id = public_chunk_id(document.id, position)
         memory = memories.create(
             tx, owner.tenant_id, "x", types=1, embedding_model="", chat_model="", most_bytes=10_000
         )
@@ -176,8 +183,8 @@ def test_ids_of_another_tenant_get_the_same_reply_as_unknown_ids(
         "attachment_id": file.id.hex,
         "call_id": call.id.hex,
         "dataset_id": base.hex,
-        "chunk_id": f"{document.id.hex}00000000",
-        "image_id": f"{base.hex}-{document.id.hex}00000000",
+        "chunk_id": chunk_id,
+        "image_id": f"{base.hex}-{chunk_id}",  # before the ids that are parts of it
         "kind": "outputs",
         "document_id": document.id.hex,
         "message_key": f"{memory.id.hex}:1",  # before `memory_id`, which is a part of it
@@ -196,7 +203,7 @@ def test_ids_of_another_tenant_get_the_same_reply_as_unknown_ids(
         "tenant_id": owner.tenant_id.hex,
         "version_id": version["id"],
     }
-    unknown = {**dict.fromkeys(theirs, "0" * 31 + "7"), "kind": "outputs"}
+    unknown = {**dict.fromkeys(theirs, "0" * 31 + "7"), "kind": "outputs", "message_key": "0" * 31 + "7:1"}
 
     def send(ids: dict[str, str]) -> tuple[int, str]:
         body = {name: insert_ids(value, ids) for name, value in BODIES.get(path, {}).items()}
@@ -207,7 +214,9 @@ def test_ids_of_another_tenant_get_the_same_reply_as_unknown_ids(
         return reply.status_code, reply_text
 
     assert send(theirs) == send(unknown)
-    assert [row["run"] for row in list_documents(owner, base.hex)] == ["UNSTART"]
+    assert [(row["run"], row["status"]) for row in list_documents(owner, base.hex)] == [("UNSTART", "1")]
+    chunks = owner.http.get(f"/api/v1/datasets/{base.hex}/documents/{document.id.hex}/chunks").json()["data"]["chunks"]
+    assert [(chunk["id"], chunk["available"]) for chunk in chunks] == [(chunk_id, True)]
     params = {"memory_id": memory.id.hex}
     (message,) = owner.http.get("/api/v1/messages", params=params).json()["data"]
     assert (message["status"], message["forget_at"]) == (True, None)
