@@ -61,32 +61,26 @@ def parse(context: ApiContextDep, principal: ApiTokenCaller, body: JsonObject, d
     If some do not exist, the others are parsed, and the reply names those that do not.
     """
     started, duplicates = _parse(context, principal, body, dataset_id)
-    return _partial_reply("parsed", started, duplicates) if duplicates else success(None)
+    return _counting_reply("parsed", started, duplicates) if duplicates else success(None)
 
 
 @router.post("/datasets/{dataset_id}/documents/parse", openapi_extra=body_openapi(DocumentIdsBody))
 def parse_documents(context: ApiContextDep, principal: ApiTokenCaller, body: JsonObject, dataset_id: str) -> Response:
     """Parse documents, like `POST /datasets/{dataset_id}/chunks`; the reply counts them."""
-    started, duplicates = _parse(context, principal, body, dataset_id)
-    if duplicates:
-        return _partial_reply("parsed", started, duplicates)
-    return success({"success_count": started, "errors": []})
+    return _counting_reply("parsed", *_parse(context, principal, body, dataset_id))
 
 
 @router.delete("/datasets/{dataset_id}/chunks", openapi_extra=body_openapi(DocumentIdsBody))
 def stop_parsing(context: ApiContextDep, principal: ApiTokenCaller, body: JsonObject, dataset_id: str) -> Response:
     """Stop parsing documents: all that are named, or none if one is not being parsed."""
     stopped, duplicates = _stop(context, principal, body, dataset_id)
-    return _partial_reply("stopped", stopped, duplicates) if duplicates else success(None)
+    return _counting_reply("stopped", stopped, duplicates) if duplicates else success(None)
 
 
 @router.post("/datasets/{dataset_id}/documents/stop", openapi_extra=body_openapi(DocumentIdsBody))
 def stop_documents(context: ApiContextDep, principal: ApiTokenCaller, body: JsonObject, dataset_id: str) -> Response:
     """Stop parsing documents, like `DELETE /datasets/{dataset_id}/chunks`; the reply counts them."""
-    stopped, duplicates = _stop(context, principal, body, dataset_id)
-    if duplicates:
-        return _partial_reply("stopped", stopped, duplicates)
-    return success({"success_count": stopped, "errors": []})
+    return _counting_reply("stopped", *_stop(context, principal, body, dataset_id))
 
 
 @router.post("/datasets/{dataset_id}/documents/batch-update-status", openapi_extra=body_openapi(StatusBody))
@@ -176,9 +170,9 @@ def _document_ids(body: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     return split_duplicates(body["document_ids"], "document_ids", "document")
 
 
-def _partial_reply(done: str, count: int, duplicates: Sequence[str]) -> Response:
-    message = f"Partially {done} {count} documents with {len(duplicates)} errors"
-    return json_reply({"code": 0, "message": message, "data": {"success_count": count, "errors": list(duplicates)}})
+def _counting_reply(done: str, count: int, errors: Sequence[str]) -> Response:
+    message = f"Partially {done} {count} documents with {len(errors)} errors" if errors else "success"
+    return json_reply({"code": 0, "message": message, "data": {"success_count": count, "errors": list(errors)}})
 
 
 def _find_anywhere(tx: Transaction, principal: RequestPrincipal, written: Sequence[str]) -> list[KnowledgeDocument]:

@@ -3,12 +3,11 @@
 import base64
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.integration.api.conftest import Server, serving, with_settings
+from tests.integration.api.conftest import Server
 from tests.integration.api.talking import Client
 from tests.integration.api.test_knowledge import (
     REFUNDS,
@@ -21,14 +20,6 @@ from tests.integration.api.test_knowledge import (
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(64)
 UNKNOWN = "0" * 31 + "7"
-
-
-@pytest.fixture(scope="module")
-def server_with_files(workerless_server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    folder: Path = tmp_path_factory.mktemp("files")
-    config = with_settings(workerless_server.config, files_dir=folder)
-    with serving(config) as url:
-        yield Server(url, workerless_server.database, config)
 
 
 @pytest.fixture

@@ -1,24 +1,15 @@
 """Parsing over HTTP, RAGFlow's further searches, documents by their ids alone, and its routes about the system."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
-from tests.integration.api.conftest import NO_TLS, Server, serving, with_settings
+from tests.integration.api.conftest import NO_TLS, Server
 from tests.integration.api.talking import Client
 from tests.integration.api.test_chunks import PNG, UNKNOWN, Document
 from tests.integration.api.test_knowledge import REFUNDS, parse_waiting, retrieve, upload_documents
-
-
-@pytest.fixture(scope="module")
-def server_with_files(workerless_server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    folder: Path = tmp_path_factory.mktemp("files")
-    config = with_settings(workerless_server.config, files_dir=folder)
-    with serving(config) as url:
-        yield Server(url, workerless_server.database, config)
 
 
 @pytest.fixture
