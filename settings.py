@@ -270,6 +270,21 @@ class Settings(BaseSettings):
     """Ids of nodes and names of components, separated by commas, whose requests and answers are never stored."""
     model_calls_retention: Duration = timedelta(days=30)
     """How long model calls are kept, a day or more. They are much larger than the rest of a run."""
+    audit_retention: Duration = timedelta(days=180)
+    """How long the audit log is kept, a day or more. Half a year is what security reviews usually ask for."""
+    callback_retry_delay: Duration = timedelta(seconds=5)
+    """Time until a callback that failed is sent again; each further delay is three times as long, up to 6 hours."""
+    callback_retry_for: Duration = timedelta(hours=24)
+    """How long a callback is tried. A day outlives a night without anybody who repairs the receiver."""
+    callback_timeout: Annotated[Duration, Field(le=timedelta(seconds=45))] = timedelta(seconds=10)
+    """How long a receiver of a callback may take to answer, 45 s at most: after a minute another sweeper sends it."""
+    callback_requests: int = Field(default=16, ge=1, le=256)
+    """Requests of callbacks that one sweeper makes at once; less than half of them, or one, to one callback."""
+    callback_retention: Duration = timedelta(days=30)
+    """How long deliveries of callbacks are kept after they ended, for those who look why one failed and replay it."""
+    public_url: str | None = Field(default=None, pattern=r"^https?://[^/?#\s]+(/[^?#\s]*)?$", max_length=500)
+    """Address at which browsers find the pages, with its path if they have one, for links in callbacks. None: callbacks
+    have no link."""
     inline_advance: bool = Field(default=True, validation_alias=_with_former_name("INLINE_ADVANCE"))
     """Whether a worker advances the run in the transaction of its report. This saves a message and a commit per hop.
     Off: the worker only reports, and a scheduler advances the run."""
@@ -420,6 +435,8 @@ class Settings(BaseSettings):
             raise ValueError("idempotency keys name runs for a day: make EASEL_RETENTION one day or more")
         if self.model_calls_retention < timedelta(days=1):
             raise ValueError("calls are deleted in weeks: make EASEL_MODEL_CALLS_RETENTION one day or more")
+        if self.audit_retention < timedelta(days=1):
+            raise ValueError("an audit log must outlive the change: make EASEL_AUDIT_RETENTION one day or more")
         if self.unresponsive_after <= 2 * self.probe_interval:
             raise ValueError("a probe may be lost: make EASEL_UNRESPONSIVE_AFTER more than twice EASEL_PROBE_INTERVAL")
         return self

@@ -39,6 +39,7 @@ MODEL_ERRORS = Counter(
     "easel_model_errors", "Nodes whose answer is an error message of their model, in runs that continued", ["component"]
 )
 REFUSALS = Counter("easel_budget_refusals", "Model calls refused by a budget", ["scope", "measure"])
+CALLBACKS = Counter("easel_callbacks", "Attempts to send a callback, by what came of it", ["result"])
 LOST = Counter("easel_attempts_lost", "Attempts whose worker stopped renewing its lease")
 _UP_TO_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 _UP_TO_HALF_A_MINUTE = (*_UP_TO_SECONDS, 5, 10, 30)
@@ -184,6 +185,11 @@ def count_probe(seconds: float) -> None:
     _CANARY_SECONDS.observe(seconds)
 
 
+def count_callback(result: str) -> None:
+    """Count an attempt to send a callback: `delivered`, `retried` or `dead`."""
+    CALLBACKS.labels(result=result).inc()
+
+
 def count_refusal(scope: str, measure: str) -> None:
     """Count a model call that a budget refused."""
     REFUSALS.labels(scope, measure).inc()
@@ -230,6 +236,7 @@ def metric_functions() -> dict[str, Callable[..., None]]:
         "advance": count_advance,
         "probe": count_probe,
         "refusal": count_refusal,
+        "callback": count_callback,
         "count_rate_limit_wait": count_waited,
         "postponed": count_postponed,
         "count_rate_limit_refusal": count_refused,

@@ -26,6 +26,7 @@ from api.agents import (
     templates,
     tool_logs,
 )
+from api.callbacks import routes as callback_routes
 from api.events.event_reader import THREADS, EventReader
 from api.events.event_stream import KEEPALIVE_INTERVAL, POLL_INTERVAL, EventStreams
 from api.events.live_stream import LiveMetrics, LiveStreams
@@ -77,10 +78,11 @@ from api.runs import (
     shared_sessions,
     tasks,
 )
+from api.viewer import audit_log, component_catalogue, editor, light_lists, new_agents, sign_ins
 from api.viewer import comparison as viewer_comparison
-from api.viewer import component_catalogue, editor, light_lists, new_agents, sign_ins
 from api.viewer import overview as viewer_overview
 from api.viewer import system as viewer_system
+from api.viewer import tokens as viewer_tokens
 from api.viewer import versions as viewer_versions
 from api.viewer.state import ViewerState
 from api.webhooks import routes as webhook_routes
@@ -213,6 +215,7 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
         parsing, previews, memories, messages, system, plugin_tools, activation_list, activation_page, container_items,
         live, run_graph, run_export, agent_graph, light_lists, node_runs, viewer_versions, viewer_overview,
         viewer_system, viewer_comparison, sign_ins, run_shares, editor, component_catalogue, new_agents,
+        viewer_tokens, audit_log, callback_routes,
     )  # fmt: skip
     for subject in every:
         api.include_router(subject.router)

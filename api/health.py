@@ -1,7 +1,7 @@
 """Routes at the root: liveness, readiness (database, migrations, broker, bus), metrics, and the OpenAPI schema.
 
-Liveness and readiness need no token. Metrics cover all tenants, so they need an admin token unless EASEL_OPEN_METRICS
-is set. The schema needs any API token unless EASEL_OPEN_SCHEMA is set.
+Liveness and readiness need no token. Metrics cover all tenants, so they need the scope `admin` unless
+EASEL_OPEN_METRICS is set. The schema needs the scope `read` unless EASEL_OPEN_SCHEMA is set.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,12 +13,12 @@ import structlog
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from api.http.errors import FORBIDDEN, RequestRefused
 from api.http.replies import json_reply
 from api.requests import auth
 from api.requests.dependencies import ApiContext, ApiContextDep, run_in_thread
 from store.db.db_errors import outage_reason
 from store.maintenance import migrate
+from store.tenants.scopes import TokenScope
 
 log = structlog.get_logger()
 router = APIRouter(tags=["health"])
@@ -94,9 +94,7 @@ class OpenRoutes:
 async def metrics(request: Request, context: ApiContextDep, _for_openapi: auth.Bearer) -> Response:
     """Return the metrics of this process for Prometheus."""
     if not request.app.state.open_routes.metrics:
-        principal = await auth.authenticate_api_token(await auth.authenticate(request, context, None))
-        if principal.kind != "admin":
-            raise RequestRefused(FORBIDDEN, "Metrics cover all tenants. Use a token of kind `admin`.", status=403)
+        await auth.authenticate_for(request, context, TokenScope.ADMIN)
     page, content_type = await run_in_thread(context.metrics_page)
     return Response(page, media_type=content_type)
 
@@ -105,7 +103,7 @@ async def metrics(request: Request, context: ApiContextDep, _for_openapi: auth.B
 async def schema(request: Request, context: ApiContextDep) -> Response:
     """Return every route with its schemas, as OpenAPI."""
     if not request.app.state.open_routes.schema:
-        await auth.authenticate_api_token(await auth.authenticate(request, context, None))
+        await auth.authenticate_for(request, context, TokenScope.READ)
     return json_reply(await run_in_thread(request.app.openapi))
 
 

@@ -11,6 +11,7 @@ from api.http.query_parameters import refuse_unknown_parameters
 from api.http.replies import json_reply, success
 from api.requests.auth import ApiTokenCaller
 from api.requests.dependencies import ApiContext, ApiContextDep
+from api.requests.scopes import NEEDS_READ
 
 router = APIRouter(tags=["health"], dependencies=[Depends(refuse_unknown_parameters)])
 old_router = APIRouter(
@@ -51,7 +52,7 @@ def healthz(request: Request, context: ApiContextDep) -> Response:
     return json_reply({**shown, "_meta": reasons} if reasons else shown, 200 if is_healthy else 500)
 
 
-@router.get("/system/status")
+@router.get("/system/status", dependencies=[NEEDS_READ])
 def status(request: Request, context: ApiContextDep, principal: ApiTokenCaller) -> Response:
     """Return the state of database, search, file storage and Redis: `green` or `red`."""
     found = _check(request, context)

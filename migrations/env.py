@@ -7,6 +7,7 @@ from alembic import context
 from sqlalchemy import Connection, create_engine
 
 import store.tables.budgets
+import store.tables.callbacks
 import store.tables.knowledge
 import store.tables.mcp
 import store.tables.memory

@@ -94,6 +94,10 @@ class Guard:
         return any(address in network for network in networks if network is not None)
 
 
+NO_PRIVATE_HOSTS = Guard()
+"""What callers without settings allow: public addresses only."""
+
+
 def make_resolver(thread_prefix: str) -> Resolve:
     """Return a function that resolves names with the operating system, in threads of its own with this name prefix."""
     lookups = ThreadPoolExecutor(MAX_LOOKUPS, thread_name_prefix=thread_prefix)
@@ -155,6 +159,27 @@ async def resolve_checked(
         else:
             _refuse_private(unlisted, port if is_http else None, subject)
     return list(dict.fromkeys(str(address) for address in found))
+
+
+def check_without_look_up(host: str, port: int, guard: Guard) -> bool:
+    """Check a host of HTTP requests as far as that needs no name server; return whether the deployment lists it.
+
+    For addresses that are stored now and used later. Raises AddressRefused for a private address, and for names that
+    are never allowed.
+    """
+    name = _normalize_host(host)
+    literal = _parse_literal(name)
+    if guard.allow_any or guard.admits_name(name) or (literal is not None and guard.admits(_unmap_ipv4(literal))):
+        return True
+    if name in _METADATA_NAMES or name == "localhost" or name.endswith(".localhost"):
+        raise AddressRefused(f"URL leads to '{name}', which is not allowed.")
+    if literal is not None:
+        _refuse_private([literal], port, "URL")
+    elif not _NAME.fullmatch(name):
+        raise AddressRefused(f"'{name[:MAX_NAME_LENGTH]}' is not a host name.", is_malformed=True)
+    elif port in NON_HTTP_PORTS:
+        raise AddressRefused(f"URL leads to port {port}, which is not a port for HTTP and is not allowed.")
+    return False
 
 
 async def connect_first(addresses: Sequence[str], port: int, timeout: float) -> socket.socket:

@@ -10,6 +10,7 @@ import structlog
 from celery import Celery
 
 from canvas.errors import ExecutorError
+from providers.address_policy import Guard
 from scheduler.coordinator.coordinator import Coordinator
 from scheduler.coordinator.version_cache import VersionCache
 from scheduler.messaging.dispatch import Dispatch
@@ -39,6 +40,10 @@ class CoordinatorSettings(Protocol):
     def s3_endpoint(self) -> str | None: ...
     @property
     def values_in_files(self) -> bool: ...
+    @property
+    def allow_any_host(self) -> bool: ...
+    @property
+    def ssrf_allow(self) -> str | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +93,7 @@ def build_coordinator(
         form_expiry=settings.form_expiry,
         max_running=settings.max_running,
         max_activations=settings.max_activations,
+        callback_guard=Guard.parse(settings.allow_any_host, settings.ssrf_allow or ""),
     )
 
 

@@ -10,6 +10,7 @@ from api.http.replies import large_json_reply, parse_canvas_id, parse_id
 from api.http.reply_styles import OwnRoute
 from api.requests.auth import Viewer
 from api.requests.dependencies import ApiContextDep
+from api.requests.scopes import NEEDS_READ
 from canvas.document import parsing
 from canvas.document.document import Document
 from canvas.document.graph_view import graph_json
@@ -17,7 +18,7 @@ from canvas.errors import NotFound
 from canvas.ids import VersionId
 from store.agents import canvases, versions
 
-router = APIRouter(tags=["viewer"], route_class=OwnRoute)
+router = APIRouter(tags=["viewer"], route_class=OwnRoute, dependencies=[NEEDS_READ])
 
 DRAFT = "draft"
 FIXED = "private, max-age=31536000, immutable"

@@ -17,6 +17,7 @@ from api.requests.dependencies import ApiContext, ApiContextDep
 from api.requests.idempotency import OnceByCanvas
 from api.requests.preconditions import IfMatch, check_if_match, etag_of
 from api.requests.request_bodies import CanvasBody, body_openapi, ignored_field_warnings, parse_body
+from api.requests.scopes import NEEDS_EDIT, NEEDS_READ, OF_ONE_AGENT
 from canvas.document import component_names
 from canvas.document.document import Document
 from canvas.errors import Conflict, NotFound
@@ -29,14 +30,16 @@ from store.agents.canvases import StoredCanvas
 from store.agents.versions import Version
 from store.db.transaction import Transaction
 from store.primitives.ids import new_id
+from store.tenants.audit import Action
 
-router = APIRouter(tags=["agents"])
+router = APIRouter(tags=["agents"], dependencies=[NEEDS_READ])
 
 NOT_OWNER = "Only the owner of the agent is authorized for this operation."
 DOES_NOT_EXIST = "canvas not found."
+_LOGGED = ("title", "description", "avatar", "canvas_type", "canvas_category", "permission")
 
 
-@router.get("/agents")
+@router.get("/agents", dependencies=[OF_ONE_AGENT])
 def list_agents(
     context: ApiContextDep,
     principal: ApiTokenCaller,
@@ -71,7 +74,7 @@ def list_agents(
             canvas_list.CanvasFilter(
                 keywords=keywords,
                 title=title,
-                ids=[CanvasId(id_or_unused(entry)) for entry in parse_list(id)],
+                ids=_ids(principal, parse_list(id)),
                 categories=parse_list(canvas_category),
                 types=parse_list(canvas_type),
                 tags=parse_list(tags),
@@ -84,7 +87,7 @@ def list_agents(
     return success({"canvas": [_list_item(canvas) for canvas in found], "total": total})
 
 
-@router.post("/agents", openapi_extra=body_openapi(CanvasFields))
+@router.post("/agents", openapi_extra=body_openapi(CanvasFields), dependencies=[NEEDS_EDIT])
 def create_agent(context: ApiContextDep, principal: ApiTokenCaller, body: CanvasBody, once: OnceByCanvas) -> Response:
     """Store a canvas and its first version. `warnings` lists what its author still has to fill in."""
     fields = parse_body(CanvasFields, body)
@@ -116,6 +119,9 @@ def create_agent(context: ApiContextDep, principal: ApiTokenCaller, body: Canvas
             )
         except Conflict as conflict:
             raise RequestRefused(DATA, conflict.message) from None
+        principal.record(tx, Action.AGENT_CREATED, canvas_id, title=title)
+        if fields.release:
+            principal.record(tx, Action.AGENT_PUBLISHED, canvas_id)
         stored = canvases.get(tx, principal.tenant_id, canvas_id)
         findings += find_missing(tx, context, principal, document)
         reply = {**_row(context, stored), "warnings": findings_json(findings)}
@@ -133,8 +139,13 @@ def get_agent(context: ApiContextDep, principal: ApiTokenCaller, agent_id: str) 
     return with_etag(success(_row(context, stored)), stored.draft_revision)
 
 
-@router.put("/agents/{agent_id}", openapi_extra=body_openapi(CanvasFields))
-@router.patch("/agents/{agent_id}", operation_id="patch_agent", openapi_extra=body_openapi(CanvasFields))
+@router.put("/agents/{agent_id}", openapi_extra=body_openapi(CanvasFields), dependencies=[NEEDS_EDIT])
+@router.patch(
+    "/agents/{agent_id}",
+    operation_id="patch_agent",
+    openapi_extra=body_openapi(CanvasFields),
+    dependencies=[NEEDS_EDIT],
+)
 def update_agent(
     context: ApiContextDep,
     principal: ApiTokenCaller,
@@ -173,24 +184,28 @@ def update_agent(
             )
         except Conflict as conflict:
             raise RequestRefused(DATA, conflict.message) from None
+        _record_change(tx, principal, stored, fields)
+        if fields.release:
+            principal.record(tx, Action.AGENT_PUBLISHED, stored.id)
         changed = canvases.get(tx, principal.tenant_id, stored.id)
         reply = {"update_time": milliseconds(changed.updated_at), "warnings": findings_json(warnings)}
         answer = once.store_reply(tx, success(reply, **ignored_field_warnings(CanvasFields, body)))
         return with_etag(answer, changed.draft_revision)
 
 
-@router.delete("/agents/{agent_id}")
+@router.delete("/agents/{agent_id}", dependencies=[NEEDS_EDIT])
 def delete_agent(context: ApiContextDep, principal: ApiTokenCaller, agent_id: str) -> Response:
     """Delete an agent with its versions and sessions. Its open runs are cancelled; finished runs stay."""
     with context.database.transaction() as tx:
         try:
-            canvas_id = get_caller_canvas(tx, principal, agent_id).id
+            canvas = get_caller_canvas(tx, principal, agent_id)
         except RequestRefused:
             raise RequestRefused(FORBIDDEN, NOT_OWNER, data=False, is_absent=True) from None
-    cancel_open_runs(context, principal, canvas_id)
+    cancel_open_runs(context, principal, canvas.id)
     with context.database.transaction() as tx:
-        canvases.delete(tx, principal.tenant_id, canvas_id)
-    cancel_open_runs(context, principal, canvas_id)  # runs that were accepted meanwhile
+        canvases.delete(tx, principal.tenant_id, canvas.id)
+        principal.record(tx, Action.AGENT_DELETED, canvas.id, title=canvas.title)
+    cancel_open_runs(context, principal, canvas.id)  # runs that were accepted meanwhile
     return success(True)
 
 
@@ -216,7 +231,7 @@ def get_version(context: ApiContextDep, principal: ApiTokenCaller, agent_id: str
     return success({**version_row(version), "dsl": shown_dsl})
 
 
-@router.delete("/agents/{agent_id}/versions/{version_id}")
+@router.delete("/agents/{agent_id}/versions/{version_id}", dependencies=[NEEDS_EDIT])
 def delete_version(
     context: ApiContextDep, principal: ApiTokenCaller, agent_id: str, version_id: str, force: bool = False
 ) -> Response:
@@ -226,12 +241,19 @@ def delete_version(
     """
     with context.database.transaction() as tx:
         canvas = get_caller_canvas(tx, principal, agent_id)
-        versions.delete(tx, principal.tenant_id, canvas.id, _parse_version_id(version_id), force=force)
+        parsed = _parse_version_id(version_id)
+        versions.delete(tx, principal.tenant_id, canvas.id, parsed, force=force)
+        principal.record(tx, Action.VERSION_DELETED, parsed, agent_id=canvas.id.hex)
     return success(True)
 
 
-@router.post("/agents/{agent_id}/publish", openapi_extra=body_openapi(PublishBody))
-@router.post("/agents/{agent_id}/versions", operation_id="create_version", openapi_extra=body_openapi(PublishBody))
+@router.post("/agents/{agent_id}/publish", openapi_extra=body_openapi(PublishBody), dependencies=[NEEDS_EDIT])
+@router.post(
+    "/agents/{agent_id}/versions",
+    operation_id="create_version",
+    openapi_extra=body_openapi(PublishBody),
+    dependencies=[NEEDS_EDIT],
+)
 def publish(
     context: ApiContextDep, principal: ApiTokenCaller, agent_id: str, body: CanvasBody, once: OnceByCanvas
 ) -> Response:
@@ -249,6 +271,7 @@ def publish(
             description=fields.description,
             token_id=principal.token_id,
         )
+        principal.record(tx, Action.AGENT_PUBLISHED, stored.id, version_id=version.id.hex)
         return once.store_reply(tx, success({**version_row(version), "warnings": findings_json(warnings)}))
 
 
@@ -299,6 +322,15 @@ def _check_document(
     return stored, document if dsl is not None else None, findings
 
 
+def _record_change(tx: Transaction, principal: RequestPrincipal, stored: StoredCanvas, fields: CanvasFields) -> None:
+    """Add to the audit log that the document was saved, and which other fields were changed, without their values."""
+    if fields.dsl is not None:
+        principal.record_save(tx, stored.id)
+    names = [name for name in _LOGGED if getattr(fields, name) not in (None, getattr(stored, name))]
+    if names:
+        principal.record(tx, Action.AGENT_CHANGED, stored.id, fields=names)
+
+
 def _encrypt_secrets(
     tx: Transaction, context: ApiContext, stored: StoredCanvas, document: Document | None
 ) -> dict[str, Any] | None:
@@ -327,8 +359,19 @@ def _parse_version_id(text: str) -> VersionId:
 # -- shapes -----------------------------------------------------------------------------------------------------------
 
 
+def _ids(principal: RequestPrincipal, written: list[str]) -> list[CanvasId]:
+    """Return the ids of a filter; with a token of one agent, its agent or an id that no agent has."""
+    ids = [CanvasId(id_or_unused(entry)) for entry in written]
+    if principal.agent is None:
+        return ids
+    return [principal.agent if not ids or principal.agent in ids else CanvasId(id_or_unused(""))]
+
+
 def _count_for_filter(tx: Transaction, principal: RequestPrincipal) -> dict[str, Any]:
-    counts = canvas_list.count_by_category(tx, principal.tenant_id)
+    if principal.agent is None:
+        counts = canvas_list.count_by_category(tx, principal.tenant_id)
+    else:
+        counts = {canvases.get(tx, principal.tenant_id, principal.agent).canvas_category: 1}
     total = sum(counts.values())
     owner = {"id": principal.user_id, "label": principal.user_id, "count": total}
     return {

@@ -21,12 +21,12 @@ def cancel(context: ApiContext, principal: RequestPrincipal, task: str, canvas_i
     session_id = _session(context, principal, task, canvas_id)
     if session_id is not None:
         with suppress(NotFound):
-            context.lifecycle.cancel_session(principal.tenant_id, session_id)
+            context.lifecycle.cancel_session(principal.tenant_id, session_id, by=principal.actor)
         return
     run_id = _run(context, principal, task, canvas_id)
     if run_id is not None:
         with suppress(NotFound):
-            context.lifecycle.cancel_run(principal.tenant_id, run_id)
+            context.lifecycle.cancel_run(principal.tenant_id, run_id, by=principal.actor)
 
 
 def cancel_open_runs(
@@ -39,7 +39,7 @@ def cancel_open_runs(
     with context.database.transaction() as tx:
         not_over = conversations.list_open_runs(tx, principal.tenant_id, canvas_id, session_ids)
     for run_id in not_over:
-        context.lifecycle.cancel_run(principal.tenant_id, run_id)
+        context.lifecycle.cancel_run(principal.tenant_id, run_id, by=principal.actor)
 
 
 def _session(

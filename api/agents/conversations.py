@@ -16,18 +16,20 @@ from api.requests.auth import ApiTokenCaller, RequestPrincipal
 from api.requests.dependencies import ApiContext, ApiContextDep
 from api.requests.idempotency import OnceByBody
 from api.requests.request_bodies import SmallBody, body_openapi, ignored_field_warnings, parse_body, with_query
+from api.requests.scopes import NEEDS_EDIT, NEEDS_READ, NEEDS_RUN
 from canvas.errors import NotFound
 from canvas.ids import CanvasId, SessionId
 from store.agents import canvases, conversations, versions
 from store.agents.conversations import Conversation
 from store.db.transaction import Transaction
+from store.tenants.audit import Action
 
-router = APIRouter(prefix="/agents/{agent_id}/sessions", tags=["sessions"])
+router = APIRouter(prefix="/agents/{agent_id}/sessions", tags=["sessions"], dependencies=[NEEDS_READ])
 
 UNKNOWN = "Session not found!"
 
 
-@router.post("", openapi_extra=body_openapi(NewSessionBody))
+@router.post("", openapi_extra=body_openapi(NewSessionBody), dependencies=[NEEDS_RUN])
 def create_session(
     context: ApiContextDep,
     principal: ApiTokenCaller,
@@ -55,6 +57,7 @@ def create_session(
             fields.user_id or principal.user_id,
             fields.name or "",
             "agent",
+            token_id=principal.own_conversations,
         )
         shown = session_wire.session_item(tx, context, conversations.get(tx, principal.tenant_id, created))
         return once.store_reply(tx, result(shown, **ignored_field_warnings(NewSessionBody, body)))
@@ -115,7 +118,7 @@ def get_session(context: ApiContextDep, principal: ApiTokenCaller, agent_id: str
         return success(session_wire.session_row(tx, context, _get_session(tx, principal, agent_id, session_id)))
 
 
-@router.delete("/{session_id}")
+@router.delete("/{session_id}", dependencies=[NEEDS_EDIT])
 def delete_session(context: ApiContextDep, principal: ApiTokenCaller, agent_id: str, session_id: str) -> Response:
     """Delete a conversation and cancel its open runs."""
     with context.database.transaction() as tx:
@@ -123,7 +126,7 @@ def delete_session(context: ApiContextDep, principal: ApiTokenCaller, agent_id: 
     return success(len(_delete(context, principal, session.canvas_id, [session.id])))
 
 
-@router.delete("", openapi_extra=body_openapi(DeleteSessionsBody))
+@router.delete("", openapi_extra=body_openapi(DeleteSessionsBody), dependencies=[NEEDS_EDIT])
 def delete_sessions(context: ApiContextDep, principal: ApiTokenCaller, agent_id: str, body: SmallBody) -> Response:
     """Delete the conversations that the body names, or all, and cancel their open runs."""
     fields = parse_body(DeleteSessionsBody, body)
@@ -173,8 +176,12 @@ def _delete(
     with context.database.transaction() as tx:
         if session_ids is None:
             conversations.delete_all(tx, principal.tenant_id, canvas_id)
+            details = {"agent_id": canvas_id.hex, "all": True}
+            principal.record(tx, Action.SESSION_DELETED, None, **details)
         else:
             deleted = conversations.delete(tx, principal.tenant_id, canvas_id, session_ids)
+            for session_id in sorted(deleted):
+                principal.record(tx, Action.SESSION_DELETED, session_id, agent_id=canvas_id.hex)
     cancel_open_runs(context, principal, canvas_id, session_ids)
     return deleted
 

@@ -13,12 +13,13 @@ from api.http.schemas import Body, NoEffect
 from api.requests.auth import ApiTokenCaller
 from api.requests.dependencies import ApiContextDep
 from api.requests.request_bodies import SmallBody, body_openapi, ignored_field_warnings, parse_body, validate_fields
+from api.requests.scopes import NEEDS_EDIT
 from canvas.errors import AddressRefused, ToolError
 from components.tools.sql.exesql import ExeSQLParams
 from providers.interfaces import Databases
 from store.agents import canvas_secrets
 
-router = APIRouter(tags=["tools"])
+router = APIRouter(tags=["tools"], dependencies=[NEEDS_EDIT])
 
 SECONDS = 10.0
 FORM_FIELDS = ("sql", "top_n", "loop", "max_records", "inputs", "outputs", "description")

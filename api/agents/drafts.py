@@ -9,20 +9,22 @@ from api.http.errors import not_found
 from api.http.replies import success
 from api.requests.auth import ApiTokenCaller
 from api.requests.dependencies import ApiContextDep
+from api.requests.scopes import NEEDS_EDIT, NEEDS_READ
 from canvas.document import defaults
 from components import node_inputs
 from store.agents import canvases
 
-router = APIRouter(tags=["agents"])
+router = APIRouter(tags=["agents"], dependencies=[NEEDS_READ])
 
 
-@router.post("/agents/{agent_id}/reset")
+@router.post("/agents/{agent_id}/reset", dependencies=[NEEDS_EDIT])
 def reset_draft(context: ApiContextDep, principal: ApiTokenCaller, agent_id: str) -> Response:
     """Remove the state of runs from a draft, reset its variables to their declared values, and return it."""
     with context.database.transaction() as tx:
         stored = get_caller_canvas(tx, principal, agent_id, locked=True)
         document = defaults.reset_by_type(parse_document(stored.draft, context.max_canvas_bytes))
         canvases.put_draft(tx, principal.tenant_id, stored.id, document.raw, token_id=principal.token_id)
+        principal.record_save(tx, stored.id)
     return success(context.canvas_secrets(principal.tenant_id, stored.id).mask_document(document.raw))
 
 

@@ -24,6 +24,7 @@ from api.requests.auth import (
 )
 from api.requests.dependencies import ApiContext, ApiContextDep, run_in_thread
 from api.requests.idempotency import IdempotentRequest, make_file_request
+from api.requests.scopes import NEEDS_READ, NEEDS_RUN, OF_ONE_AGENT
 from api.requests.uploads import (
     MAX_NAME_CHARS,
     OCTETS,
@@ -39,8 +40,8 @@ from providers.interfaces import Http
 from store.tenants import uploads
 from store.tenants.uploads import StoredFile, StoredRef
 
-router = APIRouter(tags=["files"])
-old_router = APIRouter(tags=["files"])  # paths of older clients, below `/v1`
+router = APIRouter(tags=["files"], dependencies=[NEEDS_READ])
+old_router = APIRouter(tags=["files"], dependencies=[NEEDS_READ])  # paths of older clients, below `/v1`
 
 UNKNOWN = "document not found"
 
@@ -69,6 +70,7 @@ def get_http(request: Request) -> Http:
 @router.post(
     "/agents/{agent_id}/upload",
     openapi_extra={"requestBody": {"content": {"multipart/form-data": {"schema": FORM}}, "required": True}},
+    dependencies=[NEEDS_RUN],
 )
 async def upload(
     request: Request,
@@ -127,7 +129,7 @@ def _store_rows(
 # -- download ---------------------------------------------------------------------------------------------------------
 
 
-@router.get("/agents/download")
+@router.get("/agents/download", dependencies=[OF_ONE_AGENT])
 def download(
     request: Request,
     context: ApiContextDep,
@@ -140,7 +142,7 @@ def download(
     return file_reply(request, data, file.sha256, OCTETS, file.name, is_inline=False)
 
 
-@router.get("/agents/attachments/{attachment_id}/download")
+@router.get("/agents/attachments/{attachment_id}/download", dependencies=[OF_ONE_AGENT])
 def download_attachment(
     request: Request,
     context: ApiContextDep,
@@ -156,8 +158,13 @@ def download_attachment(
     return _download(request, context, principal, attachment_id, ext, mime_type, filename, disposition, created_by)
 
 
-@router.get("/document/download/{attachment_id}", deprecated=True)
-@old_router.get("/v1/document/download/{attachment_id}", operation_id="download_document_v1", deprecated=True)
+@router.get("/document/download/{attachment_id}", deprecated=True, dependencies=[OF_ONE_AGENT])
+@old_router.get(
+    "/v1/document/download/{attachment_id}",
+    operation_id="download_document_v1",
+    deprecated=True,
+    dependencies=[OF_ONE_AGENT],
+)
 def download_document(
     request: Request,
     context: ApiContextDep,
@@ -196,7 +203,7 @@ def _download(
     )
 
 
-@router.get("/agents/attachments/{attachment_id}/preview")
+@router.get("/agents/attachments/{attachment_id}/preview", dependencies=[OF_ONE_AGENT])
 def preview_attachment(
     request: Request,
     context: ApiContextDep,
@@ -213,7 +220,7 @@ def preview_attachment(
     return file_reply(request, data, file.sha256, kind, filename or file.name, is_inline=not is_page(kind, ext))
 
 
-@router.get("/documents/artifact/{name}")
+@router.get("/documents/artifact/{name}", dependencies=[OF_ONE_AGENT])
 def show_artifact(
     request: Request, context: ApiContextDep, principal: FileViewer, name: str, session_id: str = ""
 ) -> Response:
@@ -240,7 +247,7 @@ def _read(
     if file_id is None:
         raise not_found(UNKNOWN)
     with context.database.transaction() as tx:
-        file = uploads.get(tx, principal.tenant_id, file_id, token_id=principal.uploader_id)
+        file = uploads.get(tx, principal.tenant_id, file_id, token_id=principal.uploader_id, canvas_id=principal.agent)
     if created_by not in ("", file.created_by) and parse_id(created_by) != principal.tenant_id:
         raise not_found(UNKNOWN)
     try:

@@ -5,9 +5,10 @@ from fastapi.responses import Response
 
 from api.http.replies import success
 from api.requests.auth import ApiTokenCaller
+from api.requests.scopes import NEEDS_READ
 from components.nodes.agent.prompts import step_guides
 
-router = APIRouter(tags=["agents"])
+router = APIRouter(tags=["agents"], dependencies=[NEEDS_READ])
 
 
 @router.get("/agents/prompts")

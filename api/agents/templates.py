@@ -16,9 +16,10 @@ from fastapi.responses import Response
 
 from api.http.replies import date, success
 from api.requests.auth import Viewer
+from api.requests.scopes import NEEDS_READ, OF_ONE_AGENT
 from scheduler.views.json_values import milliseconds
 
-router = APIRouter(tags=["agents"])
+router = APIRouter(tags=["agents"], dependencies=[NEEDS_READ])
 
 FOLDER = Path(__file__).parents[2] / "examples" / "templates"
 SIMPLEST = "chat"
@@ -33,7 +34,7 @@ def read_templates() -> Mapping[str, Mapping[str, Any]]:
     return {path.stem: _template_json(path) for path in paths}
 
 
-@router.get("/agents/templates")
+@router.get("/agents/templates", dependencies=[OF_ONE_AGENT])
 def list_templates(principal: Viewer) -> Response:
     """List templates of agents with their documents."""
     return success(list(read_templates().values()))

@@ -12,14 +12,15 @@ from api.http.replies import parse_id, success
 from api.http.reply_styles import ShareLinkRoute
 from api.requests.auth import AnyTokenCaller, ApiTokenCaller, RequestPrincipal
 from api.requests.dependencies import ApiContext, ApiContextDep
+from api.requests.scopes import NEEDS_READ
 from canvas.errors import NotFound
 from canvas.ids import CanvasId, SessionId
 from store.agents import canvases, conversations
 from store.db.transaction import Transaction
 from store.runs import attempt_records, external_ids
 
-router = APIRouter(tags=["logs"])
-shared_router = APIRouter(tags=["logs"], route_class=ShareLinkRoute)
+router = APIRouter(tags=["logs"], dependencies=[NEEDS_READ])
+shared_router = APIRouter(tags=["logs"], dependencies=[NEEDS_READ], route_class=ShareLinkRoute)
 
 
 @router.get("/agents/{agent_id}/logs/{message_id}")

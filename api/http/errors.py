@@ -91,7 +91,13 @@ class RefusedAccess(NotAllowed):
     """A refusal that is a 403 in every reply style."""
 
 
-class ReadOnly(RefusedAccess):
+class MissingScope(RefusedAccess):
+    """The caller's token does not have the scope that the route needs, which `details` names."""
+
+    code = "missing_scope"
+
+
+class ReadOnly(MissingScope):
     """The caller may read and change nothing."""
 
     code = "read_only"
@@ -123,6 +129,10 @@ class HasErrors(Conflict):
 
 class NotShared(NotFound):
     """A visitor of a share asks for something else than the run that it opens: a 404 in every reply style."""
+
+
+class NotOfAgent(NotFound):
+    """A token of one agent is used for something else: a 404 in every reply style, as for what does not exist."""
 
 
 class TooManyTries(InvalidRequest):
@@ -313,7 +323,7 @@ def _handle_executor_error(request: Request, error: Exception) -> Response:
 def _failure_of(error: InvalidRequest) -> Failure:
     details = dict(error.details)
     match error:
-        case NotShared():
+        case NotShared() | NotOfAgent():
             return Failure(404, error.code, error.message, DATA, details, wire_status=404)
         case NotFound():
             return Failure(404, error.code, error.message, DATA, details)

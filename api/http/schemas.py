@@ -22,6 +22,10 @@ def parse_flag(value: Any) -> Any:
 Flag = Annotated[bool, BeforeValidator(parse_flag)]
 Text = Annotated[str, Field(max_length=100_000)]
 
+CALLBACKS = (
+    "Who is told when the run ends or waits: {url, events, include, secret}, or {id, events, include} with the id of a "
+    "stored callback"
+)
 HEADERS = "Headers for MCP servers; they are stored encrypted"
 
 
@@ -120,6 +124,7 @@ class TurnBody(Body):
     budget: dict[str, Any] | None = Field(
         default=None, description="Limits of the run: {tokens, calls, seconds, money, currency}"
     )
+    callbacks: list[dict[str, Any]] | None = Field(default=None, description=CALLBACKS, max_length=10)
     run_timeout: float | None = Field(
         default=None, gt=0, description="Seconds after which the run fails: another name for `seconds` of `budget`"
     )
@@ -141,6 +146,7 @@ class TurnBody(Body):
             "cancel_on_disconnect": self.cancel_on_disconnect or None,
             "idempotency_key": self.idempotency_key,
             "budget": self._limits(),
+            "callbacks": self.callbacks or None,
         }
         return {name: value for name, value in options.items() if value is not None}
 

@@ -30,6 +30,7 @@ from api.requests.auth import ApiTokenCaller, RequestPrincipal
 from api.requests.dependencies import ApiContext, ApiContextDep, run_in_thread
 from api.requests.idempotency import OnceByJsonObject
 from api.requests.request_bodies import JsonObject, body_openapi
+from api.requests.scopes import NEEDS_EDIT, NEEDS_READ
 from canvas.errors import NodeFailure
 from components.text.extraction.file_kinds import image_type
 from knowledge.bases.chunk_writing import index_chunk
@@ -38,7 +39,7 @@ from store.knowledge.bases import KnowledgeBase
 from store.knowledge.documents import KnowledgeDocument
 from store.knowledge.written_chunks import ChunkIndex, ChunkPlace, StoredChunk
 
-router = APIRouter(tags=["knowledge bases"], route_class=EnvelopeRoute)
+router = APIRouter(tags=["knowledge bases"], dependencies=[NEEDS_EDIT], route_class=EnvelopeRoute)
 
 MAX_CONTENT_CHARS = 100_000
 MAX_DETAILS_CHARS = 64 * 1024  # of a chunk's keywords, questions, tags and positions as JSON
@@ -89,7 +90,7 @@ class _Fields:
 
 
 # -- read -------------------------------------------------------------------------------------------------------------
-@router.get("/datasets/{dataset_id}/documents/{document_id}/chunks")
+@router.get("/datasets/{dataset_id}/documents/{document_id}/chunks", dependencies=[NEEDS_READ])
 def list_chunks(
     context: ApiContextDep,
     principal: ApiTokenCaller,
@@ -128,7 +129,7 @@ def list_chunks(
     return success({"chunks": shown, "doc": knowledge_wire.document_json(document, base), "total": total})
 
 
-@router.get("/datasets/{dataset_id}/documents/{document_id}/chunks/{chunk_id}")
+@router.get("/datasets/{dataset_id}/documents/{document_id}/chunks/{chunk_id}", dependencies=[NEEDS_READ])
 def read_chunk(
     context: ApiContextDep, principal: ApiTokenCaller, dataset_id: str, document_id: str, chunk_id: str
 ) -> Response:

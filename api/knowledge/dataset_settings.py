@@ -168,40 +168,34 @@ class MetadataConfig(StrictFields):
     fields: list[MetadataField] = Field(default=[])
 
 
-class NewDatasetBody(StrictFields):
+class DatasetFields(StrictFields):
+    """What a new base may have, and what may be changed."""
+
+    avatar: Avatar | None = None
+    description: Description | None = None
+    language: str = Field(default="English", max_length=32)
+    embedding_model: str | None = Field(default=None, max_length=255)
+    permission: Permission = "me"
+    chunk_method: ChunkMethod = "naive"
+    parse_type: int | None = Field(default=None, strict=True, ge=1, le=64)
+    pipeline_id: UuidText | None = None
+    parser_config: ParserFields | None = None
+    auto_metadata_config: MetadataConfig | None = None
+    ext: dict[str, Any] | None = None
+
+
+class NewDatasetBody(DatasetFields):
     """A new base. Its embedding model is by default the tenant's first one; without any, searches match words only."""
 
     name: Name
-    avatar: Avatar | None = None
-    description: Description | None = None
-    language: str = Field(default="English", max_length=32)
-    embedding_model: str | None = Field(default=None, max_length=255)
-    permission: Permission = "me"
-    chunk_method: ChunkMethod = "naive"
-    parse_type: int | None = Field(default=None, strict=True, ge=1, le=64)
-    pipeline_id: UuidText | None = None
-    parser_config: ParserFields | None = None
-    auto_metadata_config: MetadataConfig | None = None
-    ext: dict[str, Any] | None = None
 
 
-class ChangedDatasetBody(StrictFields):
+class ChangedDatasetBody(DatasetFields):
     """Changes of a base."""
 
     name: Name = ""
-    avatar: Avatar | None = None
-    description: Description | None = None
-    language: str = Field(default="English", max_length=32)
-    embedding_model: str | None = Field(default=None, max_length=255)
-    permission: Permission = "me"
-    chunk_method: ChunkMethod = "naive"
     pagerank: int = Field(default=0, strict=True, ge=0, le=100)
     connectors: list[Any] = Field(default=[])
-    parse_type: int | None = Field(default=None, strict=True, ge=1, le=64)
-    pipeline_id: UuidText | None = None
-    parser_config: ParserFields | None = None
-    auto_metadata_config: MetadataConfig | None = None
-    ext: dict[str, Any] | None = None
 
 
 class DeletedDatasetsBody(StrictFields):

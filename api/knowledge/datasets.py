@@ -20,6 +20,7 @@ from api.requests.auth import ApiTokenCaller, RequestPrincipal
 from api.requests.dependencies import ApiContext, ApiContextDep
 from api.requests.idempotency import OnceByJsonObject
 from api.requests.request_bodies import JsonObject, body_openapi, parse_strictly
+from api.requests.scopes import NEEDS_EDIT, NEEDS_READ
 from canvas.errors import Conflict, ModelError, NotFound
 from knowledge.bases.chunking import DEFAULTS
 from knowledge.bases.ingestion import storage_of
@@ -30,8 +31,10 @@ from store.db.transaction import Transaction
 from store.knowledge import bases as knowledge_bases
 from store.knowledge import documents
 from store.knowledge.bases import KnowledgeBase
+from store.tenants import audit
+from store.tenants.audit import Action, Actor
 
-router = APIRouter(tags=["knowledge bases"], route_class=EnvelopeRoute)
+router = APIRouter(tags=["knowledge bases"], dependencies=[NEEDS_EDIT], route_class=EnvelopeRoute)
 
 MAX_IDS = 100
 BATCH = 100  # documents that are deleted per transaction
@@ -81,10 +84,10 @@ def create(context: ApiContextDep, principal: ApiTokenCaller, body: JsonObject, 
     fields = parse_strictly(NewDatasetBody, body)
     model = _choose_model(context, principal, fields.embedding_model)
     with once.transaction(context.database) as tx:
-        base_id = knowledge_bases.create(
+        base_id = knowledge_bases.create_numbered(
             tx,
             principal.tenant_id,
-            knowledge_bases.find_free_name(tx, principal.tenant_id, fields.name),
+            fields.name,
             embedding_model=model,
             parser={**DEFAULTS, **dataset_settings.written_parser(fields.parser_config, {})},
             settings=dataset_settings.written_settings(fields),
@@ -101,7 +104,7 @@ def create(context: ApiContextDep, principal: ApiTokenCaller, body: JsonObject, 
         )
 
 
-@router.get("/datasets")
+@router.get("/datasets", dependencies=[NEEDS_READ])
 def list_datasets(
     context: ApiContextDep,
     principal: ApiTokenCaller,
@@ -148,7 +151,7 @@ def list_datasets(
     return json_reply({"code": 0, "message": "success", "data": shown, "total_datasets": total})
 
 
-@router.get("/datasets/{dataset_id}")
+@router.get("/datasets/{dataset_id}", dependencies=[NEEDS_READ])
 def read(context: ApiContextDep, principal: ApiTokenCaller, dataset_id: str) -> Response:
     """Return a base with its settings and counts."""
     with context.database.transaction() as tx:
@@ -203,7 +206,7 @@ def delete(context: ApiContextDep, principal: ApiTokenCaller, body: JsonObject) 
     with context.database.transaction() as tx:
         bases = require_bases(tx, principal, wanted)
     for base in bases:
-        delete_base(context, base)
+        delete_base(context, base, principal.actor)
     return success({"deleted": len(bases)})
 
 
@@ -217,11 +220,11 @@ def _delete_all(context: ApiContext, principal: RequestPrincipal) -> int:
             return deleted
         for base in bases:
             with suppress(NotFound):  # another request has deleted it meanwhile
-                delete_base(context, base)
+                delete_base(context, base, principal.actor)
                 deleted += 1
 
 
-def delete_base(context: ApiContext, base: KnowledgeBase) -> None:
+def delete_base(context: ApiContext, base: KnowledgeBase, by: Actor) -> None:
     """Delete a base, a batch of documents at a time, since a statement may take ten seconds. Can be repeated."""
     while True:
         with context.database.transaction() as tx:
@@ -233,6 +236,7 @@ def delete_base(context: ApiContext, base: KnowledgeBase) -> None:
     storage_of(context.blobs, base.id).clear()
     with context.database.transaction() as tx:
         knowledge_bases.delete(tx, base.tenant_id, base.id)
+        audit.record(tx, base.tenant_id, by, Action.KNOWLEDGE_BASE_DELETED, base.id, {"name": base.name})
     storage_of(context.blobs, base.id).clear()  # files that were uploaded into the base meanwhile
 
 

@@ -26,19 +26,20 @@ from api.knowledge.documents import get_document, matching_ids
 from api.requests.auth import ApiTokenCaller
 from api.requests.dependencies import ApiContextDep
 from api.requests.request_bodies import JsonObject, body_openapi, parse_strictly
+from api.requests.scopes import NEEDS_EDIT, NEEDS_READ
 from store.db.transaction import Transaction
 from store.knowledge import bases as knowledge_bases
 from store.knowledge import documents
 from store.knowledge.bases import KnowledgeBase
 
-router = APIRouter(tags=["knowledge bases"], route_class=EnvelopeRoute)
+router = APIRouter(tags=["knowledge bases"], dependencies=[NEEDS_EDIT], route_class=EnvelopeRoute)
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ].*)?")
 _NO_VALUE = object()
 
 
 # -- what there is ----------------------------------------------------------------------------------------------------
-@router.get("/datasets/metadata/flattened")
+@router.get("/datasets/metadata/flattened", dependencies=[NEEDS_READ])
 def flatten(
     context: ApiContextDep,
     principal: ApiTokenCaller,
@@ -55,7 +56,7 @@ def flatten(
     return success(flattened)
 
 
-@router.get("/datasets/{dataset_id}/metadata/summary")
+@router.get("/datasets/{dataset_id}/metadata/summary", dependencies=[NEEDS_READ])
 def summarize(
     context: ApiContextDep,
     principal: ApiTokenCaller,
@@ -83,12 +84,13 @@ def summarize(
 
 
 # -- what a model would look for --------------------------------------------------------------------------------------
-@router.get("/datasets/{dataset_id}/metadata/config")
+@router.get("/datasets/{dataset_id}/metadata/config", dependencies=[NEEDS_READ])
 def read_config(context: ApiContextDep, principal: ApiTokenCaller, dataset_id: str) -> Response:
     """Return which metadata RAGFlow would have a model find, as it was stored."""
     with context.database.transaction() as tx:
         base = find_base(tx, principal, dataset_id)
-    return success(base.settings.get("auto_metadata_config") or MetadataConfig().model_dump())
+    stored = base.settings.get("auto_metadata_config") or {}
+    return success(MetadataConfig.model_validate(stored).model_dump())
 
 
 @router.put("/datasets/{dataset_id}/metadata/config", openapi_extra=body_openapi(MetadataConfig))

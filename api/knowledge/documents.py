@@ -31,6 +31,7 @@ from api.requests.auth import ApiTokenCaller, RequestPrincipal
 from api.requests.dependencies import ApiContext, ApiContextDep, run_in_thread
 from api.requests.idempotency import IdempotentRequest, make_file_request
 from api.requests.request_bodies import JsonObject, body_openapi, json_object, parse_strictly
+from api.requests.scopes import NEEDS_EDIT, NEEDS_READ
 from api.requests.uploads import OCTETS, file_name, guess_type, open_uploads, store_upload
 from canvas.errors import NotFound, ToolError
 from components.text.extraction.file_kinds import has_readable_extension
@@ -40,9 +41,11 @@ from store.db.transaction import Transaction
 from store.knowledge import documents
 from store.knowledge.bases import KnowledgeBase
 from store.knowledge.documents import RUNS, DocumentFilter, KnowledgeDocument
+from store.tenants import audit
+from store.tenants.audit import Action, Actor
 from store.tenants.uploads import StoredRef
 
-router = APIRouter(tags=["knowledge bases"], route_class=EnvelopeRoute)
+router = APIRouter(tags=["knowledge bases"], dependencies=[NEEDS_EDIT], route_class=EnvelopeRoute)
 
 MAX_TIMESTAMP_MS = 253_402_300_799_000  # the last second of the year 9999
 MAX_FILES = 1000  # of an upload
@@ -152,7 +155,7 @@ def _add_empty(
         return once.store_reply(tx, success(knowledge_wire.document_json(document, base)))
 
 
-@router.get("/datasets/{dataset_id}/documents/{document_id}")
+@router.get("/datasets/{dataset_id}/documents/{document_id}", dependencies=[NEEDS_READ])
 def download(
     request: Request, context: ApiContextDep, principal: ApiTokenCaller, dataset_id: str, document_id: str
 ) -> Response:
@@ -165,7 +168,7 @@ def download(
 
 
 # -- rows -------------------------------------------------------------------------------------------------------------
-@router.get("/datasets/{dataset_id}/documents")
+@router.get("/datasets/{dataset_id}/documents", dependencies=[NEEDS_READ])
 def list_documents(
     context: ApiContextDep,
     principal: ApiTokenCaller,
@@ -309,19 +312,19 @@ def delete(context: ApiContextDep, principal: ApiTokenCaller, body: JsonObject, 
         ids = _require_documents(tx, base, fields.ids) if fields.ids else []
     if ids:
         for start in range(0, len(ids), BATCH):  # in batches, since a statement may take ten seconds
-            _delete(context, base, ids[start : start + BATCH])
+            _delete(context, base, ids[start : start + BATCH], principal.actor)
         return success({"deleted": len(ids)})
     deleted = 0
     while True:
         with context.database.statements() as tx:
             found, _ = documents.page(tx, principal.tenant_id, base.id, most=BATCH)
-        _delete(context, base, [document.id for document in found])
+        _delete(context, base, [document.id for document in found], principal.actor)
         deleted += len(found)
         if not found:
             return success({"deleted": deleted})
 
 
-def _delete(context: ApiContext, base: KnowledgeBase, ids: list[UUID]) -> None:
+def _delete(context: ApiContext, base: KnowledgeBase, ids: list[UUID], by: Actor) -> None:
     """Delete the bytes of documents, then their rows, so that an interrupted request can be repeated.
 
     Bytes that another document of the base has too stay.
@@ -333,6 +336,9 @@ def _delete(context: ApiContext, base: KnowledgeBase, ids: list[UUID]) -> None:
         storage.discard(sha256)
     with context.database.transaction() as tx:
         documents.delete(tx, base.tenant_id, base.id, ids)
+        for document_id in ids:
+            details = {"knowledge_base_id": base.id.hex}
+            audit.record(tx, base.tenant_id, by, Action.DOCUMENT_DELETED, document_id, details)
 
 
 # -- steps ------------------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from api.requests.auth import ApiTokenCaller, RequestPrincipal
 from api.requests.dependencies import ApiContext, ApiContextDep
 from api.requests.idempotency import OnceByBody
 from api.requests.request_bodies import SmallBody, body_openapi, ignored_field_warnings, parse_body
+from api.requests.scopes import NEEDS_EDIT, NEEDS_READ
 from canvas.errors import ModelError, NotFound
 from knowledge.models import first_model_of
 from providers.models.chat.catalogue import resolve
@@ -30,8 +31,9 @@ from store.db.transaction import Transaction
 from store.knowledge import memories, memory_messages
 from store.knowledge.memories import MAX_NAME_CHARS, TYPES, Memory
 from store.tenants import tenants as tenant_rows
+from store.tenants.audit import Action
 
-router = APIRouter(tags=["memories"], route_class=EnvelopeRoute)
+router = APIRouter(tags=["memories"], dependencies=[NEEDS_EDIT], route_class=EnvelopeRoute)
 
 DEFAULT_BYTES = 5 * 1024 * 1024
 MAX_BYTES = 64 * 1024 * 1024  # of a memory; a search reads all of it
@@ -200,7 +202,7 @@ def create(context: ApiContextDep, principal: ApiTokenCaller, body: SmallBody, o
         )
 
 
-@router.get("/memories")
+@router.get("/memories", dependencies=[NEEDS_READ])
 def list_memories(
     context: ApiContextDep,
     principal: ApiTokenCaller,
@@ -229,7 +231,7 @@ def list_memories(
     return success({"memory_list": [memory_wire.memory_json(each, owner) for each in found], "total_count": total})
 
 
-@router.get("/memories/{memory_id}/config")
+@router.get("/memories/{memory_id}/config", dependencies=[NEEDS_READ])
 def config(context: ApiContextDep, principal: ApiTokenCaller, memory_id: str) -> Response:
     """Get the settings of a memory."""
     with context.database.statements() as tx:
@@ -237,7 +239,7 @@ def config(context: ApiContextDep, principal: ApiTokenCaller, memory_id: str) ->
         return success(memory_wire.memory_json(memory, tenant_rows.find_name(tx, principal.tenant_id)))
 
 
-@router.get("/memories/{memory_id}")
+@router.get("/memories/{memory_id}", dependencies=[NEEDS_READ])
 def show(
     context: ApiContextDep,
     principal: ApiTokenCaller,
@@ -300,7 +302,9 @@ def change(context: ApiContextDep, principal: ApiTokenCaller, body: SmallBody, m
 def delete(context: ApiContextDep, principal: ApiTokenCaller, memory_id: str) -> Response:
     """Delete a memory with its messages."""
     with context.database.transaction() as tx:
-        memories.delete(tx, principal.tenant_id, get_caller_memory(tx, principal, memory_id).id)
+        memory = get_caller_memory(tx, principal, memory_id)
+        memories.delete(tx, principal.tenant_id, memory.id)
+        principal.record(tx, Action.MEMORY_DELETED, memory.id, name=memory.name)
     return success(None)
 
 

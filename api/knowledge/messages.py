@@ -23,6 +23,7 @@ from api.requests.auth import ApiTokenCaller
 from api.requests.dependencies import ApiContextDep, run_in_thread
 from api.requests.idempotency import OnceByBody
 from api.requests.request_bodies import SmallBody, body_openapi, parse_body
+from api.requests.scopes import NEEDS_EDIT, NEEDS_READ
 from canvas.errors import NodeFailure, NotFound
 from canvas.ids import TenantId
 from knowledge.memory.memories import MemoryQuery
@@ -31,7 +32,7 @@ from store.knowledge import memory_messages
 from store.knowledge.memories import Memory
 from store.knowledge.memory_messages import MessageScope
 
-router = APIRouter(tags=["memories"], route_class=EnvelopeRoute)
+router = APIRouter(tags=["memories"], dependencies=[NEEDS_READ], route_class=EnvelopeRoute)
 
 MAX_MEMORIES = 100
 MOST_SHOWN = 1000
@@ -57,7 +58,7 @@ class MessageStatusBody(Body):
     status: bool
 
 
-@router.post("/messages", openapi_extra=body_openapi(NewMessageBody))
+@router.post("/messages", openapi_extra=body_openapi(NewMessageBody), dependencies=[NEEDS_EDIT])
 async def add(context: ApiContextDep, principal: ApiTokenCaller, body: SmallBody, once: OnceByBody) -> Response:
     """Store a question and its answer. A model extracts facts from them later.
 
@@ -146,7 +147,7 @@ def content(context: ApiContextDep, principal: ApiTokenCaller, message_key: str)
     return success({"id": f"{memory_id.hex}_{number}", **memory_wire.message_json(found), "content_embed": embedding})
 
 
-@router.delete("/messages/{message_key}")
+@router.delete("/messages/{message_key}", dependencies=[NEEDS_EDIT])
 def forget(context: ApiContextDep, principal: ApiTokenCaller, message_key: str) -> Response:
     """Forget a message: searches no longer find it."""
     memory_id, number = _parse_key(message_key)
@@ -158,7 +159,7 @@ def forget(context: ApiContextDep, principal: ApiTokenCaller, message_key: str) 
     return success(None)
 
 
-@router.put("/messages/{message_key}", openapi_extra=body_openapi(MessageStatusBody))
+@router.put("/messages/{message_key}", openapi_extra=body_openapi(MessageStatusBody), dependencies=[NEEDS_EDIT])
 def switch(context: ApiContextDep, principal: ApiTokenCaller, body: SmallBody, message_key: str) -> Response:
     """Enable or disable a message for searches."""
     require_arguments(body, "status")

@@ -21,11 +21,12 @@ from api.knowledge.ragflow_words import refuse_unknown_fields, require_arguments
 from api.requests.auth import ApiTokenCaller, RequestPrincipal
 from api.requests.dependencies import ApiContext, ApiContextDep
 from api.requests.request_bodies import JsonObject, body_openapi
+from api.requests.scopes import NEEDS_EDIT
 from store.db.transaction import Transaction
 from store.knowledge import documents
 from store.knowledge.documents import KnowledgeDocument
 
-router = APIRouter(tags=["knowledge bases"], route_class=EnvelopeRoute)
+router = APIRouter(tags=["knowledge bases"], dependencies=[NEEDS_EDIT], route_class=EnvelopeRoute)
 
 NOT_STOPPABLE = "Can't stop parsing document that has not started or already completed"
 START, CANCEL = "1", "2"  # of `run`

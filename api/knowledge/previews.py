@@ -14,6 +14,7 @@ from api.http.reply_styles import EnvelopeRoute
 from api.knowledge.chunks import parse_chunk_id
 from api.requests.auth import ApiTokenCaller, RequestPrincipal
 from api.requests.dependencies import ApiContext, ApiContextDep
+from api.requests.scopes import NEEDS_READ
 from api.requests.uploads import OCTETS, guess_type, mime_type_of
 from components.text.extraction.file_kinds import image_type
 from knowledge.bases.ingestion import storage_of
@@ -21,7 +22,7 @@ from store.knowledge import documents, written_chunks
 from store.knowledge.documents import KnowledgeDocument
 from store.knowledge.written_chunks import ChunkPlace
 
-router = APIRouter(tags=["knowledge bases"], route_class=EnvelopeRoute)
+router = APIRouter(tags=["knowledge bases"], dependencies=[NEEDS_READ], route_class=EnvelopeRoute)
 
 
 @router.get("/documents/images/{image_id}")

@@ -18,12 +18,13 @@ from api.knowledge.datasets import required_ids
 from api.requests.auth import ApiTokenCaller, RequestPrincipal
 from api.requests.dependencies import ApiContext, ApiContextDep, run_in_thread
 from api.requests.request_bodies import SmallBody, body_openapi, ignored_field_warnings, parse_body
+from api.requests.scopes import NEEDS_RUN
 from canvas.errors import NodeFailure
 from canvas.ids import TenantId
 from knowledge.bases.search import SearchQuery
 from store.knowledge import chunks
 
-router = APIRouter(tags=["knowledge bases"], route_class=EnvelopeRoute)
+router = APIRouter(tags=["knowledge bases"], dependencies=[NEEDS_RUN], route_class=EnvelopeRoute)
 
 MOST_SHOWN = 1000  # passages per page
 MAX_CANDIDATES = 10_000

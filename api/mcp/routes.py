@@ -32,6 +32,7 @@ from api.requests.auth import ApiTokenCaller
 from api.requests.dependencies import ApiContext, ApiContextDep, run_in_thread
 from api.requests.idempotency import IdempotentRequest, OnceByBody
 from api.requests.request_bodies import SmallBody, body_openapi, parse_body
+from api.requests.scopes import NEEDS_EDIT, NEEDS_READ
 from canvas.errors import Conflict, NodeFailure, NotFound
 from canvas.ids import TenantId
 from providers.http.client import HttpClient
@@ -40,8 +41,10 @@ from store.db.transaction import Transaction
 from store.mcp import agents, pins, servers
 from store.mcp.servers import ServerFields, ServerRow
 from store.primitives.encryption import EncryptionKey
+from store.tenants import audit
+from store.tenants.audit import Action, Actor
 
-router = APIRouter(tags=["mcp"])
+router = APIRouter(tags=["mcp"], dependencies=[NEEDS_EDIT])
 
 UNKNOWN = "Cannot find MCP server."
 _TOOL_FIELDS = ("url", "server_type", "headers", "variables")
@@ -49,12 +52,13 @@ _TOOL_FIELDS = ("url", "server_type", "headers", "variables")
 
 @dataclass(frozen=True, slots=True)
 class McpContext:
-    """The dependencies of these routes: database, encryption key, HTTP client and caller."""
+    """The dependencies of these routes: database, encryption key, HTTP client, and the caller."""
 
     context: ApiContext
     key: EncryptionKey
     http: HttpClient
     tenant_id: TenantId
+    actor: Actor
 
     def get_row(self, tx: Transaction, server_id: str) -> ServerRow:
         """Return the caller's server.
@@ -113,13 +117,13 @@ class _ReachedServer:
 async def get_mcp_context(request: Request, context: ApiContextDep, principal: ApiTokenCaller) -> McpContext:
     """Return the dependencies for a request."""
     http: HttpClient = request.app.state.http
-    return McpContext(context, context.encryption_key, http, principal.tenant_id)
+    return McpContext(context, context.encryption_key, http, principal.tenant_id, principal.actor)
 
 
 McpContextDep = Annotated[McpContext, Depends(get_mcp_context)]
 
 
-@router.get("/mcp/servers")
+@router.get("/mcp/servers", dependencies=[NEEDS_READ])
 def list_servers(mcp: McpContextDep, page: ListPageDep, keywords: str = "") -> Response:
     """List one page of the tenant's servers, the newest first. Values of headers and variables are never shown."""
     with mcp.context.database.transaction() as tx:
@@ -174,7 +178,7 @@ async def test_tool_by_id(mcp: McpContextDep, body: SmallBody) -> Response:
     return await _test_tool(mcp, body_fields.mcp_id or "", body_fields)
 
 
-@router.get("/mcp/servers/{server_id}")
+@router.get("/mcp/servers/{server_id}", dependencies=[NEEDS_READ])
 def get_server(mcp: McpContextDep, server_id: str) -> Response:
     """Get a server with its approved tools."""
     with mcp.context.database.transaction() as tx:
@@ -200,10 +204,11 @@ def delete_server(mcp: McpContextDep, server_id: str) -> Response:
     with mcp.context.database.transaction() as tx:
         row = mcp.get_row(tx, server_id)
         servers.remove(tx, mcp.tenant_id, row.id)
+        audit.record(tx, mcp.tenant_id, mcp.actor, Action.MCP_SERVER_DELETED, row.id, {"name": row.fields.name})
     return success(True)
 
 
-@router.get("/mcp/servers/{server_id}/tools")
+@router.get("/mcp/servers/{server_id}/tools", dependencies=[NEEDS_READ])
 async def list_tools(mcp: McpContextDep, server_id: str) -> Response:
     """List the tools that a server offers now, and whether they are as approved."""
     return success(await _list_live_tools(mcp, server_id))
@@ -228,6 +233,14 @@ async def approve_tools(mcp: McpContextDep, server_id: str, body: SmallBody) -> 
     def approve() -> Response:
         with mcp.context.database.transaction() as tx:
             _approve(tx, mcp, row.id, {name: live[name] for name in names})
+            audit.record(
+                tx,
+                mcp.tenant_id,
+                mcp.actor,
+                Action.MCP_SERVER_CHANGED,
+                row.id,
+                {"name": row.fields.name, "approved": sorted(names)[:50]},
+            )
             return success(live_tools_json(row.fields, live, pins.list_pins(tx, mcp.tenant_id, row.id)))
 
     return await run_in_thread(approve)
@@ -236,7 +249,7 @@ async def approve_tools(mcp: McpContextDep, server_id: str, body: SmallBody) -> 
 # -- agents as tools --------------------------------------------------------------------------------------------------
 
 
-@router.get("/agents/{agent_id}/mcp")
+@router.get("/agents/{agent_id}/mcp", dependencies=[NEEDS_READ])
 def get_exposure(context: ApiContextDep, principal: ApiTokenCaller, agent_id: str) -> Response:
     """Get the name under which an agent is offered as a tool under `/mcp`; null if it is not."""
     with context.database.transaction() as tx:
@@ -306,6 +319,7 @@ def _add(tx: Transaction, mcp: McpContext, fields: ServerFields, live: Mapping[s
     except Conflict:
         raise RequestRefused(DATA, "Duplicated MCP server name.") from None
     _approve(tx, mcp, server_id, live)
+    audit.record(tx, mcp.tenant_id, mcp.actor, Action.MCP_SERVER_ADDED, server_id, {"name": fields.name})
     return server_id
 
 
@@ -340,6 +354,12 @@ def _change_server(mcp: McpContext, row: ServerRow, fields: ServerFields, live: 
             servers.change(tx, mcp.tenant_id, row.id, fields, mcp.key)
         except Conflict:
             raise RequestRefused(DATA, "Duplicated MCP server name.") from None
+        names = sorted(
+            name for name in fields.__dataclass_fields__ if getattr(fields, name) != getattr(row.fields, name)
+        )
+        audit.record(
+            tx, mcp.tenant_id, mcp.actor, Action.MCP_SERVER_CHANGED, row.id, {"name": fields.name, "fields": names}
+        )
         if fields.url != row.fields.url:
             pins.delete_pins(tx, mcp.tenant_id, row.id)
             _approve(tx, mcp, row.id, live)

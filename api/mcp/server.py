@@ -2,7 +2,8 @@
 
     POST /mcp        Authorization: Bearer <API token>
 
-A client sees the agents of its token's tenant that are published and exposed (store/mcp/agents.py). A call starts a run
+A client sees the agents of its token's tenant that are published and exposed (store/mcp/agents.py), with a token of one
+agent only that one. The token needs the scope `run`. A call starts a run
 of the published version and answers when its turn ends; progress messages report its nodes. In the protocol of 2026, a
 client cancels by closing its request, and the run is cancelled with it. In earlier versions a lost connection does not
 mean that, so clients request it with the header `X-Cancel-On-Disconnect`.
@@ -35,6 +36,7 @@ from providers.http.client import default_user_agent
 from scheduler.lifecycle.accept import MCP, Start
 from store.mcp import agents
 from store.mcp.agents import ExposedAgent
+from store.tenants import scopes
 
 log = structlog.get_logger()
 
@@ -73,7 +75,7 @@ class McpEndpoint:
         request = Request(scope, receive)
         context: ApiContext = request.app.state.context
         try:
-            scope[_PRINCIPAL] = await auth.authenticate_api_token(await auth.authenticate(request, context, None))
+            scope[_PRINCIPAL] = await auth.authenticate_for(request, context, scopes.TokenScope.RUN)
         except Unauthorized as refused:
             challenge = f'Bearer resource_metadata="{metadata.url_of(request)}"'
             raise Unauthorized(refused.message, challenge) from None
@@ -156,6 +158,7 @@ async def _list_exposed(ctx: Any) -> Any:
                 input_schema=tools.build_schema(agent),
             )
             for agent in await run_in_thread(read)
+            if principal.may_use(agent.canvas_id)
         ]
     )
 
@@ -182,7 +185,7 @@ async def _answer(ctx: Any, name: str, arguments: Mapping[str, Any]) -> ToolAnsw
             return agents.find_exposed(tx, principal.tenant_id, name)
 
     agent = await run_in_thread(read)
-    if agent is None:
+    if agent is None or not principal.may_use(agent.canvas_id):
         raise RequestRefused(DATA, f"Unknown tool: {name}")
     options = tools.build_options(agent, arguments)
     key = find_key(ctx.request)

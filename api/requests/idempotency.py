@@ -159,10 +159,7 @@ def _make_request(request: Request, principal: RequestPrincipal, body: Any, *, i
 
 def _route(request: Request, principal: RequestPrincipal) -> str:
     """Return the declared route with placeholders for ids: a key belongs to a route, and ids belong to the request."""
-    route = f"{request.method} {request.scope['route'].path}"
-    if principal.share is not None:
-        return f"{route} share {principal.share.id.hex}"
-    return principal.link.key_route(route) if principal.link is not None else route
+    return principal.key_route(f"{request.method} {request.scope['route'].path}")
 
 
 def _hash(file: BinaryIO) -> str:

@@ -11,6 +11,7 @@ from api.http.replies import large_json_reply
 from api.http.reply_styles import OwnRoute
 from api.requests.auth import RunViewer
 from api.requests.dependencies import ApiContextDep
+from api.requests.scopes import NEEDS_READ
 from api.runs.reply_models import ActivationListReply
 from api.runs.run_lookup import find_run_id, run_not_found
 from api.visitors.redaction import Redaction
@@ -24,7 +25,7 @@ from store.runs.activation_list import ActivationFilter, ActivationPage, Unknown
 from store.runs.external_ids import uuid_of
 from store.runs.step_times import may_have_attempts
 
-router = APIRouter(tags=["runs"], route_class=OwnRoute)
+router = APIRouter(tags=["runs"], route_class=OwnRoute, dependencies=[NEEDS_READ])
 
 MAX_LIMIT = 2_000
 MAX_IDS = 200

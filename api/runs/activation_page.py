@@ -14,6 +14,7 @@ from api.http.replies import json_reply
 from api.http.reply_styles import OwnRoute
 from api.requests.auth import RunViewer
 from api.requests.dependencies import ApiContext, ApiContextDep
+from api.requests.scopes import NEEDS_READ
 from api.runs.reply_models import ActivationReply
 from api.runs.run_lookup import find_run_id, run_not_found
 from api.visitors.redaction import ERROR_OUTPUTS, NODE_INPUTS, VARIABLES, Redaction, load_redaction
@@ -41,7 +42,7 @@ from store.runs.external_ids import uuid_of
 from store.runs.passwords import load_mask
 from store.runs.values import ReadView
 
-router = APIRouter(tags=["runs"], route_class=OwnRoute)
+router = APIRouter(tags=["runs"], route_class=OwnRoute, dependencies=[NEEDS_READ])
 
 ValueKind = Literal["inputs", "outputs", "variables"]
 MAX_REFERENCES = 200

@@ -17,17 +17,20 @@ from api.http.schemas import BudgetBody
 from api.requests.auth import ApiTokenCaller, RequestPrincipal
 from api.requests.dependencies import ApiContext, ApiContextDep, run_in_thread
 from api.requests.request_bodies import SmallBody, body_openapi, parse_body
+from api.requests.scopes import NEEDS_EDIT, NEEDS_READ
 from canvas.budget import account_json, parse_limits, parse_scope
 from canvas.errors import InvalidRequest, NotAllowed, NotFound
 from store.runs import external_ids
 from store.tables.budgets import DEFAULT_SCOPE_ID
 from store.tenants import budgets
+from store.tenants.audit import Action
 from store.tenants.budgets import BudgetLimits, BudgetRow
+from store.tenants.scopes import TokenScope
 
-router = APIRouter(tags=["budgets"], route_class=OwnRoute)
+router = APIRouter(tags=["budgets"], route_class=OwnRoute, dependencies=[NEEDS_EDIT])
 
 
-@router.get("/budgets")
+@router.get("/budgets", dependencies=[NEEDS_READ])
 def list_budgets(context: ApiContextDep, principal: ApiTokenCaller) -> Response:
     """List all budgets of the tenant, with the amounts spent and those that running calls have reserved."""
     return json_reply({"budgets": _list_json(context, principal)})
@@ -42,7 +45,7 @@ async def set_budget(context: ApiContextDep, principal: ApiTokenCaller, body: Sm
         raise InvalidRequest("Add at least one limit: tokens, calls, seconds or money.")
     scope_id = await run_in_thread(lambda: _require_writable(context, principal, fields.scope, fields.id or ""))
     written = BudgetLimits(fields.scope, scope_id, limits)
-    await run_in_thread(lambda: context.lifecycle.set_budget(principal.tenant_id, written))
+    await run_in_thread(lambda: context.lifecycle.set_budget(principal.tenant_id, written, by=principal.actor))
     return json_reply({"budgets": await run_in_thread(lambda: _list_json(context, principal))})
 
 
@@ -54,6 +57,9 @@ def clear_budget(context: ApiContextDep, principal: ApiTokenCaller, scope: str =
     with context.database.transaction() as tx:
         if not budgets.remove_limits(tx, principal.tenant_id, known, scope_id):
             raise NotFound(f"No budget is set for {scope} {id}".rstrip() + ".")
+        is_one = scope_id not in (DEFAULT_SCOPE_ID, principal.tenant_id)
+        of = scope_id if is_one else None
+        principal.record(tx, Action.BUDGET_REMOVED, of, scope=known)
     return json_reply({"budgets": _list_json(context, principal)})
 
 
@@ -70,10 +76,10 @@ def _id(principal: RequestPrincipal, row: BudgetRow) -> str | None:
 def _require_writable(context: ApiContext, principal: RequestPrincipal, scope: str, written: str) -> UUID:
     """Return the id of the scope of a budget that the caller may set. Raises NotAllowed and NotFound."""
     found = _scope_id(context, principal, scope, written)
-    if found in (DEFAULT_SCOPE_ID, principal.tenant_id) and principal.kind != "admin":
+    if found in (DEFAULT_SCOPE_ID, principal.tenant_id) and not principal.has(TokenScope.ADMIN):
         whose = "the tenant" if scope in ("tenant", "day") else f"each {scope}"
         raise NotAllowed(
-            f"A budget of {whose} is set with a token of kind admin (`easel tokens create --kind admin`), or by "
+            f"A budget of {whose} is set with the scope `admin` (`easel tokens create --scope admin`), or by "
             f"`easel budget set {scope}`. This token may set that of one run or session (`id`)."
         )
     return found

@@ -14,6 +14,7 @@ from api.http.replies import json_reply, parse_id
 from api.http.reply_styles import OwnRoute
 from api.requests.auth import RequestPrincipal, RunViewer
 from api.requests.dependencies import ApiContext, ApiContextDep
+from api.requests.scopes import NEEDS_READ
 from api.runs.reply_models import AttemptListReply, ModelCallListReply, ToolCallListReply, WholeModelCallReply
 from api.runs.run_lookup import find_run_id
 from api.visitors.redaction import Redaction, load_redaction
@@ -25,7 +26,7 @@ from store.monitoring import server_info
 from store.primitives.ids import NO_ID
 from store.runs import attempt_records, attempts, model_calls
 
-router = APIRouter(tags=["runs"], route_class=OwnRoute)
+router = APIRouter(tags=["runs"], route_class=OwnRoute, dependencies=[NEEDS_READ])
 T = TypeVar("T")
 
 MAX_LIMIT = 500  # entries of a page

@@ -16,6 +16,7 @@ from api.requests.auth import ApiTokenCaller, RequestPrincipal
 from api.requests.dependencies import ApiContext, ApiContextDep, run_in_thread
 from api.requests.idempotency import find_key
 from api.requests.request_bodies import SmallBody, body_openapi, parse_body, with_query
+from api.requests.scopes import NEEDS_RUN, OF_ONE_AGENT
 from api.runs import openai_wire
 from api.runs.run_copies import plan_from_failure
 from api.runs.turn import (
@@ -29,6 +30,7 @@ from api.runs.turn import (
     id_headers,
     ignored_headers,
     stream_reply,
+    with_callbacks,
     with_idempotency_key,
 )
 from canvas.errors import InvalidRequest
@@ -37,13 +39,13 @@ from scheduler.lifecycle import run_copies
 from scheduler.lifecycle.run_copies import CopyOptions, ForkOptions
 from scheduler.lifecycle.start_options import LATEST
 
-router = APIRouter(tags=["chat"])
+router = APIRouter(tags=["chat"], dependencies=[NEEDS_RUN])
 
 ROUTE = "completions"  # of idempotency keys, under either path
 OPENAI_FLAG = "openai-compatible"
 
 
-@router.post("/agents/chat/completions", openapi_extra=body_openapi(CompletionBody))
+@router.post("/agents/chat/completions", openapi_extra=body_openapi(CompletionBody), dependencies=[OF_ONE_AGENT])
 async def complete(
     request: Request,
     context: ApiContextDep,
@@ -184,6 +186,7 @@ async def _resume_from(
     start = await run_in_thread(
         lambda: plan_from_failure(context, principal, agent_id, source, options, fields.confirm_unsafe, key)
     )
+    start = await run_in_thread(lambda: with_callbacks(context, principal.tenant_id, start, fields.callbacks))
     return await answer_started(request, context, principal, start, fields, dialect=dialect)
 
 

@@ -9,6 +9,7 @@ from api.http.replies import large_json_reply
 from api.http.reply_styles import OwnRoute
 from api.requests.auth import RunViewer
 from api.requests.dependencies import ApiContextDep
+from api.requests.scopes import NEEDS_READ
 from api.runs.reply_models import ItemListReply
 from api.runs.run_lookup import find_run_id
 from api.visitors.redaction import Redaction
@@ -22,7 +23,7 @@ from store.runs import container_items
 from store.runs.container_items import MAX_ERROR_LENGTH, ItemOrder, ItemPage, ItemRow, ItemState, NotAContainer
 from store.runs.external_ids import uuid_of
 
-router = APIRouter(tags=["runs"], route_class=OwnRoute)
+router = APIRouter(tags=["runs"], route_class=OwnRoute, dependencies=[NEEDS_READ])
 
 COLUMNS = (
     "item", "state", "created_at", "started_at", "ended_at", "steps", "failed", "attempts", "tokens", "cost",

@@ -14,6 +14,7 @@ from api.http.reply_styles import OwnRoute
 from api.pages import page_files
 from api.requests.auth import RequestPrincipal, RunViewer, find_end
 from api.requests.dependencies import ApiContext, ApiContextDep, run_in_thread
+from api.requests.scopes import NEEDS_READ
 from api.runs.run_lookup import find_run_id, run_not_found
 from api.runs.run_wire import run_json
 from api.visitors.live_redaction import redact_frames
@@ -25,7 +26,7 @@ from store.db.transaction import USE_SNAPSHOT
 from store.monitoring import server_info
 from store.runs import run_queries
 
-router = APIRouter(tags=["runs"], route_class=OwnRoute)
+router = APIRouter(tags=["runs"], route_class=OwnRoute, dependencies=[NEEDS_READ])
 
 RETRY_AFTER = 10  # seconds
 EVENT_STREAM = "text/event-stream"

@@ -19,6 +19,7 @@ from api.requests.auth import ApiTokenCaller, RequestPrincipal
 from api.requests.dependencies import ApiContext, ApiContextDep, run_in_thread
 from api.requests.idempotency import IdempotentRequest, OnceByBody
 from api.requests.request_bodies import SmallBody, body_openapi, parse_body
+from api.requests.scopes import NEEDS_RUN
 from api.runs.runs import wait_seconds
 from api.runs.turn import TurnResult, begin, follow, gather, id_headers
 from canvas.document.single_node import NodeInputs, nodes_alone
@@ -32,7 +33,7 @@ from scheduler.views.node_result import NodeResult, read_node_result
 from store.primitives.ids import new_id
 from store.tenants import idempotency
 
-router = APIRouter(tags=["agents"])
+router = APIRouter(tags=["agents"], dependencies=[NEEDS_RUN])
 
 
 class DebugBody(Body):

@@ -141,7 +141,7 @@ def _too_large() -> RequestRefused:
 def _register_files(
     context: ApiContext, principal: RequestPrincipal, references: Sequence[StoredRef | UUID]
 ) -> list[dict[str, Any]]:
-    token_id = principal.link.token_id if principal.link is not None else None
+    token_id = principal.uploader_id
     with context.database.transaction() as tx:
         rows = [
             _get_upload(principal, tx, each)
@@ -164,9 +164,8 @@ def _digest(part: IncomingFile | FileAddress | UUID) -> str:
 
 def _get_upload(principal: RequestPrincipal, tx: Transaction, file_id: UUID) -> uploads.StoredFile:
     """Return an upload of the caller; a share link reaches only uploads by this link. Raises InvalidRequest."""
-    token_id = principal.link.token_id if principal.link is not None else None
     try:
-        return uploads.get(tx, principal.tenant_id, file_id, token_id=token_id)
+        return uploads.get(tx, principal.tenant_id, file_id, token_id=principal.uploader_id, canvas_id=principal.agent)
     except NotFound:
         raise InvalidRequest(f"There is no file {file_id.hex}. Upload it first.", field="messages") from None
 

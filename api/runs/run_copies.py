@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -10,16 +10,18 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from pydantic import Field
 
+from api.http.errors import MissingScope
 from api.http.replies import json_reply, parse_canvas_id
 from api.http.reply_styles import OwnRoute
-from api.http.schemas import Body
+from api.http.schemas import CALLBACKS, Body
 from api.requests.auth import RequestPrincipal, Viewer
 from api.requests.dependencies import ApiContext, ApiContextDep, run_in_thread
 from api.requests.idempotency import OnceByViewer
 from api.requests.request_bodies import SmallBody, body_openapi, parse_body
+from api.requests.scopes import NEEDS_RUN
 from api.runs.reply_models import EndedTurnReply, ForkPreviewReply, StartedReply
 from api.runs.runs import accepted_reply, get_run_id, wait_seconds
-from api.runs.turn import begin
+from api.runs.turn import TurnToStart, begin, with_callbacks
 from canvas.errors import NotFound
 from canvas.ids import RunId, TenantId
 from scheduler.lifecycle import run_copies
@@ -28,8 +30,9 @@ from scheduler.lifecycle.run_copies import CopyOptions, ForkOptions
 from store.db.transaction import Transaction
 from store.primitives.ids import new_id
 from store.tenants import idempotency
+from store.tenants.scopes import TokenScope
 
-router = APIRouter(tags=["runs"], route_class=OwnRoute)
+router = APIRouter(tags=["runs"], route_class=OwnRoute, dependencies=[NEEDS_RUN])
 
 RESUME_ROUTE = "resume_from"  # scope of idempotency keys
 VERSION = "same (default), draft, published, or the id of a version"
@@ -48,6 +51,7 @@ class RerunBody(Body):
     answers: Literal["ask", "as_then"] = Field(default="ask", description="What happens at forms")
     on_busy: str = "refuse"
     budget: dict[str, Any] | None = None
+    callbacks: list[dict[str, Any]] | None = Field(default=None, description=CALLBACKS, max_length=10)
     name: str = ""
 
 
@@ -81,6 +85,7 @@ class ForkBody(Body):
     edits: ForkEdits = ForkEdits()
     answers: Literal["ask", "as_then"] = "ask"
     budget: dict[str, Any] | None = None
+    callbacks: list[dict[str, Any]] | None = Field(default=None, description=CALLBACKS, max_length=10)
     name: str = ""
     confirm_unsafe: list[str] = Field(
         default_factory=list[str], description="Nodes whose side effects may happen again", max_length=1000
@@ -128,7 +133,7 @@ async def rerun(
     def plan(tx: Transaction, source: RunId) -> Start:
         return run_copies.plan_rerun(tx, context.versions, principal.tenant_id, source, options, RunId(new_id()))
 
-    return await _start(request, context, principal, run_id, options.idempotency, plan)
+    return await _start(request, context, principal, run_id, options.idempotency, plan, fields.callbacks)
 
 
 @router.post(
@@ -147,6 +152,8 @@ async def fork(
     `needs_confirmation` lists nodes whose side effects may happen again.
     """
     fields = parse_body(ForkBody, body)
+    if fields.edits.params and not principal.has(TokenScope.EDIT):
+        raise MissingScope("To run nodes with other parameters needs the scope `edit`. Leave out `edits.params`.")
     options = fields.options(once.run_key)
     if fields.dry_run:
         planned = await run_in_thread(lambda: _preview(context, principal, run_id, options))
@@ -155,7 +162,7 @@ async def fork(
     def plan(tx: Transaction, source: RunId) -> Start:
         return plan_confirmed(tx, context, principal.tenant_id, source, options, fields.confirm_unsafe)
 
-    return await _start(request, context, principal, run_id, once.run_key, plan)
+    return await _start(request, context, principal, run_id, once.run_key, plan, fields.callbacks)
 
 
 def plan_confirmed(
@@ -199,7 +206,7 @@ def plan_from_failure(
         start = plan_confirmed(tx, context, principal.tenant_id, run_id, keyed, confirmed)
         if start.canvas_id != parse_canvas_id(agent_id):
             raise NotFound(f"This agent has no run {source[:64]}.")
-        return start
+        return replace(start, by=principal.actor)
 
 
 def _preview(context: ApiContext, principal: RequestPrincipal, run_id: str, options: ForkOptions) -> Mapping[str, Any]:
@@ -221,16 +228,18 @@ async def _start(
     run_id: str,
     key: tuple[str, str, bytes] | None,
     plan: Callable[[Transaction, RunId], Start],
+    callbacks: Sequence[Any] | None,
 ) -> Response:
     """Start a copy of a run; a repeated request follows the first one's run."""
     seconds = wait_seconds(request)
 
-    def choose() -> Start | Started:
+    def choose() -> TurnToStart:
         source = get_run_id(context, principal, run_id)
         with context.database.transaction() as tx:
             first = idempotency.find(tx, principal.tenant_id, *key) if key is not None else None
             started = Started.from_first(first) if first is not None else None
-            return started or plan(tx, source)
+            planned = started or replace(plan(tx, source), by=principal.actor)
+        return with_callbacks(context, principal.tenant_id, planned, callbacks)
 
     talk = await begin(context, principal.tenant_id, await run_in_thread(choose), token_id=principal.token_id)
     return await accepted_reply(request, talk, seconds)

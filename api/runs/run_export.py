@@ -11,6 +11,7 @@ from fastapi.responses import Response, StreamingResponse
 from api.http.reply_styles import OwnRoute
 from api.requests.auth import Viewer
 from api.requests.dependencies import ApiContextDep
+from api.requests.scopes import NEEDS_READ
 from api.runs.reply_models import RunFileReply
 from api.runs.run_lookup import find_run_id, run_not_found
 from scheduler.views.run_file import RunFile
@@ -18,7 +19,7 @@ from store.db.transaction import USE_SNAPSHOT
 from store.runs import run_queries
 from store.runs.run_queries import RunSummary
 
-router = APIRouter(tags=["runs"], route_class=OwnRoute)
+router = APIRouter(tags=["runs"], route_class=OwnRoute, dependencies=[NEEDS_READ])
 
 CHUNK_CHARS = 64 * 1024
 

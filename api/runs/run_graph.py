@@ -11,6 +11,7 @@ from api.http.replies import json_reply
 from api.http.reply_styles import OwnRoute
 from api.requests.auth import RunViewer, Viewer
 from api.requests.dependencies import ApiContextDep
+from api.requests.scopes import NEEDS_READ
 from api.runs.run_lookup import find_run_id, run_not_found
 from canvas.errors import NotFound
 from canvas.ids import TenantId
@@ -21,7 +22,7 @@ from store.db.transaction import Transaction
 from store.runs import run_queries
 from store.runs.activation_details import load_baseline_globals
 
-router = APIRouter(tags=["runs"], route_class=OwnRoute)
+router = APIRouter(tags=["runs"], route_class=OwnRoute, dependencies=[NEEDS_READ])
 
 NOT_SHOWN = ("sys.history", "sys.files")  # the conversation and the files of the request have their own routes
 

@@ -15,6 +15,7 @@ from store.db.transaction import Transaction
 from store.monitoring import model_usage, node_counts, run_header
 from store.monitoring.model_usage import MAX_MODELS, ModelUsage
 from store.runs.run_queries import RunSummary
+from store.tenants.scopes import TokenScope
 
 
 def header_json(
@@ -100,15 +101,15 @@ def permissions(
     is_waiting = status == RunStatus.WAITING
     forms = state.get("forms", {}).values() if is_waiting else ()
     stops = [budget_stop(form[3]) for form in forms]
-    may_change = principal.may_change
-    may_answer = may_change or (principal.share is not None and principal.share.may_answer)
+    may_run, may_edit = principal.has(TokenScope.RUN), principal.has(TokenScope.EDIT)
+    may_answer = may_run or (principal.share is not None and principal.share.may_answer)
     has_begun = status not in (RunStatus.QUEUED, RunStatus.REFUSED)
     return {
-        "cancel": may_change and not RunStatus(status).is_over,
+        "cancel": may_run and not RunStatus(status).is_over,
         "answer": may_answer and any(stop is None for stop in stops),
-        "raise_budget": may_change and any(stop is not None for stop in stops),
-        "rerun": may_change and has_begun and has_agent,
-        "fork": may_change and has_begun and has_agent,
+        "raise_budget": may_run and any(stop is not None for stop in stops),
+        "rerun": may_run and has_begun and has_agent,
+        "fork": may_run and has_begun and has_agent,
         "share": may_share,
-        "edit": may_change and has_agent,
+        "edit": may_edit and has_agent,
     }

@@ -1,7 +1,7 @@
 """The list of runs by key, with filters and a bounded search, and the states of the rows that a page shows."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
@@ -11,8 +11,9 @@ from fastapi.responses import Response
 from api.http.query_values import parse_position, parse_time, split_list
 from api.http.replies import id_or_unused, json_reply, parse_id
 from api.http.reply_styles import OwnRoute
-from api.requests.auth import Viewer
+from api.requests.auth import RequestPrincipal, Viewer
 from api.requests.dependencies import ApiContextDep
+from api.requests.scopes import NEEDS_READ, OF_ONE_AGENT
 from api.runs.reply_models import RunStatesReply
 from api.runs.run_wire import origin_json
 from canvas.budget import usage_json
@@ -24,9 +25,11 @@ from scheduler.views.json_values import elapsed_ms, hex_of, iso, milliseconds
 from store.agents.version_titles import chosen_title
 from store.monitoring import run_list
 from store.monitoring.run_list import MAX_WORDS, ListedRun, ListedState, RunFilter, RunPage
+from store.primitives.ids import NO_ID
+from store.runs import external_ids
 from store.runs.external_ids import uuid_of
 
-router = APIRouter(tags=["runs"], route_class=OwnRoute)
+router = APIRouter(tags=["runs"], route_class=OwnRoute, dependencies=[NEEDS_READ])
 
 MAX_IDS = 100
 MAX_SEARCH_LENGTH = 200  # characters of `q`
@@ -81,6 +84,14 @@ def parse_run_filter(
 RunFilterDep = Annotated[RunFilter, Depends(parse_run_filter)]
 
 
+def confine(chosen: RunFilter, principal: RequestPrincipal) -> RunFilter:
+    """Return the filter as far as the caller may see runs: with a token of one agent, those of this agent."""
+    if principal.agent is None:
+        return chosen
+    named = chosen.canvas_ids
+    return replace(chosen, canvas_ids=[principal.agent if not named or principal.agent in named else CanvasId(NO_ID)])
+
+
 def parse_keyset(
     chosen: RunFilterDep,
     before: str = "",
@@ -111,7 +122,7 @@ def parse_keyset(
 KeysetDep = Annotated[KeysetQuery, Depends(parse_keyset)]
 
 
-@router.get("/runs/states", response_model=RunStatesReply)
+@router.get("/runs/states", response_model=RunStatesReply, dependencies=[OF_ONE_AGENT])
 def list_states(
     context: ApiContextDep, principal: Viewer, chosen: RunFilterDep, ids: str = "", newer_than: str = ""
 ) -> Response:
@@ -119,8 +130,11 @@ def list_states(
     run_ids = [RunId(_id("ids", each)) for each in split_list("ids", ids, MAX_IDS)]
     newest = RunId(_id("newer_than", newer_than)) if newer_than else None
     with context.database.transaction() as tx:
+        if principal.agent is not None:
+            run_ids = list(external_ids.filter_runs_of(tx, principal.tenant_id, run_ids, principal.agent))
         now, states = run_list.read_states(tx, principal.tenant_id, run_ids)
-        newer = run_list.count_newer(tx, principal.tenant_id, chosen, newest) if newest is not None else None
+        shown = confine(chosen, principal)
+        newer = run_list.count_newer(tx, principal.tenant_id, shown, newest) if newest is not None else None
     reply: dict[str, Any] = {"now": milliseconds(now), "runs": [_state_json(state) for state in states]}
     return json_reply(reply if newer is None else {**reply, "newer": newer})
 

@@ -19,6 +19,7 @@ from api.requests.auth import RequestPrincipal, Viewer
 from api.requests.dependencies import ApiContext, ApiContextDep
 from api.requests.idempotency import IdempotentRequest, OnceByViewer
 from api.requests.request_bodies import SmallBody, body_openapi, parse_body
+from api.requests.scopes import NEEDS_EDIT, NEEDS_READ
 from api.runs.reply_models import NewShareReply, ShareListReply
 from api.runs.run_lookup import find_run_id, run_not_found
 from canvas.errors import Conflict, NotAllowed, NotFound
@@ -29,9 +30,10 @@ from store.primitives.encryption import seal, unseal
 from store.primitives.ids import NO_ID
 from store.runs import run_queries
 from store.tenants import run_shares
+from store.tenants.audit import Action
 from store.tenants.run_shares import DEFAULT_LIFETIME, MAX_LIFETIME, Hide, RunShare
 
-router = APIRouter(prefix="/runs/{run_id}/shares", tags=["shares"], route_class=OwnRoute)
+router = APIRouter(prefix="/runs/{run_id}/shares", tags=["shares"], route_class=OwnRoute, dependencies=[NEEDS_EDIT])
 
 MAX_VALID = 100  # shares of a run that are not over
 MAX_LIMIT = 100  # shares of a page
@@ -66,7 +68,7 @@ def create_share(
         raise RepeatedRequest(_with_secret(context, principal, json.loads(bytes(repeat.reply.body)))) from None
 
 
-@router.get("", response_model=ShareListReply)
+@router.get("", response_model=ShareListReply, dependencies=[NEEDS_READ])
 def list_shares(context: ApiContextDep, principal: Viewer, run_id: str, after: str = "", limit: str = "50") -> Response:
     """List the shares of a run, the oldest first, without their secrets; those that are over for 30 days more."""
     most = parse_number("limit", limit, MAX_LIMIT)
@@ -89,6 +91,7 @@ def revoke_share(context: ApiContextDep, principal: Viewer, run_id: str, share_i
         if parsed is None:
             raise NotFound(f"The run has no share {share_id[:64]}.")
         run_shares.revoke(tx, principal.tenant_id, chosen_run, parsed)
+        principal.record(tx, Action.SHARE_REVOKED, parsed, run_id=chosen_run.hex)
     return Response(status_code=204)
 
 
@@ -119,6 +122,8 @@ def _create(
             may_answer=fields.may_answer,
             note=fields.note,
         )
+        details = {"run_id": run.id.hex, "may_answer": fields.may_answer, "hide": list(share.hide)}
+        principal.record(tx, Action.SHARE_CREATED, share.id, **details)
         sealed = seal(context.encryption_key, secret, _binding(principal, share.id.hex))
         stored = json_reply({**_share_json(share), SEALED: b64encode(sealed).decode()}, 201)
         once.store_reply(tx, stored)
@@ -143,8 +148,8 @@ def _require_right(context: ApiContext, principal: RequestPrincipal) -> None:
         raise NotAllowed("Runs are not shared here: EASEL_SHARES or EASEL_VIEWER is off.")
     if not principal.may_share:
         raise NotAllowed(
-            "To share runs, a token of kind api needs the right to: `easel tokens create --may-share`. Tokens of kind "
-            "admin have it."
+            "To share runs, a token needs the right to: `easel tokens create --may-share`. Tokens with the scope "
+            "`admin` have it."
         )
 
 

@@ -20,6 +20,7 @@ from api.requests.auth import RequestPrincipal, RunViewer, Viewer
 from api.requests.dependencies import ApiContext, ApiContextDep, run_in_thread
 from api.requests.idempotency import OnceByViewer
 from api.requests.request_bodies import SmallBody, body_openapi, parse_body
+from api.requests.scopes import NEEDS_READ, NEEDS_RUN, OF_ONE_AGENT
 from api.runs.critical_path import CacheDep
 from api.runs.event_log import LogQueryDep, add_details, read_log
 from api.runs.reply_models import (
@@ -31,7 +32,7 @@ from api.runs.reply_models import (
     RunReply,
     StartedReply,
 )
-from api.runs.run_list import KeysetDep, keyset_json
+from api.runs.run_list import KeysetDep, confine, keyset_json
 from api.runs.run_lookup import find_run_id, run_not_found
 from api.runs.run_wire import run_json, run_row
 from api.runs.turn import (
@@ -62,7 +63,7 @@ from store.primitives.json_codec import encode
 from store.runs import run_queries
 from store.runs.run_queries import RunSummary
 
-router = APIRouter(tags=["runs"], route_class=OwnRoute)
+router = APIRouter(tags=["runs"], route_class=OwnRoute, dependencies=[NEEDS_READ])
 
 MAX_WAIT = 300  # maximum of `Prefer: wait` in seconds
 
@@ -73,6 +74,7 @@ MAX_WAIT = 300  # maximum of `Prefer: wait` in seconds
     response_model=StartedReply,
     responses={200: {"model": EndedTurnReply}},
     openapi_extra=body_openapi(TurnBody),
+    dependencies=[NEEDS_RUN],
 )
 async def start_run(
     request: Request, context: ApiContextDep, principal: Viewer, agent_id: str, body: SmallBody
@@ -91,7 +93,7 @@ async def start_run(
     return await accepted_reply(request, talk, seconds)
 
 
-@router.get("/runs", response_model=RunListReply)
+@router.get("/runs", response_model=RunListReply, dependencies=[OF_ONE_AGENT])
 def list_runs(
     context: ApiContextDep,
     principal: Viewer,
@@ -103,7 +105,7 @@ def list_runs(
 
     With `limit`, `before` or a filter beyond agent, session and status, pages follow each other by `next`.
     """
-    chosen = keyset.chosen
+    chosen = confine(keyset.chosen, principal)
     with context.database.transaction() as tx:
         if keyset.is_used:
             found_page = read_page(
@@ -212,12 +214,12 @@ async def get_events(
     return json_reply({"events": shown, "position": str(reached), "status": run.status})
 
 
-@router.post("/runs/{run_id}/cancel", response_model=CancelledRunReply)
+@router.post("/runs/{run_id}/cancel", response_model=CancelledRunReply, dependencies=[NEEDS_RUN])
 def cancel_run(context: ApiContextDep, principal: Viewer, run_id: str) -> Response:
     """Cancel a run. A run that is over does not change."""
     chosen_run = get_run_id(context, principal, run_id)
     try:
-        status = context.lifecycle.cancel_run(principal.tenant_id, chosen_run)
+        status = context.lifecycle.cancel_run(principal.tenant_id, chosen_run, by=principal.actor)
     except NotFound:
         raise run_not_found(run_id) from None
     return json_reply({"run_id": chosen_run.hex, "status": status.value})
@@ -229,6 +231,7 @@ def cancel_run(context: ApiContextDep, principal: Viewer, run_id: str) -> Respon
     response_model=StartedReply,
     responses={200: {"model": EndedTurnReply}},
     openapi_extra=body_openapi(ResumeBody),
+    dependencies=[NEEDS_RUN],
 )
 async def resume_run(
     request: Request, context: ApiContextDep, principal: RunViewer, run_id: str, body: SmallBody, once: OnceByViewer
@@ -256,7 +259,9 @@ async def resume_run(
         context,
         principal.tenant_id,
         chosen_run,
-        lambda: context.lifecycle.resume_run(principal.tenant_id, chosen_run, run_request, once.run_key, limits),
+        lambda: context.lifecycle.resume_run(
+            principal.tenant_id, chosen_run, run_request, once.run_key, limits, by=principal.actor
+        ),
         token_id=principal.token_id,
     )
     if share is not None:  # without ids of the session, and without what the turn answers

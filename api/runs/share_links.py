@@ -16,6 +16,7 @@ from api.http.schemas import CompletionBody, Flag, parse_flag
 from api.requests.auth import AnyTokenCaller, RequestPrincipal
 from api.requests.dependencies import ApiContext, ApiContextDep, run_in_thread
 from api.requests.request_bodies import SmallBody, body_openapi, parse_body, with_query
+from api.requests.scopes import NEEDS_READ, NEEDS_RUN
 from api.runs.completions import OPENAI_FLAG, answer_turn
 from canvas.document.document import Document
 from canvas.errors import NotFound
@@ -24,7 +25,7 @@ from components.nodes.flow.begin import MODES
 from store.agents import canvases, versions
 from store.agents.canvases import StoredCanvas
 
-router = APIRouter(tags=["share links"], route_class=ShareLinkRoute)
+router = APIRouter(tags=["share links"], dependencies=[NEEDS_READ], route_class=ShareLinkRoute)
 
 ROUTE = "agentbots/completions"  # of idempotency keys
 
@@ -56,6 +57,7 @@ def show_inputs(context: ApiContextDep, principal: AnyTokenCaller, agent_id: str
     "/agentbots/{agent_id}/completions",
     operation_id="complete_shared",
     openapi_extra=body_openapi(SharedCompletionBody),
+    dependencies=[NEEDS_RUN],
 )
 async def complete(
     request: Request,

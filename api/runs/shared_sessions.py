@@ -21,6 +21,7 @@ from api.http.schemas import CancelBody
 from api.requests.auth import AnyTokenCaller, RequestPrincipal
 from api.requests.dependencies import ApiContext, ApiContextDep, run_in_thread
 from api.requests.request_bodies import SmallBody, body_openapi, parse_body
+from api.requests.scopes import NEEDS_READ, NEEDS_RUN
 from canvas.errors import NotFound
 from canvas.events.stream_sequencer import Position, audio_files, markers_to_tags
 from canvas.ids import CanvasId, RunId
@@ -31,7 +32,7 @@ from store.agents.conversations import Conversation
 from store.db.transaction import Transaction
 from store.runs import attempt_records, run_queries
 
-router = APIRouter(tags=["share links"])
+router = APIRouter(tags=["share links"], dependencies=[NEEDS_READ])
 
 MAX_MESSAGES = 200  # of a session that are shown
 _NO_SOURCES: Mapping[str, Any] = {"chunks": {}, "doc_aggs": {}}
@@ -78,7 +79,7 @@ async def follow_run(
     return CountedStream(_lines(context, principal, found, position), close)
 
 
-@router.post("/agentbots/{agent_id}/cancel", openapi_extra=body_openapi(CancelBody))
+@router.post("/agentbots/{agent_id}/cancel", openapi_extra=body_openapi(CancelBody), dependencies=[NEEDS_RUN])
 def cancel_session(context: ApiContextDep, principal: AnyTokenCaller, agent_id: str, body: SmallBody) -> Response:
     """Cancel a run, or all open runs of a session. What is over does not change."""
     fields = parse_body(CancelBody, body)
@@ -92,7 +93,7 @@ def cancel_session(context: ApiContextDep, principal: AnyTokenCaller, agent_id: 
     if fields.run_id:
         run_id = _get_run_id(context, principal, agent_id, fields.run_id)
         with suppress(NotFound):
-            context.lifecycle.cancel_run(principal.tenant_id, run_id)
+            context.lifecycle.cancel_run(principal.tenant_id, run_id, by=principal.actor)
     return success(True)
 
 

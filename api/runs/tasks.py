@@ -15,24 +15,25 @@ from api.http.schemas import CancelBody, TaskActionBody
 from api.requests.auth import ApiTokenCaller
 from api.requests.dependencies import ApiContextDep
 from api.requests.request_bodies import SmallBody, body_openapi, parse_body
+from api.requests.scopes import NEEDS_RUN, OF_ONE_AGENT
 
-router = APIRouter(tags=["tasks"])
+router = APIRouter(tags=["tasks"], dependencies=[NEEDS_RUN])
 
 
-@router.post("/tasks/{task_id}/cancel")
+@router.post("/tasks/{task_id}/cancel", dependencies=[OF_ONE_AGENT])
 def cancel_task(context: ApiContextDep, principal: ApiTokenCaller, task_id: str) -> Response:
     """Cancel a run, or all open runs of a session."""
-    cancel(context, principal, task_id)
+    cancel(context, principal, task_id, principal.agent)
     return success(True)
 
 
-@router.patch("/tasks/{task_id}", openapi_extra=body_openapi(TaskActionBody))
+@router.patch("/tasks/{task_id}", openapi_extra=body_openapi(TaskActionBody), dependencies=[OF_ONE_AGENT])
 def change_task(context: ApiContextDep, principal: ApiTokenCaller, task_id: str, body: SmallBody) -> Response:
     """Cancel a run, or all open runs of a session, with the body `{"action": "stop"}`."""
     action = parse_body(TaskActionBody, body)
     if action.action != "stop":
         raise RequestRefused(ARGUMENT, f'Unknown action {action.action!r}. Use "stop".')
-    cancel(context, principal, task_id)
+    cancel(context, principal, task_id, principal.agent)
     return success(True)
 
 

@@ -29,13 +29,15 @@ from canvas.errors import NotAllowed, NotFound
 from canvas.events import run_events
 from canvas.events.stream_sequencer import Position
 from canvas.ids import CanvasId, RunId, TenantId
+from scheduler.callbacks.options import parse_callbacks
 from scheduler.lifecycle.accept import Start, Started
 from scheduler.lifecycle.start_options import ROUTE, find_first_response, parse_start
 from scheduler.messaging.subscriptions import Subscription
 from store.agents import canvases, conversations
 from store.db.transaction import Transaction
 from store.primitives.ids import new_id
-from store.tenants import sealed_headers
+from store.tenants import callbacks, sealed_headers
+from store.tenants.callbacks import RunCallback
 from store.tenants.viewer_sessions import Credential
 
 log = structlog.get_logger()
@@ -179,13 +181,15 @@ def choose_turn(
     """
     agent = parse_canvas_id(canvas_id)
     tenant_id, link = principal.tenant_id, principal.link
+    if agent is not None and not principal.may_use(agent):
+        raise no_access()
     if link is not None:
-        if agent is not None and not principal.may_use(agent):
-            raise no_access()
         if options.get("version"):
             raise RequestRefused(FORBIDDEN, "A share link runs the published version. Leave out `version`.", data=False)
+        if options.get("callbacks"):
+            raise NotAllowed("A share link has no callbacks. Leave out `callbacks`.", field="callbacks")
         options = {**options, "release": True}
-        route = link.key_route(route)
+    route = principal.key_route(route)
     headers = encrypt_headers(context, principal, custom_header)
     options = {**options, "user_id": str(options.get("user_id") or principal.user_id)}
     if headers:  # distinguishes requests with the same key
@@ -205,12 +209,11 @@ def choose_turn(
                 raise RequestRefused(FORBIDDEN, "Session does not belong to the requested agent.", data=False)
         if agent is None:
             raise no_access()
-        start = _start_of(tx, tenant_id, agent, options, route)
+        start = _start_of(context, tx, tenant_id, agent, options, route)
         context.checked_versions.check(tx, context.versions, start.version_id)
     extra = {name: options[name] for name in ("cancel_on_disconnect",) if options.get(name)}
     extra |= headers
-    token_id = link.token_id if link is not None else None
-    return replace(start, request=replace(start.request, options=extra), token_id=token_id)
+    return replace(start, request=replace(start.request, options=extra), token_id=principal.own_conversations)
 
 
 def encrypt_headers(
@@ -233,7 +236,34 @@ def _digest_of(custom_header: Mapping[str, Any] | None) -> str:
     return hashlib.sha256(json.dumps(custom_header, sort_keys=True).encode()).hexdigest()
 
 
-def _start_of(tx: Transaction, tenant_id: TenantId, agent: CanvasId, options: Mapping[str, Any], route: str) -> Start:
+def seal_callbacks(context: ApiContext, tenant_id: TenantId, given: Sequence[RunCallback]) -> tuple[RunCallback, ...]:
+    """Return callbacks of a run with their own secrets encrypted."""
+    return tuple(
+        replace(
+            each,
+            secret=None,
+            sealed_secret=callbacks.seal_secret(context.encryption_key, tenant_id, each.id, each.secret),
+        )
+        if each.secret is not None
+        else each
+        for each in given
+    )
+
+
+def with_callbacks(
+    context: ApiContext, tenant_id: TenantId, start: TurnToStart, written: Sequence[Any] | None
+) -> TurnToStart:
+    """Return a start with callbacks as a caller has written them. Raises InvalidRequest and NotFound."""
+    if not isinstance(start, Start) or not written:
+        return start
+    with context.database.transaction() as tx:
+        parsed = parse_callbacks(tx, tenant_id, written, context.lifecycle.coordinator.callback_guard)
+    return replace(start, callbacks=seal_callbacks(context, tenant_id, parsed))
+
+
+def _start_of(
+    context: ApiContext, tx: Transaction, tenant_id: TenantId, agent: CanvasId, options: Mapping[str, Any], route: str
+) -> Start:
     """Return a Start.
 
     Raises RequestRefused if the canvas does not exist, without an extra statement for other starts.
@@ -241,7 +271,9 @@ def _start_of(tx: Transaction, tenant_id: TenantId, agent: CanvasId, options: Ma
     if options.get("session_id"):
         _must_exist(tx, tenant_id, agent)
     try:
-        return parse_start(tx, tenant_id, RunId(new_id()), agent, options, route)
+        guard = context.lifecycle.coordinator.callback_guard
+        start = parse_start(tx, tenant_id, RunId(new_id()), agent, options, route, guard=guard)
+        return replace(start, callbacks=seal_callbacks(context, tenant_id, start.callbacks))
     except NotFound:
         _must_exist(tx, tenant_id, agent)
         raise

@@ -11,6 +11,7 @@ from api.http.replies import json_reply, large_json_reply, parse_id
 from api.http.reply_styles import OwnRoute
 from api.requests.auth import RequestPrincipal, Viewer
 from api.requests.dependencies import ApiContext, ApiContextDep
+from api.requests.scopes import NEEDS_READ
 from api.runs.runs import get_run_id
 from api.viewer.reply_models import ComparedStepReply, ComparisonReply
 from canvas.errors import InvalidRequest, NotFound
@@ -19,7 +20,9 @@ from scheduler.views import run_comparison
 from scheduler.views.run_comparison import ComparisonPage
 from store.runs.run_comparison import FILTERS, MAX_ROWS
 
-router = APIRouter(prefix="/runs/{run_id}/compare/{other_run_id}", tags=["runs"], route_class=OwnRoute)
+router = APIRouter(
+    prefix="/runs/{run_id}/compare/{other_run_id}", tags=["runs"], route_class=OwnRoute, dependencies=[NEEDS_READ]
+)
 
 
 @router.get("", response_model=ComparisonReply)

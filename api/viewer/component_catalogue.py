@@ -13,6 +13,7 @@ from api.http.replies import json_reply, large_json_reply
 from api.http.reply_styles import OwnRoute
 from api.requests.auth import RequestPrincipal, Viewer
 from api.requests.dependencies import ApiContext, ApiContextDep
+from api.requests.scopes import NEEDS_READ, OF_ONE_AGENT
 from canvas.errors import InvalidRequest
 from components import registry
 from components.forms.catalogue import catalogue
@@ -23,7 +24,7 @@ from store.knowledge import bases, memories
 from store.mcp import servers
 from store.primitives.json_codec import encode
 
-router = APIRouter(tags=["viewer"], route_class=OwnRoute)
+router = APIRouter(tags=["viewer"], route_class=OwnRoute, dependencies=[NEEDS_READ])
 
 MAX_CHOICES = 100
 MAX_SEARCHED = 1000  # knowledge bases among which `q` is searched
@@ -55,7 +56,7 @@ class ChoicesReply(BaseModel):
     more: bool
 
 
-@router.get("/components", response_model=ComponentsReply)
+@router.get("/components", response_model=ComponentsReply, dependencies=[OF_ONE_AGENT])
 def list_components(request: Request, principal: Viewer) -> Response:
     """List the components and tools of this server, each with the JSON Schema of its form as the editor writes it."""
     body, tag = _catalogue(

@@ -16,7 +16,7 @@ from pydantic import Field, JsonValue
 
 from api.agents.agents import find_missing, with_etag
 from api.findings import draft_findings, findings_json
-from api.http.errors import ARGUMENT, HasErrors, ReadOnly, RequestRefused
+from api.http.errors import ARGUMENT, HasErrors, RequestRefused
 from api.http.replies import json_reply, parse_id
 from api.http.reply_styles import OwnRoute
 from api.http.schemas import Body, Text
@@ -25,6 +25,7 @@ from api.requests.dependencies import ApiContext, ApiContextDep, run_in_thread
 from api.requests.idempotency import OnceByViewer
 from api.requests.preconditions import IfMatch, check_if_match, etag_of, require_if_match
 from api.requests.request_bodies import CanvasBody, PatchBody, SmallBody, body_openapi, parse_body
+from api.requests.scopes import NEEDS_EDIT, NEEDS_READ, NEEDS_RUN
 from api.runs.node_runs import plan_node
 from api.runs.reply_models import StartedReply
 from api.runs.turn import begin, id_headers
@@ -42,8 +43,9 @@ from store.db.transaction import Transaction
 from store.monitoring import server_info
 from store.primitives.encryption import CannotUnseal
 from store.primitives.json_codec import encode
+from store.tenants.audit import Action
 
-router = APIRouter(prefix="/viewer/agents/{agent_id}", tags=["viewer"], route_class=OwnRoute)
+router = APIRouter(prefix="/viewer/agents/{agent_id}", tags=["viewer"], route_class=OwnRoute, dependencies=[NEEDS_EDIT])
 
 MAX_TITLE_LENGTH = 255
 
@@ -98,6 +100,8 @@ def change_title(context: ApiContextDep, principal: Viewer, agent_id: str, body:
     with context.database.transaction() as tx:
         canvas = get_canvas(tx, principal, agent_id, locked=True)
         canvases.describe(tx, principal.tenant_id, canvas.id, title=fields.title, description=fields.description)
+        details = {"fields": sorted(fields.model_fields_set)}
+        principal.record(tx, Action.AGENT_CHANGED, canvas.id, **details)
         changed = canvases.get(tx, principal.tenant_id, canvas.id)
     reply = {
         "id": changed.id.hex,
@@ -108,7 +112,7 @@ def change_title(context: ApiContextDep, principal: Viewer, agent_id: str, body:
     return json_reply(reply)
 
 
-@router.get("/draft", response_model=DraftReply)
+@router.get("/draft", response_model=DraftReply, dependencies=[NEEDS_READ])
 def get_draft(context: ApiContextDep, principal: Viewer, agent_id: str) -> Response:
     """Get the draft as it is stored, with masks in place of secrets, its `etag`, and what validation finds in it."""
     with context.database.transaction() as tx:
@@ -179,6 +183,7 @@ def publish_draft(
         version = canvases.publish(
             tx, principal.tenant_id, canvas.id, title=fields.title, description=fields.description
         )
+        principal.record(tx, Action.AGENT_PUBLISHED, canvas.id, version_id=version.id.hex)
         since = server_info.read_clock(tx) - RECENT
         listed = version_list.find(tx, principal.tenant_id, canvas.id, version.id, since=since)
         assert listed is not None  # since it was stored in this transaction
@@ -202,11 +207,16 @@ def restore_version(
         if version_id is None:
             raise NotFound("The agent has no such version.")
         version = versions.lock_by_id(tx, principal.tenant_id, canvas.id, VersionId(version_id))
+        principal.record(tx, Action.AGENT_RESTORED, canvas.id, version_id=version.id.hex)
         return once.store_reply(tx, _store(tx, context, principal, canvas, version.dsl))
 
 
 @router.post(
-    "/nodes/{node_id}/run", status_code=202, response_model=StartedReply, openapi_extra=body_openapi(NodeRunBody)
+    "/nodes/{node_id}/run",
+    status_code=202,
+    response_model=StartedReply,
+    openapi_extra=body_openapi(NodeRunBody),
+    dependencies=[NEEDS_RUN],
 )
 async def run_node(
     context: ApiContextDep, principal: Viewer, agent_id: str, node_id: str, body: SmallBody, once: OnceByViewer
@@ -236,8 +246,6 @@ async def run_node(
 @router.get("/export", response_model=JsonValue)
 def export_draft(context: ApiContextDep, principal: Viewer, agent_id: str, version: str = "draft") -> Response:
     """Get the document of the draft, or of a version, as it is stored, secrets included, as a file."""
-    if not principal.may_change:
-        raise ReadOnly("A token of kind viewer exports no documents, since they contain secrets.")
     with context.database.transaction() as tx:
         canvas = get_canvas(tx, principal, agent_id)
         document: Mapping[str, Any] = canvas.draft
@@ -281,6 +289,7 @@ def _save(
         canvas = _lock(tx, principal, agent_id, if_match)
         secrets = context.canvas_secrets(principal.tenant_id, canvas.id)
         changed = change(secrets.mask_document(canvas.draft))
+        principal.record_save(tx, canvas.id)
         return _store(tx, context, principal, canvas, canvas_secrets.seal_saved(tx, secrets, changed, canvas.draft))
 
 

@@ -13,6 +13,7 @@ from api.http.replies import id_or_unused, json_reply, parse_canvas_id, parse_se
 from api.http.reply_styles import OwnRoute
 from api.requests.auth import Viewer
 from api.requests.dependencies import ApiContextDep
+from api.requests.scopes import NEEDS_READ, OF_ONE_AGENT
 from canvas.errors import InvalidRequest, NotFound
 from canvas.ids import CanvasId
 from components.nodes.flow import form_fields
@@ -23,7 +24,7 @@ from store.agents import agent_overviews, canvases, conversations, versions
 from store.agents.agent_overviews import AgentOverview, BriefMessage, ConversationOverview
 from store.runs.activation_details import StoredValues
 
-router = APIRouter(tags=["viewer"], route_class=OwnRoute)
+router = APIRouter(tags=["viewer"], route_class=OwnRoute, dependencies=[NEEDS_READ])
 
 Limit = Annotated[int, Query(ge=1, le=100)]
 MAX_WORDS_LENGTH = 200  # characters of `q`
@@ -113,14 +114,22 @@ class ConversationMessagesReply(BaseModel):
     next: int | None = Field(description="The `before` of the messages before these; null for the first ones")
 
 
-@router.get("/viewer/agents", operation_id="list_viewer_agents", response_model=AgentListReply)
+@router.get(
+    "/viewer/agents", operation_id="list_viewer_agents", response_model=AgentListReply, dependencies=[OF_ONE_AGENT]
+)
 def list_agents(
     context: ApiContextDep, principal: Viewer, q: str = "", tag: str = "", after: str = "", limit: Limit = 30
 ) -> Response:
     """List agents, the last changed first; `q` is a part of title or description."""
     with context.database.transaction() as tx:
         found, has_more = agent_overviews.list_agents(
-            tx, principal.tenant_id, words=_words(q), tag=tag, after=parse_position("after", after), limit=limit
+            tx,
+            principal.tenant_id,
+            canvas_id=principal.agent,
+            words=_words(q),
+            tag=tag,
+            after=parse_position("after", after),
+            limit=limit,
         )
     return json_reply({"agents": [_agent_row(each) for each in found], "next": found[-1].id.hex if has_more else None})
 
@@ -158,7 +167,7 @@ def get_agent_head(context: ApiContextDep, principal: Viewer, agent_id: str) -> 
     )
 
 
-@router.get("/viewer/conversations", response_model=ConversationListReply)
+@router.get("/viewer/conversations", response_model=ConversationListReply, dependencies=[OF_ONE_AGENT])
 def list_conversations(
     context: ApiContextDep,
     principal: Viewer,
@@ -172,7 +181,7 @@ def list_conversations(
         found, has_more = agent_overviews.list_conversations(
             tx,
             principal.tenant_id,
-            canvas_id=CanvasId(id_or_unused(agent_id)) if agent_id else None,
+            canvas_id=principal.chosen_agent(CanvasId(id_or_unused(agent_id)) if agent_id else None),
             words=_words(q),
             before=parse_position("before", before),
             limit=limit,
@@ -181,7 +190,7 @@ def list_conversations(
     return json_reply({"conversations": shown, "next": found[-1].id.hex if has_more else None})
 
 
-@router.get("/viewer/conversations/{session_id}", response_model=ConversationMessagesReply)
+@router.get("/viewer/conversations/{session_id}", response_model=ConversationMessagesReply, dependencies=[OF_ONE_AGENT])
 def get_messages(
     context: ApiContextDep,
     principal: Viewer,
@@ -194,7 +203,7 @@ def get_messages(
     if conversation_id is None:
         raise NotFound("Session not found!")
     with context.database.transaction() as tx:
-        conversation = conversations.get(tx, principal.tenant_id, conversation_id)
+        conversation = conversations.get(tx, principal.tenant_id, conversation_id, principal.agent)
         found, has_more = agent_overviews.read_messages(
             tx, principal.tenant_id, conversation_id, before=before, limit=limit
         )

@@ -17,6 +17,7 @@ from api.requests.dependencies import ApiContext, ApiContextDep
 from api.requests.idempotency import OnceByViewerCanvas
 from api.requests.preconditions import etag_of
 from api.requests.request_bodies import CanvasBody
+from api.requests.scopes import NEEDS_EDIT
 from api.viewer.editor import MAX_TITLE_LENGTH, find_in_draft
 from api.viewer.reply_models import NewAgentReply
 from api.viewer.versions import get_canvas
@@ -29,8 +30,9 @@ from store.agents import canvases
 from store.db.transaction import Transaction
 from store.primitives.encryption import CannotUnseal
 from store.primitives.ids import new_id
+from store.tenants.audit import Action
 
-router = APIRouter(tags=["viewer"], route_class=OwnRoute)
+router = APIRouter(tags=["viewer"], route_class=OwnRoute, dependencies=[NEEDS_EDIT])
 
 UNTITLED = "Untitled agent"
 MAX_SAME_TITLES = 100
@@ -177,5 +179,6 @@ def _create_with_free_title(
             )
         except Conflict:
             continue
+        principal.record(tx, Action.AGENT_CREATED, canvas_id, title=title)
         return
     raise RequestRefused(ARGUMENT, f"There are {MAX_SAME_TITLES} agents with the title {title!r}. Use another one.")

@@ -1,6 +1,7 @@
 """The route of figures about a tenant's runs: by time, by agent and by node, and the runs that wait the longest."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
@@ -14,6 +15,7 @@ from api.http.replies import id_or_unused, json_reply
 from api.http.reply_styles import OwnRoute
 from api.requests.auth import Viewer
 from api.requests.dependencies import ApiContext, ApiContextDep
+from api.requests.scopes import NEEDS_READ, OF_ONE_AGENT
 from api.runs.run_header import model_json
 from api.viewer.reply_models import OverviewReply
 from api.viewer.state import ViewerStateDep
@@ -42,14 +44,14 @@ from store.monitoring.overview import (
 from store.primitives.ids import created_at_of
 
 log = structlog.get_logger()
-router = APIRouter(tags=["viewer"], route_class=OwnRoute)
+router = APIRouter(tags=["viewer"], route_class=OwnRoute, dependencies=[NEEDS_READ])
 
 MAX_SPAN = timedelta(days=31)
 DEFAULT_SPAN = timedelta(days=1)
 MAX_BUCKETS = 120
 
 
-@router.get("/viewer/overview", response_model=OverviewReply)
+@router.get("/viewer/overview", response_model=OverviewReply, dependencies=[OF_ONE_AGENT])
 def get_overview(
     context: ApiContextDep,
     principal: Viewer,
@@ -64,6 +66,7 @@ def get_overview(
     The range is 31 days at most. A reply is up to 10 seconds old.
     """
     chosen = _parse_range(begin, to, agent_id, buckets)
+    chosen = replace(chosen, canvas_id=principal.chosen_agent(chosen.canvas_id))
     key = (principal.tenant_id, begin, to, chosen.canvas_id, chosen.buckets)
     return json_reply(state.overviews.get(key, lambda: _overview_json(context, principal.tenant_id, chosen)))
 

@@ -327,6 +327,8 @@ class AboutReply(BaseModel):
     tenant: dict[str, Any] | None = Field(default=None, description="`{id, name}`")
     user_id: str | None = None
     kind: str | None = Field(default=None, description="api, admin, viewer or share")
+    scopes: list[str] | None = Field(default=None, description="Of the token: read, run, edit, admin")
+    agent_id: str | None = Field(default=None, description="The only agent that the token opens; null: all")
     may: list[str] | None = Field(default=None, description="Of read, change, share, administer; a visitor: answer")
     model_calls: str | None = Field(default=None, description="What is stored of model calls: full, usage or off")
     limits: dict[str, int] | None = Field(default=None, description="Bytes of bodies, canvases, uploads; days")
@@ -409,3 +411,73 @@ class NewAgentReply(BaseModel):
     title: str
     etag: str
     findings: list[FindingRow]
+
+
+class TokenRow(BaseModel):
+    """A token without its text."""
+
+    id: str
+    prefix: str | None = Field(description="How its text begins; null for tokens of earlier releases")
+    name: str
+    kind: str = Field(description="api, admin, viewer or beta, as in earlier releases")
+    scopes: list[str] = Field(description="Of read, run, edit, admin; or share alone")
+    agent_id: str | None = Field(description="The only agent that the token opens; null: all")
+    may_share: bool
+    created_at: str
+    created_by: str | None = Field(description="The token that made it; null: the command line")
+    expires_at: str | None
+    last_used_at: str | None = Field(description="To the minute")
+    revoked_at: str | None
+    is_over: bool = Field(description="Whether it was revoked or has expired")
+
+
+class NewTokenReply(TokenRow):
+    """A new token, with its text, which is shown once."""
+
+    token: str
+
+
+class TokenListReply(BaseModel):
+    """Tokens, the newest first."""
+
+    now: str
+    tokens: list[TokenRow]
+    next: str | None = Field(description="The `before` of the next page; null on the last")
+
+
+class AuditActor(BaseModel):
+    """Who did it."""
+
+    kind: str = Field(description="token, sign_in, share_link, share or command_line")
+    id: str | None = Field(description="Of the token, the sign-in or the share")
+    token_id: str | None = Field(description="The token, also of a sign-in")
+    name: str = Field(description="Of the token at that time, or the user of the command line")
+
+
+class AuditObject(BaseModel):
+    """What it was done to."""
+
+    kind: str
+    id: str | None
+
+
+class AuditRow(BaseModel):
+    """An entry of the audit log. Saves of a draft within ten minutes share one, from `at` to `last_at`."""
+
+    id: str
+    at: str
+    last_at: str
+    times: int
+    actor: AuditActor
+    action: str
+    object: AuditObject
+    details: dict[str, Any]
+    request_id: str | None = Field(description="The X-Request-Id of the request")
+
+
+class AuditReply(BaseModel):
+    """The audit log, the newest first."""
+
+    now: str
+    entries: list[AuditRow]
+    next: str | None = Field(description="The `before` of the next page; null on the last")

@@ -37,15 +37,17 @@ from api.requests.cookies import (
 )
 from api.requests.dependencies import ApiContext, ApiContextDep, run_in_thread
 from api.requests.request_bodies import SmallBody, body_openapi, parse_body
+from api.requests.scopes import NEEDS_READ, NEEDS_RUN, OF_ONE_AGENT
 from api.requests.token_bucket import BucketsUnavailable, TokenBuckets
 from api.requests.uploads import MAX_UPLOAD_BYTES
 from api.viewer.reply_models import AboutReply, CodeReply, SignInListReply
 from api.viewer.state import ViewerState, ViewerStateDep
 from canvas.errors import InvalidRequest, NotFound
-from scheduler.views.json_values import iso, milliseconds
+from scheduler.views.json_values import hex_of, iso, milliseconds
 from store.db.transaction import Transaction
 from store.monitoring import server_info
 from store.tenants import run_shares, tenants, viewer_sessions
+from store.tenants.scopes import TokenScope, in_order
 
 log = structlog.get_logger()
 
@@ -64,7 +66,7 @@ async def require_sign_ins(request: Request, context: ApiContextDep) -> None:
     refuse_unknown_parameters(request)
 
 
-router = APIRouter(tags=["viewer"], route_class=OwnRoute, dependencies=[Depends(require_sign_ins)])
+router = APIRouter(tags=["viewer"], route_class=OwnRoute, dependencies=[Depends(require_sign_ins), NEEDS_READ])
 
 
 class SignInBody(Body):
@@ -141,7 +143,7 @@ async def sign_out(request: Request, context: ApiContextDep) -> Response:
     return reply
 
 
-@router.get("/viewer/sessions_of_mine", response_model=SignInListReply)
+@router.get("/viewer/sessions_of_mine", response_model=SignInListReply, dependencies=[OF_ONE_AGENT])
 def list_sign_ins(context: ApiContextDep, principal: Viewer, before: str = "", limit: str = "50") -> Response:
     """List the browsers that are signed in with the caller's token, the newest first."""
     most = parse_number("limit", limit, MAX_LIMIT)
@@ -172,7 +174,7 @@ def list_sign_ins(context: ApiContextDep, principal: Viewer, before: str = "", l
     )
 
 
-@router.delete("/viewer/sessions_of_mine/{sign_in_id}", status_code=204)
+@router.delete("/viewer/sessions_of_mine/{sign_in_id}", status_code=204, dependencies=[NEEDS_RUN, OF_ONE_AGENT])
 def end_sign_in(context: ApiContextDep, principal: Viewer, sign_in_id: str) -> Response:
     """Sign out a browser that is signed in with the caller's token."""
     parsed = parse_id(sign_in_id)
@@ -184,7 +186,7 @@ def end_sign_in(context: ApiContextDep, principal: Viewer, sign_in_id: str) -> R
     return Response(status_code=204)
 
 
-@router.post("/viewer/codes", status_code=201, response_model=CodeReply)
+@router.post("/viewer/codes", status_code=201, response_model=CodeReply, dependencies=[NEEDS_RUN, OF_ONE_AGENT])
 def create_code(context: ApiContextDep, principal: ApiTokenCaller) -> Response:
     """Create a code with which a browser signs in once, within ten minutes, as with the token of this request."""
     assert principal.token_id is not None  # a caller with a token
@@ -211,15 +213,17 @@ async def _describe(context: ApiContext, state: ViewerState, principal: RequestP
     name = await run_in_thread(lambda: _tenant_name(context, principal))
     rights = {
         "read": True,
-        "change": principal.may_change,
+        "change": principal.has(TokenScope.RUN) and principal.has(TokenScope.EDIT),
         "share": principal.may_share and context.sign_ins.may_share,
-        "administer": principal.kind == "admin",
+        "administer": principal.has(TokenScope.ADMIN),
     }
     return {
         "flower_url": state.flower_url,
         "tenant": {"id": principal.tenant_id.hex, "name": name},
         "user_id": principal.user_id,
         "kind": principal.kind,
+        "scopes": in_order(principal.scopes),
+        "agent_id": hex_of(principal.agent),
         "may": [right for right, is_given in rights.items() if is_given],
         "model_calls": state.model_calls,
         "limits": {

@@ -15,9 +15,9 @@ from api.http.replies import json_reply
 from api.http.reply_styles import OwnRoute
 from api.requests.auth import Viewer
 from api.requests.dependencies import ApiContext, ApiContextDep
+from api.requests.scopes import NEEDS_ADMIN
 from api.viewer.reply_models import SystemReply
 from api.viewer.state import ViewerStateDep
-from canvas.errors import NotAllowed
 from canvas.events.explain import MAX_PROBE_AGE
 from scheduler.messaging.celery_app import NODES, RUNS
 from scheduler.messaging.queue_lengths import read_queue_lengths
@@ -26,7 +26,7 @@ from store.monitoring import system_facts
 from store.monitoring.system_facts import MAX_COUNTED, SystemFacts
 
 log = structlog.get_logger()
-router = APIRouter(tags=["viewer"], route_class=OwnRoute)
+router = APIRouter(tags=["viewer"], route_class=OwnRoute, dependencies=[NEEDS_ADMIN])
 
 _FIELDS = (
     "retention", "model_calls", "model_calls_retention", "form_expiry", "max_running", "max_activations", "max_output",
@@ -47,11 +47,6 @@ def get_system(request: Request, context: ApiContextDep, principal: Viewer, stat
 
     The settings are those of this API process. What cannot be read is null, and `checks` says why.
     """
-    if principal.kind != "admin":
-        raise NotAllowed(
-            "The state of the system is that of all tenants. Use a token of kind admin: "
-            "`easel tokens create --kind admin`."
-        )
     readiness: ReadinessChecks = request.app.state.readiness
     checks = readiness.run(context, CHECK_TIMEOUT)
     facts = _load_facts(context) if checks["database"] == "ok" else None

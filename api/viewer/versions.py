@@ -11,6 +11,7 @@ from api.http.replies import json_reply, parse_canvas_id, parse_id
 from api.http.reply_styles import OwnRoute
 from api.requests.auth import RequestPrincipal, Viewer
 from api.requests.dependencies import ApiContext, ApiContextDep
+from api.requests.scopes import NEEDS_READ
 from api.viewer.reply_models import VersionListReply, VersionReply
 from canvas.errors import InvalidRequest, NotFound
 from canvas.ids import VersionId
@@ -22,7 +23,9 @@ from store.agents.version_titles import chosen_title
 from store.db.transaction import Transaction
 from store.monitoring import server_info
 
-router = APIRouter(prefix="/viewer/agents/{agent_id}/versions", tags=["viewer"], route_class=OwnRoute)
+router = APIRouter(
+    prefix="/viewer/agents/{agent_id}/versions", tags=["viewer"], route_class=OwnRoute, dependencies=[NEEDS_READ]
+)
 
 DRAFT = "draft"
 RECENT = timedelta(days=30)

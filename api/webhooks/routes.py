@@ -22,6 +22,7 @@ from api.requests.auth import ApiTokenCaller, RequestPrincipal
 from api.requests.dependencies import ApiContext, ApiContextDep, run_in_thread
 from api.requests.idempotency import find_key
 from api.requests.request_bodies import read_body
+from api.requests.scopes import NEEDS_READ, NEEDS_RUN
 from api.requests.token_bucket import TokenBuckets
 from api.runs.turn import begin, gather
 from api.webhooks import trace
@@ -43,7 +44,7 @@ from store.agents.webhook_runs import WebhookTarget, WebhookTest
 from store.db.transaction import Transaction
 from store.primitives.ids import new_id
 
-router = APIRouter(tags=["webhooks"], route_class=AnyQueryRoute)
+router = APIRouter(tags=["webhooks"], route_class=AnyQueryRoute, dependencies=[NEEDS_RUN])
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD")
 NOT_FOUND = "Canvas not found."
@@ -102,7 +103,7 @@ for _method in METHODS:  # one by one, since each needs its own name in OpenAPI
     )
 
 
-@router.get("/agents/{agent_id}/webhook/logs")
+@router.get("/agents/{agent_id}/webhook/logs", dependencies=[NEEDS_READ])
 async def poll_tests(
     context: ApiContextDep,
     webhooks: WebhookStateDep,

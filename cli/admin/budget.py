@@ -11,11 +11,13 @@ from canvas.errors import InvalidRequest, NotFound
 from canvas.ids import TenantId
 from cli.runs import inputs
 from cli.shell import output
+from cli.shell.actor import find_actor
 from cli.shell.connection import find_run_id, find_tenant_id, open_connection
 from cli.shell.options import LOCAL_TENANT, AsJson, Calls, Currency, Money, OfTenant, Seconds, Tokens
 from store.db.transaction import Transaction
 from store.tables.budgets import DEFAULT_SCOPE_ID
-from store.tenants import budgets
+from store.tenants import audit, budgets
+from store.tenants.audit import Action
 from store.tenants.budgets import BudgetLimits, BudgetRow
 
 budget = typer.Typer(help="Budgets: limits for runs, sessions, a tenant and its days.", no_args_is_help=True)
@@ -45,7 +47,7 @@ def set_limits(
             tenant_id = find_tenant_id(tx, tenant)
             scope_id = _scope_id(tx, chosen, of, tenant_id)
         written = BudgetLimits(chosen, scope_id, parse_limits(limits))
-        connection.lifecycle.set_budget(tenant_id, written)
+        connection.lifecycle.set_budget(tenant_id, written, by=find_actor())
     amounts = ", ".join(format_amount(measure, amount) for measure, amount in written.limits.items())
     output.print_message(f"{_name(chosen, of)} may spend {amounts}.")
 
@@ -67,8 +69,11 @@ def clear(scope: ScopeArgument, of: ScopeIdArgument = None, tenant: OfTenant = L
     chosen = parse_scope(scope)
     with open_connection() as connection, connection.database.transaction() as tx:
         tenant_id = find_tenant_id(tx, tenant)
-        if not budgets.remove_limits(tx, tenant_id, chosen, _scope_id(tx, chosen, of, tenant_id)):
+        scope_id = _scope_id(tx, chosen, of, tenant_id)
+        if not budgets.remove_limits(tx, tenant_id, chosen, scope_id):
             raise NotFound(f"{_name(chosen, of)} has no budget. `easel budget show` lists them.")
+        logged = scope_id if scope_id not in (DEFAULT_SCOPE_ID, tenant_id) else None
+        audit.record(tx, tenant_id, find_actor(), Action.BUDGET_REMOVED, logged, {"scope": chosen})
     output.print_message(f"{_name(chosen, of)} no longer has its own budget.")
 
 

@@ -14,6 +14,7 @@ from canvas.errors import InvalidRequest, NotFound
 from canvas.ids import TenantId
 from cli.models.tenant_models import choose_embedding_model, describe_search, open_models, tenant_models
 from cli.shell import output
+from cli.shell.actor import find_actor
 from cli.shell.connection import CommandConnection, open_connection
 from cli.shell.exit_codes import Exit
 from cli.shell.options import LOCAL_TENANT, AsJson, ByWords, Embedding, OfTenant, Question, Threshold, WordsOnly
@@ -25,6 +26,8 @@ from store.knowledge import bases as knowledge_bases
 from store.knowledge import documents as knowledge_documents
 from store.knowledge.bases import KnowledgeBase
 from store.knowledge.documents import KnowledgeDocument
+from store.tenants import audit
+from store.tenants.audit import Action
 
 kb = typer.Typer(help="Knowledge bases: create, add, search, list, rm.", no_args_is_help=True)
 
@@ -157,10 +160,15 @@ def rm(
                 storage.discard(sha256)
             with connection.database.transaction() as tx:
                 knowledge_documents.delete(tx, tenant_id, found.id, [document.id])
+                if documents:
+                    details = {"knowledge_base_id": found.id.hex}
+                    audit.record(tx, tenant_id, find_actor(), Action.DOCUMENT_DELETED, document.id, details)
         if not documents:
             storage.clear()
             with connection.database.transaction() as tx:
                 knowledge_bases.delete(tx, tenant_id, found.id)
+                details = {"name": found.name}
+                audit.record(tx, tenant_id, find_actor(), Action.KNOWLEDGE_BASE_DELETED, found.id, details)
             storage.clear()  # files that were uploaded into the base meanwhile
     output.print_message(f"{len(chosen)} documents are deleted." if documents else f'"{found.name}" is deleted.')
 

@@ -14,6 +14,7 @@ from canvas.errors import InvalidRequest, NodeFailure, NotFound
 from canvas.ids import TenantId
 from cli.agents import agents as named
 from cli.shell import output
+from cli.shell.actor import find_actor
 from cli.shell.connection import CommandConnection, find_tenant_id, open_connection
 from cli.shell.exit_codes import Exit
 from cli.shell.options import LOCAL_TENANT, AsJson, OfTenant
@@ -24,6 +25,8 @@ from providers.mcp.session import SERVER_TYPES, LiveTool, McpServer, McpSession
 from store.mcp import agents, pins, servers
 from store.mcp.servers import ServerFields, ServerRow
 from store.primitives.encryption import EncryptionKey
+from store.tenants import audit
+from store.tenants.audit import Action
 
 mcp = typer.Typer(
     help="MCP servers: list, add, remove, tools, test, approve; agents as tools: expose, hide.", no_args_is_help=True
@@ -91,6 +94,7 @@ def add(
         with connection.database.transaction() as tx:
             tenant_id = find_tenant_id(tx, tenant)
             server_id = servers.add(tx, tenant_id, fields, _key(connection))
+            audit.record(tx, tenant_id, find_actor(), Action.MCP_SERVER_ADDED, server_id, {"name": fields.name})
             for tool in live.values():
                 pins.approve(tx, tenant_id, server_id, tool.name, tool.description, tool.schema)
     if as_json:
@@ -108,6 +112,7 @@ def remove(server: Server, tenant: OfTenant = LOCAL_TENANT) -> None:
         tenant_id, row = _find_server(connection, tenant, server)
         with connection.database.transaction() as tx:
             servers.remove(tx, tenant_id, row.id)
+            audit.record(tx, tenant_id, find_actor(), Action.MCP_SERVER_DELETED, row.id, {"name": row.fields.name})
     output.print_message(f'MCP server "{row.fields.name}" is deleted.')
 
 

@@ -11,6 +11,7 @@ from canvas.errors import InvalidRequest, NotFound
 from canvas.ids import TenantId
 from cli.models.tenant_models import choose_embedding_model, describe_search, open_models, tenant_models
 from cli.shell import output
+from cli.shell.actor import find_actor
 from cli.shell.connection import CommandConnection, open_connection
 from cli.shell.exit_codes import Exit
 from cli.shell.options import LOCAL_TENANT, AsJson, ByWords, Embedding, OfTenant, Question, Threshold, WordsOnly
@@ -20,6 +21,8 @@ from providers.models.chat.catalogue import resolve
 from store.knowledge import memories, memory_messages
 from store.knowledge.memories import TYPES, Memory
 from store.knowledge.memory_messages import MemoryMessage, MessageScope, type_name
+from store.tenants import audit
+from store.tenants.audit import Action
 
 memory = typer.Typer(help="Memories: create, list, show, search, rm.", no_args_is_help=True)
 
@@ -150,6 +153,7 @@ def rm(
                 memory_messages.forget(tx, tenant_id, found.id, number)
             if not numbers:
                 memories.delete(tx, tenant_id, found.id)
+                audit.record(tx, tenant_id, find_actor(), Action.MEMORY_DELETED, found.id, {"name": found.name})
     output.print_message(f"{len(numbers)} messages are forgotten." if numbers else f'"{found.name}" is deleted.')
 
 

@@ -8,10 +8,13 @@ from canvas.document import drawing, parsing
 from cli.agents import agents as named
 from cli.agents import canvas_file, drafts
 from cli.shell import output
+from cli.shell.actor import find_actor
 from cli.shell.connection import find_tenant_id, open_connection
 from cli.shell.options import LOCAL_TENANT, AsJson, CanvasFile, OfTenant
 from settings import load
 from store.agents import canvas_list, canvases, versions
+from store.tenants import audit
+from store.tenants.audit import Action
 
 Agent = Annotated[str, typer.Argument(help="The agent's id or title.", metavar="AGENT")]
 
@@ -32,6 +35,9 @@ def import_file(
         tenant_id = find_tenant_id(tx, tenant)
         agent_id, is_new = drafts.save_draft(tx, tenant_id, name, judged.dsl)
         version = canvases.publish(tx, tenant_id, agent_id) if publish else None
+        if version is not None:
+            details = {"version_id": version.id.hex}
+            audit.record(tx, tenant_id, find_actor(), Action.AGENT_PUBLISHED, agent_id, details)
     if as_json:
         output.print_json(
             {"id": agent_id.hex, "title": name, "version": version.id.hex if version else None, "new": is_new}
@@ -73,6 +79,8 @@ def publish(agent: Agent, tenant: OfTenant = LOCAL_TENANT, as_json: AsJson = Fal
         draft = canvases.get(tx, tenant_id, found.id).draft
         canvas_file.require_runnable(f'Agent "{found.title}"', draft)
         version = canvases.publish(tx, tenant_id, found.id)
+        details = {"version_id": version.id.hex}
+        audit.record(tx, tenant_id, find_actor(), Action.AGENT_PUBLISHED, found.id, details)
     if as_json:
         output.print_json({"id": found.id.hex, "title": found.title, "version": version.id.hex})
     else:

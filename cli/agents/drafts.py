@@ -4,6 +4,7 @@ from functools import cache
 from typing import Any
 
 from canvas.ids import CanvasId, TenantId
+from cli.shell.actor import find_actor
 from components import plugins, registry
 from settings import load
 from store.agents import canvas_list, canvas_secrets, canvases, versions
@@ -11,6 +12,8 @@ from store.agents.canvas_secrets import CanvasSecrets
 from store.db.transaction import Transaction
 from store.primitives.encryption import EncryptionKey
 from store.primitives.ids import new_id
+from store.tenants import audit
+from store.tenants.audit import Action
 
 
 def save_draft(tx: Transaction, tenant_id: TenantId, title: str, dsl: dict[str, Any]) -> tuple[CanvasId, bool]:
@@ -22,12 +25,15 @@ def save_draft(tx: Transaction, tenant_id: TenantId, title: str, dsl: dict[str, 
     if not found:
         canvas_id = CanvasId(new_id())
         sealed = canvas_secrets_of(tenant_id, canvas_id).seal_document(dsl)
-        return canvases.create(tx, tenant_id, title, sealed, canvas_id=canvas_id), True
+        canvases.create(tx, tenant_id, title, sealed, canvas_id=canvas_id)
+        audit.record(tx, tenant_id, find_actor(), Action.AGENT_CREATED, canvas_id, {"title": title})
+        return canvas_id, True
     canvas_id = found[0].id
     draft = canvases.lock(tx, tenant_id, canvas_id).draft
     sealed = canvas_secrets.seal_saved(tx, canvas_secrets_of(tenant_id, canvas_id), dsl, draft)
     if versions.digest_of(draft) != versions.digest_of(sealed):
         canvases.update(tx, tenant_id, canvas_id, dsl=sealed)
+        audit.record_save(tx, tenant_id, find_actor(), canvas_id)
     return canvas_id, False
 
 

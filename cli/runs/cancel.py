@@ -6,6 +6,7 @@ import typer
 
 from canvas.state.run_state import RunStatus
 from cli.shell import output
+from cli.shell.actor import find_actor
 from cli.shell.connection import find_tenant_id, open_connection, run_not_found
 from cli.shell.exit_codes import Exit
 from cli.shell.options import LOCAL_TENANT, AsJson, OfTenant
@@ -19,7 +20,7 @@ def cancel(runs: Runs, tenant: OfTenant = LOCAL_TENANT, as_json: AsJson = False)
     with open_connection() as connection:
         with connection.database.transaction() as tx:
             tenant_id = find_tenant_id(tx, tenant)
-        done = cancel_runs(connection.lifecycle, tenant_id, runs)
+        done = cancel_runs(connection.lifecycle, tenant_id, runs, by=find_actor())
     for each in done:
         if each.run_id is None and len(done) > 1:
             output.print_message(run_not_found(each.written).message, output.RED)

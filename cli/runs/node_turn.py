@@ -17,6 +17,7 @@ from cli.runs.follow import RunFollower, RunSubscription
 from cli.runs.inputs import TurnRequest
 from cli.runs.turn import Interrupts, connect_to_workers
 from cli.shell import output
+from cli.shell.actor import find_actor
 from cli.shell.connection import CommandConnection, find_tenant_id
 from cli.shell.exit_codes import OF_STATUS, Exit
 from cli.shell.output import DIM, RED, YELLOW
@@ -53,7 +54,7 @@ class _Debugging:
             if self.interrupts.is_interrupted and not has_cancelled:
                 has_cancelled = True
                 output.print_message("Cancelling the run. Press Ctrl-C again to detach at once.", YELLOW)
-                self.connected.lifecycle.cancel_run(self.tenant_id, self.run_id)
+                self.connected.lifecycle.cancel_run(self.tenant_id, self.run_id, by=find_actor())
         with self.connected.database.statements() as tx:  # large values are read from the storage in between
             return read_node_result(
                 tx, self.connected.versions, self.tenant_id, self.run_id, self.node, registry.default_outputs

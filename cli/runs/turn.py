@@ -6,6 +6,7 @@ The processes of a running `easel up` execute it, or else a scheduler, worker an
 import signal
 from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -22,6 +23,7 @@ from cli.runs.follow import RunFollower, RunSubscription
 from cli.runs.inputs import TurnRequest
 from cli.runs.printer import AnswerPrinter, FramePrinter, JsonPrinter, read_mask
 from cli.shell import connection, output
+from cli.shell.actor import find_actor
 from cli.shell.connection import CommandConnection, find_run_id, find_tenant_id
 from cli.shell.exit_codes import OF_STATUS, Exit
 from cli.shell.output import DIM, YELLOW
@@ -89,7 +91,7 @@ def resume(found: CommandServers, tenant: str, run: str, options: Mapping[str, A
             tenant_id = find_tenant_id(tx, tenant)
             run_id = find_run_id(tx, tenant_id, run)
         budget = parse_limits(options["budget"]) if options.get("budget") is not None else None
-        begin = partial(connected.lifecycle.resume_run, tenant_id, run_id, request, budget=budget)
+        begin = partial(connected.lifecycle.resume_run, tenant_id, run_id, request, budget=budget, by=find_actor())
         return _follow(connected, tenant_id, run_id, begin, as_json=as_json)
 
 
@@ -158,7 +160,8 @@ def _follow_copy(
         with connected.database.transaction() as tx:
             tenant_id = find_tenant_id(tx, tenant)
             source = find_run_id(tx, tenant_id, run)
-            chosen = plan(tx, connected.versions, tenant_id, source, new_run)
+            planned = plan(tx, connected.versions, tenant_id, source, new_run)
+            chosen = replace(planned, by=find_actor())
         begin = partial(connected.lifecycle.start_run, chosen)
         return _follow(connected, tenant_id, new_run, begin, as_json=as_json)
 
@@ -191,7 +194,7 @@ def _print_run(connected: CommandConnection, following: RunFollower, interrupts:
         if interrupts.is_interrupted and not has_cancelled:
             has_cancelled = True
             output.print_message("Cancelling the run. Press Ctrl-C again to detach at once.", YELLOW)
-            connected.lifecycle.cancel_run(following.tenant_id, following.run_id)
+            connected.lifecycle.cancel_run(following.tenant_id, following.run_id, by=find_actor())
         if frame is None:
             continue
         if printer is None:

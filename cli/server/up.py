@@ -28,6 +28,7 @@ from canvas.errors import Conflict, ExecutorError, InvalidRequest
 from cli.server.processes import api_program, scheduler_program, server_variables, sweeper_program, worker_program
 from cli.server.supervisor import ChildProcess, stop_all
 from cli.shell import home, output
+from cli.shell.actor import find_actor
 from cli.shell.connection import configure_logging, find_tenant_id
 from cli.shell.output import DIM, YELLOW
 from cli.shell.page_server import find_page_server
@@ -35,7 +36,8 @@ from settings import Settings, load
 from store.db.database import Database
 from store.db.db_errors import is_outage
 from store.maintenance import migrate
-from store.tenants import tenants
+from store.tenants import audit, tenants
+from store.tenants.audit import Action
 
 T = TypeVar("T")
 
@@ -114,7 +116,8 @@ def ensure_token(folder: Path, database_url: str) -> str:
             principal = tenants.find_principal(tx, stored) if stored else None
             if stored and principal is not None and principal.tenant_id == tenant_id:
                 return stored
-            _, made = tenants.create_token(tx, tenant_id, TOKEN_NAME, "admin")
+            token_id, made = tenants.create_token(tx, tenant_id, TOKEN_NAME, "admin")
+            audit.record(tx, tenant_id, find_actor(), Action.TOKEN_CREATED, token_id, {"name": TOKEN_NAME})
     finally:
         database.close()
     home.write_token(folder, made)

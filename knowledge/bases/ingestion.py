@@ -1,8 +1,8 @@
 """Ingestion: a document is read, chunked, embedded and stored in batches of chunks.
 
 A document that waits is a row; a free worker leases the oldest one and renews the lease while it works. Chunks depend
-only on the document's bytes and the base's parser settings, so after a lost process the next worker skips the stored
-chunks and continues. Searches do not find a document before it is stored completely.
+only on the document's bytes and on the parser settings, its own or those of its base, so after a lost process the next
+worker skips the stored chunks and continues. Searches do not find a document before it is stored completely.
 """
 
 import asyncio

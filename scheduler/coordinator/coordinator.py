@@ -19,6 +19,7 @@ from canvas.ids import RunId
 from canvas.outcome import Finished, Routed
 from canvas.routing import decide
 from canvas.state.run_state import Report, RunStatus
+from providers.address_policy import NO_PRIVATE_HOSTS, Guard
 from scheduler.coordinator import run_snapshots, run_start
 from scheduler.coordinator.decision_writer import Advance, DecisionWriter, continuations_of
 from scheduler.coordinator.form_answers import OutcomeResolutions
@@ -53,6 +54,7 @@ class Coordinator:
     form_expiry: timedelta = timedelta(days=30)
     max_running: int = 256
     max_activations: int = 100_000
+    callback_guard: Guard = NO_PRIVATE_HOSTS  # the addresses that callbacks may have
     writer: DecisionWriter = field(init=False)
     stopper: RunStopper = field(init=False)
 

@@ -26,14 +26,18 @@ from store.runs import external_ids, reports, reused_activations, run_rows, valu
 from store.runs.external_ids import ExternalId
 from store.runs.reused_activations import ReusedActivation
 from store.runs.run_rows import RunRow
-from store.tenants import budgets, idempotency
+from store.tenants import audit, budgets, callbacks, idempotency
+from store.tenants.audit import Action, Actor
 from store.tenants.budgets import BudgetLimits
+from store.tenants.callbacks import RunCallback
 
 FIRST_REQUEST = "first_request"
 """Key in a run's baseline: the request that started it, once an answer to a form has replaced its request."""
 
 WEBHOOK = "webhook"
 MCP = "mcp"
+RERUN, FORK = "rerun", "fork"  # of copies
+DEBUG = "debug"
 """Kinds in the `origin` of runs that neither copy a run nor were started by a request for a run."""
 
 ON_BUSY = ("refuse", "enqueue", "interrupt")
@@ -82,6 +86,8 @@ class Start:
     token_id: UUID | None = None  # the share link through which a new conversation is started
     copy: RunCopy | None = None  # of a rerun or fork, which has a new conversation
     origin: str | None = None  # WEBHOOK or MCP, as the kind in the `origin` of the run
+    by: Actor | None = None  # whom the audit log names for a copy; None: it has no row
+    callbacks: tuple[RunCallback, ...] = ()  # of this run, beside those of its agent
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +147,10 @@ def accept(
     is_interrupt = busy is not None and start.on_busy == "interrupt"
     superseded = conversation_runs.list_open_runs(tx, started.conversation_id) if is_interrupt else ()
     row = _create(coordinator, tx, start, started, is_interrupt=is_interrupt)
+    if start.by is not None and start.copy is not None:
+        action = Action.RUN_FORKED if start.copy.origin["kind"] == FORK else Action.RUN_RERUN
+        source = start.copy.source_run
+        audit.record(tx, start.tenant_id, start.by, action, started.run_id, {"source": source.hex if source else None})
     bus = coordinator.dispatch.bus
     if start.external is not None:
         # before the commit: later ones count
@@ -178,7 +188,10 @@ def _create(coordinator: Coordinator, tx: Transaction, start: Start, started: St
         },
         has_budget=bool(start.budget),
         reuses=copy is not None and bool(copy.reused),
+        has_callback=bool(start.callbacks),
+        is_announced=copy is None or copy.origin.get("kind") != DEBUG,
     )
+    callbacks.put_of_run(tx, start.tenant_id, started.run_id, start.callbacks)
     if copy is not None and copy.reused:
         assert copy.source_run is not None, "reused activations are those of a source"
         assert copy.source_message is not None
@@ -247,13 +260,17 @@ def answer_forms(
     request: RunRequest,
     started: Started,
     budget: Mapping[str, int] | None = None,
+    told: Sequence[RunCallback] = (),
 ) -> Notifications:
     """Answer the forms of a locked, waiting run.
 
     `budget`: new limits of the run. With them, or with neither inputs nor query, the nodes that a budget has stopped
-    continue.
+    continue. `told`: further callbacks of the run.
     """
     run_id, conversation_id = row.id, row.conversation_id
+    if told:
+        callbacks.put_of_run(tx, row.tenant_id, run_id, told)
+        callbacks.flag_run(tx, row.tenant_id, run_id)
     canvas = coordinator.versions.canvas(tx, row.version_id)
     answered = parse_answers(canvas, row.state["forms"], request.inputs, request.query)
     if budget:

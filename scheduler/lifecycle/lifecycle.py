@@ -16,7 +16,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from canvas.budget import EXCEEDED, SECONDS, time_budget_error
 from canvas.errors import InvalidRequest, NotFound
-from canvas.ids import RunId, SessionId, TenantId
+from canvas.ids import CanvasId, RunId, SessionId, TenantId
 from canvas.routing.form_expiry import expiry_error
 from canvas.state.run_state import RunStatus
 from scheduler.coordinator.coordinator import Coordinator, is_invariant_violation
@@ -43,8 +43,11 @@ from store.runs import run_rows
 from store.runs.external_ids import ExternalId
 from store.runs.run_rows import RunRow
 from store.tables.budgets import DEFAULT_SCOPE_ID
-from store.tenants import budgets
+from store.tenants import audit, budgets
+from store.tenants import callbacks as callback_rows
+from store.tenants.audit import Action, Actor
 from store.tenants.budgets import BudgetLimits
+from store.tenants.callbacks import RunCallback
 
 T = TypeVar("T")
 
@@ -78,7 +81,12 @@ class Lifecycle:
                 waiting = self._waiting_run(start)
                 if waiting is not None:
                     return self.resume_run(
-                        start.tenant_id, waiting, start.request, start.idempotency, external=start.external
+                        start.tenant_id,
+                        waiting,
+                        start.request,
+                        start.idempotency,
+                        external=start.external,
+                        callbacks=start.callbacks,
                     )
                 started, applied, superseded = self._accept_start(start, is_new=is_new)
                 break
@@ -103,11 +111,15 @@ class Lifecycle:
         budget: Mapping[str, int] | None = None,
         *,
         external: ExternalId | None = None,
+        by: Actor | None = None,
+        callbacks: Sequence[RunCallback] = (),
     ) -> Started:
         """Resume a waiting run with answers; without any it shows its forms once more.
 
         budget: new limits of the run; nodes that a budget has stopped continue with them.
         external: an external id that leads to this run from now on.
+        by: whom the audit log names; None: it has no row.
+        callbacks: further callbacks of the run.
         Raises Conflict if the run does not wait, NotFound for a run of another tenant.
         """
 
@@ -121,18 +133,20 @@ class Lifecycle:
                 raise RunNotWaiting(f"Run {run_id} does not wait for input; it is {row.status}.", status=row.status)
             if external is not None:  # before the commit: keys that are set later count
                 external_cancel_keys.delete_keys_of(tx, self.coordinator.dispatch.bus, [external.text], run_id)
+            if by is not None:
+                audit.record(tx, tenant_id, by, Action.RUN_RESUMED, run_id)
             try:
-                return started, answer_forms(self.coordinator, tx, row, request, started, budget)
+                return started, answer_forms(self.coordinator, tx, row, request, started, budget, callbacks)
             except VersionGone as gone:  # the answer is accepted, and the run ends with this error
                 return started, self.coordinator.stopper.end_without_version(tx, row, gone)
 
         return self._run_locked(run_id, resume)
 
-    def cancel_run(self, tenant_id: TenantId, run_id: RunId) -> RunStatus:
+    def cancel_run(self, tenant_id: TenantId, run_id: RunId, *, by: Actor | None = None) -> RunStatus:
         """Cancel a run; return its status afterwards. A run that is over is unchanged, and no cancel key is set.
 
         The row is written first; right after the commit its attempts are requested to stop. The cancel key is for other
-        programs.
+        programs. `by`: whom the audit log names; None: it has no row.
         """
         bus = self.coordinator.dispatch.bus
 
@@ -143,6 +157,8 @@ class Lifecycle:
                 return (status, conversation_id), None
             if row.is_cancel_requested:  # the request to its attempts may have been lost
                 return (status, conversation_id), Notifications(run_id, cancel_requested=True)
+            if by is not None:
+                audit.record(tx, tenant_id, by, Action.RUN_CANCELLED, run_id)
             applied = self.coordinator.stopper.cancel(tx, row)
             return (RunStatus.CANCELLED if applied.is_over else RunStatus.STOPPING, conversation_id), applied
 
@@ -151,6 +167,8 @@ class Lifecycle:
             status, conversation_id = row.status, row.conversation_id
             if status.is_over:
                 return (status, conversation_id), None
+            if by is not None:
+                audit.record(tx, tenant_id, by, Action.RUN_CANCELLED, run_id)
             return (RunStatus.CANCELLED, conversation_id), self.coordinator.stopper.cancel_by_force(tx, row, problem)
 
         try:
@@ -168,13 +186,13 @@ class Lifecycle:
                 bus.clear_cancel_keys(run_id, stopping_in)
         return status
 
-    def cancel_session(self, tenant_id: TenantId, conversation_id: SessionId) -> None:
-        """Cancel all open runs of a session: queued runs first, so that none of them starts."""
+    def cancel_session(self, tenant_id: TenantId, conversation_id: SessionId, *, by: Actor | None = None) -> None:
+        """Cancel all open runs of a session: queued runs first, so that none of them starts. `by`: as of a cancel."""
         with self.coordinator.database.transaction() as tx:
             conversations.get(tx, tenant_id, conversation_id)
             open_runs = conversation_runs.list_open_runs(tx, conversation_id)
         for run_id in open_runs:
-            self.cancel_run(tenant_id, run_id)
+            self.cancel_run(tenant_id, run_id, by=by)
 
     def cancel_by_key(self, run_id: RunId) -> None:
         """Cancel a run that has a cancel key; if the key is its session's, cancel all runs of the session."""
@@ -222,11 +240,11 @@ class Lifecycle:
 
         self._run_locked(run_id, end)
 
-    def set_budget(self, tenant_id: TenantId, written: BudgetLimits) -> None:
+    def set_budget(self, tenant_id: TenantId, written: BudgetLimits, *, by: Actor | None = None) -> None:
         """Set budget limits. They apply to running runs from their next model call on.
 
         Raises NotFound for a run or session of another tenant, InvalidRequest for a limit of seconds on anything but a
-        run.
+        run. `by`: whom the audit log names; None: it has no row.
         """
         if SECONDS in written.limits and written.scope != "run":
             raise InvalidRequest("Only runs have a limit of seconds.", field="budget.seconds")
@@ -235,10 +253,24 @@ class Lifecycle:
             if is_one:
                 budgets.require_scope(tx, tenant_id, written.scope, written.scope_id)
             budgets.put_limits(tx, tenant_id, written)
+            if by is not None:
+                details = {"scope": written.scope, "limits": dict(written.limits)}
+                audit.record(tx, tenant_id, by, Action.BUDGET_SET, written.scope_id if is_one else None, details)
         with self.coordinator.database.transaction() as tx:
             unmarked = budgets.unflagged_runs(tx, tenant_id, written.scope_id if is_one else DEFAULT_SCOPE_ID)
         for run_id in unmarked:  # one by one: no transaction locks two runs
             self._run_locked(run_id, lambda tx, run_id=run_id: (budgets.flag_run(tx, tenant_id, run_id), None))
+
+    def flag_runs_of(self, tenant_id: TenantId, canvas_id: CanvasId) -> None:
+        """Have the open runs of an agent told to the callbacks that it has now."""
+        with self.coordinator.database.transaction() as tx:
+            unflagged = callback_rows.unflagged_runs(tx, tenant_id, canvas_id)
+        for run_id in unflagged:  # one by one: no transaction locks two runs
+            self._run_locked(run_id, lambda tx, run_id=run_id: (self._flag(tx, tenant_id, run_id), None))
+
+    def _flag(self, tx: Transaction, tenant_id: TenantId, run_id: RunId) -> None:
+        self._lock_run(tx, tenant_id, run_id)
+        callback_rows.flag_run(tx, tenant_id, run_id)
 
     def _run_locked(self, run_id: RunId, verb: Callable[[Transaction], tuple[T, Notifications | None]]) -> T:
         """Run an operation that locks a run; after its commit send messages and re-check the run."""

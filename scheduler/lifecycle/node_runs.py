@@ -15,11 +15,10 @@ from canvas.document.document import BEGIN, Document
 from canvas.document.single_node import NodeInputs, isolate
 from canvas.ids import CanvasId, RunId, TenantId
 from scheduler.coordinator.run_start import DATE_FORMAT, GIVEN, RunRequest
-from scheduler.lifecycle.accept import RunCopy, Start
+from scheduler.lifecycle.accept import DEBUG, RunCopy, Start
 from store.agents import conversations, versions
 from store.db.transaction import Transaction
 
-DEBUG = "debug"
 """The kind of such a run in its `origin`."""
 
 

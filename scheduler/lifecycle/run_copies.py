@@ -26,7 +26,7 @@ from canvas.outcome import ContainerOpened, Failed, WaitingForInput
 from canvas.state.run_state import ActivationStatus, RunStatus, activation_id
 from scheduler.coordinator.run_start import DATE_FORMAT, GIVEN, RunRequest
 from scheduler.coordinator.version_cache import VersionCache
-from scheduler.lifecycle.accept import FIRST_REQUEST, RunCopy, Start
+from scheduler.lifecycle.accept import FIRST_REQUEST, FORK, RERUN, RunCopy, Start
 from store.agents import canvas_secrets, conversations, versions
 from store.agents.canvas_secrets import CanvasSecrets
 from store.db.database import Database
@@ -38,7 +38,6 @@ from store.runs import run_rows, source_runs, values
 from store.runs.reused_activations import ReusedActivation
 from store.runs.source_runs import SourceStep
 
-RERUN, FORK = "rerun", "fork"
 SAME, DRAFT, PUBLISHED = "same", "draft", "published"
 ASK, AS_THEN = "ask", "as_then"
 MAX_HISTORY = 1000  # messages before the source run that a new conversation begins with

@@ -14,6 +14,8 @@ from canvas.budget import parse_limits
 from canvas.document import json_checks
 from canvas.errors import InvalidRequest, NotFound
 from canvas.ids import CanvasId, RunId, SessionId, TenantId, VersionId
+from providers.address_policy import NO_PRIVATE_HOSTS, Guard
+from scheduler.callbacks.options import parse_callbacks, refuse_secrets
 from scheduler.coordinator.run_start import RunRequest
 from scheduler.lifecycle import accept
 from scheduler.lifecycle.accept import ON_BUSY, Start, Started
@@ -39,6 +41,7 @@ OPTIONS: Mapping[str, tuple[type, ...]] = {
     "idempotency_key": (str,),
     "budget": (dict,),
     "chat_template_kwargs": (dict,),
+    "callbacks": (list,),
 }
 """Options of a start that other services may send in a message, with the types of their values."""
 
@@ -55,8 +58,13 @@ def parse_start(
     canvas_id: CanvasId,
     options: Mapping[str, Any],
     route: str = ROUTE,
+    *,
+    guard: Guard = NO_PRIVATE_HOSTS,
 ) -> Start:
-    """Parse the options of a start. Raises InvalidRequest, which names the option, or NotFound."""
+    """Parse the options of a start. Raises InvalidRequest, which names the option, or NotFound.
+
+    `guard`: the addresses that callbacks may have.
+    """
     options = _copy_storable(options)
     session = options.get("session_id")
     conversation_id = SessionId(_id(session, "session_id")) if session else None
@@ -75,6 +83,7 @@ def parse_start(
         on_busy=str(options.get("on_busy") or "refuse"),
         idempotency=_key(canvas_id, options, route),
         budget=parse_limits(options["budget"]) if options.get("budget") is not None else {},
+        callbacks=parse_callbacks(tx, tenant_id, options["callbacks"], guard) if options.get("callbacks") else (),
     )
 
 
@@ -113,7 +122,8 @@ def start_for_service(
         if earlier is not None:
             return earlier
         run_id = external_ids.choose_run_id(external_id, datetime.now(UTC))
-        start = parse_start(tx, tenant_id, run_id, canvas_id, options)
+        guard = lifecycle.coordinator.callback_guard
+        start = parse_start(tx, tenant_id, run_id, canvas_id, options, guard=guard)
     return lifecycle.start_run(replace(start, external=external))
 
 
@@ -142,6 +152,7 @@ def check_options(options: Mapping[str, Any]) -> None:
     on_busy = options.get("on_busy")
     if on_busy is not None and on_busy not in ON_BUSY:
         raise InvalidRequest(f'"on_busy" is {on_busy[:64]!r}. Use one of: {", ".join(ON_BUSY)}.')
+    refuse_secrets(options.get("callbacks"))
 
 
 _JSON_NAMES = {str: "a text", dict: "an object", list: "a list", bool: "true or false"}

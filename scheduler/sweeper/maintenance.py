@@ -24,7 +24,15 @@ from store.primitives.ids import first_id_at
 from store.primitives.weeks import Week
 from store.runs import external_ids
 from store.tables.runs import PARTITIONED, WITH_OWN_RETENTION
-from store.tenants import budgets, idempotency, run_shares, viewer_sessions
+from store.tenants import (
+    audit,
+    budgets,
+    callback_deliveries,
+    callbacks,
+    idempotency,
+    run_shares,
+    viewer_sessions,
+)
 
 log = structlog.get_logger()
 T = TypeVar("T")
@@ -45,14 +53,19 @@ class Retention:
 
 
 def run_exclusive_maintenance(
-    database: Database, now: datetime, policy: Retention | None = None, call_period: timedelta | None = None
+    database: Database,
+    now: datetime,
+    policy: Retention | None = None,
+    call_period: timedelta | None = None,
+    audit_period: timedelta | None = None,
+    callback_period: timedelta | None = None,
 ) -> bool:
     """Run the maintenance; return False if another sweeper is running it."""
     claimed_at = _run_logged(lambda: _in_transaction(database, queue_probes.claim_maintenance), None)
     if claimed_at is None:
         return False
     try:
-        run_maintenance(database, now, policy, call_period)
+        run_maintenance(database, now, policy, call_period, audit_period, callback_period)
     finally:
         _run_logged(
             lambda: _in_transaction(database, lambda tx: queue_probes.release_maintenance(tx, claimed_at)), None
@@ -61,11 +74,18 @@ def run_exclusive_maintenance(
 
 
 def run_maintenance(
-    database: Database, now: datetime, policy: Retention | None = None, call_period: timedelta | None = None
+    database: Database,
+    now: datetime,
+    policy: Retention | None = None,
+    call_period: timedelta | None = None,
+    audit_period: timedelta | None = None,
+    callback_period: timedelta | None = None,
 ) -> None:
     """Run the maintenance. What fails is logged, and repeated next time.
 
-    Without `policy` runs are never deleted; without `call_period` model calls are deleted with their runs only.
+    Without `policy` runs are never deleted; without `call_period` model calls are deleted with their runs only;
+    without `audit_period` the audit log is never deleted.
+    without `callback_period` deliveries of callbacks are never deleted.
     """
     made = [
         name
@@ -84,6 +104,10 @@ def run_maintenance(
         _run_logged(lambda: apply_retention(database, before, blobs, now), None)
     if call_period is not None:
         _run_logged(lambda: delete_old_calls(database, now - call_period), None)
+    if audit_period is not None:
+        _run_logged(lambda: delete_old_audit_log(database, now - audit_period), None)
+    if callback_period is not None:
+        _run_logged(lambda: delete_old_deliveries(database, now - callback_period), None)
     if made or forgotten or signed_out:
         log.info("maintenance_done", partitions=made, idempotency_keys=forgotten, sign_ins=signed_out)
 
@@ -164,6 +188,22 @@ def delete_old_calls(database: Database, before: datetime) -> None:
     )
     if dropped or strays:
         log.info("model_calls_deleted", partitions=dropped, strays=strays)
+
+
+def delete_old_audit_log(database: Database, before: datetime) -> None:
+    """Delete rows of the audit log older than `before`."""
+    deleted = _in_batches(database, lambda tx: audit.delete_old(tx, before), audit.BATCH, MAX_BATCHES)
+    if deleted:
+        log.info("audit_log_deleted", rows=deleted)
+
+
+def delete_old_deliveries(database: Database, before: datetime) -> None:
+    """Delete deliveries of callbacks that ended before, then callbacks of runs that are over and have none left."""
+    for work, size in (
+        (callback_deliveries.delete_old, callback_deliveries.BATCH),
+        (callbacks.delete_of_old_runs, callbacks.BATCH),
+    ):
+        _in_batches(database, lambda tx, work=work: work(tx, before), size, MAX_BATCHES)
 
 
 def apply_retention(database: Database, before: datetime, blobs: Blobs | None, now: datetime | None = None) -> None:

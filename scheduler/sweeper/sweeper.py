@@ -12,15 +12,20 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import cache
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
 import settings
 import telemetry
+from canvas.errors import ExecutorError
 from canvas.events import explain
 from canvas.ids import RunId, SessionId
+from providers.http.client import HttpClient
 from scheduler.bootstrap import Role, build_coordinator, refuse_pooler
+from scheduler.callbacks.retries import RetrySchedule
+from scheduler.callbacks.sender import ENDING, CallbackSender, SendingLimits
 from scheduler.coordinator.coordinator import Coordinator
 from scheduler.health.watchdog import LOCK_WATCHDOG_DELAY, Heartbeat, LockWatchdog, Watchdog, exit_for_restart
 from scheduler.lifecycle.lifecycle import Lifecycle
@@ -31,6 +36,7 @@ from store.knowledge import chunk_indexes, former_rows, memory_extractions
 from store.knowledge import documents as knowledge_documents
 from store.monitoring import queue_probes, sweep_queries
 from store.monitoring.queue_probes import SweeperObservation
+from store.primitives.encryption import EncryptionKey
 from store.tenants import budgets
 
 log = structlog.get_logger()
@@ -58,6 +64,8 @@ class Sweeper:
     beat: Callable[[], None] = lambda: None  # called whenever the sweeper makes progress
     retention: Retention | None = None
     call_period: timedelta | None = None  # how long model calls are kept; None: as long as their runs
+    audit_period: timedelta | None = None  # how long the audit log is kept; None: forever
+    callback_period: timedelta | None = None  # how long deliveries of callbacks are kept; None: for ever
     _ticks: int = 0
     _since: tuple[float, datetime] | None = None  # start of the uninterrupted observation (own clock, database's)
     _last: tuple[float, datetime] | None = None
@@ -129,7 +137,8 @@ class Sweeper:
     def _start_maintenance(self, now: datetime) -> None:
         """Start maintenance in a thread, since deleting a week of runs may take a minute; one thread at a time."""
         if self._maintenance_thread is None or not self._maintenance_thread.is_alive():
-            arguments = (self.coordinator.database, now, self.retention, self.call_period)
+            periods = (self.call_period, self.audit_period, self.callback_period)
+            arguments = (self.coordinator.database, now, self.retention, *periods)
             self._maintenance_thread = threading.Thread(
                 target=run_exclusive_maintenance, args=arguments, name="easel-house", daemon=True
             )
@@ -228,6 +237,15 @@ class ReturnedProbes:
         return self._proven
 
 
+def _encryption_key(configured: settings.Settings) -> EncryptionKey:
+    """Return the key that opens the secrets of callbacks. Raises ExecutorError if this process cannot read it."""
+    try:
+        return EncryptionKey.from_secret(configured.encryption_secret())
+    except OSError as error:
+        log.error("encryption_key_missing", error=str(error))
+        raise ExecutorError("The sweeper has no encryption key. Operators set EASEL_SECRET_KEY for it, too.") from None
+
+
 def main() -> None:
     """Run a sweeper until SIGTERM or SIGINT."""
     configured = settings.load()
@@ -246,7 +264,7 @@ def main() -> None:
         database_url,
         redis_url,
         configured,
-        Role("easel-sweeper", pool_size=2),
+        Role("easel-sweeper", pool_size=3),
         counters=Metrics(**telemetry.metric_functions()),
     )
     refuse_pooler(coordinator.database)
@@ -258,8 +276,26 @@ def main() -> None:
     log.info("sweeper_started")
     harmless = configured.lease - 2 * configured.renew_every
     retention = Retention(configured.retention, coordinator.database.large.blobs) if configured.retention else None
-    call_period = configured.model_calls_retention
-    Sweeper(coordinator, harmless.total_seconds(), beat.beat, retention, call_period).run(ending)
+    http = HttpClient(coordinator.callback_guard, user_agent=configured.http_user_agent, contact=configured.contact)
+    sender = CallbackSender(
+        coordinator.database,
+        coordinator.versions,
+        http,
+        cache(lambda: _encryption_key(configured)),
+        SendingLimits(
+            timeout=configured.callback_timeout.total_seconds(),
+            requests=configured.callback_requests,
+            of_each=max(1, configured.callback_requests // 4),
+            schedule=RetrySchedule(configured.callback_retry_delay, configured.callback_retry_for),
+            public_url=configured.public_url,
+        ),
+        coordinator.dispatch.counters.callback,
+    )
+    sending = threading.Thread(target=sender.run, args=(ending,), name="easel-callbacks", daemon=True)
+    sending.start()
+    periods = (configured.model_calls_retention, configured.audit_retention, configured.callback_retention)
+    Sweeper(coordinator, harmless.total_seconds(), beat.beat, retention, *periods).run(ending)
+    sending.join(timeout=2 * ENDING)
 
 
 if __name__ == "__main__":

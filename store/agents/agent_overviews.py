@@ -18,7 +18,7 @@ AGENTS = text("""
         last.id as run_id, last.status as run_status, last.created_at as run_created_at, recent.runs, recent.failed
     from (
         select c.* from canvases c
-        where c.tenant_id = :tenant_id
+        where c.tenant_id = :tenant_id and (cast(:canvas_id as uuid) is null or c.id = cast(:canvas_id as uuid))
             and (:pattern is null or c.title ilike :pattern or c.description ilike :pattern)
             and (:tag is null or lower(:tag) = any(string_to_array(lower(c.tags), ',')))
             and (cast(:after as uuid) is null or (c.updated_at, c.id) < (
@@ -37,7 +37,12 @@ AGENTS = text("""
         ) r
     ) recent
     order by c.updated_at desc, c.id desc
-""").bindparams(bindparam("pattern", type_=Text), bindparam("tag", type_=Text), bindparam("after", type_=Uuid))
+""").bindparams(
+    bindparam("canvas_id", type_=Uuid),
+    bindparam("pattern", type_=Text),
+    bindparam("tag", type_=Text),
+    bindparam("after", type_=Uuid),
+)
 CONVERSATIONS = text("""
     select k.id, k.canvas_id, c.title, k.name, k.user_id, k.source, k.messages, k.rounds, k.active_run, k.last_run,
         k.error, k.created_at, k.updated_at
@@ -116,15 +121,24 @@ class BriefMessage(NamedTuple):
 
 
 def list_agents(
-    tx: Transaction, tenant_id: TenantId, *, words: str = "", tag: str = "", after: UUID | None = None, limit: int = 30
+    tx: Transaction,
+    tenant_id: TenantId,
+    *,
+    canvas_id: CanvasId | None = None,
+    words: str = "",
+    tag: str = "",
+    after: UUID | None = None,
+    limit: int = 30,
 ) -> tuple[Sequence[AgentOverview], bool]:
     """Return a page of a tenant's agents, the last changed first, and whether there are more.
 
-    `words`: a part of the title or description, in any case. `after`: the last agent of the page before.
+    `canvas_id`: only this agent. `words`: a part of the title or description, in any case. `after`: the last agent of
+    the page before.
     """
     rows = tx.rows(
         AGENTS,
         tenant_id=tenant_id,
+        canvas_id=canvas_id,
         pattern=_pattern(words),
         tag=tag or None,
         after=after,

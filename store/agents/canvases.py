@@ -109,6 +109,7 @@ PUT_DRAFT = (
     .returning(canvases.c.draft_revision)
 )
 DELETE = sa.delete(canvases).where(*_this_canvas)
+TITLE = sa.select(canvases.c.title).where(*_this_canvas)
 DELETE_CONVERSATIONS = sa.delete(conversations).where(
     conversations.c.tenant_id == bindparam("of_tenant"), conversations.c.canvas_id == bindparam("canvas_id")
 )
@@ -253,6 +254,11 @@ def publish(
     """
     update(tx, tenant_id, canvas_id, dsl=dsl, release=True, token_id=token_id)
     return versions.save(tx, tenant_id, canvas_id, release=True, title=title, description=description)
+
+
+def find_title(tx: Transaction, tenant_id: TenantId, canvas_id: CanvasId) -> str | None:
+    """Return the title of a canvas; None if the tenant has no such canvas."""
+    return tx.scalar(TITLE, of_tenant=tenant_id, canvas_id=canvas_id)
 
 
 def delete(tx: Transaction, tenant_id: TenantId, canvas_id: CanvasId) -> None:

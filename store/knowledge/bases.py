@@ -1,6 +1,7 @@
 """Knowledge bases: document collections that a tenant's canvases can search without another server."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -18,6 +19,8 @@ from store.knowledge import list_pages
 from store.primitives.ids import new_id
 from store.tables.knowledge import knowledge_bases as bases
 from store.tables.knowledge import knowledge_documents as documents
+
+MAX_CREATE_TRIES = 100  # each waits for a transaction that has taken the same name
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +159,15 @@ def create(
     return created
 
 
-def find_free_name(tx: Transaction, tenant_id: TenantId, name: str) -> str:
-    """Return a name that no base of the tenant has, in any letter case: `name`, or `name(1)`, `name(2)`, ..."""
+def create_numbered(tx: Transaction, tenant_id: TenantId, name: str, **fields: Any) -> UUID:
+    """Add an empty base as `create` does; if its name is taken, in any letter case, as `name(1)`, `name(2)`, ..."""
+    for _ in range(MAX_CREATE_TRIES):
+        with suppress(Conflict):  # another transaction has just taken the name
+            return create(tx, tenant_id, _find_free_name(tx, tenant_id, name), **fields)
+    raise _name_conflict(name)
+
+
+def _find_free_name(tx: Transaction, tenant_id: TenantId, name: str) -> str:
     used = {row.name for row in tx.rows(SIMILAR_NAMES, of_tenant=tenant_id, beginning=name)}
     number, candidate = 0, name
     while candidate.lower() in used:

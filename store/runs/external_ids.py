@@ -56,6 +56,7 @@ READ_MANY = select(external_ids.c.key, external_ids.c.run_id).where(
 RUNS_OF_TENANT = select(runs.c.id).where(
     runs.c.id == func.any(bindparam("run_ids", type_=ARRAY(Uuid))), runs.c.tenant_id == bindparam("of_tenant")
 )
+RUNS_OF_CANVAS = RUNS_OF_TENANT.where(runs.c.canvas_id == bindparam("of_canvas"))
 RUN_OF_TENANT = select(runs.c.id).where(runs.c.id == bindparam("of_run"), runs.c.tenant_id == bindparam("of_tenant"))
 _refused = literal_column(f"'{RunStatus.REFUSED}'")
 STARTED_RUN = select(runs.c.id, runs.c.canvas_id, runs.c.request, runs.c.first_event).where(
@@ -143,6 +144,18 @@ def find_run(tx: Transaction, tenant_id: TenantId, written: str) -> RunId | None
     if not written or len(written) > MAX_LENGTH or not written.isprintable():
         return None
     return tx.scalar(READ, of_tenant=tenant_id, of_key=key_of(written))
+
+
+def is_run_of(tx: Transaction, tenant_id: TenantId, written: str, canvas_id: CanvasId) -> bool:
+    """Return whether a run id or external id names a run, or a refused start, of this agent of the tenant."""
+    run_id = find_run(tx, tenant_id, written)
+    return run_id is not None and bool(filter_runs_of(tx, tenant_id, [run_id], canvas_id))
+
+
+def filter_runs_of(tx: Transaction, tenant_id: TenantId, run_ids: Collection[RunId], canvas_id: CanvasId) -> set[RunId]:
+    """Return those of these runs that are runs of this agent of the tenant."""
+    rows = tx.rows(RUNS_OF_CANVAS, of_tenant=tenant_id, run_ids=sorted(run_ids), of_canvas=canvas_id)
+    return {run_id for (run_id,) in rows}
 
 
 def find_runs(tx: Transaction, tenant_id: TenantId, written: Collection[str]) -> dict[str, RunId]:

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import Boolean, bindparam, func, insert, or_, select, text, update
+from sqlalchemy import Boolean, and_, bindparam, func, insert, or_, select, text, update
 
 from canvas.ids import ActivationId, CanvasId, RunId, SessionId, TenantId, VersionId
 from canvas.routing.decision import Decision
@@ -20,12 +20,13 @@ from store.db.transaction import SET_LIMIT, PendingResult, Transaction
 from store.runs import scopes
 from store.runs.scopes import PrefetchedScopes
 from store.tables.budgets import HAS_LIMIT
+from store.tables.callbacks import HAS_CALLBACK
 from store.tables.runs import runs
 
 LOCK_NOT_AVAILABLE = "55P03"
 
 _lockable_columns = select(
-    *(column for column in runs.c if column.name not in ("baseline", "request", "origin"))
+    *(column for column in runs.c if column.name not in ("baseline", "request", "origin", "has_callbacks"))
 ).where(runs.c.id == bindparam("of_run"))
 TRY_LOCK = _lockable_columns.with_for_update(key_share=True, skip_locked=True)
 """Returns the row as it is once it is locked, whatever the statement saw when it began."""
@@ -86,6 +87,9 @@ DEFAULT_COLUMNS: Mapping[str, Any] = {
 CREATE = insert(runs).values(
     created_at=func.clock_timestamp(),  # under the conversation's lock: order of acceptance
     budgeted=or_(bindparam("has_budget", type_=Boolean), HAS_LIMIT),
+    has_callbacks=or_(
+        bindparam("has_own_callback", type_=Boolean), and_(bindparam("has_listeners", type_=Boolean), HAS_CALLBACK)
+    ),
 )
 
 SET_BASELINE = (
@@ -196,15 +200,25 @@ class RunRow(NamedTuple):
         )
 
 
-def create(tx: Transaction, row: Mapping[str, Any], *, has_budget: bool = False, reuses: bool = False) -> RunRow:
+def create(
+    tx: Transaction,
+    row: Mapping[str, Any],
+    *,
+    has_budget: bool = False,
+    reuses: bool = False,
+    has_callback: bool = False,
+    is_announced: bool = True,
+) -> RunRow:
     """Insert a run under an id that the caller has chosen; return its row, without times.
 
     `has_budget`: the run has limits of its own. The statement itself finds out whether other budgets apply to it.
-    `reuses`: the run reuses activations of its source.
+    `reuses`: the run reuses activations of its source. `has_callback`: it has callbacks of its own. `is_announced`:
+    the callbacks of its agent, for which the statement looks itself, are told of it.
     """
     created = {**row, "rules_version": REUSE_RULES_VERSION if reuses else RULES_VERSION, "usage": {}}
-    whose = {"of_tenant": row["tenant_id"], "of_session": row["conversation_id"]}
-    tx.send(CREATE, **created, **whose, has_budget=has_budget)
+    whose = {"of_tenant": row["tenant_id"], "of_session": row["conversation_id"], "of_canvas": row["canvas_id"]}
+    flags = {"has_budget": has_budget, "has_own_callback": has_callback, "has_listeners": is_announced}
+    tx.send(CREATE, **created, **whose, **flags)
     return RunRow.from_columns({**DEFAULT_COLUMNS, **created})
 
 

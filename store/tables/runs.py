@@ -125,6 +125,8 @@ runs = Table(
     Column("error", Text, nullable=False, server_default=""),
     # store/tenants/budgets.py has a limit for it
     Column("budgeted", Boolean, nullable=False, server_default=text("false")),
+    # store/tables/callbacks.py has one for it: a trigger inserts deliveries when it ends or waits
+    Column("has_callbacks", Boolean, nullable=False, server_default=text("false")),
     Column("external_id", Text),  # the id that the sender chose; store/runs/external_ids.py finds it
     Column("origin", JSON(none_as_null=True)),  # of a rerun, fork or debug run: {kind, run_id, from, edits, weeks}
     Column("source_run", Uuid),  # the run whose activations this one reuses (store/runs/reused_activations.py)

@@ -38,8 +38,11 @@ tokens = Table(
     Column("name", Text, nullable=False),
     Column("hash", LargeBinary, nullable=False, unique=True),  # SHA-256 of the token, which is not stored itself
     Column("kind", Text, nullable=False, server_default="api"),  # api | admin | viewer | beta
-    Column("may_share", Boolean, nullable=False, server_default=text("false")),  # of an api token: may share runs
-    Column("canvas_id", Uuid),  # of a share link: the only agent that it gives access to
+    Column("may_share", Boolean, nullable=False, server_default=text("false")),  # may share runs
+    Column("canvas_id", Uuid),  # the only agent that it gives access to; null: all agents, of a share link none
+    Column("rights", Text),  # names of store.tenants.scopes.TokenScope between spaces; null: those of the kind
+    Column("prefix", Text),  # how its text begins
+    Column("created_by", Uuid),  # the token that made it
     created_timestamp("created_at"),
     timestamp("last_used_at"),
     timestamp("revoked_at"),
@@ -178,4 +181,25 @@ files = Table(
     Index(None, "tenant_id", "created_at"),
     Index("ix_files_run", "run_id", postgresql_where=text("run_id is not null")),
     Index(None, "sha256"),
+)
+
+audit_log = Table(
+    "audit_log",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    tenant_id_column(),
+    created_timestamp("at"),
+    Column("actor", Text, nullable=False),  # token | sign_in | share_link | share | command_line
+    Column("actor_id", Uuid),  # of the token, the sign-in or the share; null for the command line
+    Column("token_id", Uuid),  # the token, also of a sign-in
+    Column("actor_name", Text, nullable=False, server_default=""),  # of the token, or of the user of the machine
+    Column("action", Text, nullable=False),  # store.tenants.audit.Action
+    Column("object_id", Text, nullable=False, server_default=""),
+    Column("details", JSON, nullable=False),  # short, without values of users and without secrets
+    Column("request_id", Text),  # X-Request-Id
+    Column("times", Integer, nullable=False, server_default="1"),  # of saves that share a row
+    created_timestamp("last_at"),  # of the last of them
+    Index(None, "tenant_id", "id"),
+    Index(None, "tenant_id", "object_id", "id"),
+    Index(None, "last_at"),
 )

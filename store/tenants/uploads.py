@@ -14,7 +14,7 @@ from sqlalchemy import ARRAY, ColumnElement, Text, Uuid, any_, bindparam, cast, 
 from sqlalchemy.dialects import postgresql
 
 from canvas.errors import NotFound
-from canvas.ids import RunId, TenantId
+from canvas.ids import CanvasId, RunId, TenantId
 from store.db.transaction import Transaction
 from store.files.blobs import Blobs
 from store.primitives.ids import new_id
@@ -94,6 +94,27 @@ def _is_of_link(link: ColumnElement[UUID]) -> ColumnElement[bool]:
     )
 
 
+_of_agent = bindparam("of_canvas", type_=Uuid)
+_its_run = select(runs.c.id).where(
+    runs.c.id == files.c.run_id, runs.c.tenant_id == files.c.tenant_id, runs.c.canvas_id == _of_agent
+)
+_its_message = (  # retention deletes runs before conversations
+    select(conversation_messages.c.run_id)
+    .join(conversations, conversations.c.id == conversation_messages.c.conversation_id)
+    .where(
+        conversation_messages.c.run_id == files.c.run_id,
+        conversations.c.tenant_id == files.c.tenant_id,
+        conversations.c.canvas_id == _of_agent,
+    )
+)
+FILE_OF_AGENT = FILE.where(
+    or_(
+        files.c.token_id == bindparam("token_id"),
+        _its_run.correlate(files).exists(),
+        _its_message.correlate(files).exists(),
+    )
+)
+"""A file that a token of one agent may read: it uploaded the file, or a run of the agent produced it."""
 FILE_OF_LINK = FILE.where(_is_of_link(bindparam("token_id")))
 _reader = runs.alias("reader")
 _link_of_reader = (
@@ -162,12 +183,22 @@ def put_row(tx: Transaction, tenant_id: TenantId, file_id: UUID, ref: StoredRef,
     )
 
 
-def get(tx: Transaction, tenant_id: TenantId, file_id: UUID, *, token_id: UUID | None = None) -> StoredFile:
+def get(
+    tx: Transaction,
+    tenant_id: TenantId,
+    file_id: UUID,
+    *,
+    token_id: UUID | None = None,
+    canvas_id: CanvasId | None = None,
+) -> StoredFile:
     """Return the row of a file. Raises NotFound, also for another tenant's file.
 
-    `token_id`: raise NotFound for a file that is not of this share link, too.
+    `token_id`: raise NotFound for a file that is not of this share link, too. With `canvas_id`, raise it for a file
+    that this token, which opens one agent, has not uploaded and no run of the agent has produced.
     """
     file = {"tenant_id": tenant_id, "file_id": file_id}
+    if canvas_id is not None:
+        return _require_file(tx.one_or_none(FILE_OF_AGENT, **file, token_id=token_id, of_canvas=canvas_id))
     if token_id is None:
         return _require_file(tx.one_or_none(FILE, **file))
     return _require_file(tx.one_or_none(FILE_OF_LINK, **file, token_id=token_id))

@@ -15,7 +15,7 @@ from sqlalchemy import ARRAY, Uuid, and_, any_, bindparam, delete, func, or_, se
 from sqlalchemy.dialects.postgresql import insert
 
 from canvas.errors import NotFound
-from canvas.ids import TenantId
+from canvas.ids import CanvasId, TenantId
 from store.db.transaction import Transaction
 from store.primitives.ids import new_id
 from store.tables.tenants import tokens
@@ -24,6 +24,7 @@ from store.tables.viewer import viewer_codes as codes
 from store.tables.viewer import viewer_sessions as sessions
 from store.tenants import run_shares, tenants
 from store.tenants.run_shares import SharedRun, hash_of
+from store.tenants.scopes import TokenScope, scopes_of
 
 IDLE_LIFETIME = timedelta(hours=12)
 LIFETIME = timedelta(days=7)
@@ -48,7 +49,10 @@ class Credential:
 
 @dataclass(frozen=True, slots=True)
 class SignIn:
-    """A valid sign-in: its tenant and token, or the share. `kind`: `api`, `admin`, `viewer` or `share`."""
+    """A valid sign-in: its tenant and token, or the share. `kind`: `api`, `admin`, `viewer` or `share`.
+
+    `scopes` and `canvas_id` are those of the token; a visitor of a share has no scopes.
+    """
 
     id: UUID
     tenant_id: TenantId
@@ -56,6 +60,8 @@ class SignIn:
     token_id: UUID | None
     may_share: bool
     share: SharedRun | None
+    scopes: frozenset[TokenScope]
+    canvas_id: CanvasId | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +103,9 @@ FIND = (
         sessions.c.kind,
         sessions.c.token_id,
         func.coalesce(tokens.c.may_share, text("false")).label("may_share"),
+        tokens.c.kind.label("token_kind"),
+        tokens.c.rights,
+        tokens.c.canvas_id.label("only_canvas"),
         shares.c.id.label("share_id"),
         shares.c.run_id,
         shares.c.canvas_id,
@@ -174,7 +183,7 @@ USE_CODE = (
         tenants.is_valid,
     )
     .values(used_at=func.now())
-    .returning(tokens.c.tenant_id, tokens.c.id.label("token_id"), tokens.c.kind)
+    .returning(tokens.c.tenant_id, tokens.c.id.label("token_id"), tokens.c.kind, tokens.c.rights, tokens.c.canvas_id)
 )
 _OLD_CODES = (
     select(codes.c.hash)
@@ -241,7 +250,17 @@ def find(tx: Transaction, plain: str) -> SignIn | None:
             run_shares.record_use(tx, row["tenant_id"], share.id)
         else:
             tenants.record_use(tx, row["token_id"])
-    return SignIn(row["id"], row["tenant_id"], row["kind"], row["token_id"], row["may_share"], share)
+    rights = scopes_of(row["token_kind"], row["rights"]) if share is None else frozenset[TokenScope]()
+    return SignIn(
+        row["id"],
+        row["tenant_id"],
+        row["kind"],
+        row["token_id"],
+        row["may_share"],
+        share,
+        rights,
+        row["only_canvas"],
+    )
 
 
 def end_by_secret(tx: Transaction, plain: str) -> None:
@@ -304,7 +323,11 @@ def use_code(tx: Transaction, plain: str) -> tenants.Principal | None:
     Of concurrent uses one gets the token.
     """
     row = tx.one_or_none(USE_CODE, of_hash=hash_of(plain))
-    return tenants.Principal(row["tenant_id"], row["token_id"], row["kind"]) if row is not None else None
+    if row is None:
+        return None
+    return tenants.Principal(
+        row["tenant_id"], row["token_id"], row["kind"], scopes_of(row["kind"], row["rights"]), row["canvas_id"]
+    )
 
 
 def delete_old_codes(tx: Transaction) -> int:

@@ -38,11 +38,45 @@ def test_a_share_link_names_its_agent_by_title_or_id(easel: Easel, agent: UUID):
     assert [json.loads(line)["agent"] for line in listed.splitlines()] == [agent.hex, agent.hex]
 
 
-def test_a_share_link_without_an_agent_and_a_token_with_one_are_refused(easel: Easel, agent: UUID):
-    for arguments in (("--kind", "beta"), ("--agent", "Helper"), ("--kind", "admin", "--agent", "Helper")):
+def test_share_link_without_an_agent_and_administrator_with_one_are_refused(easel: Easel, agent: UUID):
+    for arguments, reason in (
+        (("--kind", "beta"), "opens one agent"),
+        (("--scope", "share"), "opens one agent"),
+        (("--kind", "admin", "--agent", "Helper"), "opens every agent"),
+        (("--scope", "write"), "is not a scope"),
+        (("--scope", "share", "--scope", "read", "--agent", "Helper"), "goes with no other scope"),
+        (("--scope", "read", "--kind", "api"), "Leave one of them out"),
+    ):
         code, out, err = easel("tokens", "create", *arguments)
         assert (code, out) == (2, "")
-        assert "opens one agent" in " ".join(err.replace("│", " ").split())
+        assert reason in " ".join(err.replace("│", " ").split())
+
+
+def test_token_with_scopes_and_an_agent_is_listed_with_them_and_revoked_with_those_it_made(
+    easel: Easel, agent: UUID, database: Database
+):
+    options = ("--scope", "read", "--scope", "run", "--agent", "Helper", "--expires-in", "30d", "--name", "site")
+    made = json.loads(easel("tokens", "create", *options, "--json")[1])
+    with database.transaction() as tx:
+        tenant_id = tenants.ensure_tenant(tx, "local")
+        _, child = tenants.create_token(tx, tenant_id, "child", "viewer", created_by=UUID(made["id"]))
+
+    listed = json.loads(easel("tokens", "list", "--json")[1].splitlines()[0])
+    code, _, err = easel("tokens", "revoke", made["id"], "--with-made")
+
+    assert (listed["scopes"], listed["agent"], listed["name"]) == ("read run", agent.hex, "site")
+    assert made["token"].startswith(listed["prefix"])
+    assert listed["expires"] is not None
+    assert (code, "1 tokens that were made with it" in err) == (0, True)
+    with database.transaction() as tx:
+        assert [tenants.find_principal(tx, each) for each in (made["token"], child)] == [None, None]
+    actions = [json.loads(line) for line in easel("audit", "--json", "--action", "token")[1].splitlines()]
+    assert [(each["action"], each["actor"]) for each in actions] == [
+        ("token.revoked", "command_line"),
+        ("token.revoked", "command_line"),
+        ("token.created", "command_line"),
+    ]
+    assert made["token"] not in json.dumps(actions)
 
 
 def test_share_link_without_an_agent_can_be_bound_to_one(easel: Easel, agent: UUID, database: Database):

@@ -25,6 +25,7 @@ JSON_CLAIMED = ("trail", "limits", "answers")
 JSON_OF_RUNS = ("state", "request", "baseline", "usage")
 DEFAULTS_OF_RUNS: Mapping[str, Any] = {
     "budgeted": False,
+    "has_callbacks": False,
     "external_id": None,
     "previous_run": None,
     "revision": 0,

@@ -23,7 +23,7 @@ from store.primitives.encryption import EncryptionKey
 from store.primitives.ids import new_id
 from store.runs import model_calls
 from store.runs.model_calls import CallBatch, CallRow
-from store.tenants import run_shares, tenants, uploads, viewer_sessions
+from store.tenants import callback_deliveries, callbacks, run_shares, tenants, uploads, viewer_sessions
 from tests.integration.api.conftest import NO_TLS, SECRET, Server, config_of
 from tests.integration.api.talking import ECHO, Client
 
@@ -131,11 +131,8 @@ def test_every_route_refuses_a_missing_or_unknown_token(
 
 def unauthorized_code(path: str) -> int | str:
     """Return the code of a 401: RAGFlow's, or Easel's on Easel's own routes."""
-    return (
-        "unauthorized"
-        if re.match(r"/api/v1/(runs|viewer|components|budgets|admin|agents/{agent_id}/runs)", path)
-        else 401
-    )
+    own = r"/api/v1/(runs|viewer|components|budgets|admin|tokens|audit|callbacks|agents/{agent_id}/runs)"
+    return "unauthorized" if re.match(own, path) else 401
 
 
 @pytest.mark.parametrize(
@@ -171,6 +168,12 @@ def test_ids_of_another_tenant_get_the_same_reply_as_unknown_ids(
             tx, owner.tenant_id, RunId(UUID(run["run_id"])), CanvasId(UUID(agent)), created_by=new_id(),
             expires_in=timedelta(days=1), hide=(), may_answer=False, note="",
         )  # fmt: skip
+        token_id, _ = tenants.create_token(tx, owner.tenant_id, "another")
+        callback = callbacks.create(
+            tx, owner.tenant_id, new_id(), canvas_id=CanvasId(UUID(agent)), url="https://example.com", events=[],
+            include=[], description="", sealed_secret=b"",
+        )  # fmt: skip
+        delivery = callback_deliveries.put_test(tx, owner.tenant_id, new_id(), callback.id, callbacks.TEST)
         principal = tenants.find_principal(tx, owner.token)
         assert principal is not None
         cookie = viewer_sessions.sign_in_with_token(tx, principal, "a browser")
@@ -182,6 +185,8 @@ def test_ids_of_another_tenant_get_the_same_reply_as_unknown_ids(
         "component_id": "begin",
         "attachment_id": file.id.hex,
         "call_id": call.id.hex,
+        "callback_id": callback.id.hex,
+        "delivery_id": delivery.id.hex,
         "dataset_id": base.hex,
         "chunk_id": chunk_id,
         "image_id": f"{base.hex}-{chunk_id}",  # before the ids that are parts of it
@@ -201,6 +206,7 @@ def test_ids_of_another_tenant_get_the_same_reply_as_unknown_ids(
         "sign_in_id": sign_in.id.hex,
         "task_id": run["run_id"],
         "tenant_id": owner.tenant_id.hex,
+        "token_id": token_id.hex,
         "version_id": version["id"],
     }
     unknown = {**dict.fromkeys(theirs, "0" * 31 + "7"), "kind": "outputs", "message_key": "0" * 31 + "7:1"}
@@ -222,6 +228,8 @@ def test_ids_of_another_tenant_get_the_same_reply_as_unknown_ids(
     assert (message["status"], message["forget_at"]) == (True, None)
     assert owner.run(run["run_id"])["status"] == "running"
     assert owner.run(run["run_id"])["shares"] == 1
+    with workerless_server.database.transaction() as tx:
+        assert {token.revoked_at for token in tenants.list_tokens(tx, owner.tenant_id)} == {None}
     assert len(owner.http.get("/api/v1/viewer/sessions_of_mine").json()["sessions"]) == 1
     assert owner.http.get(f"/api/v1/agents/{agent}/sessions/{run['session_id']}").json()["code"] == 0
 

@@ -108,7 +108,7 @@ def test_api_token_cannot_change_budgets_of_its_tenant(server: Server, scope: st
 
     assert (raised.status_code, cleared.status_code) == (403, 403)
     assert raised.json()["code"] == "not_allowed"
-    assert "kind admin" in raised.json()["message"]
+    assert "scope `admin`" in raised.json()["message"]
     assert program.http.get("/api/v1/budgets").json()["budgets"] == before
     assert admin.http.delete("/api/v1/budgets", params={"scope": scope}).json()["budgets"] == []
 

@@ -47,9 +47,9 @@ def test_queued_run_is_cancelled_before_the_run_that_it_waits_for(
     order: list[str] = []
     cancel_one = cancellation._cancel
 
-    def cancel_and_note(lifecycle: Any, tenant_id: Any, run_id: Any) -> Any:
+    def cancel_and_note(lifecycle: Any, tenant_id: Any, run_id: Any, by: Any) -> Any:
         order.append(run_id.hex)
-        return cancel_one(lifecycle, tenant_id, run_id)
+        return cancel_one(lifecycle, tenant_id, run_id, by)
 
     monkeypatch.setattr(cancellation, "_cancel", cancel_and_note)
 

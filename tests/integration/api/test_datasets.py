@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -205,7 +206,7 @@ def test_every_wrong_field_has_a_line_and_strict_clients_get_a_400(client: Clien
 
     assert reply.status_code == 400
     assert [each.partition(" - ")[0] for each in reply.json()["message"].split("\n")] == [
-        "Field: <name>", "Field: <permission>", "Field: <pagerank>",
+        "Field: <permission>", "Field: <name>", "Field: <pagerank>",
     ]  # fmt: skip
 
 
@@ -314,6 +315,13 @@ def test_new_dataset_with_a_name_in_use_gets_a_number(workerless_client: Client)
     names = [create(workerless_client, name=name)["data"]["name"] for name in ("Rules", "rules", "RULES", "Rules(1)")]
 
     assert names == ["Rules", "rules(1)", "RULES(2)", "Rules(1)(1)"]
+
+
+def test_datasets_that_are_created_at_once_with_one_name_get_different_numbers(workerless_client: Client) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        replies = list(pool.map(lambda name: create(workerless_client, name=name), ["same"] * 8))
+
+    assert sorted(reply["data"]["name"] for reply in replies) == ["same", *(f"same({n})" for n in range(1, 8))]
 
 
 DELETIONS: list[tuple[dict[str, Any], int, Any]] = [

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -38,7 +39,7 @@ def upload(client: Client, dataset: str, *files: tuple[str, bytes]) -> dict[str,
     return client.http.post(f"/api/v1/datasets/{dataset}/documents", files=parts).json()
 
 
-def added(client: Client, dataset: str, name: str, content: bytes = b"x") -> dict[str, Any]:
+def add_document(client: Client, dataset: str, name: str, content: bytes = b"x") -> dict[str, Any]:
     reply = upload(client, dataset, (name, content))
     assert reply["code"] == 0, reply
     return reply["data"][0]
@@ -48,12 +49,12 @@ def patch(client: Client, dataset: str, document: str, **body: Any) -> dict[str,
     return client.http.patch(f"/api/v1/datasets/{dataset}/documents/{document}", json=body).json()
 
 
-def listed(client: Client, dataset: str, **params: Any) -> dict[str, Any]:
+def fetch_list(client: Client, dataset: str, **params: Any) -> dict[str, Any]:
     return client.http.get(f"/api/v1/datasets/{dataset}/documents", params=params).json()
 
 
 def names(client: Client, dataset: str, **params: Any) -> list[str]:
-    return [each["name"] for each in listed(client, dataset, **params)["data"]["docs"]]
+    return [each["name"] for each in fetch_list(client, dataset, **params)["data"]["docs"]]
 
 
 def delete(client: Client, dataset: str, **body: Any) -> dict[str, Any]:
@@ -68,7 +69,7 @@ def parse(server: Server, client: Client, dataset: str, *documents: str) -> None
     assert tenant.read() >= len(documents)  # and what other tests left
 
 
-def retrieved(client: Client, dataset: str) -> list[str]:
+def retrieve(client: Client, dataset: str) -> list[str]:
     body = {"question": "How long do refunds take?", "dataset_ids": [dataset]}
     found = client.http.post("/api/v1/retrieval", json=body).json()
     return [chunk["document_keyword"] for chunk in found["data"]["chunks"]]
@@ -78,15 +79,15 @@ def retrieved(client: Client, dataset: str) -> list[str]:
 def test_equal_files_are_documents_of_their_own_with_numbered_names(
     server: Server, client: Client, dataset: str
 ) -> None:
-    first, second = (added(client, dataset, "a.txt", SEARCHED.encode()) for _ in range(2))
+    first, second = (add_document(client, dataset, "a.txt", SEARCHED.encode()) for _ in range(2))
     parse(server, client, dataset, first["id"], second["id"])
 
     assert [first["name"], second["name"]] == ["a.txt", "a(1).txt"]
-    assert sorted(retrieved(client, dataset)) == ["a(1).txt", "a.txt"]
+    assert sorted(retrieve(client, dataset)) == ["a(1).txt", "a.txt"]
     assert delete(client, dataset, ids=[first["id"]])["data"] == {"deleted": 1}
     path = f"/api/v1/datasets/{dataset}/documents/{second['id']}"
     assert client.http.get(path).content == SEARCHED.encode()
-    assert retrieved(client, dataset) == ["a(1).txt"]
+    assert retrieve(client, dataset) == ["a(1).txt"]
 
 
 UPLOADS = [
@@ -114,12 +115,12 @@ def test_upload_of_an_unreadable_or_unnamed_file_stores_nothing(
     )
 
     assert (reply.status_code, reply.json()) == (200, {"code": code, "message": words})
-    assert listed(client, dataset)["data"]["total"] == 0
+    assert fetch_list(client, dataset)["data"]["total"] == 0
 
 
 @pytest.mark.parametrize("name", ["LICENSE", "notes.md", "page.HTML", "sheet.xlsx", "scan.tiff", "code.py", "a.pdf"])
 def test_file_that_may_be_readable_by_its_name_is_accepted(client: Client, dataset: str, name: str) -> None:
-    document = added(client, dataset, name, b"")
+    document = add_document(client, dataset, name, b"")
 
     assert (document["name"], document["size"], document["run"]) == (name, 0, "UNSTART")
 
@@ -141,7 +142,7 @@ def test_more_than_a_hundred_files_are_uploaded_at_once(client: Client, dataset:
 
     assert len(reply["data"]) == 101
     ids = [document["id"] for document in reply["data"]]
-    assert listed(client, dataset, page=9, page_size=30)["data"] == {"docs": [], "total": 101}
+    assert fetch_list(client, dataset, page=9, page_size=30)["data"] == {"docs": [], "total": 101}
     assert delete(client, dataset, ids=ids)["data"] == {"deleted": 101}
 
 
@@ -162,49 +163,49 @@ def test_empty_document_is_made_of_a_name(client: Client, dataset: str) -> None:
 
 # -- parsing ----------------------------------------------------------------------------------------------------------
 def test_parsed_document_says_when_and_how_long(server: Server, client: Client, dataset: str) -> None:
-    document = added(client, dataset, "a.txt")
+    document = add_document(client, dataset, "a.txt")
     assert (document["process_begin_at"], document["process_duration"], document["progress_msg"]) == (None, 0, "")
 
     parse(server, client, dataset, document["id"])
 
-    (shown,) = listed(client, dataset)["data"]["docs"]
+    (shown,) = fetch_list(client, dataset)["data"]["docs"]
     assert shown["process_begin_at"].endswith("GMT")
     assert shown["process_duration"] > 0
     assert shown["progress_msg"].startswith("Task done (")
 
 
 def test_parse_request_with_an_unknown_id_parses_the_others(client: Client, dataset: str) -> None:
-    document = added(client, dataset, "a.txt")
+    document = add_document(client, dataset, "a.txt")
 
     body = {"document_ids": ["0" * 32, document["id"]]}
     reply = client.http.post(f"/api/v1/datasets/{dataset}/chunks", json=body).json()
 
     assert reply == {"code": 102, "message": f"Documents not found: ['{'0' * 32}']"}
-    assert listed(client, dataset)["data"]["docs"][0]["run"] == "RUNNING"
+    assert fetch_list(client, dataset)["data"]["docs"][0]["run"] == "RUNNING"
 
 
 def test_stopped_document_is_cancelled_until_it_is_parsed_again(server: Server, client: Client, dataset: str) -> None:
-    document = added(client, dataset, "a.txt")["id"]
+    document = add_document(client, dataset, "a.txt")["id"]
     path = f"/api/v1/datasets/{dataset}/chunks"
     client.http.post(path, json={"document_ids": [document]})
     client.http.request("DELETE", path, json={"document_ids": [document]})
 
-    (stopped,) = listed(client, dataset)["data"]["docs"]
+    (stopped,) = fetch_list(client, dataset)["data"]["docs"]
     parse(server, client, dataset, document)
 
     assert (stopped["run"], stopped["progress"]) == ("CANCEL", 0)
-    assert listed(client, dataset)["data"]["docs"][0]["run"] == "DONE"
+    assert fetch_list(client, dataset)["data"]["docs"][0]["run"] == "DONE"
 
 
 def test_document_is_split_by_its_own_parser_config(server: Server, client: Client, dataset: str) -> None:
-    document = added(client, dataset, "a.txt", b"One sentence is here. Another sentence is there.")["id"]
+    document = add_document(client, dataset, "a.txt", b"One sentence is here. Another sentence is there.")["id"]
     config = {"chunk_token_num": 6, "overlapped_percent": 0}
 
     changed = patch(client, dataset, document, parser_config=config)
     parse(server, client, dataset, document)
 
     assert "warnings" not in changed
-    (shown,) = listed(client, dataset)["data"]["docs"]
+    (shown,) = fetch_list(client, dataset)["data"]["docs"]
     assert (shown["chunk_count"], shown["parser_config"]["chunk_token_num"]) == (2, 6)
     assert client.http.get(f"/api/v1/datasets/{dataset}").json()["data"]["parser_config"]["chunk_token_num"] == 512
 
@@ -212,7 +213,7 @@ def test_document_is_split_by_its_own_parser_config(server: Server, client: Clie
 def test_text_is_split_into_chunks_of_one_token(server: Server, client: Client) -> None:
     body = {"name": "tiny", "embedding_model": "echo", "parser_config": {"chunk_token_num": 1}}
     dataset = client.http.post("/api/v1/datasets", json=body).json()["data"]["id"]
-    document = added(client, dataset, "a.txt", b"one two three")["id"]
+    document = add_document(client, dataset, "a.txt", b"one two three")["id"]
 
     parse(server, client, dataset, document)
 
@@ -224,7 +225,7 @@ def test_text_is_split_into_chunks_of_one_token(server: Server, client: Client) 
 def test_list_of_documents_is_filtered_by_state_extension_and_metadata(
     server: Server, client: Client, dataset: str
 ) -> None:
-    ids = {name: added(client, dataset, name)["id"] for name in ("a.txt", "b.MD", "c.txt", "LICENSE")}
+    ids = {name: add_document(client, dataset, name)["id"] for name in ("a.txt", "b.MD", "c.txt", "LICENSE")}
     patch(client, dataset, ids["a.txt"], meta_fields={"year": 2024, "tags": ["x", "y"]})
     patch(client, dataset, ids["c.txt"], meta_fields={"year": 2025, "tags": ["x"]})
     parse(server, client, dataset, ids["a.txt"])
@@ -240,7 +241,7 @@ def test_list_of_documents_is_filtered_by_state_extension_and_metadata(
     assert names(client, dataset, metadata_condition=since(2024), id=ids["a.txt"]) == ["a.txt"]
     assert names(client, dataset, metadata_condition=since(2030), id=ids["a.txt"]) == []
     assert names(client, dataset, run="FAIL") == []
-    counted = listed(client, dataset, type="filter", suffix="txt")["data"]
+    counted = fetch_list(client, dataset, type="filter", suffix="txt")["data"]
     assert counted == {
         "filter": {
             "suffix": {"txt": 2},
@@ -270,7 +271,7 @@ def test_list_of_documents_is_filtered_by_state_extension_and_metadata(
 def test_invalid_filter_of_documents_is_refused(
     client: Client, dataset: str, params: dict[str, str], code: int, words: str
 ) -> None:
-    reply = listed(client, dataset, **params)
+    reply = fetch_list(client, dataset, **params)
 
     assert (reply["code"], set(reply)) == (code, {"code", "message"})
     assert words in reply["message"]
@@ -278,7 +279,7 @@ def test_invalid_filter_of_documents_is_refused(
 
 # -- change -----------------------------------------------------------------------------------------------------------
 def test_settings_of_a_document_are_kept_and_a_whole_document_may_be_sent_back(client: Client, dataset: str) -> None:
-    document = added(client, dataset, "a.txt")
+    document = add_document(client, dataset, "a.txt")
 
     config = {"auto_keywords": 4, "raptor": {"use_raptor": True}}
     changed = patch(client, dataset, document["id"], chunk_method="book", parser_config=config)
@@ -324,29 +325,29 @@ CHANGES: list[tuple[dict[str, Any], str]] = [
 def test_refused_change_of_a_document_is_code_102_and_changes_nothing(
     client: Client, dataset: str, method: str, body: dict[str, Any], words: str
 ) -> None:
-    document = added(client, dataset, "a.txt")
-    added(client, dataset, "b.txt")
+    document = add_document(client, dataset, "a.txt")
+    add_document(client, dataset, "b.txt")
 
     reply = client.http.request(method, f"/api/v1/datasets/{dataset}/documents/{document['id']}", json=body)
 
     assert (reply.status_code, reply.json()["code"], set(reply.json())) == (200, 102, {"code", "message"})
     assert words in reply.json()["message"]
-    assert listed(client, dataset, id=document["id"])["data"]["docs"] == [document]
+    assert fetch_list(client, dataset, id=document["id"])["data"]["docs"] == [document]
 
 
 def test_disabled_document_is_not_found_until_it_is_enabled(server: Server, client: Client, dataset: str) -> None:
-    first, second = (added(client, dataset, name, SEARCHED.encode())["id"] for name in ("a.txt", "b.txt"))
+    first, second = (add_document(client, dataset, name, SEARCHED.encode())["id"] for name in ("a.txt", "b.txt"))
     parse(server, client, dataset, first, second)
 
     off = patch(client, dataset, first, enabled=False)["data"]
-    while_off = retrieved(client, dataset)
+    while_off = retrieve(client, dataset)
     also_off = patch(client, dataset, second, status="0")["data"]
-    without_any = retrieved(client, dataset)
+    without_any = retrieve(client, dataset)
     on = patch(client, dataset, first, enabled=1)["data"]
 
     assert (off["enabled"], off["status"], while_off) == (False, "0", ["b.txt"])
     assert (also_off["enabled"], without_any) == (False, [])
-    assert (on["enabled"], on["status"], retrieved(client, dataset)) == (True, "1", ["a.txt"])
+    assert (on["enabled"], on["status"], retrieve(client, dataset)) == (True, "1", ["a.txt"])
 
 
 # -- delete, download -------------------------------------------------------------------------------------------------
@@ -365,30 +366,31 @@ DELETIONS: list[tuple[dict[str, Any], int, str]] = [
 def test_deletion_that_names_no_document_or_a_wrong_one_deletes_nothing(
     client: Client, dataset: str, body: dict[str, Any], code: int, words: str
 ) -> None:
-    added(client, dataset, "a.txt")
+    add_document(client, dataset, "a.txt")
 
     reply = delete(client, dataset, **body)
 
     assert reply["code"] == code
     assert words.format(dataset=dataset) in reply["message"]
-    assert listed(client, dataset)["data"]["total"] == 1
+    assert fetch_list(client, dataset)["data"]["total"] == 1
 
 
 def test_bytes_of_deleted_documents_are_deleted_unless_another_document_has_them(
     server: Server, client: Client, dataset: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("store.files.blobs._is_young", lambda _: False)
-    shared, _, own = (added(client, dataset, name, text) for name, text in (("a", b"x"), ("b", b"x"), ("c", b"y")))
+    monkeypatch.setattr("store.files.blobs.MIN_DISCARD_AGE", timedelta(0))
+    contents = {"a": b"x", "b": b"x", "c": b"y"}
+    shared, _, own = (add_document(client, dataset, name, content) for name, content in contents.items())
     folder = server.config.settings.files_dir
     assert folder is not None
 
-    def stored() -> int:
+    def count_stored() -> int:
         return sum(path.read_bytes() in (b"x", b"y") for path in folder.rglob("*") if path.is_file())
 
-    before = stored()
+    before = count_stored()
     delete(client, dataset, ids=[shared["id"], own["id"]])
 
-    assert before - stored() == 1
+    assert before - count_stored() == 1
 
 
 def test_download_of_an_unknown_document_has_the_keys_by_which_clients_know_an_error(
@@ -401,23 +403,23 @@ def test_download_of_an_unknown_document_has_the_keys_by_which_clients_know_an_e
 
 # -- metadata ---------------------------------------------------------------------------------------------------------
 @pytest.fixture
-def described(client: Client, dataset: str) -> dict[str, str]:
+def documents(client: Client, dataset: str) -> dict[str, str]:
     """Documents by name, with metadata."""
-    ids = {name: added(client, dataset, name)["id"] for name in ("a.txt", "b.txt", "c.txt")}
+    ids = {name: add_document(client, dataset, name)["id"] for name in ("a.txt", "b.txt", "c.txt")}
     patch(client, dataset, ids["a.txt"], meta_fields={"author": "Ada", "year": 1843, "tags": ["x", "y"]})
     patch(client, dataset, ids["b.txt"], meta_fields={"author": "Bob", "day": "2024-01-31", "tags": ["x"]})
     return ids
 
 
 def metadata_of(client: Client, dataset: str) -> dict[str, Any]:
-    return {each["name"]: each["meta_fields"] for each in listed(client, dataset)["data"]["docs"]}
+    return {each["name"]: each["meta_fields"] for each in fetch_list(client, dataset)["data"]["docs"]}
 
 
-def test_metadata_is_summarized_and_flattened(client: Client, dataset: str, described: dict[str, str]) -> None:
+def test_metadata_is_summarized_and_flattened(client: Client, dataset: str, documents: dict[str, str]) -> None:
     path = f"/api/v1/datasets/{dataset}/metadata/summary"
 
     summary = client.http.get(path).json()["data"]["summary"]
-    of_one = client.http.get(path, params={"doc_ids": described["b.txt"]}).json()["data"]["summary"]
+    of_one = client.http.get(path, params={"doc_ids": documents["b.txt"]}).json()["data"]["summary"]
     params = {"dataset_ids": dataset}
     flattened = client.http.get("/api/v1/datasets/metadata/flattened", params=params).json()["data"]
 
@@ -425,21 +427,21 @@ def test_metadata_is_summarized_and_flattened(client: Client, dataset: str, desc
     assert summary["year"] == {"type": "number", "values": [["1843", 1]]}
     assert (summary["author"]["type"], summary["day"]["type"]) == ("string", "time")
     assert of_one["author"]["values"] == [["Bob", 1]]
-    assert flattened["author"] == {"Ada": [described["a.txt"]], "Bob": [described["b.txt"]]}
-    assert sorted(flattened["tags"]["x"]) == sorted([described["a.txt"], described["b.txt"]])
+    assert flattened["author"] == {"Ada": [documents["a.txt"]], "Bob": [documents["b.txt"]]}
+    assert sorted(flattened["tags"]["x"]) == sorted([documents["a.txt"], documents["b.txt"]])
     unknown = client.http.get("/api/v1/datasets/metadata/flattened", params={"dataset_ids": "0" * 32}).json()
     assert (unknown["code"], "lacks permission" in unknown["message"]) == (102, True)
 
 
 def test_metadata_of_selected_documents_is_changed_together(
-    client: Client, dataset: str, described: dict[str, str]
+    client: Client, dataset: str, documents: dict[str, str]
 ) -> None:
     path = f"/api/v1/datasets/{dataset}/documents/metadatas"
 
     def change(**body: Any) -> dict[str, Any]:
         return client.http.patch(path, json=body).json()["data"]
 
-    one = change(selector={"document_ids": [described["c.txt"]]}, updates=[{"key": "author", "value": "Cy"}])
+    one = change(selector={"document_ids": [documents["c.txt"]]}, updates=[{"key": "author", "value": "Cy"}])
     matched = change(
         updates=[{"key": "tags", "match": "x", "value": "z"}, {"key": "author", "match": "Bob", "value": "B"}]
     )
@@ -472,7 +474,7 @@ def test_metadata_of_selected_documents_is_changed_together(
     ],
 )
 def test_refused_change_of_metadata_changes_no_document(
-    client: Client, dataset: str, described: dict[str, str], body: dict[str, Any], code: int, words: str
+    client: Client, dataset: str, documents: dict[str, str], body: dict[str, Any], code: int, words: str
 ) -> None:
     before = metadata_of(client, dataset)
 
@@ -485,19 +487,21 @@ def test_refused_change_of_metadata_changes_no_document(
 
 def test_metadata_config_is_kept_and_said_to_have_no_effect(client: Client, dataset: str) -> None:
     path = f"/api/v1/datasets/{dataset}/metadata/config"
-    document = added(client, dataset, "a.txt")["id"]
+    document = add_document(client, dataset, "a.txt")["id"]
     field = {"name": "author", "type": "list", "description": None, "examples": ["Ada"], "restrict_values": True}
 
     before = client.http.get(path).json()["data"]
+    client.http.put(f"/api/v1/datasets/{dataset}", json={"auto_metadata_config": {"enabled": True}})
+    by_the_dataset = client.http.get(path).json()["data"]
     stored = client.http.put(path, json={"enabled": True, "fields": [field]}).json()
     refused = client.http.put(path, json={"enabled": True, "fields": [{"name": "a", "type": "colour"}]}).json()
     of_one = client.http.put(
         f"/api/v1/datasets/{dataset}/documents/{document}/metadata/config", json={"metadata": [field]}
     ).json()
 
-    assert before == {"enabled": False, "fields": []}
+    assert (before, by_the_dataset) == ({"enabled": False, "fields": []}, {"enabled": True, "fields": []})
     assert stored["warnings"] == ["`auto_metadata_config` has no effect here."]
     assert refused["code"] == 101
     assert client.http.get(path).json()["data"] == {"enabled": True, "fields": [field]}
     assert of_one["warnings"] == ["`parser_config.metadata` has no effect here."]
-    assert listed(client, dataset)["data"]["docs"][0]["parser_config"]["metadata"] == [field]
+    assert fetch_list(client, dataset)["data"]["docs"][0]["parser_config"]["metadata"] == [field]

@@ -374,6 +374,7 @@ NATURALLY_IDEMPOTENT = {  # repeating these changes nothing more
     "PATCH /api/v1/tasks/{task_id}",
     "POST /api/v1/retrieval",
     "PUT /api/v1/budgets",
+    "PATCH /api/v1/callbacks/{callback_id}",
     "PUT /api/v1/memories/{memory_id}",
     "PUT /api/v1/messages/{message_key}",
     "PUT /api/v1/datasets/{dataset_id}",

@@ -12,6 +12,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from tests.integration.api.conftest import Server
 from tests.integration.api.talking import BROKEN, ECHO, FORM, Client, canvas, eventually, message
+from tests.integration.api.test_scopes import token_of
 
 T = TypeVar("T")
 
@@ -147,6 +148,17 @@ def test_mcp_request_without_a_valid_token_is_refused(server: Server, authorizat
 def test_share_link_token_cannot_list_tools(server: Server, client: Client):
     with server.guest(client, client.agent(ECHO)).http as http:
         assert http.post("/mcp", json=jsonrpc_request("tools/list")).status_code == 401
+
+
+def test_token_of_one_agent_lists_and_calls_its_agent_only(server: Server, client: Client):
+    agent = create_exposed_agent(client, ECHO, "mine")
+    create_exposed_agent(client, ECHO, "another")
+    confined = token_of(server, client, "run", agent=agent)
+
+    assert list_tool_names(server, confined) == ["mine"]
+    assert not call(server, confined, "mine", query="x").is_error
+    refused = call(server, confined, "another", query="x")
+    assert (refused.is_error, refused.content[0].text) == (True, "Unknown tool: another")
 
 
 def test_client_of_the_2025_protocol_needs_no_mcp_session(server: Server, client: Client):

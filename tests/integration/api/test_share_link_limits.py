@@ -388,7 +388,7 @@ def test_share_link_needs_one_agent_of_its_tenant(owner: Client, server_with_fil
     with pytest.raises(InvalidRequest, match="Name the agent"):
         create("beta", None)
     with pytest.raises(InvalidRequest, match="opens every agent"):
-        create("api", UUID(owner.agent(ECHO)))
+        create("admin", UUID(owner.agent(ECHO)))
     for unknown in (theirs, new_id()):
         with pytest.raises(NotFound, match="no agent"):
             create("beta", unknown)

@@ -13,6 +13,7 @@ from typing import Any, cast
 import httpx2
 import pytest
 import structlog
+from fastapi.routing import APIRoute
 from sqlalchemy import text
 
 from api.pages.page_files import find_build
@@ -21,8 +22,10 @@ from api.requests.auth import RequestPrincipal
 from api.requests.cookies import READING_METHODS, SignInPolicy
 from api.requests.credential_checks import CredentialChecks
 from api.requests.dependencies import ApiContext
+from api.requests.scopes import needed_scope
 from store.db.database import Database
 from store.tenants import tenants, viewer_sessions
+from store.tenants.scopes import TokenScope
 from store.tenants.viewer_sessions import Credential
 from tests.integration.api.browsers import (
     PAGE,
@@ -43,7 +46,7 @@ from tests.integration.api.test_access import ROUTES_OF_LINKS, WELL_KNOWN
 WITH_COOKIE = re.compile(
     r"/api/v1/(runs(/.*)?|agents/\{agent_id\}/runs|viewer/.*)|"
     r"/api/v1/(agents/\{agent_id\}/upload|agents/attachments/\{attachment_id\}/(download|preview)|"
-    r"documents/artifact/\{name\}|components|agents/templates|agents/tags)"
+    r"documents/artifact/\{name\}|components|agents/templates|agents/tags|audit)"
 )
 """The routes on which a cookie counts."""
 WITHOUT_COOKIE = {"POST /api/v1/viewer/session", "POST /api/v1/viewer/codes"}
@@ -585,9 +588,9 @@ def test_signed_in_tenant_gets_404_for_what_another_one_has(workerless_server: S
 
 
 # -- tokens that only read --------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(("method", "path"), [(method, path) for method, path, _ in ROUTES if path not in PUBLIC])
-def test_token_of_kind_viewer_reads_on_the_routes_for_pages_and_changes_nothing(
-    workerless_server: Server, owner: Client, reader: Client, method: str, path: str
+@pytest.mark.parametrize(("method", "path", "route"), [each for each in ROUTES if each[1] not in PUBLIC])
+def test_token_of_kind_viewer_reads_and_changes_nothing(
+    workerless_server: Server, owner: Client, reader: Client, method: str, path: str, route: APIRoute
 ) -> None:  # T018
     if path.startswith(WEBHOOKS):
         pytest.skip("a webhook has its own authentication")
@@ -595,9 +598,8 @@ def test_token_of_kind_viewer_reads_on_the_routes_for_pages_and_changes_nothing(
 
     reply = reader.http.request(method, url_of(path), json=None if method in READING_METHODS else {})
 
-    is_read = method in READING_METHODS and (method, path) in COOKIE_ROUTES
-    # the system is for administrators, and an export has secrets
-    if is_read and path not in ("/api/v1/viewer/system", "/api/v1/viewer/agents/{agent_id}/export"):
+    if needed_scope(route) is TokenScope.READ:
+        assert method in READING_METHODS
         assert reply.status_code not in (401, 403)
     else:
         assert reply.status_code == 403

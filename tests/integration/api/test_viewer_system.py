@@ -26,8 +26,8 @@ def shown_by(server: Server) -> dict[str, Any]:
 def test_api_token_is_refused_with_advice(workerless_client: Client) -> None:
     reply = workerless_client.http.get(PATH)
 
-    assert (reply.status_code, reply.json()["code"]) == (403, "not_allowed")
-    assert "easel tokens create --kind admin" in reply.json()["message"]
+    assert (reply.status_code, reply.json()["code"]) == (403, "missing_scope")
+    assert "`admin`" in reply.json()["message"]
 
 
 def test_working_deployment_shows_moving_queues_and_a_running_sweeper(server: Server) -> None:

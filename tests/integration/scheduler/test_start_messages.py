@@ -22,7 +22,7 @@ from store.primitives.ids import first_id_at, new_id
 from store.primitives.weeks import Week
 from store.runs import external_ids, run_queries
 from store.runs.run_queries import RunSummary
-from store.tenants import tenants
+from store.tenants import callback_deliveries, tenants
 from tests.integration.engine import FORM, Bench, until
 from tests.integration.store.rows import add_run
 
@@ -373,6 +373,22 @@ def test_a_start_with_a_wrong_option_is_refused_under_its_id(
 
     assert reason in refusal_of(bench, "order-4711")
     assert bench.outbox.sent == []
+
+
+def test_callbacks_of_a_message_are_stored_and_one_with_a_secret_is_refused_without_showing_it(
+    bench: Bench, agent: UUID
+):
+    told = {"url": "https://example.com/hook", "events": ["run.succeeded"]}
+    send(bench, str(bench.tenant_id), "order-1", str(agent), callbacks=[told])
+    send(bench, str(bench.tenant_id), "order-2", str(agent), callbacks=[{**told, "secret": "whsec_hidden"}])
+
+    bench.play()
+    run_id = get_run(bench, "order-1").id
+    with bench.database.transaction() as tx:
+        (delivery,) = callback_deliveries.list_deliveries(tx, bench.tenant_id, limit=9)
+    assert (delivery.run_id, delivery.event) == (run_id, "run.succeeded")
+    assert "`callbacks[0].secret` cannot be sent in a message" in refusal_of(bench, "order-2")
+    assert "hidden" not in refusal_of(bench, "order-2")
 
 
 @pytest.mark.parametrize("sent_id", ["My agent", "", "7", V4])

@@ -14,6 +14,7 @@ from alembic.migration import MigrationContext
 from sqlalchemy import create_engine, text
 
 import store.tables.budgets
+import store.tables.callbacks
 import store.tables.knowledge
 import store.tables.mcp
 import store.tables.memory
@@ -27,7 +28,7 @@ from store.maintenance.partitions import is_partition
 from store.tables.runs import FORMER_COLUMNS, metadata
 from tests import services as test_services
 
-REVISIONS = [*(f"{number:04}" for number in range(1, 27)), "0029", "0032"]
+REVISIONS = [*(f"{number:04}" for number in range(1, 30)), "0032"]
 
 
 @pytest.fixture

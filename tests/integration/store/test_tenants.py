@@ -14,6 +14,7 @@ from store.db.database import Database
 from store.primitives.ids import new_id
 from store.tables.tenants import tokens
 from store.tenants import tenants
+from store.tenants.scopes import KINDS
 from store.tenants.tenants import Principal
 
 
@@ -56,7 +57,7 @@ def test_token_identifies_its_tenant(database: Database, tenant_id: UUID):
         principal = tenants.find_principal(tx, plain)
 
     assert plain.startswith("easel_")
-    assert principal == Principal(tenant_id, token_id, "admin")
+    assert principal == Principal(tenant_id, token_id, "admin", KINDS["admin"], is_use_unrecorded=True)
 
 
 def test_text_of_a_token_is_not_stored_in_the_database(database: Database, tenant_id: UUID):
@@ -121,13 +122,14 @@ def test_use_of_a_token_is_recorded_once_a_minute(database: Database, tenant_id:
 
 def test_requests_with_one_token_do_not_wait_for_each_other(database: Database, tenant_id: UUID):
     with database.transaction() as tx:
-        _, plain = tenants.create_token(tx, tenant_id, "laptop")
+        token_id, plain = tenants.create_token(tx, tenant_id, "laptop")
 
     with database.transaction() as slow:
-        tenants.find_principal(slow, plain)
+        tenants.record_use(slow, token_id)
         with database.transaction() as quick:
             quick.execute(text("set local lock_timeout = '100ms'"))
             principal = tenants.find_principal(quick, plain)
+            tenants.record_use(quick, token_id)
 
     assert principal is not None
 
@@ -139,7 +141,10 @@ def test_token_of_an_unknown_tenant_is_refused(database: Database):
 
 def _use(database: Database, tenant_id: UUID, plain: str) -> datetime:
     with database.transaction() as tx:
-        tenants.find_principal(tx, plain)
+        principal = tenants.find_principal(tx, plain)
+        assert principal is not None
+        if principal.is_use_unrecorded:
+            tenants.record_use(tx, principal.token_id)
         used_at = tenants.list_tokens(tx, tenant_id)[0].last_used_at
     assert used_at is not None
     return used_at

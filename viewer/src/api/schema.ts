@@ -937,6 +937,30 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/audit": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Entries
+         * @description List the tenant's audit log, the newest first.
+         *
+         *     `action`: a comma list of actions, or of kinds of objects (`agent` for `agent.created`, …). `object_id`: the id of
+         *     an agent, a run, …. `actor`: token, sign_in, share_link, share or command_line, or the id of one. `next` is the
+         *     `before` of the next page.
+         */
+        get: operations["list_entries"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/budgets": {
         parameters: {
             query?: never;
@@ -960,6 +984,200 @@ export interface paths {
          * @description Remove all limits of a budget. The amounts spent remain if it is set again.
          */
         delete: operations["clear_budget"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/callbacks": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Callbacks
+         * @description List stored callbacks, the oldest first, or those of one agent.
+         */
+        get: operations["list_callbacks"];
+        put?: never;
+        /**
+         * Create Callback
+         * @description Store a callback: 201 with its secret, which is shown once.
+         *
+         *     With `agent_id` it is told of the agent's runs, those that are open now included; without it, of runs that name it.
+         */
+        post: operations["create_callback"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/callbacks/deliveries": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Deliveries
+         * @description List deliveries, the newest first: `pending`, `delivered` or `dead` ones, those of one run or callback.
+         */
+        get: operations["list_deliveries"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/callbacks/deliveries/{delivery_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Delivery
+         * @description Get a delivery with its attempts.
+         */
+        get: operations["get_delivery"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/callbacks/deliveries/{delivery_id}/replay": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Replay Delivery
+         * @description Send a delivery again, now and with all its retries: 202. Id and body stay the same.
+         */
+        post: operations["replay_delivery"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/callbacks/secret": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Secret
+         * @description Get the tenant's secret. It signs for callbacks that a run brings without a secret of their own.
+         */
+        get: operations["get_secret"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/callbacks/secret/rotate": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Rotate Secret
+         * @description Replace the tenant's secret. For a day the former one signs, too.
+         */
+        post: operations["rotate_secret"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/callbacks/{callback_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Callback
+         * @description Get a stored callback.
+         */
+        get: operations["get_callback"];
+        put?: never;
+        post?: never;
+        /**
+         * Delete Callback
+         * @description Delete a stored callback. What is still pending for it ends as dead.
+         */
+        delete: operations["delete_callback"];
+        options?: never;
+        head?: never;
+        /**
+         * Change Callback
+         * @description Change a stored callback, disable it, or enable it. While it is disabled, nothing is recorded for it.
+         */
+        patch: operations["change_callback"];
+        trace?: never;
+    };
+    "/api/v1/callbacks/{callback_id}/rotate": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Rotate Callback
+         * @description Replace the secret of a callback; the new one is shown once. For a day the former one signs, too.
+         */
+        post: operations["rotate_callback"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/callbacks/{callback_id}/test": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Test Callback
+         * @description Send `callback.test` to a callback: 202 with the delivery.
+         */
+        post: operations["test_callback"];
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -1946,7 +2164,7 @@ export interface paths {
          * List Models
          * @description List the caller's agents as OpenAI models, by id. `has_more` if there are more than 1000.
          *
-         *     A share link lists its agent only.
+         *     A share link and a token of one agent list their agent only.
          */
         get: operations["list_models"];
         put?: never;
@@ -2736,6 +2954,56 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/tokens": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Tokens
+         * @description List tokens, the newest first, never with their text; those that are over for 30 days more.
+         *
+         *     With the scope `admin` all of the tenant, else the caller's token and those that it has made.
+         */
+        get: operations["list_tokens"];
+        put?: never;
+        /**
+         * Create Token
+         * @description Make a token: 201 with its text, which is shown once. It has at most the rights of the caller's token.
+         *
+         *     A repeat with the same `Idempotency-Key` by the same caller gets the text again; it is stored encrypted for that.
+         */
+        post: operations["create_token"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/tokens/{token_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Revoke Token
+         * @description Revoke a token, which may be the caller's: it is refused from the next request on, and its sign-ins end.
+         *
+         *     `with_made=1`: also all tokens that it has made, and those that these have made.
+         */
+        delete: operations["revoke_token"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/viewer": {
         parameters: {
             query?: never;
@@ -3283,6 +3551,11 @@ export interface components {
          */
         AboutReply: {
             /**
+             * Agent Id
+             * @description The only agent that the token opens; null: all
+             */
+            agent_id?: string | null;
+            /**
              * Base
              * @description The path below which the API is served; empty: the root
              */
@@ -3318,6 +3591,11 @@ export interface components {
             model_calls?: string | null;
             /** Release */
             release: string;
+            /**
+             * Scopes
+             * @description Of the token: read, run, edit, admin
+             */
+            scopes?: string[] | null;
             share?: components["schemas"]["SharedRunReply"] | null;
             /** Signed In */
             signed_in: boolean;
@@ -3660,6 +3938,151 @@ export interface components {
             worker: string | null;
         };
         /**
+         * AttemptRow
+         * @description One attempt to send a delivery.
+         */
+        AttemptRow: {
+            /** At */
+            at: string;
+            /** Error */
+            error: string | null;
+            /** Ms */
+            ms: number;
+            /**
+             * Status
+             * @description Status of the answer; null if there was none
+             */
+            status: number | null;
+        };
+        /**
+         * AuditActor
+         * @description Who did it.
+         */
+        AuditActor: {
+            /**
+             * Id
+             * @description Of the token, the sign-in or the share
+             */
+            id: string | null;
+            /**
+             * Kind
+             * @description token, sign_in, share_link, share or command_line
+             */
+            kind: string;
+            /**
+             * Name
+             * @description Of the token at that time, or the user of the command line
+             */
+            name: string;
+            /**
+             * Token Id
+             * @description The token, also of a sign-in
+             */
+            token_id: string | null;
+        };
+        /**
+         * AuditObject
+         * @description What it was done to.
+         */
+        AuditObject: {
+            /** Id */
+            id: string | null;
+            /** Kind */
+            kind: string;
+        };
+        /**
+         * AuditReply
+         * @description The audit log, the newest first.
+         */
+        AuditReply: {
+            /** Entries */
+            entries: components["schemas"]["AuditRow"][];
+            /**
+             * Next
+             * @description The `before` of the next page; null on the last
+             */
+            next: string | null;
+            /** Now */
+            now: string;
+        };
+        /**
+         * AuditRow
+         * @description An entry of the audit log. Saves of a draft within ten minutes share one, from `at` to `last_at`.
+         */
+        AuditRow: {
+            /** Action */
+            action: string;
+            actor: components["schemas"]["AuditActor"];
+            /** At */
+            at: string;
+            /** Details */
+            details: {
+                [key: string]: unknown;
+            };
+            /** Id */
+            id: string;
+            /** Last At */
+            last_at: string;
+            object: components["schemas"]["AuditObject"];
+            /**
+             * Request Id
+             * @description The X-Request-Id of the request
+             */
+            request_id: string | null;
+            /** Times */
+            times: number;
+        };
+        /**
+         * CallbackListReply
+         * @description Stored callbacks, the oldest first.
+         */
+        CallbackListReply: {
+            /** Callbacks */
+            callbacks: components["schemas"]["CallbackRow"][];
+            /**
+             * Next
+             * @description The `after` of the next page; null on the last
+             */
+            next: string | null;
+        };
+        /**
+         * CallbackRow
+         * @description A stored callback, without its secret.
+         */
+        CallbackRow: {
+            /**
+             * Agent Id
+             * @description The agent whose runs it is told of; null: the runs that name it
+             */
+            agent_id: string | null;
+            /** Created At */
+            created_at: string;
+            /** Description */
+            description: string;
+            /** Disabled At */
+            disabled_at: string | null;
+            /**
+             * Disabled Because
+             * @description `gone`: its server answered 410
+             */
+            disabled_because: ("owner" | "gone") | null;
+            /** Enabled */
+            enabled: boolean;
+            /** Events */
+            events: string[];
+            /**
+             * Former Secret Until
+             * @description Until then the secret before the present one signs, too
+             */
+            former_secret_until: string | null;
+            /** Id */
+            id: string;
+            /** Include */
+            include: string[];
+            /** Url */
+            url: string;
+        };
+        /**
          * CancelledRunReply
          * @description The run whose cancel was requested.
          */
@@ -3988,6 +4411,61 @@ export interface components {
              * @description Why it is not computed
              */
             unavailable: string | null;
+        };
+        /**
+         * DeliveryListReply
+         * @description Deliveries, the newest first.
+         */
+        DeliveryListReply: {
+            /** Deliveries */
+            deliveries: components["schemas"]["DeliveryRow"][];
+            /**
+             * Next
+             * @description The `before` of the next page; null on the last
+             */
+            next: string | null;
+        };
+        /**
+         * DeliveryRow
+         * @description A delivery: one event for one callback.
+         */
+        DeliveryRow: {
+            /** Agent Id */
+            agent_id: string | null;
+            /** Attempt Count */
+            attempt_count: number;
+            /**
+             * Attempts
+             * @description The newest 30, the oldest of them first
+             */
+            attempts: components["schemas"]["AttemptRow"][];
+            /** Callback Id */
+            callback_id: string;
+            /** Ended At */
+            ended_at: string | null;
+            /** Event */
+            event: string;
+            /** Id */
+            id: string;
+            /**
+             * Message Id
+             * @description The `webhook-id` of all its attempts
+             */
+            message_id: string;
+            /**
+             * Next Attempt At
+             * @description Of a pending delivery
+             */
+            next_attempt_at: string | null;
+            /** Occurred At */
+            occurred_at: string;
+            /** Run Id */
+            run_id: string | null;
+            /**
+             * Status
+             * @enum {string}
+             */
+            status: "pending" | "delivered" | "dead";
         };
         /**
          * DraftReply
@@ -4516,6 +4994,45 @@ export interface components {
             title: string;
         };
         /**
+         * NewCallbackReply
+         * @description A callback with its new secret, which is shown once.
+         */
+        NewCallbackReply: {
+            /**
+             * Agent Id
+             * @description The agent whose runs it is told of; null: the runs that name it
+             */
+            agent_id: string | null;
+            /** Created At */
+            created_at: string;
+            /** Description */
+            description: string;
+            /** Disabled At */
+            disabled_at: string | null;
+            /**
+             * Disabled Because
+             * @description `gone`: its server answered 410
+             */
+            disabled_because: ("owner" | "gone") | null;
+            /** Enabled */
+            enabled: boolean;
+            /** Events */
+            events: string[];
+            /**
+             * Former Secret Until
+             * @description Until then the secret before the present one signs, too
+             */
+            former_secret_until: string | null;
+            /** Id */
+            id: string;
+            /** Include */
+            include: string[];
+            /** Secret */
+            secret: string;
+            /** Url */
+            url: string;
+        };
+        /**
          * NewShareReply
          * @description A new share, with its secret, which is shown once.
          */
@@ -4560,6 +5077,61 @@ export interface components {
              * @description How often a browser signed in with it
              */
             uses: number;
+        };
+        /**
+         * NewTokenReply
+         * @description A new token, with its text, which is shown once.
+         */
+        NewTokenReply: {
+            /**
+             * Agent Id
+             * @description The only agent that the token opens; null: all
+             */
+            agent_id: string | null;
+            /** Created At */
+            created_at: string;
+            /**
+             * Created By
+             * @description The token that made it; null: the command line
+             */
+            created_by: string | null;
+            /** Expires At */
+            expires_at: string | null;
+            /** Id */
+            id: string;
+            /**
+             * Is Over
+             * @description Whether it was revoked or has expired
+             */
+            is_over: boolean;
+            /**
+             * Kind
+             * @description api, admin, viewer or beta, as in earlier releases
+             */
+            kind: string;
+            /**
+             * Last Used At
+             * @description To the minute
+             */
+            last_used_at: string | null;
+            /** May Share */
+            may_share: boolean;
+            /** Name */
+            name: string;
+            /**
+             * Prefix
+             * @description How its text begins; null for tokens of earlier releases
+             */
+            prefix: string | null;
+            /** Revoked At */
+            revoked_at: string | null;
+            /**
+             * Scopes
+             * @description Of read, run, edit, admin; or share alone
+             */
+            scopes: string[];
+            /** Token */
+            token: string;
         };
         /**
          * OpenAIError
@@ -5253,6 +5825,14 @@ export interface components {
             findings: components["schemas"]["FindingRow"][];
         };
         /**
+         * SecretReply
+         * @description The tenant's secret, which signs for callbacks of runs without a secret of their own.
+         */
+        SecretReply: {
+            /** Secret */
+            secret: string;
+        };
+        /**
          * ShareListReply
          * @description The shares of a run, the oldest first.
          */
@@ -5467,6 +6047,74 @@ export interface components {
             seen_at: string | null;
             /** Since */
             since: string | null;
+        };
+        /**
+         * TokenListReply
+         * @description Tokens, the newest first.
+         */
+        TokenListReply: {
+            /**
+             * Next
+             * @description The `before` of the next page; null on the last
+             */
+            next: string | null;
+            /** Now */
+            now: string;
+            /** Tokens */
+            tokens: components["schemas"]["TokenRow"][];
+        };
+        /**
+         * TokenRow
+         * @description A token without its text.
+         */
+        TokenRow: {
+            /**
+             * Agent Id
+             * @description The only agent that the token opens; null: all
+             */
+            agent_id: string | null;
+            /** Created At */
+            created_at: string;
+            /**
+             * Created By
+             * @description The token that made it; null: the command line
+             */
+            created_by: string | null;
+            /** Expires At */
+            expires_at: string | null;
+            /** Id */
+            id: string;
+            /**
+             * Is Over
+             * @description Whether it was revoked or has expired
+             */
+            is_over: boolean;
+            /**
+             * Kind
+             * @description api, admin, viewer or beta, as in earlier releases
+             */
+            kind: string;
+            /**
+             * Last Used At
+             * @description To the minute
+             */
+            last_used_at: string | null;
+            /** May Share */
+            may_share: boolean;
+            /** Name */
+            name: string;
+            /**
+             * Prefix
+             * @description How its text begins; null for tokens of earlier releases
+             */
+            prefix: string | null;
+            /** Revoked At */
+            revoked_at: string | null;
+            /**
+             * Scopes
+             * @description Of read, run, edit, admin; or share alone
+             */
+            scopes: string[];
         };
         /**
          * ToolCallListReply
@@ -6229,6 +6877,13 @@ export interface operations {
                         [key: string]: unknown;
                     } | null;
                     /**
+                     * Callbacks
+                     * @description Who is told when the run ends or waits: {url, events, include, secret}, or {id, events, include} with the id of a stored callback
+                     */
+                    callbacks?: {
+                        [key: string]: unknown;
+                    }[] | null;
+                    /**
                      * Cancel On Disconnect
                      * @default false
                      */
@@ -6676,6 +7331,13 @@ export interface operations {
                     budget?: {
                         [key: string]: unknown;
                     } | null;
+                    /**
+                     * Callbacks
+                     * @description Who is told when the run ends or waits: {url, events, include, secret}, or {id, events, include} with the id of a stored callback
+                     */
+                    callbacks?: {
+                        [key: string]: unknown;
+                    }[] | null;
                     /**
                      * Cancel On Disconnect
                      * @default false
@@ -7248,6 +7910,13 @@ export interface operations {
                         [key: string]: unknown;
                     } | null;
                     /**
+                     * Callbacks
+                     * @description Who is told when the run ends or waits: {url, events, include, secret}, or {id, events, include} with the id of a stored callback
+                     */
+                    callbacks?: {
+                        [key: string]: unknown;
+                    }[] | null;
+                    /**
                      * Cancel On Disconnect
                      * @default false
                      */
@@ -7677,6 +8346,13 @@ export interface operations {
                         [key: string]: unknown;
                     } | null;
                     /**
+                     * Callbacks
+                     * @description Who is told when the run ends or waits: {url, events, include, secret}, or {id, events, include} with the id of a stored callback
+                     */
+                    callbacks?: {
+                        [key: string]: unknown;
+                    }[] | null;
+                    /**
                      * Cancel On Disconnect
                      * @default false
                      */
@@ -7824,6 +8500,13 @@ export interface operations {
                     budget?: {
                         [key: string]: unknown;
                     } | null;
+                    /**
+                     * Callbacks
+                     * @description Who is told when the run ends or waits: {url, events, include, secret}, or {id, events, include} with the id of a stored callback
+                     */
+                    callbacks?: {
+                        [key: string]: unknown;
+                    }[] | null;
                     /**
                      * Cancel On Disconnect
                      * @default false
@@ -8154,6 +8837,13 @@ export interface operations {
                     budget?: {
                         [key: string]: unknown;
                     } | null;
+                    /**
+                     * Callbacks
+                     * @description Who is told when the run ends or waits: {url, events, include, secret}, or {id, events, include} with the id of a stored callback
+                     */
+                    callbacks?: {
+                        [key: string]: unknown;
+                    }[] | null;
                     /**
                      * Cancel On Disconnect
                      * @default false
@@ -8844,6 +9534,13 @@ export interface operations {
                         [key: string]: unknown;
                     } | null;
                     /**
+                     * Callbacks
+                     * @description Who is told when the run ends or waits: {url, events, include, secret}, or {id, events, include} with the id of a stored callback
+                     */
+                    callbacks?: {
+                        [key: string]: unknown;
+                    }[] | null;
+                    /**
                      * Cancel On Disconnect
                      * @default false
                      */
@@ -8972,6 +9669,43 @@ export interface operations {
             503: components["responses"]["OpenAIError503"];
         };
     };
+    list_entries: {
+        parameters: {
+            query?: {
+                action?: string;
+                object_id?: string;
+                actor?: string;
+                since?: string;
+                until?: string;
+                before?: string;
+                limit?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AuditReply"];
+                };
+            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
+        };
+    };
     list_budgets: {
         parameters: {
             query?: never;
@@ -9071,6 +9805,469 @@ export interface operations {
                 };
                 content: {
                     "application/json": unknown;
+                };
+            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
+        };
+    };
+    list_callbacks: {
+        parameters: {
+            query?: {
+                agent_id?: string;
+                after?: string;
+                limit?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CallbackListReply"];
+                };
+            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
+        };
+    };
+    create_callback: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description A repeat with the same key within a day gets the first reply */
+                "idempotency-key"?: string | null;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /**
+                     * Agent Id
+                     * @description Whose runs it is told of; none: the runs that name it
+                     */
+                    agent_id?: string | null;
+                    /** Description */
+                    description?: string | null;
+                    /**
+                     * Events
+                     * @description By default all: `run.succeeded`, `run.failed`, ...
+                     */
+                    events?: string[] | null;
+                    /**
+                     * Include
+                     * @description `output`: the text of the answer
+                     */
+                    include?: string[] | null;
+                    /**
+                     * Secret
+                     * @description `whsec_…`; without it Easel makes one
+                     */
+                    secret?: string | null;
+                    /**
+                     * Url
+                     * @description https; http for private hosts that the operators allow
+                     */
+                    url?: string | null;
+                };
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NewCallbackReply"];
+                };
+            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
+        };
+    };
+    list_deliveries: {
+        parameters: {
+            query?: {
+                status?: string;
+                run_id?: string;
+                callback_id?: string;
+                before?: string;
+                limit?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeliveryListReply"];
+                };
+            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
+        };
+    };
+    get_delivery: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                delivery_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeliveryRow"];
+                };
+            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
+        };
+    };
+    replay_delivery: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description A repeat with the same key within a day gets the first reply */
+                "idempotency-key"?: string | null;
+            };
+            path: {
+                delivery_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": Record<string, never>;
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeliveryRow"];
+                };
+            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
+        };
+    };
+    get_secret: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SecretReply"];
+                };
+            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
+        };
+    };
+    rotate_secret: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description A repeat with the same key within a day gets the first reply */
+                "idempotency-key"?: string | null;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": Record<string, never>;
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SecretReply"];
+                };
+            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
+        };
+    };
+    get_callback: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                callback_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CallbackRow"];
+                };
+            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
+        };
+    };
+    delete_callback: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                callback_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
+        };
+    };
+    change_callback: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                callback_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /** Description */
+                    description?: string | null;
+                    /** Enabled */
+                    enabled?: boolean | null;
+                    /**
+                     * Events
+                     * @description By default all: `run.succeeded`, `run.failed`, ...
+                     */
+                    events?: string[] | null;
+                    /**
+                     * Include
+                     * @description `output`: the text of the answer
+                     */
+                    include?: string[] | null;
+                    /**
+                     * Url
+                     * @description https; http for private hosts that the operators allow
+                     */
+                    url?: string | null;
+                };
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CallbackRow"];
+                };
+            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
+        };
+    };
+    rotate_callback: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description A repeat with the same key within a day gets the first reply */
+                "idempotency-key"?: string | null;
+            };
+            path: {
+                callback_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /**
+                     * Secret
+                     * @description `whsec_…`; without it Easel makes one
+                     */
+                    secret?: string | null;
+                };
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NewCallbackReply"];
+                };
+            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
+        };
+    };
+    test_callback: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description A repeat with the same key within a day gets the first reply */
+                "idempotency-key"?: string | null;
+            };
+            path: {
+                callback_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": Record<string, never>;
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeliveryRow"];
                 };
             };
             400: components["responses"]["EaselError400"];
@@ -13052,6 +14249,13 @@ export interface operations {
                         [key: string]: unknown;
                     } | null;
                     /**
+                     * Callbacks
+                     * @description Who is told when the run ends or waits: {url, events, include, secret}, or {id, events, include} with the id of a stored callback
+                     */
+                    callbacks?: {
+                        [key: string]: unknown;
+                    }[] | null;
+                    /**
                      * Cancel On Disconnect
                      * @default false
                      */
@@ -13272,6 +14476,13 @@ export interface operations {
                     budget?: {
                         [key: string]: unknown;
                     } | null;
+                    /**
+                     * Callbacks
+                     * @description Who is told when the run ends or waits: {url, events, include, secret}, or {id, events, include} with the id of a stored callback
+                     */
+                    callbacks?: {
+                        [key: string]: unknown;
+                    }[] | null;
                     /**
                      * Cancel On Disconnect
                      * @default false
@@ -14167,6 +15378,13 @@ export interface operations {
                         [key: string]: unknown;
                     } | null;
                     /**
+                     * Callbacks
+                     * @description Who is told when the run ends or waits: {url, events, include, secret}, or {id, events, include} with the id of a stored callback
+                     */
+                    callbacks?: {
+                        [key: string]: unknown;
+                    }[] | null;
+                    /**
                      * Confirm Unsafe
                      * @description Nodes whose side effects may happen again
                      */
@@ -14478,6 +15696,13 @@ export interface operations {
                     budget?: {
                         [key: string]: unknown;
                     } | null;
+                    /**
+                     * Callbacks
+                     * @description Who is told when the run ends or waits: {url, events, include, secret}, or {id, events, include} with the id of a stored callback
+                     */
+                    callbacks?: {
+                        [key: string]: unknown;
+                    }[] | null;
                     /**
                      * Conversation
                      * @description `new` begins where the source began, `same` is the next turn of its conversation
@@ -15034,6 +16259,142 @@ export interface operations {
             429: components["responses"]["RagflowError429"];
             500: components["responses"]["RagflowError500"];
             503: components["responses"]["RagflowError503"];
+        };
+    };
+    list_tokens: {
+        parameters: {
+            query?: {
+                before?: string;
+                limit?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TokenListReply"];
+                };
+            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
+        };
+    };
+    create_token: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description A repeat with the same key within a day gets the first reply */
+                "idempotency-key"?: string | null;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /**
+                     * Agent Id
+                     * @description The only agent that the token opens; share needs one
+                     */
+                    agent_id?: string | null;
+                    /**
+                     * Expires At
+                     * @description Or the time, in ISO 8601. Without either: never
+                     */
+                    expires_at?: string | null;
+                    /**
+                     * Expires In
+                     * @description Seconds until the token is refused
+                     */
+                    expires_in?: number | null;
+                    /**
+                     * May Share
+                     * @description The token may share single runs (needs the scope edit)
+                     * @default false
+                     */
+                    may_share?: boolean;
+                    /**
+                     * Name
+                     * @description What the token is for
+                     */
+                    name: string;
+                    /**
+                     * Scopes
+                     * @description read, run, edit, admin (includes these three); or share alone: chat with one published agent
+                     * @default [
+                     *       "read",
+                     *       "run",
+                     *       "edit"
+                     *     ]
+                     */
+                    scopes?: string[];
+                };
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["NewTokenReply"];
+                };
+            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
+        };
+    };
+    revoke_token: {
+        parameters: {
+            query?: {
+                with_made?: "0" | "1";
+            };
+            header?: never;
+            path: {
+                token_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
         };
     };
     about: {

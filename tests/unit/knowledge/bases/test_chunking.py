@@ -45,5 +45,5 @@ def test_text_without_blanks_is_split() -> None:
 
 def test_sizes_out_of_range_are_clamped() -> None:
     assert chunk_sizes({}) == (512, 51)
-    assert chunk_sizes({"chunk_token_num": 1, "overlapped_percent": 400}) == (16, 8)
+    assert chunk_sizes({"chunk_token_num": 0, "overlapped_percent": 400}) == (1, 0)
     assert chunk_sizes({"chunk_token_num": "many", "overlapped_percent": True}) == (512, 51)
