@@ -21,6 +21,7 @@ from store.tenants.scopes import KINDS, TokenScope, in_order, kind_of, parse_sco
 from tests.integration.api.browsers import browser, cookie_of, depends_on, list_routes
 from tests.integration.api.conftest import Server
 from tests.integration.api.talking import ECHO, Client
+from tests.integration.api.test_access import WELL_KNOWN
 
 TABLE: Mapping[str, str] = {
     "read": """
@@ -188,11 +189,12 @@ TABLE: Mapping[str, str] = {
     """,
 }
 """Scope -> methods and path below /api/v1, or at the root after `//`. `one-agent`: the handler confines its callers."""
-OPEN = {"/healthz", "/readyz", "/metrics", "/openapi.json", "/v1/system/healthz"}
-"""Routes outside of /api/v1 without a mark: open, or checked by the handler."""
-NOT_CHECKED = re.compile(
-    r"/api/v1/(viewer|viewer/session|agents/\{agent_id\}/webhook|system/(config|healthz|ping|version))"
-)
+OPEN = {
+    "/healthz", "/readyz", "/metrics", "/openapi.json", "/v1/system/healthz", *WELL_KNOWN,
+    *(f"/api/v1/system/{name}" for name in ("config", "healthz", "ping", "version")),
+}  # fmt: skip
+"""Routes without a mark: open, or checked by the handler."""
+NOT_CHECKED = re.compile(r"/api/v1/(viewer|viewer/session|agents/\{agent_id\}/webhook)")
 """Routes that everybody may call: they sign in and out, say who the caller is, or authenticate in their own way."""
 ROUTES = [each for each in list_routes() if each[1] not in OPEN]
 CHECKED = [(method, path, route) for method, path, route in ROUTES if not NOT_CHECKED.fullmatch(path)]
