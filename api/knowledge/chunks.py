@@ -38,6 +38,7 @@ from store.knowledge import chunks, written_chunks
 from store.knowledge.bases import KnowledgeBase
 from store.knowledge.documents import KnowledgeDocument
 from store.knowledge.written_chunks import ChunkIndex, ChunkPlace, StoredChunk
+from store.tenants.audit import Action
 
 router = APIRouter(tags=["knowledge bases"], dependencies=[NEEDS_EDIT], route_class=EnvelopeRoute)
 
@@ -243,6 +244,9 @@ def delete_chunks(
             return success(None)
         positions = [at for each in ids if (at := _parse_position(document, each)) is not None] if ids else None
         deleted = written_chunks.delete(tx, _place(base, document), positions)
+        if deleted:
+            details = {"knowledge_base_id": base.id.hex, "chunks": deleted}
+            principal.record(tx, Action.CHUNKS_DELETED, document.id, **details)
     if ids and deleted != len(ids):
         raise not_found(f"rm_chunk deleted chunks {deleted}, expect {len(ids)}")
     if duplicates:

@@ -271,6 +271,20 @@ def test_deleting_counts_what_existed(document: Document) -> None:
     assert document.contents() == ["chunk 3"]
 
 
+def test_deletion_of_chunks_is_in_the_audit_log(server_with_files: Server) -> None:
+    admin = server_with_files.client(kind="admin")
+    document = Document(admin)
+    document.add("x")
+
+    document.send("DELETE", {"delete_all": True})
+    document.send("DELETE", {"delete_all": True})  # there are none any more
+
+    (entry,) = admin.http.get("/api/v1/audit").json()["entries"]
+    admin.http.close()
+    assert (entry["action"], entry["object"]["id"]) == ("document.chunks_deleted", document.id)
+    assert entry["details"] == {"knowledge_base_id": document.base, "chunks": 1}
+
+
 def test_switching_an_unknown_chunk_changes_none(document: Document) -> None:
     chunk = document.add("x")["id"]
 
@@ -317,13 +331,17 @@ def test_paths_of_others_are_refused_in_ragflows_words(document: Document) -> No
 
 
 def test_chunks_are_added_and_changed_by_many_at_once(document: Document) -> None:
-    with ThreadPoolExecutor(4) as threads:
-        added = list(threads.map(lambda number: document.add(f"chunk {number}")["id"], range(12)))
-        fields = [{"questions": ["q"]}, {"important_keywords": ["k"]}, {"tag_kwd": ["t"]}]
-        replies = list(threads.map(lambda field: document.send("PATCH", field, added[0]), fields))
+    def add(number: int) -> str:
+        return document.add(f"chunk {number}")["id"]
 
-    assert len(set(added)) == 12
-    assert [reply["code"] for reply in replies] == [0] * 3
+    def change(field: dict[str, Any]) -> int:
+        return document.send("PATCH", field, added[0])["code"]
+
+    with ThreadPoolExecutor(4) as threads:
+        added = list(threads.map(add, range(12)))
+        codes = list(threads.map(change, [{"questions": ["q"]}, {"important_keywords": ["k"]}, {"tag_kwd": ["t"]}]))
+
+    assert (len(set(added)), codes) == (12, [0] * 3)
     chunk = document.page(id=added[0])["chunks"][0]
     assert (chunk["questions"], chunk["important_keywords"], chunk["tag_kwd"]) == (["q"], ["k"], ["t"])
     assert document.page()["doc"]["chunk_count"] == 12
