@@ -54,7 +54,7 @@ from api.pages import page_files
 from api.pages.routes import page_routes
 from api.requests.cookies import SignInPolicy
 from api.requests.dependencies import ApiContext, run_in_thread
-from api.requests.rate_limits import RateLimits
+from api.requests.rate_limits import TokenLimits
 from api.requests.token_bucket import TokenBuckets
 from api.runs import (
     activation_list,
@@ -309,7 +309,7 @@ def _build_context(config: ApiConfig) -> ApiContext:
         time_limit=settings.time_limit,
         max_body_bytes=settings.max_body_bytes,
         encryption_key=encryption_key,
-        rate_limits=RateLimits(TokenBuckets(redis_url), settings.rate_limit, settings.streams_per_token),
+        rate_limits=TokenLimits(TokenBuckets(redis_url), settings.rate_limit, settings.streams_per_token),
         has_search_server=settings.ragflow_url is not None,
         retention=settings.retention,
         sign_ins=SignInPolicy(settings.viewer, settings.shares, settings.base_path or ""),

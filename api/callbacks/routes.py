@@ -313,7 +313,7 @@ def delivery_json(delivery: Delivery) -> dict[str, Any]:
         "agent_id": hex_of(delivery.canvas_id),
         "status": delivery.status,
         "attempt_count": delivery.attempt,
-        "attempts": list(delivery.attempts or ()),
+        "attempts": list(delivery.latest_attempts or ()),
         "occurred_at": iso(delivery.occurred_at),
         "next_attempt_at": iso(delivery.due_at) if is_pending else None,
         "ended_at": iso(delivery.ended_at),

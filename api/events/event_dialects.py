@@ -23,7 +23,7 @@ _TAGS = ("<think>", "</think>")
 
 
 @dataclass(frozen=True, slots=True)
-class Dialect:
+class StreamDialect:
     """How a turn is written: an envelope; the frame of a turn without events, with the session's id; the end of the
     stream; the end of a stream whose token has ended.
     """
@@ -88,7 +88,7 @@ def _port_ended(error: TokenEnded, run_id: RunId) -> bytes:
     return f"event:error\ndata:{encode(body)}\n\n".encode()
 
 
-RAGFLOW = Dialect(event_line, _ragflow_empty, DONE, ended_line)
-SHARE_LINK = Dialect(_share_link_line, _ragflow_empty, DONE, ended_line)
-PORT = Dialect(_port_line, _port_empty, b"event:done\ndata:[DONE]\n\n", _port_ended)
+RAGFLOW = StreamDialect(event_line, _ragflow_empty, DONE, ended_line)
+SHARE_LINK = StreamDialect(_share_link_line, _ragflow_empty, DONE, ended_line)
+PORT = StreamDialect(_port_line, _port_empty, b"event:done\ndata:[DONE]\n\n", _port_ended)
 DIALECTS = {"ragflow": RAGFLOW, "port": PORT}

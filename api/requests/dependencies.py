@@ -16,7 +16,7 @@ from api.findings import CheckedVersions
 from api.http.background import BackgroundTasks
 from api.requests.cookies import SignInPolicy
 from api.requests.credential_checks import CredentialChecks
-from api.requests.rate_limits import RateLimits
+from api.requests.rate_limits import TokenLimits
 from canvas.ids import CanvasId, TenantId
 from components import registry
 from knowledge.bases.search import KnowledgeBaseSearch
@@ -51,7 +51,7 @@ class ApiContext:
     rate_limiter: RateLimiter  # of requests to those models
     blobs: Blobs  # the file storage: uploads and produced documents
     encryption_key: EncryptionKey  # of stored secrets
-    rate_limits: RateLimits  # of requests and streams of each token
+    rate_limits: TokenLimits  # of requests and streams of each token
     max_body_bytes: int = 1024 * 1024
     shared_accounts: Sequence[VendorAccount] = ()  # model accounts of every tenant
     time_limit: Callable[[str], float] = lambda component: inf  # seconds that one attempt of a component may take

@@ -23,7 +23,7 @@ STREAM_RETRY = 5  # seconds after which a client may try to open a stream again
 
 
 @dataclass(frozen=True, slots=True)
-class RateLimits:
+class TokenLimits:
     """The limits of a process for each token. `requests` None: no limit."""
 
     buckets: TokenBuckets

@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from api.events.event_dialects import DIALECTS, RAGFLOW, Dialect
+from api.events.event_dialects import DIALECTS, RAGFLOW, StreamDialect
 from api.http.errors import ARGUMENT, RequestRefused, UnsupportedParameter, strict_status
 from api.http.replies import json_reply, result
 from api.http.reply_styles import Style, set_style
@@ -149,7 +149,7 @@ async def _run(
     body: Mapping[str, Any],
     fields: RunBody,
     query: RunQuery,
-    dialect: Dialect,
+    dialect: StreamDialect,
 ) -> Response:
     """Answer with the turn of a run, or of a fork of `resume_from`."""
     if source := query.resume_from or fields.resume_from:
@@ -173,7 +173,7 @@ async def _resume_from(
     agent_id: str,
     source: str,
     fields: RunBody,
-    dialect: Dialect,
+    dialect: StreamDialect,
 ) -> Response:
     """Answer with the turn of a fork that goes on where its source has failed."""
     given = [name for name in ("query", "question", "inputs", "files", "session_id") if getattr(fields, name)]
@@ -218,7 +218,7 @@ async def answer_turn(
     route: str,
     *,
     with_tags: bool = True,
-    dialect: Dialect = RAGFLOW,
+    dialect: StreamDialect = RAGFLOW,
 ) -> Response:
     """Start or resume a run and answer with its turn, streamed or as one object.
 
@@ -244,7 +244,7 @@ async def answer_started(
     ignored: Mapping[str, str] | None = None,
     *,
     with_tags: bool = True,
-    dialect: Dialect = RAGFLOW,
+    dialect: StreamDialect = RAGFLOW,
 ) -> Response:
     """Start a turn and answer with it, streamed or as one object. `ignored`: headers that name ignored parameters."""
     accept = begin_stream if fields.stream else begin

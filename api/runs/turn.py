@@ -18,7 +18,7 @@ from fastapi import Request
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from api.events.event_dialects import RAGFLOW, Dialect, is_think_tag, message_text
+from api.events.event_dialects import RAGFLOW, StreamDialect, is_think_tag, message_text
 from api.events.event_stream import HEADERS, KEEPALIVE, MEDIA_TYPE, Envelope, StreamEnd
 from api.http.errors import DATA, FORBIDDEN, RequestRefused, TokenEnded, no_access, not_found
 from api.http.replies import parse_canvas_id, parse_session_id
@@ -365,13 +365,13 @@ def stream_reply(
     compact: bool = False,
     return_trace: bool = False,
     headers: Mapping[str, str] | None = None,
-    dialect: Dialect = RAGFLOW,
+    dialect: StreamDialect = RAGFLOW,
 ) -> TurnStreamResponse:
     """Return the reply that streams the turn as it happens."""
     return TurnStreamResponse(talk, _lines(talk, compact, return_trace, dialect), headers)
 
 
-async def _lines(talk: ActiveTurn, compact: bool, return_trace: bool, dialect: Dialect) -> AsyncGenerator[bytes]:
+async def _lines(talk: ActiveTurn, compact: bool, return_trace: bool, dialect: StreamDialect) -> AsyncGenerator[bytes]:
     turn_result = TurnResult()
     is_silent = True
     envelopes = talk.envelopes(with_audio=True)

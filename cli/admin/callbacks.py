@@ -81,7 +81,7 @@ def replay(ids: DeliveryIds = None, all_dead: AllDead = False, tenant: OfTenant 
 
 
 def _row(delivery: Delivery) -> dict[str, Any]:
-    last = delivery.attempts[-1] if delivery.attempts else {}
+    last = delivery.latest_attempts[-1] if delivery.latest_attempts else {}
     return {
         "id": delivery.id.hex,
         "event": delivery.event,

@@ -89,7 +89,7 @@ def upgrade() -> None:
         sa.Column("status", sa.Text(), nullable=False, server_default="pending"),
         sa.Column("attempt", sa.Integer(), nullable=False, server_default="0"),
         sa.Column("tries", sa.Integer(), nullable=False, server_default="0"),
-        sa.Column("attempts", sa.JSON()),
+        sa.Column("latest_attempts", sa.JSON()),
         sa.Column("occurred_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now()),
         sa.Column("due_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now()),
         sa.Column("round_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.now()),

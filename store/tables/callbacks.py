@@ -74,7 +74,7 @@ callback_deliveries = Table(
     Column("status", Text, nullable=False, server_default="pending"),  # pending | delivered | dead
     Column("attempt", Integer, nullable=False, server_default="0"),  # number of the last attempt: guards its result
     Column("tries", Integer, nullable=False, server_default="0"),  # attempts since `round_at`
-    Column("attempts", JSON(none_as_null=True)),  # [{at, status, ms, error}], the newest
+    Column("latest_attempts", JSON(none_as_null=True)),  # [{at, status, ms, error}], the newest
     created_timestamp("occurred_at"),
     Column("due_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
     Column("round_at", DateTime(timezone=True), nullable=False, server_default=func.now()),  # or of its last replay

@@ -38,7 +38,7 @@ class DeliveryStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A delivery as its owner sees it. `attempts`: the newest, [{at, status, ms, error}]."""
+    """A delivery as its owner sees it. `latest_attempts`: the newest, [{at, status, ms, error}]."""
 
     id: UUID
     callback_id: UUID
@@ -47,7 +47,7 @@ class Delivery:
     canvas_id: CanvasId | None
     status: str
     attempt: int
-    attempts: Sequence[Mapping[str, Any]] | None
+    latest_attempts: Sequence[Mapping[str, Any]] | None
     occurred_at: datetime
     due_at: datetime
     ended_at: datetime | None
@@ -122,9 +122,9 @@ PUT_BODY = text("update callback_deliveries set body = :body where tenant_id = :
 RECORD = text("""
     update callback_deliveries set status = :status, due_at = now() + :wait,
         ended_at = case when :status <> 'pending' then now() end,
-        attempts = (select json_agg(a order by n) from (
+        latest_attempts = (select json_agg(a order by n) from (
             select a, n from json_array_elements(
-                cast(coalesce(cast(attempts as jsonb), '[]') || cast(:result as jsonb) as json)
+                cast(coalesce(cast(latest_attempts as jsonb), '[]') || cast(:result as jsonb) as json)
             ) with ordinality as each(a, n) order by n desc limit :shown) newest)
     where tenant_id = :tenant_id and id = :id and attempt = :attempt and status = 'pending'
 """).bindparams(bindparam("wait", type_=Interval))

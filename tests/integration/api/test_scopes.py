@@ -34,6 +34,8 @@ TABLE: Mapping[str, str] = {
         GET /agents/attachments/{attachment_id}/download one-agent
         GET /agents/attachments/{attachment_id}/preview one-agent
         GET /agents/download one-agent
+        GET /agents/prompts
+        POST /agents/rerun
         GET /agents/tags
         GET /agents/templates one-agent
         GET /agents/{agent_id}
@@ -46,12 +48,20 @@ TABLE: Mapping[str, str] = {
         GET /agents/{agent_id}/versions/{version_id}
         GET /agents/{agent_id}/webhook/logs
         GET /budgets
+        GET /callbacks
+        GET /callbacks/deliveries
+        GET /callbacks/deliveries/{delivery_id}
+        GET /callbacks/{callback_id}
         GET /components one-agent
         GET /datasets
+        GET /datasets/metadata/flattened
+        GET /datasets/{dataset_id}
         GET /datasets/{dataset_id}/documents
         GET /datasets/{dataset_id}/documents/{document_id}
         GET /datasets/{dataset_id}/documents/{document_id}/chunks
         GET /datasets/{dataset_id}/documents/{document_id}/chunks/{chunk_id}
+        GET /datasets/{dataset_id}/metadata/config
+        GET /datasets/{dataset_id}/metadata/summary
         GET /document/download/{attachment_id} one-agent
         GET /documents/artifact/{name} one-agent
         GET /documents/images/{image_id}
@@ -117,6 +127,7 @@ TABLE: Mapping[str, str] = {
         POST /agents/{agent_id}/run
         POST /agents/{agent_id}/runs
         POST /agents/{agent_id}/sessions
+        POST /agents/{agent_id}/stream
         POST /agents/{agent_id}/upload
         DELETE|GET|HEAD|PATCH|POST|PUT /agents/{agent_id}/webhook
         DELETE|GET|HEAD|PATCH|POST|PUT /agents/{agent_id}/webhook/test
@@ -150,10 +161,19 @@ TABLE: Mapping[str, str] = {
         POST /agents/{agent_id}/versions
         DELETE /agents/{agent_id}/versions/{version_id}
         DELETE|PUT /budgets
+        POST /callbacks
+        POST /callbacks/deliveries/{delivery_id}/replay
+        GET /callbacks/secret
+        POST /callbacks/secret/rotate
+        DELETE /callbacks/{callback_id}
+        PATCH /callbacks/{callback_id}
+        POST /callbacks/{callback_id}/rotate
+        POST /callbacks/{callback_id}/test
         DELETE|POST /datasets
         PUT /datasets/{dataset_id}
         DELETE|POST /datasets/{dataset_id}/chunks
         DELETE|POST /datasets/{dataset_id}/documents
+        PATCH /datasets/{dataset_id}/documents/metadatas
         PATCH|PUT /datasets/{dataset_id}/documents/{document_id}
         DELETE|PATCH|POST /datasets/{dataset_id}/documents/{document_id}/chunks
         PATCH /datasets/{dataset_id}/documents/{document_id}/chunks/{chunk_id}
@@ -161,6 +181,8 @@ TABLE: Mapping[str, str] = {
         POST /datasets/{dataset_id}/documents/parse
         POST /datasets/{dataset_id}/documents/stop
         POST /documents/ingest
+        PUT /datasets/{dataset_id}/documents/{document_id}/metadata/config
+        PUT /datasets/{dataset_id}/metadata/config
         POST /mcp/servers
         POST /mcp/servers/import
         POST /mcp/servers/list_tools
@@ -184,6 +206,8 @@ TABLE: Mapping[str, str] = {
         POST /viewer/agents/{agent_id}/restore
     """,
     "admin": """
+        GET /admin/canvas-runtime/{tenant_id}
+        POST /admin/canvas-runtime/{tenant_id}
         GET /audit
         GET /viewer/system
     """,

@@ -127,7 +127,7 @@ def test_callback_of_an_agent_is_told_of_the_end_with_ids_usage_and_a_valid_sign
     assert data["title"].startswith("canvas ")
     assert "output" not in data
     assert (delivery.status, delivery.attempt) == ("delivered", 1)
-    assert delivery.attempts[0]["status"] == 204
+    assert delivery.latest_attempts[0]["status"] == 204
 
 
 def test_run_without_callbacks_has_no_flag_and_inserts_nothing(bench: Bench, receiver: Receiver):
@@ -335,8 +335,8 @@ def test_refused_delivery_is_sent_again_with_the_same_id_and_body(bench: Bench, 
     with sending(bench):
         (delivery,) = ended(bench)
 
-    assert [each["status"] for each in delivery.attempts] == [500, 302, 204]
-    assert delivery.attempts[0]["error"] == "status 500"
+    assert [each["status"] for each in delivery.latest_attempts] == [500, 302, 204]
+    assert delivery.latest_attempts[0]["error"] == "status 500"
     assert len({(each.path, each.id, each.content) for each in receiver.got}) == 1
 
 
@@ -354,12 +354,12 @@ def test_receiver_that_hangs_is_recorded_and_delays_no_other_callback(bench: Ben
         with sending(bench, timeout=2.0, requests=4, of_each=2):
             (told,) = ended(bench, beside)
             assert len(receiver.got) <= 2
-            until(lambda: any(each.attempts for each in deliveries(bench) if each.run_id != beside.id))
+            until(lambda: any(each.latest_attempts for each in deliveries(bench) if each.run_id != beside.id))
 
     assert told.status == "delivered"
-    (failed, *_) = [each for each in deliveries(bench) if each.attempts and each.run_id != beside.id]
-    assert failed.attempts[0]["status"] is None
-    assert "no complete answer within 2 seconds" in failed.attempts[0]["error"]
+    (failed, *_) = [each for each in deliveries(bench) if each.latest_attempts and each.run_id != beside.id]
+    assert failed.latest_attempts[0]["status"] is None
+    assert "no complete answer within 2 seconds" in failed.latest_attempts[0]["error"]
 
 
 def test_retry_after_of_a_receiver_is_obeyed(bench: Bench, receiver: Receiver):
@@ -368,11 +368,11 @@ def test_retry_after_of_a_receiver_is_obeyed(bench: Bench, receiver: Receiver):
     bench.play()
 
     with sending(bench):
-        until(lambda: deliveries(bench)[0].attempts)
+        until(lambda: deliveries(bench)[0].latest_attempts)
 
     (delivery,) = deliveries(bench)
     left = delivery.due_at - datetime.now(UTC)
-    assert (delivery.status, delivery.attempts[0]["status"]) == ("pending", 429)
+    assert (delivery.status, delivery.latest_attempts[0]["status"]) == ("pending", 429)
     assert timedelta(seconds=30) < left <= timedelta(seconds=100)
 
 
@@ -388,7 +388,7 @@ def test_receiver_that_is_gone_is_disabled_and_gets_nothing_more(bench: Bench, r
     bench.start(drawn=drawn)
     bench.play()
 
-    assert (delivery.status, delivery.attempts[-1]["status"]) == ("dead", 410)
+    assert (delivery.status, delivery.latest_attempts[-1]["status"]) == ("dead", 410)
     assert len(deliveries(bench)) == 1
     with bench.database.transaction() as tx:
         assert callbacks.get(tx, bench.tenant_id, stored).disabled_because == "gone"
@@ -471,10 +471,10 @@ def test_private_address_is_not_connected_to(bench: Bench, receiver: Receiver):
     bench.play()
 
     with sending(bench, guard=Guard()):
-        until(lambda: deliveries(bench)[0].attempts)
+        until(lambda: deliveries(bench)[0].latest_attempts)
 
     assert receiver.got == []
-    assert "not allowed" in deliveries(bench)[0].attempts[0]["error"]
+    assert "not allowed" in deliveries(bench)[0].latest_attempts[0]["error"]
 
 
 def test_secret_that_does_not_open_is_an_error_of_the_attempt_without_the_secret(bench: Bench, receiver: Receiver):
@@ -486,10 +486,10 @@ def test_secret_that_does_not_open_is_an_error_of_the_attempt_without_the_secret
         )
 
     with sending(bench):
-        until(lambda: deliveries(bench)[0].attempts)
+        until(lambda: deliveries(bench)[0].latest_attempts)
 
     assert receiver.got == []
-    assert "not a secret that Easel sealed" in deliveries(bench)[0].attempts[0]["error"]
+    assert "not a secret that Easel sealed" in deliveries(bench)[0].latest_attempts[0]["error"]
 
 
 def test_pending_deliveries_of_a_deleted_callback_end_as_dead(bench: Bench, receiver: Receiver):
@@ -504,7 +504,7 @@ def test_pending_deliveries_of_a_deleted_callback_end_as_dead(bench: Bench, rece
         (delivery,) = ended(bench)
 
     assert (delivery.status, receiver.got) == ("dead", [])
-    assert delivery.attempts[0]["error"] == "The callback was deleted."
+    assert delivery.latest_attempts[0]["error"] == "The callback was deleted."
 
 
 @contextmanager

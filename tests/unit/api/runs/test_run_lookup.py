@@ -23,7 +23,11 @@ def test_id_older_than_the_retention_may_be_of_a_deleted_run():
     assert "It may have been deleted" in error.message
 
 
-@pytest.mark.parametrize("written", [id_of(timedelta(days=29)), new_id().hex, "0" * 32, "order-4713", "7" * 40])
+@pytest.mark.parametrize(
+    "written",
+    [id_of(timedelta(days=29)), new_id().hex, "0" * 32, "order-4713", "7" * 40],
+    ids=["within the retention", "new", "zero", "external", "too long"],
+)
 def test_other_ids_are_only_unknown(written: str):
     error = run_not_found(written, RETENTION)
 
