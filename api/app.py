@@ -11,7 +11,7 @@ from fastapi import APIRouter, FastAPI
 from starlette.routing import Route
 
 import telemetry
-from api import health
+from api import health, system
 from api.a2a import routes as a2a_routes
 from api.agents import (
     agent_graph,
@@ -37,7 +37,17 @@ from api.http.edge import CrossOrigin, RequestIds
 from api.http.errors import add_handlers
 from api.http.http1_protocol import BEFORE_SHUTDOWN
 from api.http.openapi import DescribedApi
-from api.knowledge import datasets, document_metadata, documents, memories, messages, retrieval
+from api.knowledge import (
+    chunks,
+    datasets,
+    document_metadata,
+    documents,
+    memories,
+    messages,
+    parsing,
+    previews,
+    retrieval,
+)
 from api.mcp import metadata as mcp_metadata
 from api.mcp import routes as mcp_routes
 from api.mcp.server import PATH, McpEndpoint
@@ -203,10 +213,11 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
     every = (
         completions, share_links, shared_sessions, run_list, run_copies, runs, cancel_runs, budgets, tasks,
         conversations, files, tool_logs, webhook_routes, mcp_routes, calls, tags, templates, openai_models,
-        response_routes, a2a_routes, database_check, dataflows, prompts, drafts, agents, document_metadata, datasets,
-        documents, retrieval, memories, messages, plugin_tools, activation_list, activation_page, container_items, live,
-        run_graph, run_export, agent_graph, light_lists, node_runs, viewer_versions, viewer_overview, viewer_system,
-        viewer_comparison, sign_ins, run_shares, editor, component_catalogue, new_agents,
+        response_routes, a2a_routes,
+        database_check, dataflows, prompts, drafts, agents, document_metadata, retrieval, datasets, documents, chunks,
+        parsing, previews, memories, messages, system, plugin_tools, activation_list, activation_page, container_items,
+        live, run_graph, run_export, agent_graph, light_lists, node_runs, viewer_versions, viewer_overview,
+        viewer_system, viewer_comparison, sign_ins, run_shares, editor, component_catalogue, new_agents,
         viewer_tokens, audit_log, callback_routes,
     )  # fmt: skip
     for subject in every:
@@ -215,6 +226,7 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
     api.include_router(tool_logs.shared_router)
     app.include_router(api)
     app.include_router(files.old_router)
+    app.include_router(system.old_router)
     app.include_router(mcp_metadata.router)
     app.include_router(health.router)
     app.router.routes.append(Route(PATH, endpoint=endpoint))

@@ -199,7 +199,7 @@ def _download(
         file.sha256,
         kind,
         filename or file.name,
-        is_inline=disposition == "inline" and not _is_page(kind, ext),
+        is_inline=disposition == "inline" and not is_page(kind, ext),
     )
 
 
@@ -217,7 +217,7 @@ def preview_attachment(
     """Show a file that a run has produced in the browser."""
     file, data = _read(context, principal, attachment_id, created_by)
     kind = _reply_type(mime_type, ext)
-    return file_reply(request, data, file.sha256, kind, filename or file.name, is_inline=not _is_page(kind, ext))
+    return file_reply(request, data, file.sha256, kind, filename or file.name, is_inline=not is_page(kind, ext))
 
 
 @router.get("/documents/artifact/{name}", dependencies=[OF_ONE_AGENT])
@@ -261,7 +261,8 @@ def _reply_type(mime_type: str, ext: str) -> str:
     return mime_type_of(mime_type) or guess_type(f"file.{_clean_extension(ext)}")
 
 
-def _is_page(kind: str, ext: str) -> bool:
+def is_page(kind: str, ext: str) -> bool:
+    """Return whether a file may contain scripts, by its media type or its extension."""
     return _PAGES.search(kind) is not None or _clean_extension(ext) in _PAGE_EXTENSIONS
 
 

@@ -29,10 +29,20 @@ from store.db.db_errors import is_outage, outage_reason
 
 log = structlog.get_logger()
 
-ARGUMENT, DATA, FORBIDDEN, CONNECTION = 101, 102, 103, 105
-INTERNAL, UNAUTHORIZED, CONFLICT, SERVER = 100, 401, 409, 500
+ARGUMENT, DATA, FORBIDDEN, CONNECTION, AUTHENTICATION = 101, 102, 103, 105, 109
+INTERNAL, UNAUTHORIZED, ABSENT, CONFLICT, SERVER = 100, 401, 404, 409, 500
 
-_STRICT = {ARGUMENT: 400, DATA: 400, FORBIDDEN: 403, CONFLICT: 409, INTERNAL: 500, SERVER: 500, CONNECTION: 503}
+_STRICT = {
+    ARGUMENT: 400,
+    DATA: 400,
+    AUTHENTICATION: 403,
+    ABSENT: 404,
+    FORBIDDEN: 403,
+    CONFLICT: 409,
+    INTERNAL: 500,
+    SERVER: 500,
+    CONNECTION: 503,
+}
 
 _CODES = {FORBIDDEN: "not_allowed", CONFLICT: "conflict", INTERNAL: "internal", SERVER: "internal"}
 """Easel's code for each of RAGFlow's codes; all others are `invalid_request`."""

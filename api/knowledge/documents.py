@@ -1,9 +1,8 @@
-"""Routes of documents in knowledge bases: upload, list, change, delete, parse."""
+"""Routes of documents in knowledge bases: upload, list, change, delete."""
 
 import io
 import json
 import mimetypes
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
@@ -20,7 +19,6 @@ from api.http.errors import ARGUMENT, DATA, RequestRefused, not_found
 from api.http.paging import ListPageDep, is_true, parse_list, parse_order
 from api.http.replies import parse_id, success
 from api.http.reply_styles import EnvelopeRoute
-from api.http.schemas import Body
 from api.knowledge import dataset_settings, knowledge_wire
 from api.knowledge.dataset_settings import (
     MAX_NAME_BYTES,
@@ -28,11 +26,11 @@ from api.knowledge.dataset_settings import (
     DeletedDocumentsBody,
     NewDocumentBody,
 )
-from api.knowledge.datasets import BATCH, get_caller_base, required_ids
+from api.knowledge.datasets import BATCH, get_caller_base
 from api.requests.auth import ApiTokenCaller, RequestPrincipal
 from api.requests.dependencies import ApiContext, ApiContextDep, run_in_thread
 from api.requests.idempotency import IdempotentRequest, make_file_request
-from api.requests.request_bodies import JsonObject, SmallBody, body_openapi, json_object, parse_body, parse_strictly
+from api.requests.request_bodies import JsonObject, body_openapi, json_object, parse_strictly
 from api.requests.scopes import NEEDS_EDIT, NEEDS_READ
 from api.requests.uploads import OCTETS, file_name, guess_type, open_uploads, store_upload
 from canvas.errors import NotFound, ToolError
@@ -40,7 +38,7 @@ from components.text.extraction.file_kinds import has_readable_extension
 from knowledge.bases.ingestion import storage_of
 from knowledge.bases.metadata_filters import matching_documents, parse_conditions
 from store.db.transaction import Transaction
-from store.knowledge import chunks, documents
+from store.knowledge import documents
 from store.knowledge.bases import KnowledgeBase
 from store.knowledge.documents import RUNS, DocumentFilter, KnowledgeDocument
 from store.tenants import audit
@@ -51,7 +49,6 @@ router = APIRouter(tags=["knowledge bases"], dependencies=[NEEDS_EDIT], route_cl
 
 MAX_TIMESTAMP_MS = 253_402_300_799_000  # the last second of the year 9999
 MAX_FILES = 1000  # of an upload
-_POSITION = re.compile(r"[0-7][0-9a-f]{7}")  # as in the ids of chunks
 
 _CHANGEABLE = frozenset(ChangedDocumentBody.model_fields)
 _FIXED = ("chunk_count", "token_count", "progress")  # refused with another value than the document's
@@ -61,12 +58,6 @@ _SHOWN_ONLY = frozenset({
     "pipeline_id", *_FIXED,
 })  # fmt: skip
 """Fields of a document that a client may send back with the ones that it changes."""
-
-
-class DocumentIdsBody(Body):
-    """Documents by id."""
-
-    document_ids: list[str] | None = None
 
 
 _UPLOAD = {
@@ -350,73 +341,6 @@ def _delete(context: ApiContext, base: KnowledgeBase, ids: list[UUID], by: Actor
             audit.record(tx, base.tenant_id, by, Action.DOCUMENT_DELETED, document_id, details)
 
 
-# -- chunks -----------------------------------------------------------------------------------------------------------
-@router.post("/datasets/{dataset_id}/chunks", openapi_extra=body_openapi(DocumentIdsBody))
-def parse(context: ApiContextDep, principal: ApiTokenCaller, body: SmallBody, dataset_id: str) -> Response:
-    """Parse documents, so that searches find them. Parsed ones are parsed again.
-
-    If some do not exist, the others are parsed, and the reply names those that do not.
-    """
-    with context.database.transaction() as tx:
-        base = get_caller_base(tx, principal, dataset_id)
-        written = required_ids(parse_body(DocumentIdsBody, body).document_ids, "document_ids")
-        ids, missing = _find_documents(tx, base, written)
-        documents.start_processing(tx, principal.tenant_id, base.id, ids)
-    if ids:
-        context.lifecycle.coordinator.dispatch.ingest()
-    if missing:
-        raise _documents_not_found(missing)
-    return success(None)
-
-
-@router.delete("/datasets/{dataset_id}/chunks", openapi_extra=body_openapi(DocumentIdsBody))
-def stop_parsing(context: ApiContextDep, principal: ApiTokenCaller, body: SmallBody, dataset_id: str) -> Response:
-    """Stop parsing documents."""
-    with context.database.transaction() as tx:
-        base = get_caller_base(tx, principal, dataset_id)
-        ids = _require_documents(tx, base, required_ids(parse_body(DocumentIdsBody, body).document_ids, "document_ids"))
-        if documents.stop_processing(tx, principal.tenant_id, base.id, ids) < len(ids):
-            raise RequestRefused(DATA, "Can't stop parsing document that has not started or already completed")
-    return success(None)
-
-
-@router.get("/datasets/{dataset_id}/documents/{document_id}/chunks", dependencies=[NEEDS_READ])
-def list_chunks(
-    context: ApiContextDep,
-    principal: ApiTokenCaller,
-    page: ListPageDep,
-    dataset_id: str,
-    document_id: str,
-    id: str = "",  # noqa: A002 - the name on the wire
-    keywords: str = "",
-) -> Response:
-    """List the chunks of a document in order. `id` and `keywords` (in the text) are filters."""
-    with context.database.transaction() as tx:
-        base = get_caller_base(tx, principal, dataset_id)
-        document = get_document(tx, base, document_id, "you don't own the document {id}")
-        rows = chunks.list_of_document(
-            tx,
-            principal.tenant_id,
-            document.id,
-            position=_parse_position(document, id) if id else None,
-            keywords=keywords,
-            most=page.size,
-            skipped=page.offset,
-        )
-    shown = [knowledge_wire.stored_chunk_json(row, document) for row in rows]
-    narrowed = rows[0].total if rows else 0
-    total = narrowed if id or keywords else document.chunks
-    return success({"chunks": shown, "doc": knowledge_wire.document_json(document, base), "total": total})
-
-
-def _parse_position(document: KnowledgeDocument, written: str) -> int:
-    """Return the position of a chunk by its id. Raises RequestRefused if it is not a chunk of the document."""
-    position = written.removeprefix(document.id.hex)
-    if len(position) != 8 or not _POSITION.fullmatch(position) or written == position:
-        raise not_found(f"Chunk not found: {written[:128]}")
-    return int(position, 16)
-
-
 # -- steps ------------------------------------------------------------------------------------------------------------
 def get_document(
     tx: Transaction, base: KnowledgeBase, written: str, message: str = "The dataset not own the document {id}."
@@ -500,13 +424,13 @@ def _parse_time(ms: int) -> datetime | None:
 
 def _require_documents(tx: Transaction, base: KnowledgeBase, written: list[str]) -> list[UUID]:
     """Return the ids of documents of a base. Raises RequestRefused if one is not in the base."""
-    ids, missing = _find_documents(tx, base, written)
+    ids, missing = find_documents(tx, base, written)
     if missing:
-        raise _documents_not_found(missing)
+        raise documents_not_found(missing)
     return ids
 
 
-def _find_documents(tx: Transaction, base: KnowledgeBase, written: list[str]) -> tuple[list[UUID], list[str]]:
+def find_documents(tx: Transaction, base: KnowledgeBase, written: list[str]) -> tuple[list[UUID], list[str]]:
     """Return the ids of documents of a base, and the written ids that are none."""
     ids = {each: parse_id(each) for each in written}
     parsed = [each for each in ids.values() if each is not None]
@@ -515,5 +439,5 @@ def _find_documents(tx: Transaction, base: KnowledgeBase, written: list[str]) ->
     return list(dict.fromkeys(each for each in parsed if each in known)), missing
 
 
-def _documents_not_found(missing: list[str]) -> RequestRefused:
+def documents_not_found(missing: list[str]) -> RequestRefused:
     return not_found(f"Documents not found: {missing[:100]}")

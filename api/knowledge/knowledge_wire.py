@@ -6,7 +6,7 @@ from typing import Any
 
 from api.http.replies import date
 from api.knowledge.dataset_settings import complete_parser
-from knowledge.bases.search import public_chunk_id
+from knowledge.bases.search import public_chunk_id, public_image_id
 from scheduler.views.json_values import milliseconds
 from store.knowledge.bases import KnowledgeBase
 from store.knowledge.documents import KnowledgeDocument
@@ -18,6 +18,7 @@ _STATUS_NAMES = {
     "docnm_kwd": "document_keyword",
     "kb_id": "dataset_id",
     "important_kwd": "important_keywords",
+    "question_kwd": "questions",
 }
 _FOUND_CHUNK_FIELDS = (
     "image_id",
@@ -97,23 +98,46 @@ def found_chunk_json(chunk: Mapping[str, Any]) -> dict[str, Any]:
     named = {wire_name: chunk.get(name) for name, wire_name in _STATUS_NAMES.items()}
     also = {name: chunk.get(name) for name in _FOUND_CHUNK_FIELDS}
     marked = {"highlight": chunk["highlight"]} if chunk.get("highlight") else {}
-    return {**named, **also, **marked, "questions": [], "document_metadata": chunk.get("document_metadata") or {}}
+    return {**named, **also, **marked, "document_metadata": chunk.get("document_metadata") or {}}
 
 
 def stored_chunk_json(row: Any, of: KnowledgeDocument) -> dict[str, Any]:
-    """Return a stored chunk of a document."""
+    """Return a stored chunk of a document, with the names of RAGFlow's API."""
+    chunk_id = public_chunk_id(of.id, row.position)
+    details = row.details or {}
     return {
-        "id": public_chunk_id(of.id, row.position),
+        "id": chunk_id,
         "content": row.text,
         "document_id": of.id.hex,
         "docnm_kwd": of.name,
         "dataset_id": of.base_id.hex,
-        "important_keywords": [],
-        "questions": [],
-        "image_id": "",
-        "positions": [],
-        "available": True,
+        "important_keywords": details.get("important_keywords", []),
+        "questions": details.get("questions", []),
+        "tag_kwd": details.get("tag_kwd", []),
+        "tag_feas": details.get("tag_feas", {}),
+        "image_id": public_image_id(of.base_id, chunk_id) if row.has_image else "",
+        "doc_type_kwd": "image" if row.has_image else "text",
+        "positions": details.get("positions", []),
+        "available": row.available,
     }
+
+
+_INDEX_NAMES = {
+    "content": "content_with_weight",
+    "document_id": "doc_id",
+    "dataset_id": "kb_id",
+    "important_keywords": "important_kwd",
+    "questions": "question_kwd",
+    "image_id": "img_id",
+    "positions": "position_int",
+}
+
+
+def index_chunk_json(row: Any, of: KnowledgeDocument) -> dict[str, Any]:
+    """Return a stored chunk with the names of RAGFlow's index, which its route of one chunk shows."""
+    shown = stored_chunk_json(row, of)
+    available = shown.pop("available")
+    return {_INDEX_NAMES.get(name, name): value for name, value in shown.items()} | {"available_int": int(available)}
 
 
 def _process_seconds(row: KnowledgeDocument) -> float:

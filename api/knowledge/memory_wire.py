@@ -12,12 +12,13 @@ from store.knowledge.memory_messages import MemoryMessage, type_name
 PROGRESS = {"none": 1.0, "pending": 0.0, "done": 1.0, "failed": -1.0}
 
 
-def memory_json(of: Memory) -> dict[str, Any]:
-    """Return a memory with its settings."""
+def memory_json(of: Memory, owner: str | None = None) -> dict[str, Any]:
+    """Return a memory with its settings, and the name of its tenant as that of its owner, if it is given."""
+    named = {"owner_name": owner} if owner is not None else {}
     return {
         "id": of.id.hex,
         "name": of.name,
-        "avatar": "",
+        "avatar": of.avatar,
         "description": of.description,
         "tenant_id": of.tenant_id.hex,
         "memory_type": [name for name, bit in TYPES.items() if bit & of.types],
@@ -35,6 +36,7 @@ def memory_json(of: Memory) -> dict[str, Any]:
         "create_date": date(of.created_at),
         "update_time": milliseconds(of.updated_at),
         "update_date": date(of.updated_at),
+        **named,
     }
 
 

@@ -327,21 +327,29 @@ def public_chunk_id(document_id: UUID, position: int) -> str:
     return f"{document_id.hex}{position:08x}"
 
 
+def public_image_id(base_id: UUID, chunk_id: str) -> str:
+    """Return the public id of the picture of a passage."""
+    return f"{base_id.hex}-{chunk_id}"
+
+
 def _chunk_json(near: ChunkMatch, row: Any) -> Mapping[str, Any]:
+    chunk_id = public_chunk_id(near.document_id, near.position)
+    details = row.details or {}
     return {
-        "chunk_id": public_chunk_id(near.document_id, near.position),
+        "chunk_id": chunk_id,
         "content_with_weight": row.text,
         "doc_id": near.document_id.hex,
         "docnm_kwd": row.name,
         "kb_id": row.base_id.hex,
-        "important_kwd": [],
-        "tag_kwd": [],
-        "image_id": "",
+        "important_kwd": details.get("important_keywords", []),
+        "question_kwd": details.get("questions", []),
+        "tag_kwd": details.get("tag_kwd", []),
+        "image_id": public_image_id(row.base_id, chunk_id) if row.has_image else "",
         "similarity": round(near.similarity, 6),
         "vector_similarity": round(near.by_vector, 6),
         "term_similarity": round(near.by_words, 6),
-        "positions": [],
-        "doc_type_kwd": "",
+        "positions": details.get("positions", []),
+        "doc_type_kwd": "image" if row.has_image else "",
         "mom_id": "",
         "row_id": None,
         "document_metadata": dict(row.metadata),

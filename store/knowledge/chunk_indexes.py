@@ -26,8 +26,8 @@ MAINTENANCE_MEMORY = "512MB"  # of the server, for a build; 200,000 vectors of 3
 
 MARK_DUE = text("""
     update knowledge_bases b set index_due = true from (
-        select coalesce(sum(chunks), 0) as chunks from knowledge_documents
-        where tenant_id = :tenant_id and base_id = :base_id and status = 'done'
+        select coalesce(sum(case when status = 'done' then chunks else written_chunks end), 0) as chunks
+        from knowledge_documents where tenant_id = :tenant_id and base_id = :base_id
     ) as found
     where b.tenant_id = :tenant_id and b.id = :base_id and found.chunks > :least
         and found.chunks > b.indexed_chunks * :growth
@@ -47,7 +47,8 @@ RELEASE = text("update knowledge_bases set index_until = null where tenant_id = 
 FORGET_EMPTY = text("""
     update knowledge_bases b set indexed_chunks = 0
     where b.tenant_id = :tenant_id and b.id = :base_id and b.indexed_chunks > 0 and not exists (
-        select from knowledge_documents d where d.base_id = b.id and d.status = 'done' and d.chunks > 0
+        select from knowledge_documents d
+        where d.base_id = b.id and (d.written_chunks > 0 or (d.status = 'done' and d.chunks > 0))
     )
 """)
 BUILT = text("""

@@ -17,6 +17,7 @@ from canvas.ids import TenantId
 from store.db.database import Database
 from store.db.transaction import Transaction
 from store.knowledge import similarity
+from store.knowledge.chunks import FIRST_WRITTEN
 from store.knowledge.similarity import ALL, KnownFrequency, Terms
 
 EXACT_CHUNKS = 10_000  # chunks of a base that are all scored: 20 ms
@@ -33,9 +34,11 @@ SETTINGS = text("""
 """)
 PLAN = text("""
     select b.id, b.indexed_chunks, b.index_dimensions,
-        coalesce(sum(d.chunks) filter (where d.status = 'done' and d.enabled
+        coalesce(sum(case when d.status = 'done' then d.chunks else d.written_chunks end) filter (where d.enabled
             and (cast(:document_ids as uuid[]) is null or d.id = any(cast(:document_ids as uuid[])))), 0) as chunks,
-        coalesce(bool_or((d.status <> 'done' or not d.enabled) and d.chunks > 0), false) as has_hidden
+        coalesce(bool_or(
+            d.chunks > 0 and (not d.enabled or (d.status <> 'done' and d.chunks > d.written_chunks))
+        ), false) as has_hidden
     from knowledge_bases b left join knowledge_documents d on d.base_id = b.id and d.tenant_id = b.tenant_id
     where b.tenant_id = :tenant_id and b.id = any(cast(:base_ids as uuid[])) group by b.id
 """)
@@ -48,21 +51,23 @@ FREQUENCIES = text("""
     where base_id = any(cast(:base_ids as uuid[])) and word = any(cast(:words as text[]))
 """)
 
-_ALL_OF_BASES = """
-    select {columns} from knowledge_documents d join knowledge_chunks r on r.document_id = d.id
-    where d.tenant_id = :tenant_id and r.tenant_id = :tenant_id and d.base_id = any(cast(:{bases} as uuid[]))
-        and r.base_id = any(cast(:{bases} as uuid[])) and d.status = 'done' and d.enabled and r.lexemes is not null
+_HAS_TEXT = f"(d.status = 'done' or r.position >= {FIRST_WRITTEN})"  # chunks that people wrote need no parsing
+_ALL_OF_BASES = f"""
+    select {{columns}} from knowledge_documents d join knowledge_chunks r on r.document_id = d.id
+    where d.tenant_id = :tenant_id and r.tenant_id = :tenant_id and d.base_id = any(cast(:{{bases}} as uuid[]))
+        and r.base_id = any(cast(:{{bases}} as uuid[])) and {_HAS_TEXT} and d.enabled and r.available
+        and r.lexemes is not null
         and (cast(:document_ids as uuid[]) is null or d.id = any(cast(:document_ids as uuid[])))
-"""
+"""  # noqa: S608 (built of this module's own text)
 _CANDIDATES = """
     select {columns} from knowledge_chunks r
-    where r.base_id = '{base_id}' and r.tenant_id = :tenant_id and {of_list} and {is_searched}
+    where r.base_id = '{base_id}' and r.tenant_id = :tenant_id and r.available and {of_list} and {is_searched}
 """
-_IS_SEARCHED = """
-    (select d.status = 'done' and d.enabled and d.tenant_id = :tenant_id
+_IS_SEARCHED = f"""
+    (select {_HAS_TEXT} and d.enabled and d.tenant_id = :tenant_id
         and (cast(:document_ids as uuid[]) is null or d.id = any(cast(:document_ids as uuid[])))
     from knowledge_documents d where d.id = r.document_id)
-"""
+"""  # noqa: S608 (built of this module's own text)
 
 
 @dataclass(frozen=True, slots=True)

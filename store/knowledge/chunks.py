@@ -1,6 +1,6 @@
-"""The chunks of documents: written once by the process that has the document's lease.
+"""The chunks of documents: written once by the process that has the document's lease, or by people.
 
-store/knowledge/chunk_search.py searches them.
+store/knowledge/chunk_search.py searches them, and store/knowledge/written_chunks.py changes them.
 """
 
 from collections.abc import Sequence
@@ -12,6 +12,10 @@ from sqlalchemy import text
 
 from canvas.ids import TenantId
 from store.db.transaction import Transaction
+from store.knowledge import list_pages
+
+FIRST_WRITTEN = 0x4000_0000
+"""The positions of chunks that people wrote begin here, so they come after those of the document."""
 
 HEADING = (
     r"(^|\n)[ \t]*(#{1,6}[ \t]|\d{1,3}\.\d|[[:alpha:]]{4,9}[ \t]+([0-9]{1,3}|[ivxlc]{1,7}|[a-z])\M|第)"  # or nearly
@@ -24,16 +28,18 @@ INSERT = text("""
     on conflict do nothing
 """)
 CHUNKS_WITH_DOCUMENTS = text("""
-    select c.document_id, c.position, c.text, d.name, d.metadata, d.base_id
+    select c.document_id, c.position, c.text, c.details, c.image is not null as has_image, d.name, d.metadata, d.base_id
     from unnest(cast(:document_ids as uuid[]), cast(:positions as int[])) as wanted (document_id, position)
     join knowledge_chunks c using (document_id, position)
     join knowledge_documents d on d.id = c.document_id
     where c.tenant_id = :tenant_id and d.tenant_id = :tenant_id
 """)
 OF_DOCUMENT = text("""
-    select position, text, count(*) over () as total from knowledge_chunks
+    select position, text, details, available, image is not null as has_image, count(*) over () as total
+    from knowledge_chunks
     where tenant_id = :tenant_id and document_id = :document_id
-        and (cast(:position as int) is null or position = :position)
+        and (cast(:positions as int[]) is null or position = any(cast(:positions as int[])))
+        and (cast(:available as boolean) is null or available = :available)
         and (:like = '%%' or text ilike :like)
     order by position limit :most offset :skipped
 """)
@@ -44,7 +50,8 @@ WITH_HEADINGS = text("""
 """)
 METADATA = text("""
     select id, metadata from knowledge_documents
-    where tenant_id = :tenant_id and base_id = any(cast(:base_ids as uuid[])) and status = 'done' and enabled
+    where tenant_id = :tenant_id and base_id = any(cast(:base_ids as uuid[])) and enabled
+        and (status = 'done' or written_chunks > 0)
     order by id
 """)
 OWNED = text("""
@@ -100,18 +107,24 @@ def list_of_document(
     tenant_id: TenantId,
     document_id: UUID,
     *,
-    position: int | None = None,
+    positions: Sequence[int] | None = None,
     keywords: str = "",
+    available: bool | None = None,
     most: int,
     skipped: int,
-) -> Sequence[Any]:
-    """Return a document's chunks in order as (position, text, total), filtered by `position` and `keywords`."""
+) -> tuple[Sequence[Any], int]:
+    """Return a document's chunks in order as (position, text, details, available, has_image), and how many match.
+
+    None, and empty `keywords`, filter nothing; `keywords` must be in the text.
+    """
     quoted = keywords.replace("\\", r"\\").replace("%", r"\%").replace("_", r"\_")
-    return tx.rows(
+    return list_pages.page_with_total(
+        tx,
         OF_DOCUMENT,
         tenant_id=tenant_id,
         document_id=document_id,
-        position=position,
+        positions=None if positions is None else list(positions),
+        available=available,
         like=f"%{quoted}%",
         most=most,
         skipped=skipped,

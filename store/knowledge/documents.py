@@ -120,6 +120,9 @@ INSERT = (
 )
 LOCK_BASE = text("select pg_advisory_xact_lock(hashtextextended(cast(:base_id as text), 1))")
 SOME = select(*_SHOWN).where(*_this_document)
+OF_TENANT = select(*_SHOWN).where(
+    documents.c.tenant_id == bindparam("of_tenant"), documents.c.id == func.any(bindparam("ids"))
+)
 ORDERS = {
     "create_time": documents.c.created_at,
     "update_time": documents.c.updated_at,
@@ -176,6 +179,7 @@ BEGIN = (
     .values(
         status="pending", error="", generation=documents.c.generation + 1, chunks=0, expected=0, read_pages=0, tokens=0,
         tries=0, lease_id=None, lease_until=None, updated_at=func.now(), started_at=func.now(), ended_at=None,
+        written_chunks=0,
     )
     .returning(documents.c.id)
 )  # fmt: skip
@@ -184,7 +188,7 @@ STOP = (
     .where(*_this_document, documents.c.status == "pending")
     .values(
         status="uploaded", chunks=0, expected=0, read_pages=0, tokens=0, lease_id=None, updated_at=func.now(),
-        ended_at=func.now(),
+        ended_at=func.now(), written_chunks=0,
     )
     .returning(documents.c.id)
 )  # fmt: skip
@@ -283,6 +287,11 @@ def find_same_content(tx: Transaction, tenant_id: TenantId, base_id: UUID, sha25
     tx.execute(LOCK_BASE, base_id=str(base_id))
     same = tx.rows(SAME_CONTENT, of_tenant=tenant_id, of_base=base_id, hash=sha256)
     return KnowledgeDocument(*same[0]) if same else None
+
+
+def get_of_tenant(tx: Transaction, tenant_id: TenantId, ids: Sequence[UUID]) -> list[KnowledgeDocument]:
+    """Return documents of any bases of a tenant by id, in no order; missing ones are left out."""
+    return [KnowledgeDocument(*row) for row in tx.rows(OF_TENANT, of_tenant=tenant_id, ids=list(ids))]
 
 
 def get_many(tx: Transaction, tenant_id: TenantId, base_id: UUID, ids: Sequence[UUID]) -> list[KnowledgeDocument]:

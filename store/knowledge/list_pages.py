@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy.sql import Select
+from sqlalchemy import Executable
 
 from store.db.transaction import Transaction
 
 
 def page_with_total(
-    tx: Transaction, statement: Select[Any], *, most: int, skipped: int, **parameters: Any
+    tx: Transaction, statement: Executable, *, most: int, skipped: int, **parameters: Any
 ) -> tuple[Sequence[Any], int]:
     """Return the rows of a page, and how many rows there are in all.
 

@@ -20,9 +20,11 @@ from store.tables.memory import memories
 TYPES = {"raw": 1, "semantic": 2, "episodic": 4, "procedural": 8}
 """The types of messages, as bits of `Memory.types`."""
 
+MAX_NAME_CHARS = 128
+
 CHANGEABLE = (
     "name", "description", "types", "embedding_model", "chat_model", "temperature", "system_prompt", "user_prompt",
-    "most_bytes", "policy", "permissions",
+    "most_bytes", "policy", "permissions", "avatar",
 )  # fmt: skip
 
 
@@ -43,6 +45,7 @@ class Memory:
     most_bytes: int
     policy: str
     permissions: str
+    avatar: str
     bytes: int
     last_number: int
     created_at: datetime
@@ -63,6 +66,11 @@ INSERT = (
     .returning(*_SHOWN)
 )
 GET = select(*_SHOWN).where(*_this_memory)
+LOCK_NAMES = sa.text("select pg_advisory_xact_lock(hashtextextended(cast(:tenant_id as text), 2))")
+NAMES = select(memories.c.name).where(
+    memories.c.tenant_id == bindparam("of_tenant"),
+    memories.c.id.is_distinct_from(bindparam("but", type_=sa.Uuid)),
+)
 BY_ID_OR_NAME = select(*_SHOWN).where(
     memories.c.tenant_id == bindparam("of_tenant"),
     sa.or_(
@@ -105,7 +113,7 @@ def create(
     """Add an empty memory; `fields`: further ones. Raises Conflict if the name is taken, in any letter case."""
     values: dict[str, Any] = {
         "description": "", "temperature": 0.5, "system_prompt": "", "user_prompt": "", "policy": "FIFO",
-        "permissions": "me",
+        "permissions": "me", "avatar": "",
     }  # fmt: skip
     values |= {key: value for key, value in fields.items() if value is not None}
     row = tx.one_or_none(
@@ -122,6 +130,21 @@ def create(
     if row is None:
         raise _name_conflict(name)
     return Memory(**row)
+
+
+def find_free_name(tx: Transaction, tenant_id: TenantId, name: str, own_id: UUID | None = None) -> str:
+    """Return the name, or `name(1)` and so on if another memory than `own_id` has it, in any letter case.
+
+    Nobody else names a memory of the tenant until the transaction ends.
+    """
+    tx.execute(LOCK_NAMES, tenant_id=str(tenant_id))
+    rows = tx.rows(NAMES, of_tenant=tenant_id, but=own_id)
+    used, number, candidate = {row.name.lower() for row in rows}, 0, name
+    while candidate.lower() in used:
+        number += 1
+        ending = f"({number})"
+        candidate = name[: MAX_NAME_CHARS - len(ending)] + ending
+    return candidate
 
 
 def get(tx: Transaction, tenant_id: TenantId, memory_id: UUID) -> Memory:

@@ -159,6 +159,10 @@ EXTRACTED = (
     .where(*_of_memories, messages.c.source == func.any(bindparam("sources")))
     .order_by(messages.c.source, messages.c.number)
 )
+EMBEDDING = text("""
+    select cast(embedding as real[]) from memory_messages
+    where tenant_id = :tenant_id and memory_id = :memory_id and number = :number
+""")
 ONE = select(*_SHOWN).where(*_this_message)
 MARK_FORGOTTEN = (
     sa.update(messages).where(*_this_message).values(forget_at=func.coalesce(messages.c.forget_at, func.now()))
@@ -350,6 +354,12 @@ def get(tx: Transaction, tenant_id: TenantId, memory_id: UUID, number: int) -> M
     if row is None:
         raise _not_found(memory_id, number)
     return MemoryMessage(**row)
+
+
+def load_embedding(tx: Transaction, tenant_id: TenantId, memory_id: UUID, number: int) -> list[float]:
+    """Return the vector of a message, [] if its memory has no embedding model."""
+    found = tx.scalar(EMBEDDING, tenant_id=tenant_id, memory_id=memory_id, number=number)
+    return [float(each) for each in found or ()]
 
 
 def _scope_values(tenant_id: TenantId, memory_ids: Sequence[UUID], whose: MessageScope) -> dict[str, Any]:

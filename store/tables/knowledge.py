@@ -67,6 +67,8 @@ knowledge_documents = Table(
     # incremented whenever its chunks are created anew
     Column("generation", Integer, nullable=False, server_default="0"),
     Column("chunks", Integer, nullable=False, server_default="0"),  # stored so far
+    Column("written_chunks", Integer, nullable=False, server_default="0"),  # those of them that people wrote
+    Column("last_written", Integer, nullable=False, server_default="0"),  # number of the latest one
     Column("expected", Integer, nullable=False, server_default="0"),  # chunks in all; 0: not known yet
     Column("read_pages", Integer, nullable=False, server_default="0"),  # pages of an image or scan that a model read
     Column("tokens", BigInteger, nullable=False, server_default="0"),
@@ -90,6 +92,10 @@ knowledge_chunks = Table(
     Column("text", Text, nullable=False),
     Column("lexemes", TSVECTOR),  # null: a row of before, which waits for its conversion
     Column("embedding", NullType),  # of length 1; null if the base has no embedding model
+    Column("available", Boolean, nullable=False, server_default=literal("true")),  # false: no search finds it
+    # what people wrote beside the text: {important_keywords, questions, tag_kwd, tag_feas, positions}
+    Column("details", JSONB),
+    Column("image", LargeBinary),  # PNG, JPEG, GIF or WebP
     # of the previous release, dropped by a later revision
     Column("words", LargeBinary, nullable=False, server_default=literal("'\\x'::bytea")),
     Column("vector", LargeBinary),

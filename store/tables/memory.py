@@ -39,6 +39,7 @@ memories = Table(
     Column("most_bytes", BigInteger, nullable=False),  # limit of texts and vectors together
     Column("policy", Text, nullable=False, server_default="FIFO"),  # which messages are removed when it is full
     Column("permissions", Text, nullable=False, server_default="me"),  # me | team
+    Column("avatar", Text, nullable=False, server_default=""),  # a picture as a data address
     Column("bytes", BigInteger, nullable=False, server_default="0"),  # used now
     Column("last_number", BigInteger, nullable=False, server_default="0"),  # of the latest message
     created_timestamp("created_at"),

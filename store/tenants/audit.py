@@ -50,6 +50,7 @@ class Action(StrEnum):
     BUDGET_REMOVED = "budget.removed"
     KNOWLEDGE_BASE_DELETED = "knowledge_base.deleted"
     DOCUMENT_DELETED = "document.deleted"
+    CHUNKS_DELETED = "document.chunks_deleted"
     MEMORY_DELETED = "memory.deleted"
     MCP_SERVER_ADDED = "mcp_server.added"
     MCP_SERVER_CHANGED = "mcp_server.changed"

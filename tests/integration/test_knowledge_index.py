@@ -23,10 +23,20 @@ from knowledge.index.indexing import Indexing
 from knowledge.index.tokenizer import passage_words
 from knowledge.index.vectors import normalize
 from store.db.database import Database
-from store.knowledge import bases, chunk_indexes, chunk_search, chunks, documents, former_rows, similarity
+from store.knowledge import (
+    bases,
+    chunk_indexes,
+    chunk_search,
+    chunks,
+    documents,
+    former_rows,
+    similarity,
+    written_chunks,
+)
 from store.knowledge.chunk_search import ChunkMatch, SearchedBases
 from store.knowledge.chunks import NewChunk
 from store.knowledge.similarity import ABSENT_WORD_WEIGHT, Terms
+from store.knowledge.written_chunks import ChunkIndex, ChunkPlace
 from store.maintenance import migrate, vectors
 from store.primitives.ids import new_id
 from store.tenants import tenants
@@ -306,6 +316,23 @@ def test_disabled_document_of_a_large_base_is_not_found(base: Base, monkeypatch:
 
     after = {match.document_id for match in base.search(terms, most=200)}
     assert (disabled in before, disabled in after, bool(after)) == (True, False, True)
+
+
+def test_hidden_chunk_of_a_large_base_is_not_found_and_a_written_one_is(base: Base, monkeypatch: pytest.MonkeyPatch):
+    index_bases_above(20, monkeypatch)
+    base.fill(200, Random(5))
+    vector = normalize([1.0] * DIMENSIONS)
+    document = base.add([({"w1", "w2"}, vector)] * 3)
+    base.build_indexes()
+    place = ChunkPlace(base.tenant_id, base.id, document)
+
+    with base.database.transaction() as tx:
+        written_chunks.switch(tx, place, [0, 1], available=False)
+        written = written_chunks.add(tx, place, "w1 w2", ChunkIndex(["w1", "w2"], vector, 0), details={})
+
+    found = base.search(Terms(["w1", "w2"], [2], vector), most=200)
+    assert {match.position for match in found if match.document_id == document} == {2, written}
+    assert (found[0].position, found[1].position) == (2, written)
 
 
 def test_indexes_of_a_deleted_base_are_dropped_with_the_next_build(database: Database, monkeypatch: pytest.MonkeyPatch):

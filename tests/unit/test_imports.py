@@ -100,7 +100,7 @@ LAYERS = {
         "events pages",
         "requests",
         "agents health visitors",
-        "knowledge runs",
+        "knowledge runs system",
         "a2a callbacks mcp responses viewer webhooks",
         "app",
     ),

@@ -154,6 +154,14 @@ def start_server(config: ApiConfig) -> Iterator[Server]:
     database.close()
 
 
+@pytest.fixture(scope="module")
+def server_with_files(workerless_server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """An API server without a worker, with a folder for the documents of knowledge bases."""
+    config = with_settings(workerless_server.config, files_dir=tmp_path_factory.mktemp("files"))
+    with serving(config) as url:
+        yield Server(url, workerless_server.database, config)
+
+
 @pytest.fixture
 def client(server: Server) -> Iterator[Client]:
     """A client with its own tenant."""

@@ -12,9 +12,11 @@ import pytest
 
 from api.app import create_app
 from canvas.ids import CanvasId, RunId
+from knowledge.bases.search import public_chunk_id
 from store.files.blobs import LocalBlobs
-from store.knowledge import bases, documents, memories, memory_messages
+from store.knowledge import bases, documents, memories, memory_messages, written_chunks
 from store.knowledge.memory_messages import ANY_SCOPE, NewMessage
+from store.knowledge.written_chunks import ChunkIndex, ChunkPlace
 from store.mcp import servers
 from store.mcp.servers import ServerFields
 from store.primitives.encryption import EncryptionKey
@@ -30,6 +32,11 @@ PUBLIC_PATHS = {
     *WELL_KNOWN,
     "/healthz",
     "/readyz",
+    "/api/v1/system/config",  # as RAGFlow's probes ask
+    "/api/v1/system/healthz",
+    "/api/v1/system/ping",
+    "/api/v1/system/version",
+    "/v1/system/healthz",
     "/api/v1/agents/{agent_id}/webhook",  # a webhook has its own authentication
     "/api/v1/viewer",  # says who the caller is, and whether there is one
     "/api/v1/viewer/session",  # signs in and out
@@ -83,6 +90,13 @@ BODIES = {  # the least body with which the route checks the ids
     "/api/v1/datasets": {"ids": ["{dataset_id}"]},
     "/api/v1/datasets/{dataset_id}/documents": {"ids": ["{document_id}"]},
     "/api/v1/datasets/{dataset_id}/chunks": {"document_ids": ["{document_id}"]},
+    "/api/v1/datasets/{dataset_id}/documents/parse": {"document_ids": ["{document_id}"]},
+    "/api/v1/datasets/{dataset_id}/documents/stop": {"document_ids": ["{document_id}"]},
+    "/api/v1/datasets/{dataset_id}/documents/batch-update-status": {"doc_ids": ["{document_id}"], "status": "0"},
+    "/api/v1/datasets/{dataset_id}/documents/{document_id}/chunks/{chunk_id}": {"available": False},
+    "/api/v1/datasets/{dataset_id}/search": {"question": "x"},
+    "/api/v1/datasets/search": {"dataset_ids": ["{dataset_id}"], "question": "x"},
+    "/api/v1/documents/ingest": {"doc_ids": ["{document_id}"], "run": "1"},
     "/api/v1/retrieval": {"dataset_ids": ["{dataset_id}"], "question": "x"},
     "/api/v1/mcp/servers/list_tools": {"mcp_ids": ["{server_id}"]},
     "/api/v1/mcp/servers/test_tool": {"mcp_id": "{server_id}", "tool_name": "x"},
@@ -149,6 +163,11 @@ def test_ids_of_another_tenant_get_the_same_reply_as_unknown_ids(
         )
         base = bases.create(tx, owner.tenant_id, "x", embedding_model="echo", parser={})
         document = documents.add(tx, owner.tenant_id, base, "a.txt", "text/plain", 1, b"a" * 32)
+        place = ChunkPlace(owner.tenant_id, base, document.id)
+        position = written_chunks.add(
+            tx, place, "x", ChunkIndex(["x"], None, 0), details={}, image=b"\x89PNG\r\n\x1a\n"
+        )
+        chunk_id = public_chunk_id(document.id, position)
         memory = memories.create(
             tx, owner.tenant_id, "x", types=1, embedding_model="", chat_model="", most_bytes=10_000
         )
@@ -179,6 +198,8 @@ def test_ids_of_another_tenant_get_the_same_reply_as_unknown_ids(
         "callback_id": callback.id.hex,
         "delivery_id": delivery.id.hex,
         "dataset_id": base.hex,
+        "chunk_id": chunk_id,
+        "image_id": f"{base.hex}-{chunk_id}",  # before the ids that are parts of it
         "kind": "outputs",
         "document_id": document.id.hex,
         "message_key": f"{memory.id.hex}:1",  # before `memory_id`, which is a part of it
@@ -199,7 +220,12 @@ def test_ids_of_another_tenant_get_the_same_reply_as_unknown_ids(
         "token_id": token_id.hex,
         "version_id": version["id"],
     }
-    unknown = {**dict.fromkeys(theirs, "0" * 31 + "7"), "kind": "outputs", "response_id": f"resp_{'0' * 31}7"}
+    unknown = {
+        **dict.fromkeys(theirs, "0" * 31 + "7"),
+        "kind": "outputs",
+        "message_key": "0" * 31 + "7:1",
+        "response_id": f"resp_{'0' * 31}7",
+    }
 
     def send(ids: dict[str, str]) -> tuple[int, str]:
         body = {name: insert_ids(value, ids) for name, value in BODIES.get(path, {}).items()}
@@ -210,7 +236,9 @@ def test_ids_of_another_tenant_get_the_same_reply_as_unknown_ids(
         return reply.status_code, reply_text
 
     assert send(theirs) == send(unknown)
-    assert [row["run"] for row in list_documents(owner, base.hex)] == ["UNSTART"]
+    assert [(row["run"], row["status"]) for row in list_documents(owner, base.hex)] == [("UNSTART", "1")]
+    chunks = owner.http.get(f"/api/v1/datasets/{base.hex}/documents/{document.id.hex}/chunks").json()["data"]["chunks"]
+    assert [(chunk["id"], chunk["available"]) for chunk in chunks] == [(chunk_id, True)]
     params = {"memory_id": memory.id.hex}
     (message,) = owner.http.get("/api/v1/messages", params=params).json()["data"]
     assert (message["status"], message["forget_at"]) == (True, None)
@@ -262,11 +290,13 @@ def test_lists_show_only_what_belongs_to_the_caller(workerless_client: Client, w
     assert workerless_client.http.get("/api/v1/agents").json()["data"]["total"] == 0
     assert workerless_client.http.get("/api/v1/datasets").json()["data"] == []
     assert workerless_client.http.get("/api/v1/datasets", params={"name": "Theirs"}).json()["code"] == 102
-    stranger.http.post("/api/v1/memories", json={"name": "Theirs"})
+    body = {"name": "Theirs", "memory_type": ["raw"], "embd_id": "", "llm_id": ""}
+    assert stranger.http.post("/api/v1/memories", json=body).json()["code"] == 0
     assert workerless_client.http.get("/api/v1/memories").json()["data"] == {"memory_list": [], "total_count": 0}
     for path in ("/api/v1/messages", "/api/v1/messages/search"):
-        reply = workerless_client.http.get(path, params={"memory_id": "Theirs"}).json()
-        assert (reply["code"], reply["message"]) == (102, "Memory ['Theirs'] not found.")
+        params = {"memory_id": "Theirs"} | ({"query": "x"} if path.endswith("search") else {})
+        reply = workerless_client.http.get(path, params=params).json()
+        assert (reply["code"], reply["message"]) == (404, "Memory ['Theirs'] not found.")
     assert workerless_client.http.get("/api/v1/runs").json()["total"] == 0
     assert workerless_client.http.get("/api/v1/runs", params={"agent_id": agent}).json()["total"] == 0
 

@@ -271,7 +271,8 @@ def test_deleting_an_agent_cancels_its_run_and_keeps_the_run_readable(workerless
 
 def test_unknown_knowledge_bases_memories_and_mcp_servers_are_warnings(client: Client):
     base = client.http.post("/api/v1/datasets", json={"name": "Policies", "embedding_model": "echo"}).json()["data"]
-    client.http.post("/api/v1/memories", json={"name": "Talks"})
+    body = {"name": "Talks", "memory_type": ["raw"], "embd_id": "", "llm_id": ""}
+    client.http.post("/api/v1/memories", json=body)
     unknown = "0" * 32
     dsl = canvas(
         ("begin", "Begin", {}, ["Retrieval:0"]),

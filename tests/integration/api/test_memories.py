@@ -19,7 +19,7 @@ ROME = "User Input: I live in Rome.\nAgent Response: Noted."
 
 
 def create_memory(client: Client, name: str = "Customers", **more: Any) -> dict[str, Any]:
-    body = {"name": name, "memory_type": ["raw"], "embd_id": "echo", **more}
+    body = {"name": name, "memory_type": ["raw"], "embd_id": "echo", "llm_id": "", **more}
     reply = client.http.post("/api/v1/memories", json=body).json()
     assert reply["code"] == 0, reply
     return reply["data"]
@@ -47,15 +47,17 @@ def test_a_memory_is_created_listed_changed_and_deleted(workerless_client: Clien
     config = workerless_client.http.get(f"{url}/config").json()["data"]
     deleted = workerless_client.http.delete(url).json()
 
-    assert listed == memory
+    assert listed == {**memory, "owner_name": listed["owner_name"]}
     assert memory["memory_type"] == ["raw", "semantic"]
     assert (memory["embd_id"], memory["llm_id"], memory["permissions"]) == ("echo", "echo", "team")
     assert (memory["memory_size"], memory["forgetting_policy"]) == (5 * 1024 * 1024, "FIFO")
     assert "semantic" in memory["system_prompt"]
     assert (changed["name"], changed["memory_size"], changed["temperature"]) == ("Guests", 1000, 0.1)
-    assert config == changed
+    assert config == {**changed, "owner_name": listed["owner_name"]}
+    assert listed["owner_name"].startswith("tenant ")
     assert deleted == {"code": 0, "message": "success", "data": None}
-    assert workerless_client.http.get(f"{url}/config").json()["code"] == 102
+    gone = workerless_client.http.get(f"{url}/config").json()
+    assert (gone["code"], gone["message"]) == (404, f"Memory '{memory['id']}' not found.")
 
 
 def test_memories_are_listed_by_type_and_a_page_at_a_time(workerless_client: Client):
@@ -81,23 +83,124 @@ def test_page_behind_the_last_one_has_the_total_of_the_list(workerless_client: C
     assert messages == {"message_list": [], "total_count": 1}
 
 
-@pytest.mark.parametrize(
-    ("body", "code"),
-    [
-        ({}, 101),
-        ({"name": " "}, 101),
-        ({"name": "x", "memory_type": ["wild"]}, 101),
-        ({"name": "x", "memory_size": 0}, 101),
-        ({"name": "x", "memory_size": 10**12}, 101),
-        ({"name": "x", "embd_id": "nothing@Nobody"}, 102),
-        ({"name": "x", "llm_id": "nothing@Nobody"}, 102),
-    ],
-)
-def test_memory_with_invalid_fields_is_refused(workerless_client: Client, body: dict[str, Any], code: int):
+INVALID_FIELDS: list[tuple[dict[str, Any], str]] = [
+    ({"name": ""}, "Memory name cannot be empty or whitespace."),
+    ({"name": " "}, "Memory name cannot be empty or whitespace."),
+    ({"name": "a" * 129}, f"Memory name '{'a' * 129}' exceeds limit of 128."),
+    ({"memory_type": "raw"}, "Memory type must be a list."),
+    ({"memory_type": ["raw", "something"]}, "Memory type '{'something'}' is not supported."),
+    ({"memory_size": 0}, "Memory size should be in range (0, 67108864] Bytes."),
+    ({"memory_size": 10**12}, "Memory size should be in range (0, 67108864] Bytes."),
+    ({"permissions": "all"}, "Unknown permission 'all'."),
+    ({"forgetting_policy": "LRU"}, "Forgetting policy 'LRU' is not supported."),
+    ({"temperature": 2.5}, "Temperature should be in range [0, 2]."),
+    ({"temperature": "hot"}, "Temperature should be in range [0, 2]."),
+    ({"avatar": "a.png"}, "`avatar` must be data:image/...;base64,... with at most 65535 characters, or empty."),
+]
+
+
+@pytest.mark.parametrize(("fields", "message"), INVALID_FIELDS)
+@pytest.mark.parametrize("is_change", [False, True])
+def test_invalid_field_of_a_memory_is_refused_in_ragflows_words(
+    workerless_client: Client, fields: dict[str, Any], message: str, is_change: bool
+):
+    memory = create_memory(workerless_client, "before")
+    url = f"/api/v1/memories/{memory['id']}"
+    body = {"name": "x", "memory_type": ["raw"], "embd_id": "echo", "llm_id": "", **fields}
+
+    sent = fields if is_change else body
+    reply = workerless_client.http.request(
+        "PUT" if is_change else "POST", url if is_change else "/api/v1/memories", json=sent
+    )
+
+    assert (reply.status_code, reply.json()) == (200, {"code": 101, "message": message})
+    (listed,) = workerless_client.http.get("/api/v1/memories").json()["data"]["memory_list"]
+    assert (listed["name"], listed["memory_size"]) == ("before", memory["memory_size"])
+
+
+@pytest.mark.parametrize("lacking", ["name", "memory_type", "embd_id", "llm_id"])
+def test_memory_without_a_required_field_is_refused(workerless_client: Client, lacking: str):
+    body = {"name": "x", "memory_type": ["raw"], "embd_id": "", "llm_id": ""}
+    del body[lacking]
+
+    reply = workerless_client.http.post("/api/v1/memories", json=body)
+    strict = workerless_client.http.post("/api/v1/memories", json=body, headers={"X-Http-Status": "strict"})
+
+    assert reply.json() == {"code": 101, "message": f"required argument are missing: {lacking}; "}
+    assert (reply.status_code, strict.status_code) == (200, 400)
+
+
+@pytest.mark.parametrize("fields", [{"embd_id": "nothing@Nobody"}, {"llm_id": "nothing@Nobody"}])
+def test_memory_with_an_unknown_model_is_refused(workerless_client: Client, fields: dict[str, str]):
+    body = {"name": "x", "memory_type": ["raw"], "embd_id": "", "llm_id": "", **fields}
+
     reply = workerless_client.http.post("/api/v1/memories", json=body).json()
 
-    assert reply["code"] == code, reply
-    assert workerless_client.http.get("/api/v1/memories").json()["data"]["total_count"] == 0
+    assert (reply["code"], "nothing" in reply["message"]) == (102, True)
+
+
+def test_name_that_is_taken_gets_a_number(workerless_client: Client):
+    first, second, third = (create_memory(workerless_client, name) for name in ("Guests", "guests", "Other"))
+    long, longer = (create_memory(workerless_client, "a" * 128) for _ in range(2))
+
+    renamed = workerless_client.http.put(f"/api/v1/memories/{third['id']}", json={"name": "Guests"}).json()["data"]
+    same = workerless_client.http.put(f"/api/v1/memories/{first['id']}", json={"name": "Guests"}).json()["data"]
+
+    assert (first["name"], second["name"], renamed["name"], same["name"]) == (
+        "Guests", "guests(1)", "Guests(2)", "Guests",
+    )  # fmt: skip
+    assert (long["name"], longer["name"]) == ("a" * 128, "a" * 125 + "(1)")
+
+
+def test_avatar_of_a_memory_is_stored(workerless_client: Client):
+    avatar = "data:image/png;base64,iVBORw0KGgo="
+    memory = create_memory(workerless_client)
+    url = f"/api/v1/memories/{memory['id']}"
+
+    changed = workerless_client.http.put(url, json={"avatar": avatar}).json()["data"]
+    removed = workerless_client.http.put(url, json={"avatar": ""}).json()["data"]
+
+    assert (memory["avatar"], changed["avatar"], removed["avatar"]) == ("", avatar, "")
+    assert create_memory(workerless_client, "Other", avatar=avatar)["avatar"] == avatar
+
+
+def test_what_is_missing_is_404_in_the_envelope(workerless_client: Client):
+    memory = create_memory(workerless_client)["id"]
+    unknown = "0" * 31 + "7"
+    http = workerless_client.http
+
+    def refused(method: str, path: str, body: Any = None) -> str:
+        reply = http.request(method, f"/api/v1/{path}", json=body)
+        strict = http.request(method, f"/api/v1/{path}", json=body, headers={"X-Http-Status": "strict"})
+        assert (reply.status_code, reply.json()["code"], strict.status_code) == (200, 404, 404)
+        return reply.json()["message"]
+
+    for each in (unknown, "missing_memory_id"):
+        message = f"Memory '{each}' not found."
+        assert refused("GET", f"memories/{each}") == refused("GET", f"memories/{each}/config") == message
+        assert refused("PUT", f"memories/{each}", {"name": "x"}) == refused("DELETE", f"memories/{each}") == message
+        assert refused("GET", f"messages?memory_id={each}") == f"Memory ['{each}'] not found."
+        assert refused("GET", f"messages/search?query=x&memory_id={each}") == f"Memory ['{each}'] not found."
+    assert refused("DELETE", "messages/missing_memory_id:1") == "Memory 'missing_memory_id' not found."
+    for number in ("999", "nothing"):
+        message = f"Message '{number}' in memory '{memory}' not found."
+        assert refused("GET", f"messages/{memory}:{number}/content") == message
+        assert refused("DELETE", f"messages/{memory}:{number}") == message
+        assert refused("PUT", f"messages/{memory}:{number}", {"status": True}) == message
+
+
+def test_messages_are_added_to_the_memories_that_exist(workerless_client: Client):
+    memory = create_memory(workerless_client)["id"]
+    body = {"memory_id": [memory, "missing_memory_id"], "user_input": "I like tea.", "agent_response": "Noted."}
+
+    reply = workerless_client.http.post("/api/v1/messages", json=body)
+
+    assert reply.status_code == 200
+    assert reply.json() == {
+        "code": 500,
+        "message": "Some messages failed to add. Detail: Memory ['missing_memory_id'] not found.",
+    }
+    assert len(workerless_client.http.get("/api/v1/messages", params={"memory_id": memory}).json()["data"]) == 1
 
 
 def test_message_of_a_memory_is_listed_searched_and_shown(workerless_client: Client):
@@ -116,6 +219,7 @@ def test_message_of_a_memory_is_listed_searched_and_shown(workerless_client: Cli
     assert (entry["user_id"], entry["session_id"], entry["status"], entry["extract"]) == ("ann", "s1", True, [])
     assert details["messages"]["total_count"] == 1
     assert (content["id"], content["content"]) == (f"{memory}_1", TEA)
+    assert round(sum(number**2 for number in content["content_embed"]), 2) == 1
     nearest = search_messages(workerless_client, query="green tea", memory_id=memory, top_n=1)["data"]
     assert [message["content"] for message in nearest] == [TEA]
     narrowed = search_messages(
@@ -139,7 +243,11 @@ def test_message_is_disabled_enabled_and_forgotten(workerless_client: Client):
     workerless_client.http.delete(url)
 
     assert (is_found_disabled, is_found_enabled, is_found()) == (False, True, False)
-    assert workerless_client.http.put(url, json={"status": "perhaps"}).json()["code"] == 101
+    for body, refusal in (
+        ({"status": "false"}, "Status must be a boolean."),
+        ({}, "required argument are missing: status; "),
+    ):
+        assert workerless_client.http.put(url, json=body).json() == {"code": 101, "message": refusal}
     (message,) = workerless_client.http.get(f"/api/v1/memories/{memory}").json()["data"]["messages"]["message_list"]
     assert message["forget_at"] is not None
 
@@ -157,7 +265,7 @@ def test_types_and_embedding_model_cannot_change_after_the_first_message(workerl
         )
     ]
 
-    assert [reply["code"] for reply in replies] == [102, 102, 0]
+    assert [reply["code"] for reply in replies] == [101, 101, 0]
     assert replies[0]["message"] == "Can't update ['memory_type'] when memory isn't empty."
 
 
@@ -175,12 +283,21 @@ def test_repeated_request_stores_one_message(workerless_client: Client):
 def test_requests_without_a_memory_are_refused(workerless_client: Client):
     replies = [
         workerless_client.http.get("/api/v1/messages", params={"memory_id": ","}).json(),
-        workerless_client.http.get("/api/v1/messages/search", params={"query": "x"}).json(),
+        workerless_client.http.get("/api/v1/messages").json(),
+        workerless_client.http.get("/api/v1/messages/search").json(),
+        workerless_client.http.get("/api/v1/messages/search", params={"memory_id": "x"}).json(),
         workerless_client.http.post("/api/v1/messages", json={"user_input": "x"}).json(),
         workerless_client.http.post("/api/v1/messages", json={"memory_id": [], "user_input": "x"}).json(),
     ]
 
-    assert [reply["code"] for reply in replies] == [101] * 4
+    assert [reply["code"] for reply in replies] == [101] * 6
+    assert [reply["message"] for reply in replies[:4]] == [
+        "memory_ids is required.",
+        "memory_ids is required.",
+        "`query` and `memory_id` are required.",
+        "`query` is required.",
+    ]
+    assert search_messages(workerless_client, query="x") == {"code": 0, "message": "success", "data": []}
 
 
 def test_easels_ragflow_client_saves_and_searches_on_another_easel(
@@ -210,7 +327,7 @@ def test_easels_ragflow_client_saves_and_searches_on_another_easel(
 def test_deleting_a_message_with_an_invalid_id_is_not_found(workerless_client: Client):
     reply: httpx2.Response = workerless_client.http.delete("/api/v1/messages/nothing")
 
-    assert reply.json()["message"] == "Message 'nothing' not found."
+    assert reply.json()["message"] == "Message 'nothing' in memory '' not found."
 
 
 def test_memories_are_filtered_by_several_types(workerless_client: Client):

@@ -60,10 +60,14 @@ TABLE: Mapping[str, str] = {
         GET /datasets/{dataset_id}/documents
         GET /datasets/{dataset_id}/documents/{document_id}
         GET /datasets/{dataset_id}/documents/{document_id}/chunks
+        GET /datasets/{dataset_id}/documents/{document_id}/chunks/{chunk_id}
         GET /datasets/{dataset_id}/metadata/config
         GET /datasets/{dataset_id}/metadata/summary
         GET /document/download/{attachment_id} one-agent
         GET /documents/artifact/{name} one-agent
+        GET /documents/images/{image_id}
+        GET /documents/{document_id}
+        GET /documents/{document_id}/preview
         GET /mcp/servers
         GET /mcp/servers/{server_id}
         GET /mcp/servers/{server_id}/tools
@@ -100,6 +104,8 @@ TABLE: Mapping[str, str] = {
         GET /runs/{run_id}/model_calls/{call_id}
         GET /runs/{run_id}/shares
         GET /runs/{run_id}/tool_calls
+        GET /system/status
+        GET /thumbnails
         GET /viewer
         GET /viewer/agents one-agent
         GET /viewer/agents/{agent_id}
@@ -130,6 +136,8 @@ TABLE: Mapping[str, str] = {
         DELETE|GET|HEAD|PATCH|POST|PUT /agents/{agent_id}/webhook
         DELETE|GET|HEAD|PATCH|POST|PUT /agents/{agent_id}/webhook/test
         POST /agents_openai/{agent_id}/chat/completions
+        POST /datasets/search
+        POST /datasets/{dataset_id}/search
         POST /openai/agents/{agent_id}/chat/completions
         POST /openai/agents/{agent_id}/responses
         POST /openai/agents/{agent_id}/responses/{response_id}/cancel
@@ -175,6 +183,12 @@ TABLE: Mapping[str, str] = {
         DELETE|POST /datasets/{dataset_id}/documents
         PATCH /datasets/{dataset_id}/documents/metadatas
         PATCH|PUT /datasets/{dataset_id}/documents/{document_id}
+        DELETE|PATCH|POST /datasets/{dataset_id}/documents/{document_id}/chunks
+        PATCH /datasets/{dataset_id}/documents/{document_id}/chunks/{chunk_id}
+        POST /datasets/{dataset_id}/documents/batch-update-status
+        POST /datasets/{dataset_id}/documents/parse
+        POST /datasets/{dataset_id}/documents/stop
+        POST /documents/ingest
         PUT /datasets/{dataset_id}/documents/{document_id}/metadata/config
         PUT /datasets/{dataset_id}/metadata/config
         POST /mcp/servers
@@ -207,8 +221,11 @@ TABLE: Mapping[str, str] = {
     """,
 }
 """Scope -> methods and path below /api/v1, or at the root after `//`. `one-agent`: the handler confines its callers."""
-OPEN = {"/healthz", "/readyz", "/metrics", "/openapi.json", *WELL_KNOWN}
-"""Routes outside of /api/v1 without a mark: open, or checked by the handler."""
+OPEN = {
+    "/healthz", "/readyz", "/metrics", "/openapi.json", "/v1/system/healthz", *WELL_KNOWN,
+    *(f"/api/v1/system/{name}" for name in ("config", "healthz", "ping", "version")),
+}  # fmt: skip
+"""Routes without a mark: open, or checked by the handler."""
 NOT_CHECKED = re.compile(r"/api/v1/(viewer|viewer/session|agents/\{agent_id\}/webhook)")
 """Routes that everybody may call: they sign in and out, say who the caller is, or authenticate in their own way."""
 ROUTES = [each for each in list_routes() if each[1] not in OPEN]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from api.agents.files import _disposition_name, _is_page, _reply_type  # pyright: ignore[reportPrivateUsage] (rules without a row to read)
+from api.agents.files import _disposition_name, _reply_type, is_page  # pyright: ignore[reportPrivateUsage] (rules without a row to read)
 from api.http.errors import RequestRefused
 from api.requests.uploads import MAX_NAME_CHARS, MAX_UPLOAD_BYTES, IncomingFile, fetch_file, file_name, mime_type_of
 from canvas.errors import AddressRefused
@@ -78,12 +78,12 @@ def test_reply_has_the_requested_type_or_that_of_its_extension(mime_type: str, e
     ],
 )
 def test_types_that_may_contain_scripts_are_pages(kind: str, ext: str) -> None:
-    assert _is_page(kind, ext)
+    assert is_page(kind, ext)
 
 
 @pytest.mark.parametrize(("kind", "ext"), [("application/pdf", "pdf"), ("image/png", ""), ("text/plain", "md")])
 def test_documents_and_images_are_not_pages(kind: str, ext: str) -> None:
-    assert not _is_page(kind, ext)
+    assert not is_page(kind, ext)
 
 
 @pytest.mark.parametrize(
