@@ -2,8 +2,8 @@
 
 One transaction locks a due schedule, writes what came of its slot, and accepts the run, as any other start is accepted
 (`scheduler.lifecycle.accept`). The run's id follows from schedule and slot. A process that dies before the commit has
-done nothing; one that dies after it leaves a run whose task message the sweeper sends. Any number of processes may fire:
-a schedule that one has locked is skipped by the others.
+done nothing; one that dies after it leaves a run whose task message the sweeper sends. Any number of processes may
+fire: a schedule that one has locked is skipped by the others.
 
 A start that is refused leaves a row with the reason; after MAX_REFUSALS in a row the schedule is paused.
 """
@@ -11,7 +11,7 @@ A start that is refused leaves a row with the reason; after MAX_REFUSALS in a ro
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import structlog
@@ -61,9 +61,11 @@ class _Attempt:
     """What a transaction has claimed, for the one that records its failure."""
 
     schedule: Schedule | None = None
+    now: datetime | None = None
     plan: Plan | None = None
     accepted: AcceptedStart | None = None
     to_cancel: Sequence[RunId] = ()
+    outcome: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,8 @@ class Firing:
             )
             self._record(attempt, REFUSED, INTERNAL)
         else:
+            if attempt.outcome:
+                self.count(attempt.outcome)
             self.finish(attempt.accepted)
             if attempt.schedule is not None:
                 self.cancel(attempt.schedule.tenant_id, attempt.to_cancel)
@@ -163,12 +167,12 @@ class Firing:
 
     def _fire(self, tx: Transaction, attempt: _Attempt) -> None:
         """Claim a due schedule, and write what comes of its slot."""
-        attempt.schedule, attempt.plan, attempt.accepted, attempt.to_cancel = None, None, None, ()
+        attempt.schedule, attempt.plan, attempt.accepted, attempt.to_cancel, attempt.outcome = None, None, None, (), ""
         claimed = schedules.claim_due(tx, self.clock() if self.clock is not None else None)
         if claimed is None:
             return
         schedule, now = claimed
-        attempt.schedule = schedule
+        attempt.schedule, attempt.now = schedule, now
         assert schedule.next_at is not None, "a schedule that is due has a slot"
         attempt.plan = planned = plan(
             parse_spec(schedule.spec),
@@ -180,11 +184,13 @@ class Firing:
         )
         if planned.slot is None:
             self._write_slot(tx, schedule, planned, now)
+            attempt.outcome = MISSED
             return
         busy = schedules.open_runs(tx, schedule)
         if busy and schedule.overlap == SKIP:
             reason = f"Run {next(iter(busy)).hex} of the schedule was still open."
             self._write_slot(tx, schedule, planned, now, SKIPPED, reason)
+            attempt.outcome = SKIPPED
             return
         if busy and schedule.overlap == ENQUEUE:
             self._write_missed(tx, schedule, planned)
@@ -197,6 +203,7 @@ class Firing:
             return
         attempt.accepted = self._start(tx, schedule, planned.slot, schedule.overlap)
         self._write_slot(tx, schedule, planned, now, STARTED, "", attempt.accepted.started)
+        attempt.outcome = STARTED
 
     def _start(
         self, tx: Transaction, schedule: Schedule, slot: datetime, policy: str, *, by_hand: bool = False
@@ -219,7 +226,7 @@ class Firing:
             origin=SCHEDULE,
             origin_details={
                 "schedule_id": schedule.id.hex,
-                "slot": slot.isoformat(),
+                "slot": slot.astimezone(UTC).isoformat(),
                 **({"by_hand": True} if by_hand else {}),
             },
         )
@@ -272,25 +279,22 @@ class Firing:
 
     def _record(self, attempt: _Attempt, outcome: str, reason: str) -> None:
         """Write why the slot of a failed transaction has started no run, unless another process has handled it."""
-        schedule, planned = attempt.schedule, attempt.plan
+        schedule, planned, now = attempt.schedule, attempt.plan, attempt.now
         assert schedule is not None, "only a claimed schedule starts runs"
+        assert now is not None
 
         def write(tx: Transaction) -> None:
             current = schedules.lock(tx, schedule.tenant_id, schedule.id)
             if planned is None:  # its specification cannot be read, by this release
                 schedules.save(tx, replace(current, due_at=None, next_at=None, paused=True, paused_reason=reason))
             elif current.next_at == schedule.next_at and current.due_at is not None:
-                now = attempt_time(current)
                 self._write_slot(tx, current, planned, now, outcome, reason[:MAX_REASON])
-
-        def attempt_time(current: Schedule) -> datetime:
-            assert current.next_at is not None
-            return planned.slot or current.next_at if planned is not None else current.next_at
 
         try:
             self.lifecycle.coordinator.database.run_with_retry(write)
         except NotFound:
             return  # deleted meanwhile
+        self.count(outcome)
         log.warning(
             "schedule_not_started",
             schedule_id=str(schedule.id),
@@ -302,5 +306,5 @@ class Firing:
 
 def run_id_of(schedule_id: UUID, slot: datetime) -> RunId:
     """Return the id of the run of a slot: a UUIDv7 of the slot's time, whose other bits follow from both."""
-    digest = hashlib.sha256(f"{schedule_id.hex} {slot.isoformat()}".encode()).digest()
+    digest = hashlib.sha256(f"{schedule_id.hex} {slot.astimezone(UTC).isoformat()}".encode()).digest()
     return RunId(id_at(slot, int.from_bytes(digest, "big")))

@@ -11,6 +11,7 @@ the moment after the gap, together with others of that gap as one slot; a slot i
 the first time. An expression for every hour (`*` in the field of hours) follows elapsed time: it is due each hour.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
@@ -139,7 +140,7 @@ def slots_after(spec: Spec, after: datetime) -> Iterator[datetime]:
 # -- cron -------------------------------------------------------------------------------------------------------------
 def _cron_slots(spec: Cron, after: datetime) -> Iterator[datetime]:
     zone = load_zone(spec.time_zone)
-    expression = SHORTHANDS.get(spec.expression.lower(), spec.expression)
+    expression = _normalise(spec.expression)
     local = after.astimezone(zone)
     if expression.split()[1] == "*":  # each hour, as time passes
         for moment in CronSim(expression, local):
@@ -203,10 +204,15 @@ def _parse_cron(written: Any, time_zone: Any) -> Cron:
         raise InvalidRequest(
             f"`spec.cron` {expression[:64]!r} is not known. Use one of: {', '.join(SHORTHANDS)}.", field="spec.cron"
         )
-    _check_fields(SHORTHANDS.get(expression.lower(), expression))
+    _check_fields(_normalise(expression))
     zone = time_zone or "UTC"
     load_zone(zone)
     return Cron(expression, zone)
+
+
+def _normalise(expression: str) -> str:
+    """Return an expression as CronSim reads it: without shorthands, and with Sunday as 7 where a range ends with it."""
+    return re.sub(r"-sun\b", "-7", SHORTHANDS.get(expression.lower(), expression), flags=re.IGNORECASE)
 
 
 def _check_fields(expression: str) -> None:

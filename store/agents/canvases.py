@@ -256,7 +256,7 @@ def publish(
 
 
 def delete(tx: Transaction, tenant_id: TenantId, canvas_id: CanvasId) -> None:
-    """Delete a canvas with its conversations, versions and schedules. Its runs stay, and so do the versions that they refer to.
+    """Delete a canvas with its conversations, versions and schedules. Its runs stay, and so do their versions.
 
     Cancel its open runs first (`conversations.list_open_runs`). Raises NotFound for an unknown canvas.
     """
