@@ -66,6 +66,7 @@ from api.runs import (
     shared_sessions,
     tasks,
 )
+from api.schedules import routes as schedule_routes
 from api.viewer import comparison as viewer_comparison
 from api.viewer import component_catalogue, editor, light_lists, new_agents, sign_ins
 from api.viewer import overview as viewer_overview
@@ -201,7 +202,7 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
         database_check, dataflows, prompts, drafts, agents, datasets, documents, retrieval, memories, messages,
         plugin_tools, activation_list, activation_page, container_items, live, run_graph, run_export, agent_graph,
         light_lists, node_runs, viewer_versions, viewer_overview, viewer_system, viewer_comparison, sign_ins,
-        run_shares, editor, component_catalogue, new_agents,
+        run_shares, editor, component_catalogue, new_agents, schedule_routes,
     )  # fmt: skip
     for subject in every:
         api.include_router(subject.router)

@@ -27,6 +27,7 @@ from scheduler.messaging.notifications import Notifications
 from scheduler.schedules.changes import ALLOW, CANCEL_PREVIOUS, ENQUEUE, SAME, SKIP
 from scheduler.schedules.planning import MAX_COUNTED, CatchUp, Plan, plan
 from scheduler.schedules.slots import parse_spec
+from scheduler.views.json_values import iso
 from store.agents import conversations, schedules, versions
 from store.agents.schedules import MISSED, REFUSED, SKIPPED, STARTED, Schedule
 from store.db.db_errors import is_outage
@@ -226,7 +227,7 @@ class Firing:
             origin=SCHEDULE,
             origin_details={
                 "schedule_id": schedule.id.hex,
-                "slot": slot.astimezone(UTC).isoformat(),
+                "slot": iso(slot.astimezone(UTC)),
                 **({"by_hand": True} if by_hand else {}),
             },
         )

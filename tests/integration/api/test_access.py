@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -12,6 +12,7 @@ import pytest
 
 from api.app import create_app
 from canvas.ids import CanvasId, RunId
+from scheduler.schedules import changes
 from store.files.blobs import LocalBlobs
 from store.knowledge import bases, documents, memories, memory_messages
 from store.knowledge.memory_messages import ANY_SCOPE, NewMessage
@@ -81,6 +82,8 @@ BODIES = {  # the least body with which the route checks the ids
     "/api/v1/runs/cancel": {"ids": ["{run_id}"]},
     "/api/v1/messages": {"memory_id": ["{memory_id}"], "user_input": "x"},
     "/api/v1/messages/{message_key}": {"status": False},
+    "/api/v1/schedules": {"agent_id": "{agent_id}", "spec": {"every_seconds": 3600}},
+    "/api/v1/schedules/{schedule_id}": {"name": "x"},
 }
 
 
@@ -119,7 +122,7 @@ def unauthorized_code(path: str) -> int | str:
     """Return the code of a 401: RAGFlow's, or Easel's on Easel's own routes."""
     return (
         "unauthorized"
-        if re.match(r"/api/v1/(runs|viewer|components|budgets|admin|agents/{agent_id}/runs)", path)
+        if re.match(r"/api/v1/(runs|viewer|components|budgets|schedules|admin|agents/{agent_id}/runs)", path)
         else 401
     )
 
@@ -157,6 +160,8 @@ def test_ids_of_another_tenant_get_the_same_reply_as_unknown_ids(
         cookie = viewer_sessions.sign_in_with_token(tx, principal, "a browser")
         sign_in = viewer_sessions.find(tx, cookie)
         assert sign_in is not None
+        fields = {"spec": {"every_seconds": 3600}, "paused": True}
+        schedule = changes.create(tx, owner.tenant_id, CanvasId(UUID(agent)), fields, now=datetime.now(UTC))
     theirs = {
         "activation_id": owner.run(run["run_id"])["activations"][0]["id"],
         "agent_id": agent,
@@ -174,6 +179,7 @@ def test_ids_of_another_tenant_get_the_same_reply_as_unknown_ids(
         "node_id": "begin",
         "other_run_id": run["run_id"],
         "run_id": run["run_id"],
+        "schedule_id": schedule.id.hex,
         "server_id": server.hex,
         "session_id": run["session_id"],
         "share_id": share.id.hex,
@@ -199,6 +205,8 @@ def test_ids_of_another_tenant_get_the_same_reply_as_unknown_ids(
     assert (message["status"], message["forget_at"]) == (True, None)
     assert owner.run(run["run_id"])["status"] == "running"
     assert owner.run(run["run_id"])["shares"] == 1
+    (kept,) = owner.http.get("/api/v1/schedules").json()["schedules"]
+    assert (kept["name"], kept["paused"], kept["last_run_id"]) == ("every 3600 s", True, None)
     assert len(owner.http.get("/api/v1/viewer/sessions_of_mine").json()["sessions"]) == 1
     assert owner.http.get(f"/api/v1/agents/{agent}/sessions/{run['session_id']}").json()["code"] == 0
 
