@@ -31,7 +31,7 @@ STARTED, SKIPPED, REFUSED, MISSED = "started", "skipped", "refused", "missed"
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A schedule as it is stored. `spec` and `start` as in scheduler/schedules/schedule_fields.py."""
+    """A schedule as it is stored. `spec` and `start` as in scheduler/schedules/changes.py."""
 
     id: UUID
     tenant_id: TenantId

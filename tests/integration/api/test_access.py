@@ -193,7 +193,7 @@ def test_ids_of_another_tenant_get_the_same_reply_as_unknown_ids(
     def send(ids: dict[str, str]) -> tuple[int, str]:
         body = {name: insert_ids(value, ids) for name, value in BODIES.get(path, {}).items()}
         reply = stranger.http.request(method, path.format(**ids), json=body)
-        reply_text = reply.text
+        reply_text = re.sub(r'"now":"[^"]*"', "", reply.text)
         for value in ids.values():
             reply_text = reply_text.replace(value, "<id>")
         return reply.status_code, reply_text

@@ -133,7 +133,7 @@ def test_run_of_a_slot_is_executed_by_workers(client: Client, server: Server, en
     shown = client.http.get(f"/api/v1/schedules/{made['id']}").json()
     assert (shown["status"], shown["next_at"], shown["runs"]) == ("ended", None, 1)
     run = client.wait_for(shown["last_run_id"], "succeeded", "failed")
-    assert (run["status"], run["query"]) == ("succeeded", "on time")
+    assert (run["status"], run["request"]["query"]) == ("succeeded", "on time")
 
 
 def test_preview_shows_slots_in_the_time_zone_and_stores_nothing(workerless_client: Client) -> None:

@@ -27,7 +27,7 @@ from store.maintenance.partitions import is_partition
 from store.tables.runs import FORMER_COLUMNS, metadata
 from tests import services as test_services
 
-REVISIONS = [f"{number:04}" for number in range(1, 27)]
+REVISIONS = [f"{number:04}" for number in (*range(1, 27), 30)]
 
 
 @pytest.fixture

@@ -2239,6 +2239,160 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/schedules": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Schedules
+         * @description List the schedules of the tenant, or of one agent, the oldest first.
+         */
+        get: operations["list_schedules_api_v1_schedules_get"];
+        put?: never;
+        /**
+         * Create Schedule
+         * @description Create a schedule of an agent: 201 with the schedule and its next slots.
+         */
+        post: operations["create_schedule_api_v1_schedules_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/schedules/preview": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Preview Slots
+         * @description Return the next slots of a specification, without storing anything.
+         */
+        post: operations["preview_slots_api_v1_schedules_preview_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/schedules/{schedule_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Schedule
+         * @description Return a schedule with its next five slots.
+         */
+        get: operations["get_schedule_api_v1_schedules__schedule_id__get"];
+        put?: never;
+        post?: never;
+        /**
+         * Delete Schedule
+         * @description Delete a schedule. Its runs stay.
+         */
+        delete: operations["delete_schedule_api_v1_schedules__schedule_id__delete"];
+        options?: never;
+        head?: never;
+        /**
+         * Change Schedule
+         * @description Change the fields that are sent. `start` and `spec` are replaced as a whole.
+         */
+        patch: operations["change_schedule_api_v1_schedules__schedule_id__patch"];
+        trace?: never;
+    };
+    "/api/v1/schedules/{schedule_id}/fires": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Fires
+         * @description List what came of the slots of a schedule, the latest first: the last 100, and those of open runs.
+         */
+        get: operations["list_fires_api_v1_schedules__schedule_id__fires_get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/schedules/{schedule_id}/pause": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Pause Schedule
+         * @description Pause a schedule: no slot is fired until it is resumed.
+         */
+        post: operations["pause_schedule_api_v1_schedules__schedule_id__pause_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/schedules/{schedule_id}/resume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Resume Schedule
+         * @description Resume a schedule at its next slot. Slots of the pause are not caught up.
+         */
+        post: operations["resume_schedule_api_v1_schedules__schedule_id__resume_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/schedules/{schedule_id}/trigger": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Trigger Schedule
+         * @description Start a run of a schedule now, also of a paused one: 202 with the run. Its slots stay as they are.
+         *
+         *     409 while a run is open that `overlap` does not allow to overlap.
+         */
+        post: operations["trigger_schedule_api_v1_schedules__schedule_id__trigger_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/tasks/{task_id}": {
         parameters: {
             query?: never;
@@ -3204,6 +3358,16 @@ export interface components {
             unknown: string[];
         };
         /**
+         * CatchUpRow
+         * @description Which late slots are fired.
+         */
+        CatchUpRow: {
+            /** At Most */
+            at_most: number;
+            /** Window Seconds */
+            window_seconds: number;
+        };
+        /**
          * ChangedNode
          * @description A node of both versions, or of one.
          */
@@ -3633,6 +3797,50 @@ export interface components {
             node: string | null;
             /** Severity */
             severity: string;
+        };
+        /**
+         * FireListReply
+         * @description What came of the slots, the latest first.
+         */
+        FireListReply: {
+            /** Fires */
+            fires: components["schemas"]["FireRow"][];
+            /**
+             * Next
+             * @description The `before` of the next page; null on the last
+             */
+            next: string | null;
+            /** Now */
+            now: string | null;
+        };
+        /**
+         * FireRow
+         * @description What came of a slot.
+         */
+        FireRow: {
+            /**
+             * At
+             * @description When it was decided
+             */
+            at: string | null;
+            /** By Hand */
+            by_hand: boolean;
+            /**
+             * Outcome
+             * @enum {string}
+             */
+            outcome: "started" | "skipped" | "refused" | "missed";
+            /** Reason */
+            reason: string;
+            /** Run Id */
+            run_id: string | null;
+            /** Slot */
+            slot: string | null;
+            /**
+             * Slots
+             * @description How many missed slots the row stands for
+             */
+            slots: number;
         };
         /**
          * FirstDivergence
@@ -4340,6 +4548,16 @@ export interface components {
             waits_for: string;
         };
         /**
+         * PreviewReply
+         * @description The next slots of a specification that is not stored.
+         */
+        PreviewReply: {
+            /** Now */
+            now: string | null;
+            /** Slots */
+            slots: components["schemas"]["SlotRow"][];
+        };
+        /**
          * PublishedVersion
          * @description The version that was published last.
          */
@@ -4732,6 +4950,190 @@ export interface components {
             findings: components["schemas"]["FindingRow"][];
         };
         /**
+         * ScheduleListReply
+         * @description Schedules, the oldest first.
+         */
+        ScheduleListReply: {
+            /**
+             * Next
+             * @description The `after` of the next page; null on the last
+             */
+            next: string | null;
+            /** Now */
+            now: string | null;
+            /** Schedules */
+            schedules: components["schemas"]["ScheduleRow"][];
+        };
+        /**
+         * ScheduleReply
+         * @description A schedule with its next slots.
+         */
+        ScheduleReply: {
+            /** Agent Id */
+            agent_id: string;
+            catch_up: components["schemas"]["CatchUpRow"];
+            /** Created At */
+            created_at: string | null;
+            /**
+             * Created By
+             * @description The token; null: the command line
+             */
+            created_by: string | null;
+            /** End At */
+            end_at: string | null;
+            /** Id */
+            id: string;
+            /**
+             * Last At
+             * @description The last slot that was handled
+             */
+            last_at: string | null;
+            /** Last Run Id */
+            last_run_id: string | null;
+            /** Max Runs */
+            max_runs: number | null;
+            /** Name */
+            name: string;
+            /**
+             * Next At
+             * @description The next slot; null while paused, and at the end
+             */
+            next_at: string | null;
+            /** Next Slots */
+            next_slots: (string | null)[];
+            /**
+             * Now
+             * @description The time of the database
+             */
+            now: string | null;
+            /**
+             * Overlap
+             * @enum {string}
+             */
+            overlap: "skip" | "enqueue" | "cancel_previous" | "allow";
+            /** Paused */
+            paused: boolean;
+            /** Paused Reason */
+            paused_reason: string;
+            /**
+             * Refusals
+             * @description How many slots were refused since the last run; 10 pause the schedule
+             */
+            refusals: number;
+            /**
+             * Runs
+             * @description How many slots have started a run
+             */
+            runs: number;
+            /**
+             * Session
+             * @enum {string}
+             */
+            session: "new" | "same";
+            /**
+             * Session Id
+             * @description The session of all runs, with session `same`
+             */
+            session_id: string | null;
+            /** Spec */
+            spec: {
+                [key: string]: unknown;
+            };
+            /** Start */
+            start: {
+                [key: string]: unknown;
+            };
+            /**
+             * Status
+             * @description `waiting`: a slot waits for the previous run; `ended`: no slot is left
+             * @enum {string}
+             */
+            status: "active" | "waiting" | "paused" | "ended";
+            /** Updated At */
+            updated_at: string | null;
+        };
+        /**
+         * ScheduleRow
+         * @description A schedule.
+         */
+        ScheduleRow: {
+            /** Agent Id */
+            agent_id: string;
+            catch_up: components["schemas"]["CatchUpRow"];
+            /** Created At */
+            created_at: string | null;
+            /**
+             * Created By
+             * @description The token; null: the command line
+             */
+            created_by: string | null;
+            /** End At */
+            end_at: string | null;
+            /** Id */
+            id: string;
+            /**
+             * Last At
+             * @description The last slot that was handled
+             */
+            last_at: string | null;
+            /** Last Run Id */
+            last_run_id: string | null;
+            /** Max Runs */
+            max_runs: number | null;
+            /** Name */
+            name: string;
+            /**
+             * Next At
+             * @description The next slot; null while paused, and at the end
+             */
+            next_at: string | null;
+            /**
+             * Overlap
+             * @enum {string}
+             */
+            overlap: "skip" | "enqueue" | "cancel_previous" | "allow";
+            /** Paused */
+            paused: boolean;
+            /** Paused Reason */
+            paused_reason: string;
+            /**
+             * Refusals
+             * @description How many slots were refused since the last run; 10 pause the schedule
+             */
+            refusals: number;
+            /**
+             * Runs
+             * @description How many slots have started a run
+             */
+            runs: number;
+            /**
+             * Session
+             * @enum {string}
+             */
+            session: "new" | "same";
+            /**
+             * Session Id
+             * @description The session of all runs, with session `same`
+             */
+            session_id: string | null;
+            /** Spec */
+            spec: {
+                [key: string]: unknown;
+            };
+            /** Start */
+            start: {
+                [key: string]: unknown;
+            };
+            /**
+             * Status
+             * @description `waiting`: a slot waits for the previous run; `ended`: no slot is left
+             * @enum {string}
+             */
+            status: "active" | "waiting" | "paused" | "ended";
+            /** Updated At */
+            updated_at: string | null;
+        };
+        /**
          * ShareListReply
          * @description The shares of a run, the oldest first.
          */
@@ -4842,6 +5244,19 @@ export interface components {
              * @description To the minute
              */
             last_seen_at: string;
+        };
+        /**
+         * SlotRow
+         * @description A slot.
+         */
+        SlotRow: {
+            /** At */
+            at: string | null;
+            /**
+             * Local
+             * @description As clocks of the time zone show it, with the offset
+             */
+            local: string;
         };
         /**
          * StartedReply
@@ -4995,6 +5410,23 @@ export interface components {
             started_at: string | null;
             /** Tool Name */
             tool_name: string | null;
+        };
+        /**
+         * TriggerReply
+         * @description A run that was started by hand.
+         */
+        TriggerReply: {
+            /**
+             * Queued
+             * @description Whether it waits for another run of its session
+             */
+            queued: boolean;
+            /** Run Id */
+            run_id: string;
+            /** Session Id */
+            session_id: string;
+            /** Slot */
+            slot: string | null;
         };
         /** ValidationError */
         ValidationError: {
@@ -10435,7 +10867,7 @@ export interface operations {
                 trouble?: "" | "0" | "1";
                 q?: string;
                 source?: string;
-                origin?: "" | "rerun" | "fork" | "debug" | "webhook" | "mcp" | "any" | "none";
+                origin?: "" | "rerun" | "fork" | "debug" | "webhook" | "mcp" | "schedule" | "any" | "none";
             };
             header?: never;
             path?: never;
@@ -10517,7 +10949,7 @@ export interface operations {
                 trouble?: "" | "0" | "1";
                 q?: string;
                 source?: string;
-                origin?: "" | "rerun" | "fork" | "debug" | "webhook" | "mcp" | "any" | "none";
+                origin?: "" | "rerun" | "fork" | "debug" | "webhook" | "mcp" | "schedule" | "any" | "none";
             };
             header?: never;
             path?: never;
@@ -11603,6 +12035,465 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ToolCallListReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    list_schedules_api_v1_schedules_get: {
+        parameters: {
+            query?: {
+                agent_id?: string;
+                after?: string;
+                limit?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ScheduleListReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    create_schedule_api_v1_schedules_post: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description A repeat with the same key within a day gets the first reply */
+                "idempotency-key"?: string | null;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /**
+                     * Agent Id
+                     * @description Required
+                     */
+                    agent_id?: string | null;
+                    /**
+                     * Catch Up
+                     * @description {window_seconds, at_most}: slots that are late by more than 10 s are fired if they are not older than the window (3600 by default, 604800 at most) and among the last `at_most` (1 by default, 100 at most) of them
+                     */
+                    catch_up?: {
+                        [key: string]: unknown;
+                    } | null;
+                    /**
+                     * End At
+                     * @description ISO 8601 with offset: no slot is later; "" for no end
+                     */
+                    end_at?: string | null;
+                    /**
+                     * Max Runs
+                     * @description How many runs slots start; 0 for no limit
+                     */
+                    max_runs?: number | null;
+                    /**
+                     * Name
+                     * @description By default the specification, in words
+                     */
+                    name?: string | null;
+                    /**
+                     * Overlap
+                     * @description What a slot does while a run of the schedule is open: skip (default), enqueue, cancel_previous, allow
+                     */
+                    overlap?: string | null;
+                    /** Paused */
+                    paused?: boolean | null;
+                    /**
+                     * Session
+                     * @description new (default): a session for each run; same: one for all
+                     */
+                    session?: string | null;
+                    /**
+                     * Spec
+                     * @description {cron, time_zone}: five fields in an IANA time zone (UTC by default); {every_seconds, offset}: counted from 1970-01-01T00:00:00Z; or {at}: once
+                     */
+                    spec?: {
+                        [key: string]: unknown;
+                    } | null;
+                    /**
+                     * Start
+                     * @description query, inputs, files, user_id, name, version, release, budget and chat_template_kwargs of the runs
+                     */
+                    start?: {
+                        [key: string]: unknown;
+                    } | null;
+                };
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ScheduleReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    preview_slots_api_v1_schedules_preview_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /**
+                     * After
+                     * @description ISO 8601 with offset; by default now
+                     */
+                    after?: string | null;
+                    /**
+                     * Number
+                     * @default 5
+                     */
+                    number?: number;
+                    /**
+                     * Spec
+                     * @description {cron, time_zone}: five fields in an IANA time zone (UTC by default); {every_seconds, offset}: counted from 1970-01-01T00:00:00Z; or {at}: once
+                     */
+                    spec?: {
+                        [key: string]: unknown;
+                    } | null;
+                };
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PreviewReply"];
+                };
+            };
+        };
+    };
+    get_schedule_api_v1_schedules__schedule_id__get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                schedule_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ScheduleReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    delete_schedule_api_v1_schedules__schedule_id__delete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                schedule_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    change_schedule_api_v1_schedules__schedule_id__patch: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                schedule_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /**
+                     * Catch Up
+                     * @description {window_seconds, at_most}: slots that are late by more than 10 s are fired if they are not older than the window (3600 by default, 604800 at most) and among the last `at_most` (1 by default, 100 at most) of them
+                     */
+                    catch_up?: {
+                        [key: string]: unknown;
+                    } | null;
+                    /**
+                     * End At
+                     * @description ISO 8601 with offset: no slot is later; "" for no end
+                     */
+                    end_at?: string | null;
+                    /**
+                     * Max Runs
+                     * @description How many runs slots start; 0 for no limit
+                     */
+                    max_runs?: number | null;
+                    /**
+                     * Name
+                     * @description By default the specification, in words
+                     */
+                    name?: string | null;
+                    /**
+                     * Overlap
+                     * @description What a slot does while a run of the schedule is open: skip (default), enqueue, cancel_previous, allow
+                     */
+                    overlap?: string | null;
+                    /** Paused */
+                    paused?: boolean | null;
+                    /**
+                     * Session
+                     * @description new (default): a session for each run; same: one for all
+                     */
+                    session?: string | null;
+                    /**
+                     * Spec
+                     * @description {cron, time_zone}: five fields in an IANA time zone (UTC by default); {every_seconds, offset}: counted from 1970-01-01T00:00:00Z; or {at}: once
+                     */
+                    spec?: {
+                        [key: string]: unknown;
+                    } | null;
+                    /**
+                     * Start
+                     * @description query, inputs, files, user_id, name, version, release, budget and chat_template_kwargs of the runs
+                     */
+                    start?: {
+                        [key: string]: unknown;
+                    } | null;
+                };
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ScheduleReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    list_fires_api_v1_schedules__schedule_id__fires_get: {
+        parameters: {
+            query?: {
+                before?: string;
+                limit?: string;
+            };
+            header?: never;
+            path: {
+                schedule_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FireListReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    pause_schedule_api_v1_schedules__schedule_id__pause_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                schedule_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /**
+                     * Reason
+                     * @default
+                     */
+                    reason?: string;
+                };
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ScheduleReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    resume_schedule_api_v1_schedules__schedule_id__resume_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                schedule_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ScheduleReply"];
+                };
+            };
+            /** @description Validation Error */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HTTPValidationError"];
+                };
+            };
+        };
+    };
+    trigger_schedule_api_v1_schedules__schedule_id__trigger_post: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description A repeat with the same key within a day gets the first reply */
+                "idempotency-key"?: string | null;
+            };
+            path: {
+                schedule_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": {
+                    /**
+                     * Overlap
+                     * @description The policy of this run instead of the schedule's
+                     */
+                    overlap?: string | null;
+                };
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TriggerReply"];
                 };
             };
             /** @description Validation Error */
