@@ -21,6 +21,7 @@ from uuid import UUID
 
 from canvas.errors import InvalidRequest
 from canvas.ids import CanvasId, TenantId
+from scheduler.coordinator.version_cache import VersionCache
 from scheduler.lifecycle import start_options
 from scheduler.schedules.planning import CatchUp, first_slot
 from scheduler.schedules.slots import Cron, Interval, Spec, parse_moment, parse_spec
@@ -181,9 +182,16 @@ def _start(tx: Transaction, tenant_id: TenantId, canvas_id: CanvasId, options: M
     given = {name: value for name, value in options.items() if value is not None}
     try:
         start_options.check_options(given)
-        start_options.parse_start(tx, tenant_id, None, canvas_id, given)
+        start = start_options.parse_start(tx, tenant_id, None, canvas_id, given)
     except InvalidRequest as error:
         raise InvalidRequest(f"`start`: {error.message}", **{"field": "start", **error.details}) from error
+    fields = VersionCache(1).get_or_empty(tx, start.version_id).canvas.password_fields
+    for name in (given.get("inputs") or {}).keys() & set().union(*fields.values()):
+        raise InvalidRequest(
+            f"`start.inputs.{name}` is a password, which a schedule would keep and show. Put it into the canvas, whose "
+            "secrets are encrypted.",
+            field=f"start.inputs.{name}",
+        )
     return given
 
 

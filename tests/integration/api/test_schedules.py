@@ -12,7 +12,7 @@ from scheduler.schedules.firing import Firing
 from store.agents import schedules
 from store.tenants import tenants
 from tests.integration.api.conftest import Server
-from tests.integration.api.talking import ECHO, Client
+from tests.integration.api.talking import ECHO, Client, canvas
 
 DAILY = {"cron": "30 7 * * *", "time_zone": "Europe/Berlin"}
 
@@ -179,6 +179,26 @@ def test_error_names_the_field_and_the_remedy(
     assert reply.status_code == 400
     assert reply.json()["details"]["field"] == field
     assert words in reply.json()["message"]
+
+
+def test_password_of_a_form_is_refused_because_a_schedule_would_show_it(workerless_client: Client) -> None:
+    agent = workerless_client.agent(
+        canvas(
+            (
+                "begin",
+                "Begin",
+                {"mode": "task", "inputs": {"login": {"type": "password"}, "user": {"type": "line"}}},
+                [],
+            )
+        )
+    )
+
+    refused = create(workerless_client, agent, start={"inputs": {"login": "hunter2", "user": "ada"}})
+    accepted = create(workerless_client, agent, start={"inputs": {"user": "ada"}})
+
+    assert (refused.status_code, refused.json()["details"]["field"]) == (400, "start.inputs.login")
+    assert "hunter2" not in refused.text
+    assert accepted.status_code == 201
 
 
 def test_token_that_only_reads_changes_no_schedule(workerless_client: Client, workerless_server: Server) -> None:
