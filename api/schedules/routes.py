@@ -12,8 +12,8 @@ from api.http.query_values import parse_number, parse_position, parse_time
 from api.http.replies import json_reply, parse_canvas_id, parse_id
 from api.http.reply_styles import OwnRoute
 from api.http.schemas import Body
-from api.requests.auth import RequestPrincipal, Viewer
-from api.requests.dependencies import ApiContext, ApiContextDep
+from api.requests.auth import Viewer
+from api.requests.dependencies import ApiContextDep
 from api.requests.idempotency import OnceByViewer
 from api.requests.request_bodies import SmallBody, body_openapi, parse_body
 from api.schedules.reply_models import (
@@ -25,6 +25,7 @@ from api.schedules.reply_models import (
 )
 from canvas.errors import InvalidRequest, NotFound
 from canvas.ids import CanvasId
+from scheduler.lifecycle.accept import Started
 from scheduler.schedules import changes, slots
 from scheduler.schedules.firing import Firing
 from scheduler.schedules.schedule_json import fire_json, schedule_json
@@ -200,22 +201,14 @@ def trigger_schedule(
         message = f"`overlap` is {fields.overlap[:64]!r}. Use one of: {', '.join(changes.OVERLAPS)}."
         raise InvalidRequest(message, field="overlap")
     once.check_repeat(context.database)
-    chosen, firing = _schedule_id(schedule_id), Firing(context.lifecycle)
-    if _policy(context, principal, chosen, fields.overlap) == changes.CANCEL_PREVIOUS:
-        firing.cancel_open(principal.tenant_id, chosen)
-    with once.transaction(context.database) as tx:
-        now = server_info.read_clock(tx)
-        accepted = firing.trigger(tx, principal.tenant_id, chosen, fields.overlap, now)
-        started = accepted.started
-        shown = {
-            "run_id": started.run_id.hex,
-            "session_id": started.conversation_id.hex,
-            "slot": iso(now),
-            "queued": started.queued,
-        }
-        reply = once.store_reply(tx, json_reply(shown, 202))
-    firing.finish(accepted)
-    return reply
+    started, now = Firing(context.lifecycle).trigger(
+        principal.tenant_id,
+        _schedule_id(schedule_id),
+        fields.overlap,
+        open_transaction=lambda: once.transaction(context.database),
+        before_commit=lambda tx, started, now: once.store_reply(tx, _trigger_reply(started, now)),
+    )
+    return _trigger_reply(started, now)
 
 
 @router.get("/{schedule_id}/fires", response_model=FireListReply)
@@ -235,11 +228,14 @@ def list_fires(
     return json_reply({"now": iso(now), "fires": shown, "next": next_page})
 
 
-def _policy(context: ApiContext, principal: RequestPrincipal, schedule_id: UUID, overlap: str | None) -> str:
-    if overlap is not None:
-        return overlap
-    with context.database.transaction() as tx:
-        return schedules.get(tx, principal.tenant_id, schedule_id).overlap
+def _trigger_reply(started: Started, now: datetime) -> Response:
+    shown = {
+        "run_id": started.run_id.hex,
+        "session_id": started.conversation_id.hex,
+        "slot": iso(now),
+        "queued": started.queued,
+    }
+    return json_reply(shown, 202)
 
 
 def _whole(schedule: schedules.Schedule, now: datetime) -> dict[str, Any]:
@@ -263,7 +259,7 @@ def _schedule_id(written: str) -> UUID:
 
 
 def _agent_id(written: str) -> CanvasId:
-    """Return the id of an agent. Raises InvalidRequest for a missing one, NotFound for a text that is no id."""
+    """Return the id of an agent. Raises InvalidRequest for a missing one, NotFound for a text that is not an id."""
     if not written:
         raise InvalidRequest(
             "`agent_id` is missing. Send the id of the agent whose runs are started.", field="agent_id"

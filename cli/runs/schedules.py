@@ -12,7 +12,7 @@ from canvas.ids import TenantId
 from cli.agents import agents
 from cli.runs import inputs
 from cli.shell import output
-from cli.shell.connection import CommandConnection, find_tenant_id, open_connection
+from cli.shell.connection import find_tenant_id, open_connection
 from cli.shell.options import (
     LOCAL_TENANT,
     AsJson,
@@ -220,15 +220,10 @@ def trigger(
         known = ", ".join(changes.OVERLAPS)
         raise typer.BadParameter(f"{overlap!r} is not a policy. Use one of: {known}.", param_hint="--overlap")
     with open_connection() as connection:
-        firing = Firing(connection.lifecycle)
-        tenant_id, found = _look_up(connection, tenant, named)
-        if (overlap or found.overlap) == changes.CANCEL_PREVIOUS:
-            firing.cancel_open(tenant_id, found.id)
         with connection.database.transaction() as tx:
-            now = server_info.read_clock(tx)
-            accepted = firing.trigger(tx, tenant_id, found.id, overlap, now)
-        firing.finish(accepted)
-    started = accepted.started
+            tenant_id = find_tenant_id(tx, tenant)
+            found = _find(tx, tenant_id, named)
+        started, _ = Firing(connection.lifecycle).trigger(tenant_id, found.id, overlap)
     if as_json:
         output.print_json({"run_id": started.run_id.hex, "session_id": started.conversation_id.hex})
     else:
@@ -243,12 +238,6 @@ def delete(named: Named, tenant: OfTenant = LOCAL_TENANT) -> None:
         found = _find(tx, tenant_id, named)
         schedules.delete_schedule(tx, tenant_id, found.id)
     output.print_message(f"Schedule {found.name} is deleted.")
-
-
-def _look_up(connection: CommandConnection, tenant: str, named: str) -> tuple[TenantId, Schedule]:
-    with connection.database.transaction() as tx:
-        tenant_id = find_tenant_id(tx, tenant)
-        return tenant_id, _find(tx, tenant_id, named)
 
 
 def _find(tx: Transaction, tenant_id: TenantId, named: str) -> Schedule:

@@ -10,12 +10,13 @@ A start that is refused leaves a row with the reason; after MAX_REFUSALS in a ro
 
 import hashlib
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import structlog
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from canvas.errors import Conflict, ExecutorError, NotFound
 from canvas.ids import RunId, TenantId
@@ -30,8 +31,11 @@ from scheduler.schedules.slots import parse_spec
 from scheduler.views.json_values import iso
 from store.agents import conversations, schedules, versions
 from store.agents.schedules import MISSED, REFUSED, SKIPPED, STARTED, Schedule
+from store.agents.versions import VersionGone
 from store.db.db_errors import is_outage
 from store.db.transaction import Transaction
+from store.files.large_values import LargeValues
+from store.monitoring import server_info
 from store.primitives.ids import id_at
 
 log = structlog.get_logger()
@@ -99,37 +103,71 @@ class Firing:
         except SQLAlchemyError as error:
             if is_outage(error) or attempt.schedule is None:
                 raise
-            is_gone = versions.is_version_gone(error)
-            if not is_gone:
-                log.error("schedule_failed", schedule_id=str(attempt.schedule.id), error=str(error).partition("\n")[0])
-            self._record(attempt, REFUSED, versions.VERSION_GONE_TEXT if is_gone else INTERNAL)
+            if versions.is_version_gone(error):
+                self._record(attempt, REFUSED, versions.VERSION_GONE_TEXT)
+            else:
+                self._record_bug(attempt, error)
         except Exception as error:
             if attempt.schedule is None:
                 raise
-            log.error(
-                "schedule_failed",
-                schedule_id=str(attempt.schedule.id),
-                error=f"{type(error).__name__}: {error}".partition("\n")[0],
-            )
-            self._record(attempt, REFUSED, INTERNAL)
+            self._record_bug(attempt, error)
         else:
             if attempt.outcome:
                 self.count(attempt.outcome)
             self.finish(attempt.accepted)
-            if attempt.schedule is not None:
-                self.cancel(attempt.schedule.tenant_id, attempt.to_cancel)
+            if attempt.schedule is not None and attempt.to_cancel:
+                try:
+                    self.cancel(attempt.schedule.tenant_id, attempt.to_cancel)
+                except Exception as error:
+                    if is_outage(error):
+                        raise
+                    self._record_bug(attempt, error)
         return attempt.schedule is not None
 
     def trigger(
-        self, tx: Transaction, tenant_id: TenantId, schedule_id: UUID, overlap: str | None, now: datetime
-    ) -> AcceptedStart:
-        """Start a run of a schedule now, also of one that is paused. Call `finish` with the result after the commit.
+        self,
+        tenant_id: TenantId,
+        schedule_id: UUID,
+        overlap: str | None = None,
+        *,
+        open_transaction: Callable[[], AbstractContextManager[Transaction]] | None = None,
+        before_commit: Callable[[Transaction, Started, datetime], object] = lambda tx, started, now: None,
+    ) -> tuple[Started, datetime]:
+        """Start a run of a schedule now, also of one that is paused; return it and the time that is its slot.
 
-        `overlap`: the policy of this run instead of the schedule's. With CANCEL_PREVIOUS call `cancel_open` first.
-        Raises Conflict if a run is open that must not overlap; NotFound and InvalidRequest as a start does.
+        `overlap`: the policy of this run instead of the schedule's. `open_transaction`, `before_commit`: what the
+        caller does in the transaction. Raises Conflict if a run is open that must not overlap; NotFound and
+        InvalidRequest as a start does.
         """
+        database = self.lifecycle.coordinator.database
+        with database.transaction() as tx:
+            policy = overlap or schedules.get(tx, tenant_id, schedule_id).overlap
+        if policy == CANCEL_PREVIOUS:
+            self.cancel_open(tenant_id, schedule_id)
+
+        def work(large: LargeValues) -> tuple[AcceptedStart, datetime]:
+            with (open_transaction or database.transaction)() as tx:
+                tx.large = large
+                now = self.clock() if self.clock is not None else server_info.read_clock(tx)
+                accepted = self._trigger(tx, tenant_id, schedule_id, policy, now)
+                before_commit(tx, accepted.started, now)
+                return accepted, now
+
+        try:
+            accepted, now = database.run_with_large_values(work)
+        except RunIsWaiting:
+            raise Conflict(WAITS_FOR_ANSWER, field="overlap") from None
+        except DBAPIError as error:
+            if versions.is_version_gone(error):
+                raise VersionGone(versions.VERSION_GONE_TEXT) from error
+            raise
+        self.finish(accepted)
+        return accepted.started, now
+
+    def _trigger(
+        self, tx: Transaction, tenant_id: TenantId, schedule_id: UUID, policy: str, now: datetime
+    ) -> AcceptedStart:
         schedule = schedules.lock(tx, tenant_id, schedule_id)
-        policy = overlap or schedule.overlap
         busy = schedules.open_runs(tx, schedule)
         if busy and policy in (SKIP, ENQUEUE):
             run_id = next(iter(busy))
@@ -138,10 +176,7 @@ class Firing:
                 run_id=run_id.hex,
                 field="overlap",
             )
-        try:
-            accepted = self._start(tx, schedule, now, policy, by_hand=True)
-        except RunIsWaiting:
-            raise Conflict(WAITS_FOR_ANSWER, field="overlap") from None
+        accepted = self._start(tx, schedule, now, policy, by_hand=True)
         schedules.add_fire(tx, schedule, now, STARTED, run_id=accepted.started.run_id, by_hand=True)
         conversation_id = accepted.started.conversation_id if schedule.session == SAME else schedule.conversation_id
         schedules.save(tx, replace(schedule, last_run=accepted.started.run_id, conversation_id=conversation_id))
@@ -277,6 +312,13 @@ class Firing:
             what = f"{'At least ' if number >= MAX_COUNTED else ''}{number} slot{'s' * (number != 1)}"
             reason = f"{what} from this one on passed, and `catch_up` does not allow to fire them later."
             schedules.add_fire(tx, schedule, planned.missed.first, MISSED, reason=reason, slots=number)
+
+    def _record_bug(self, attempt: _Attempt, error: Exception) -> None:
+        """Log an error that the owner of the schedule did not cause, and write that the slot has started no run."""
+        assert attempt.schedule is not None
+        what = f"{type(error).__name__}: {error}".partition("\n")[0]
+        log.error("schedule_failed", schedule_id=str(attempt.schedule.id), error=what)
+        self._record(attempt, REFUSED, INTERNAL)
 
     def _record(self, attempt: _Attempt, outcome: str, reason: str) -> None:
         """Write why the slot of a failed transaction has started no run, unless another process has handled it."""

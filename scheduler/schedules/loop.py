@@ -1,8 +1,8 @@
 """The loop that fires schedules, on a thread of its own in each sweeper process.
 
-It is no part of the sweeper's tick: a tick that repairs much would delay slots, and each sweeper can fire. Between two
-slots the loop sleeps until the next one is due, and for `poll` at most. A changed schedule wakes it over Redis; if that
-message is lost, the change is seen after `poll`.
+It is separate from the sweeper's tick: a tick that repairs much would delay slots, and each sweeper can fire. Between
+two slots the loop sleeps until the next one is due, and for `poll` at most. A changed schedule wakes it over Redis; if
+that message is lost, the change is seen after `poll`.
 """
 
 import threading
@@ -45,6 +45,9 @@ class ScheduleLoop:
                 wait = self.look()
             except SQLAlchemyError as error:
                 log.warning("schedules_not_read", error=str(error).partition("\n")[0])
+                wait = self.poll
+            except Exception as error:  # noqa: BLE001 (a bug that concerns one run must not end the thread)
+                log.error("schedule_failed", error=f"{type(error).__name__}: {error}".partition("\n")[0])
                 wait = self.poll
             self._wake.wait(wait)
 

@@ -13,6 +13,7 @@ the first time. An expression for every hour (`*` in the field of hours) follows
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from difflib import get_close_matches
@@ -121,7 +122,12 @@ def next_slots(spec: Spec, after: datetime, number: int, until: datetime | None 
 
 
 def slots_after(spec: Spec, after: datetime) -> Iterator[datetime]:
-    """Yield the slots after a moment, in order and in UTC."""
+    """Yield the slots after a moment, in order and in UTC, up to the last year that there is (9999)."""
+    with suppress(OverflowError, ValueError):
+        yield from _slots_after(spec, after)
+
+
+def _slots_after(spec: Spec, after: datetime) -> Iterator[datetime]:
     match spec:
         case Cron():
             yield from _cron_slots(spec, after)

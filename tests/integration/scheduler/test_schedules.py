@@ -426,6 +426,22 @@ def test_bug_in_one_schedule_is_recorded_and_does_not_delay_others(
     ]
 
 
+def test_previous_run_that_cannot_be_cancelled_does_not_block_other_schedules(
+    a_schedule: Callable[..., Scheduled], bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scheduled = a_schedule(overlap="cancel_previous")
+    scheduled.at(0)
+
+    def fail(*_: Any) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Lifecycle, "cancel_run", fail)
+    assert scheduled.at(1) == 1
+
+    assert scheduled.summary == [(0, "started"), (1, "refused")]
+    assert scheduled.row.next_at == START + 2 * HOUR
+
+
 # -- pause, trigger, delete --------------------------------------------------------------------------------------------
 def test_paused_schedule_fires_nothing_and_continues_with_its_next_slot(
     a_schedule: Callable[..., Scheduled], bench: Bench
@@ -450,9 +466,8 @@ def test_trigger_starts_a_run_now_and_leaves_the_slots_alone(
     now = START + 0.25 * HOUR
 
     def trigger(overlap: str | None, at: datetime) -> None:
-        with bench.database.transaction() as tx:
-            accepted = scheduled.firing.trigger(tx, bench.tenant_id, scheduled.id, overlap, at)
-        scheduled.firing.finish(accepted)
+        scheduled.clock.now = at
+        scheduled.firing.trigger(bench.tenant_id, scheduled.id, overlap)
 
     trigger(None, now)
     with pytest.raises(Conflict, match="send overlap allow"):
@@ -497,7 +512,7 @@ def test_other_tenant_has_no_part_in_a_schedule(a_schedule: Callable[..., Schedu
             lambda: schedules.delete_schedule(tx, stranger, scheduled.id),
             lambda: changes.change(tx, stranger, scheduled.id, {"name": "x"}, now=START),
             lambda: changes.pause(tx, stranger, scheduled.id, "", now=START),
-            lambda: scheduled.firing.trigger(tx, stranger, scheduled.id, "allow", START),
+            lambda: scheduled.firing.trigger(stranger, scheduled.id, "allow"),
             lambda: changes.create(tx, stranger, scheduled.canvas_id, {"spec": {"every_seconds": 60}}, now=START),
         ):
             with pytest.raises(NotFound):

@@ -134,6 +134,14 @@ def test_single_moment_has_one_slot() -> None:
 
 
 @pytest.mark.parametrize(
+    "spec", [Cron("0 0 1 * *", "Asia/Kolkata"), Cron("0 * * * *", "UTC"), Interval(10**6, 0)], ids=str
+)
+def test_slots_end_with_the_calendar(spec: Cron | Interval) -> None:
+    assert next_slots(spec, datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC), 2) == []
+    assert len(next_slots(spec, datetime(1, 1, 1, tzinfo=UTC), 2)) == 2
+
+
+@pytest.mark.parametrize(
     "written",
     [
         {"cron": "30 7 * * mon-fri", "time_zone": "Europe/Berlin"},
