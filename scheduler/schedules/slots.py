@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from difflib import get_close_matches
 from functools import lru_cache
-from itertools import islice
+from itertools import count, islice
 from typing import Any, TypeAlias
 from zoneinfo import ZoneInfo, available_timezones
 
@@ -132,12 +132,9 @@ def _slots_after(spec: Spec, after: datetime) -> Iterator[datetime]:
         case Cron():
             yield from _cron_slots(spec, after)
         case Interval(every, offset):
-            step = timedelta(seconds=every)
-            number = (after - EPOCH - timedelta(seconds=offset)) // step
-            slot = EPOCH + timedelta(seconds=offset) + number * step
-            while True:
-                slot += step
-                yield slot
+            step, origin = timedelta(seconds=every), EPOCH + timedelta(seconds=offset)
+            for number in count((after - origin) // step + 1):
+                yield origin + number * step
         case Once(at):
             if at > after:
                 yield at

@@ -595,7 +595,7 @@ def test_idle_loop_sends_one_statement_and_sleeps(
     assert scheduled.summary == [(0, "started")]
 
 
-def test_loop_fires_within_a_second_after_a_change_wakes_it(
+def test_changed_schedule_wakes_the_loop_which_fires_at_its_time(
     database: Database, bench: Bench, a_schedule: Callable[..., Scheduled]
 ) -> None:
     ending = threading.Event()
