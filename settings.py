@@ -243,6 +243,9 @@ class Settings(BaseSettings):
     shutdown_grace: Duration = Field(default=timedelta(seconds=5), validation_alias=_with_former_name("SHUTDOWN_GRACE"))
     """How long an attempt may take to stop after a cancel, a deadline or a shutdown. An attempt that takes longer is
     reported as stopped, and its thread is abandoned."""
+    schedule_poll: Duration = timedelta(seconds=3)
+    """How long a sweeper sleeps between two looks for due schedules, at most: what a lost message about a changed
+    schedule costs. An idle sweeper sends one statement each time."""
     probe_interval: Duration = Field(default=timedelta(seconds=5), validation_alias=_with_former_name("PROBE_INTERVAL"))
     """How often a worker or scheduler sends itself a probe message, to check that it still receives messages."""
     unresponsive_after: Duration = Field(

@@ -57,6 +57,9 @@ PROBE_SECONDS = Histogram(
 _FOLD_SECONDS = Histogram("easel_fold_seconds", "Deprecated: use easel_advance_seconds", buckets=_UP_TO_SECONDS)
 _CANARY_SECONDS = Histogram("easel_canary_seconds", "Deprecated: use easel_probe_seconds", buckets=_UP_TO_HALF_A_MINUTE)
 SIGN_INS = Counter("easel_viewer_sessions", "Sign-ins of browsers, by token, code or share", ["by"])
+SCHEDULE_SLOTS = Counter(
+    "easel_schedule_slots", "Slots of schedules, by started, skipped, refused or missed", ["outcome"]
+)
 CALLS_WAITED = Counter("easel_model_calls_waited", "Model calls that waited for the rate limit of their account")
 CALLS_POSTPONED = Counter("easel_model_calls_postponed", "Attempts rescheduled because of a rate limit")
 CALLS_REFUSED = Counter("easel_model_calls_refused", "Model calls refused by a vendor (429), of accounts with limits")
@@ -203,6 +206,11 @@ def count_page(page: str) -> None:
 def count_sign_in(by: str) -> None:
     """Count a sign-in of a browser: by `token`, `code` or `share`."""
     SIGN_INS.labels(by=by).inc()
+
+
+def count_schedule_slot(outcome: str) -> None:
+    """Count what came of a slot of a schedule; slots that were missed together count as one."""
+    SCHEDULE_SLOTS.labels(outcome=outcome).inc()
 
 
 def count_waited() -> None:

@@ -80,6 +80,7 @@ from api.runs import (
     shared_sessions,
     tasks,
 )
+from api.schedules import routes as schedule_routes
 from api.viewer import audit_log, component_catalogue, editor, light_lists, new_agents, sign_ins
 from api.viewer import comparison as viewer_comparison
 from api.viewer import overview as viewer_overview
@@ -213,12 +214,11 @@ def create_app(config: ApiConfig | None = None) -> FastAPI:
     every = (
         completions, share_links, shared_sessions, run_list, run_copies, runs, cancel_runs, budgets, tasks,
         conversations, files, tool_logs, webhook_routes, mcp_routes, calls, tags, templates, openai_models,
-        response_routes, a2a_routes,
-        database_check, dataflows, prompts, drafts, agents, document_metadata, retrieval, datasets, documents, chunks,
-        parsing, previews, memories, messages, system, plugin_tools, activation_list, activation_page, container_items,
-        live, run_graph, run_export, agent_graph, light_lists, node_runs, viewer_versions, viewer_overview,
-        viewer_system, viewer_comparison, sign_ins, run_shares, editor, component_catalogue, new_agents,
-        viewer_tokens, audit_log, callback_routes,
+        response_routes, a2a_routes, database_check, dataflows, prompts, drafts, agents, document_metadata,
+        retrieval, datasets, documents, chunks, parsing, previews, memories, messages, system, plugin_tools,
+        activation_list, activation_page, container_items, live, run_graph, run_export, agent_graph, light_lists,
+        node_runs, viewer_versions, viewer_overview, viewer_system, viewer_comparison, sign_ins, run_shares, editor,
+        component_catalogue, new_agents, viewer_tokens, audit_log, callback_routes, schedule_routes,
     )  # fmt: skip
     for subject in every:
         api.include_router(subject.router)

@@ -37,6 +37,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "export-run": "cli.runs.export:export_run",
         "record": "cli.cases.commands:record",
         "replay": "cli.cases.commands:replay",
+        "schedule": "cli.runs.schedules:schedule",
         "validate": "cli.agents.validate:validate",
         "import": "cli.agents.canvases:import_file",
         "export": "cli.agents.canvases:export",

@@ -11,8 +11,9 @@ import store.tables.callbacks
 import store.tables.knowledge
 import store.tables.mcp
 import store.tables.memory
+import store.tables.schedules
 import store.tables.tenants
-import store.tables.viewer  # noqa: F401 (their tables belong to the metadata)
+import store.tables.viewer  # noqa: F401
 from store.maintenance.partitions import is_partition
 from store.tables.runs import FORMER_COLUMNS, metadata
 

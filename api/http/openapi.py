@@ -30,6 +30,7 @@ TAGS: Mapping[str, str] = {
     "runs": "Runs: start, watch, answer, cancel, repeat",
     "shares": "Links that show one run to people without an account",
     "tasks": "Cancelling by the ids of RAGFlow's events",
+    "schedules": "Runs that start at times",
     "callbacks": "Requests by which other systems are told that runs have ended or wait",
     "tokens": "Tokens: who may do what",
     "audit log": "Who changed, published, deleted or cancelled what",

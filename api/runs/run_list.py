@@ -57,7 +57,7 @@ def parse_run_filter(
     trouble: Literal["", "0", "1"] = "",
     q: str = "",
     source: str = "",
-    origin: Literal["", "rerun", "fork", "debug", "webhook", "mcp", "any", "none"] = "",
+    origin: Literal["", "rerun", "fork", "debug", "webhook", "mcp", "schedule", "any", "none"] = "",
 ) -> RunFilter:
     """Return the filter of a query. Raises InvalidRequest."""
     words = q.split()

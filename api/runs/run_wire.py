@@ -114,10 +114,11 @@ def _whole_run(
 
 
 def origin_json(origin: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Return from which run a rerun or fork was made, from where, and what it has changed."""
+    """Return from which run a rerun or fork was made and what it has changed, or which slot has started a run."""
     if origin is None:
         return None
-    return {name: origin.get(name) for name in ("kind", "run_id", "from", "edits")}
+    of_schedule = {name: origin[name] for name in ("schedule_id", "slot", "by_hand") if name in origin}
+    return {**{name: origin.get(name) for name in ("kind", "run_id", "from", "edits")}, **of_schedule}
 
 
 def _copies(tx: Transaction, tenant_id: TenantId, run_id: RunId) -> dict[str, Any]:

@@ -100,7 +100,9 @@ def _mask_inputs(tx: Transaction, versions: VersionCache, run: RunSummary) -> Ru
 
 
 def _describe_origin(origin: Mapping[str, Any]) -> str:
-    """Return from which run a rerun or fork was made, from where, and what it has changed."""
+    """Return from which run a rerun or fork was made and what it has changed, or which slot has started a run."""
+    if "schedule_id" in origin:
+        return f"schedule {origin['schedule_id']}, slot {origin.get('slot')}"
     places = f", from {', '.join(origin['from'])}" if origin.get("from") else ""
     edits = f", with other {', '.join(origin['edits'])}" if origin.get("edits") else ""
     source = f" of {origin['run_id']}" if origin.get("run_id") else ""

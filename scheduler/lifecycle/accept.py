@@ -38,6 +38,7 @@ WEBHOOK = "webhook"
 MCP = "mcp"
 RERUN, FORK = "rerun", "fork"  # of copies
 DEBUG = "debug"
+SCHEDULE = "schedule"
 """Kinds in the `origin` of runs that neither copy a run nor were started by a request for a run."""
 
 ON_BUSY = ("refuse", "enqueue", "interrupt")
@@ -85,7 +86,8 @@ class Start:
     external: ExternalId | None = None  # the id that the service sending the start uses for the run
     token_id: UUID | None = None  # the share link through which a new conversation is started
     copy: RunCopy | None = None  # of a rerun or fork, which has a new conversation
-    origin: str | None = None  # WEBHOOK or MCP, as the kind in the `origin` of the run
+    origin: str | None = None  # WEBHOOK, MCP or SCHEDULE, as the kind in the `origin` of the run
+    origin_details: Mapping[str, Any] = field(default_factory=dict)  # what `origin` says beside the kind
     by: Actor | None = None  # whom the audit log names for a copy; None: it has no row
     callbacks: tuple[RunCallback, ...] = ()  # of this run, beside those of its agent
 
@@ -205,7 +207,7 @@ def _origin(start: Start) -> dict[str, Any]:
     """Return the columns that say where a run comes from."""
     if start.copy is not None:
         return {"origin": start.copy.origin, "source_run": start.copy.source_run}
-    return {"origin": {"kind": start.origin}} if start.origin is not None else {}
+    return {"origin": {"kind": start.origin, **start.origin_details}} if start.origin is not None else {}
 
 
 def _conversation(tx: Transaction, start: Start, conversation_id: SessionId) -> Mapping[str, Any]:

@@ -92,6 +92,13 @@ class Lifecycle:
                 break
             except (RunNotWaiting, RunIsWaiting):
                 continue  # another request has answered meanwhile, or the run has just begun to wait
+        self.follow_start(start, started, applied, superseded)
+        return started
+
+    def follow_start(
+        self, start: Start, started: Started, applied: Notifications | None, superseded: Sequence[RunId]
+    ) -> None:
+        """Do what follows the commit of an accepted start: send messages, and cancel the runs that it interrupts."""
         if applied is not None:
             self.coordinator.dispatch.publish(applied)
         if start.copy is not None and start.copy.reused:  # what it has taken over is reported already
@@ -100,7 +107,6 @@ class Lifecycle:
             self.cancel_run(start.tenant_id, earlier)
         if superseded:
             self.coordinator.advance_run(started.run_id)
-        return started
 
     def resume_run(
         self,

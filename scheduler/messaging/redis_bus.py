@@ -34,6 +34,7 @@ ReadEventMessages = Callable[[EventNotification], Sequence[bytes]]
 """Returns the events that a notification announces, each encoded as a message to subscribers."""
 
 CANCEL_CHANNEL = "easel:call-off"
+SCHEDULES_CHANNEL = "easel:schedules"
 FLUSH_MARKER = "easel:here"
 TRACE_TTL = 600  # seconds
 TICKS_TO_ANSWER = 5  # parts of ANSWER_TIMEOUT
@@ -249,9 +250,26 @@ class Bus:
 
         Raises redis.RedisError if the connection breaks, or nothing arrives for SUBSCRIPTION_TIMEOUT.
         """
+        for data in self._subscribe(CANCEL_CHANNEL):
+            yield _run_to_cancel(data) if data is not None else None
+
+    def publish_schedule_change(self) -> None:
+        """Have the processes that fire schedules look when the next one is due."""
+        self._run_command(lambda: self._redis.publish(SCHEDULES_CHANNEL, "changed"))
+
+    def schedule_changes(self) -> Iterator[bool]:
+        """Yield True when a schedule has changed; False at intervals, and once when subscribed.
+
+        Raises redis.RedisError as `cancel_requests` does.
+        """
+        for data in self._subscribe(SCHEDULES_CHANNEL):
+            yield data is not None
+
+    def _subscribe(self, name: str) -> Iterator[Any]:
+        """Yield the data of a channel's messages; None at intervals, and once when subscribed."""
         client = redis.Redis.from_url(self.url, **_CONNECTION_OPTIONS, retry=Retry(NoBackoff(), 0))
         with client, client.pubsub() as subscription:
-            subscription.subscribe(CANCEL_CHANNEL)
+            subscription.subscribe(name)
             is_subscribed = False
             last_message = last_ping = time.monotonic()
             while True:
@@ -266,8 +284,8 @@ class Bus:
                     last_ping = now
                     subscription.ping()
                 if is_subscribed:
-                    is_request = message is not None and message["type"] == "message"
-                    yield _run_to_cancel(message["data"]) if message is not None and is_request else None
+                    is_message = message is not None and message["type"] == "message"
+                    yield message["data"] if message is not None and is_message else None
 
     def ping(self) -> None:
         """Raise redis.RedisError if Redis does not answer."""

@@ -2,7 +2,8 @@
 
 Once a second (a tick) it finds expired leases, activations whose task message was lost, reports that were not applied,
 queued runs of idle conversations, expired forms, and cancel keys that other programs have set. Any number of sweepers
-may run; one of them does each tick. Doing work twice is harmless, and a failing item does not stop the tick.
+may run; one of them does each tick. Doing work twice is harmless, and a failing item does not stop the tick. Beside the
+ticks, a thread of each sweeper fires schedules (scheduler/schedules/loop.py).
 """
 
 import signal
@@ -31,6 +32,8 @@ from scheduler.health.watchdog import LOCK_WATCHDOG_DELAY, Heartbeat, LockWatchd
 from scheduler.lifecycle.lifecycle import Lifecycle
 from scheduler.messaging.celery_app import make_app
 from scheduler.metrics import Metrics
+from scheduler.schedules.firing import Firing
+from scheduler.schedules.loop import ScheduleLoop
 from scheduler.sweeper.maintenance import Retention, run_exclusive_maintenance
 from store.knowledge import chunk_indexes, former_rows, memory_extractions
 from store.knowledge import documents as knowledge_documents
@@ -264,7 +267,7 @@ def main() -> None:
         database_url,
         redis_url,
         configured,
-        Role("easel-sweeper", pool_size=3),
+        Role("easel-sweeper", pool_size=4),
         counters=Metrics(**telemetry.metric_functions()),
     )
     refuse_pooler(coordinator.database)
@@ -274,6 +277,11 @@ def main() -> None:
     Watchdog(beat, every=TICK, ends=lambda reason: exit_for_restart(reason, lambda: None, within=0)).start()
     LockWatchdog(configured.unresponsive_after.total_seconds() + LOCK_WATCHDOG_DELAY).start()
     log.info("sweeper_started")
+    firing_beat = Heartbeat("the loop of schedules", max_interval=configured.unresponsive_after.total_seconds())
+    Watchdog(firing_beat, every=TICK, ends=lambda reason: exit_for_restart(reason, lambda: None, within=0)).start()
+    poll = configured.schedule_poll.total_seconds()
+    firing = Firing(Lifecycle(coordinator), count=telemetry.count_schedule_slot)
+    ScheduleLoop(firing, poll, firing_beat.beat).start(ending)
     harmless = configured.lease - 2 * configured.renew_every
     retention = Retention(configured.retention, coordinator.database.large.blobs) if configured.retention else None
     http = HttpClient(coordinator.callback_guard, user_agent=configured.http_user_agent, contact=configured.contact)

@@ -13,7 +13,7 @@ from sqlalchemy.exc import IntegrityError
 
 from canvas.errors import Conflict, NotFound
 from canvas.ids import CanvasId, TenantId
-from store.agents import versions
+from store.agents import schedules, versions
 from store.db.transaction import Transaction
 from store.primitives.ids import new_id
 from store.tables.tenants import canvases, conversations, tenants
@@ -262,10 +262,11 @@ def find_title(tx: Transaction, tenant_id: TenantId, canvas_id: CanvasId) -> str
 
 
 def delete(tx: Transaction, tenant_id: TenantId, canvas_id: CanvasId) -> None:
-    """Delete a canvas with its conversations and versions. Its runs stay, and so do the versions that they refer to.
+    """Delete a canvas with its conversations, versions and schedules. Its runs stay, and so do their versions.
 
     Cancel its open runs first (`conversations.list_open_runs`). Raises NotFound for an unknown canvas.
     """
+    schedules.delete_of_agent(tx, tenant_id, canvas_id)
     if not tx.rows(LOCK, of_tenant=tenant_id, canvas_id=canvas_id):
         raise NotFound("canvas not found.")
     tx.execute(DELETE_CONVERSATIONS, of_tenant=tenant_id, canvas_id=canvas_id)

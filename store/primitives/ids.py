@@ -46,3 +46,9 @@ def _uuid(value: int) -> UUID:
     high = value >> 62 & 0xFFF
     low = value & (1 << 62) - 1
     return UUID(int=milliseconds << 80 | _VERSION | high << 64 | _VARIANT | low)
+
+
+def id_at(moment: datetime, bits: int) -> UUID:
+    """Return the UUIDv7 of a moment (to the millisecond) whose random bits are the lowest of `bits`."""
+    milliseconds = (moment - _EPOCH) // timedelta(milliseconds=1)
+    return _uuid(milliseconds << _RANDOM_BITS | bits & ((1 << _RANDOM_BITS) - 1))

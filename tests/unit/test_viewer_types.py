@@ -12,7 +12,7 @@ from tests.openapi_document import PATH, RENEW, ROOT, document_text
 
 VIEWER = ROOT / "viewer"
 GENERATOR = VIEWER / "node_modules" / "openapi-typescript" / "bin" / "cli.js"
-OF_PAGES = re.compile(r"/api/v1/(runs|viewer|components|agents/\{agent_id\}/runs)(/|$)")
+OF_PAGES = re.compile(r"/api/v1/(runs|schedules|viewer|components|agents/\{agent_id\}/runs)(/|$)")
 
 
 def test_openapi_document_of_the_pages_is_that_of_the_routes() -> None:  # T113, T145

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -13,6 +13,7 @@ import pytest
 from api.app import create_app
 from canvas.ids import CanvasId, RunId
 from knowledge.bases.search import public_chunk_id
+from scheduler.schedules import changes
 from store.files.blobs import LocalBlobs
 from store.knowledge import bases, documents, memories, memory_messages, written_chunks
 from store.knowledge.memory_messages import ANY_SCOPE, NewMessage
@@ -105,6 +106,8 @@ BODIES = {  # the least body with which the route checks the ids
     "/api/v1/runs/cancel": {"ids": ["{run_id}"]},
     "/api/v1/messages": {"memory_id": ["{memory_id}"], "user_input": "x"},
     "/api/v1/messages/{message_key}": {"status": False},
+    "/api/v1/schedules": {"agent_id": "{agent_id}", "spec": {"every_seconds": 3600}},
+    "/api/v1/schedules/{schedule_id}": {"name": "x"},
 }
 
 
@@ -141,7 +144,7 @@ def test_every_route_refuses_a_missing_or_unknown_token(
 
 def unauthorized_code(path: str) -> int | str:
     """Return the code of a 401: RAGFlow's, or Easel's on Easel's own routes."""
-    own = r"/api/v1/(a2a|runs|viewer|components|budgets|admin|tokens|audit|callbacks|agents/{agent_id}/runs)"
+    own = r"/api/v1/(a2a|runs|viewer|components|budgets|schedules|admin|tokens|audit|callbacks|agents/{agent_id}/runs)"
     return "unauthorized" if re.match(own, path) else 401
 
 
@@ -189,6 +192,8 @@ def test_ids_of_another_tenant_get_the_same_reply_as_unknown_ids(
         cookie = viewer_sessions.sign_in_with_token(tx, principal, "a browser")
         sign_in = viewer_sessions.find(tx, cookie)
         assert sign_in is not None
+        fields = {"spec": {"every_seconds": 3600}, "paused": True}
+        schedule = changes.create(tx, owner.tenant_id, CanvasId(UUID(agent)), fields, now=datetime.now(UTC))
     theirs = {
         "activation_id": owner.run(run["run_id"])["activations"][0]["id"],
         "agent_id": agent,
@@ -211,6 +216,7 @@ def test_ids_of_another_tenant_get_the_same_reply_as_unknown_ids(
         "other_run_id": run["run_id"],
         "response_id": f"resp_{run['run_id']}",  # before `run_id`, which is a part of it
         "run_id": run["run_id"],
+        "schedule_id": schedule.id.hex,
         "server_id": server.hex,
         "session_id": run["session_id"],
         "share_id": share.id.hex,
@@ -230,7 +236,7 @@ def test_ids_of_another_tenant_get_the_same_reply_as_unknown_ids(
     def send(ids: dict[str, str]) -> tuple[int, str]:
         body = {name: insert_ids(value, ids) for name, value in BODIES.get(path, {}).items()}
         reply = stranger.http.request(method, path.format(**ids), json=body)
-        reply_text = reply.text
+        reply_text = re.sub(r'"now":"[^"]*"', "", reply.text)
         for value in ids.values():
             reply_text = reply_text.replace(value, "<id>")
         return reply.status_code, reply_text
@@ -246,6 +252,8 @@ def test_ids_of_another_tenant_get_the_same_reply_as_unknown_ids(
     assert owner.run(run["run_id"])["shares"] == 1
     with workerless_server.database.transaction() as tx:
         assert {token.revoked_at for token in tenants.list_tokens(tx, owner.tenant_id)} == {None}
+    (kept,) = owner.http.get("/api/v1/schedules").json()["schedules"]
+    assert (kept["name"], kept["paused"], kept["last_run_id"]) == ("every 3600 s", True, None)
     assert len(owner.http.get("/api/v1/viewer/sessions_of_mine").json()["sessions"]) == 1
     assert owner.http.get(f"/api/v1/agents/{agent}/sessions/{run['session_id']}").json()["code"] == 0
 

@@ -52,12 +52,15 @@ def ids(server: Server) -> dict[str, str]:
     rows = rows_of(client.http.get(f"/api/v1/runs/{over_items}/activations").json())
     waiting = client.start(client.agent(FORM, "form"))["run_id"]
     client.wait_for(waiting, "waiting")
+    body = {"agent_id": agent, "spec": {"every_seconds": 3600}, "paused": True}
+    schedule_id = client.http.post("/api/v1/schedules", json=body).json()["id"]
+    client.http.post(f"/api/v1/schedules/{schedule_id}/trigger", json={})
     calls = client.http.get(f"/api/v1/runs/{run_id}/model_calls").json()["calls"]
     (model,) = (each for each in run["activations"] if each["node_id"] == "LLM:0")
     return {
         "token": client.token, "tenant": str(client.tenant_id), "run_id": run_id, "other_run_id": over_items,
         "agent_id": agent, "version_id": run["version_id"], "session_id": run["session_id"],
-        "activation_id": model["id"], "call_id": calls[0]["id"],
+        "schedule_id": schedule_id, "activation_id": model["id"], "call_id": calls[0]["id"],
         "container": next(row["id"] for row in rows if row["node_id"] == "Iteration:0"), "waiting": waiting,
     }  # fmt: skip
 

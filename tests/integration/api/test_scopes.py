@@ -104,6 +104,10 @@ TABLE: Mapping[str, str] = {
         GET /runs/{run_id}/model_calls/{call_id}
         GET /runs/{run_id}/shares
         GET /runs/{run_id}/tool_calls
+        GET /schedules
+        POST /schedules/preview
+        GET /schedules/{schedule_id}
+        GET /schedules/{schedule_id}/fires
         GET /system/status
         GET /thumbnails
         GET /viewer
@@ -181,16 +185,16 @@ TABLE: Mapping[str, str] = {
         PUT /datasets/{dataset_id}
         DELETE|POST /datasets/{dataset_id}/chunks
         DELETE|POST /datasets/{dataset_id}/documents
+        POST /datasets/{dataset_id}/documents/batch-update-status
         PATCH /datasets/{dataset_id}/documents/metadatas
+        POST /datasets/{dataset_id}/documents/parse
+        POST /datasets/{dataset_id}/documents/stop
         PATCH|PUT /datasets/{dataset_id}/documents/{document_id}
         DELETE|PATCH|POST /datasets/{dataset_id}/documents/{document_id}/chunks
         PATCH /datasets/{dataset_id}/documents/{document_id}/chunks/{chunk_id}
-        POST /datasets/{dataset_id}/documents/batch-update-status
-        POST /datasets/{dataset_id}/documents/parse
-        POST /datasets/{dataset_id}/documents/stop
-        POST /documents/ingest
         PUT /datasets/{dataset_id}/documents/{document_id}/metadata/config
         PUT /datasets/{dataset_id}/metadata/config
+        POST /documents/ingest
         POST /mcp/servers
         POST /mcp/servers/import
         POST /mcp/servers/list_tools
@@ -204,6 +208,12 @@ TABLE: Mapping[str, str] = {
         DELETE|PUT /messages/{message_key}
         POST /runs/{run_id}/shares
         DELETE /runs/{run_id}/shares/{share_id}
+        POST /schedules
+        DELETE /schedules/{schedule_id}
+        PATCH /schedules/{schedule_id}
+        POST /schedules/{schedule_id}/pause
+        POST /schedules/{schedule_id}/resume
+        POST /schedules/{schedule_id}/trigger
         GET|POST /tokens one-agent
         DELETE /tokens/{token_id} one-agent
         POST /viewer/agents

@@ -44,7 +44,7 @@ from tests.integration.api.talking import ECHO, FORM, Client, frames
 from tests.integration.api.test_access import ROUTES_OF_LINKS, WELL_KNOWN
 
 WITH_COOKIE = re.compile(
-    r"/api/v1/(runs(/.*)?|agents/\{agent_id\}/runs|viewer/.*)|"
+    r"/api/v1/((runs|schedules)(/.*)?|agents/\{agent_id\}/runs|viewer/.*)|"
     r"/api/v1/(agents/\{agent_id\}/upload|agents/attachments/\{attachment_id\}/(download|preview)|"
     r"documents/artifact/\{name\}|components|agents/templates|agents/tags|audit)"
 )

@@ -28,7 +28,7 @@ from store.maintenance.partitions import is_partition
 from store.tables.runs import FORMER_COLUMNS, metadata
 from tests import services as test_services
 
-REVISIONS = [*(f"{number:04}" for number in range(1, 30)), "0032"]
+REVISIONS = [f"{number:04}" for number in range(1, 32)]
 
 
 @pytest.fixture

@@ -1294,6 +1294,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/datasets/search": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Search Datasets
+         * @description Find the passages of several bases that match a question best, with the names of RAGFlow's index.
+         */
+        post: operations["search_datasets"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/datasets/{dataset_id}": {
         parameters: {
             query?: never;
@@ -1336,7 +1356,7 @@ export interface paths {
         post: operations["parse"];
         /**
          * Stop Parsing
-         * @description Stop parsing documents.
+         * @description Stop parsing documents: all that are named, or none if one is not being parsed.
          */
         delete: operations["stop_parsing"];
         options?: never;
@@ -1378,6 +1398,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/datasets/{dataset_id}/documents/batch-update-status": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Set Document Status
+         * @description Have searches find documents, or not find them: all that are named, or none if one does not exist.
+         */
+        post: operations["set_document_status"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/datasets/{dataset_id}/documents/metadatas": {
         parameters: {
             query?: never;
@@ -1396,6 +1436,46 @@ export interface paths {
          * @description Delete and set metadata of many documents: all of them change, or none.
          */
         patch: operations["change_many"];
+        trace?: never;
+    };
+    "/api/v1/datasets/{dataset_id}/documents/parse": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Parse Documents
+         * @description Parse documents, like `POST /datasets/{dataset_id}/chunks`; the reply counts them.
+         */
+        post: operations["parse_documents"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/datasets/{dataset_id}/documents/stop": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Stop Documents
+         * @description Stop parsing documents, like `DELETE /datasets/{dataset_id}/chunks`; the reply counts them.
+         */
+        post: operations["stop_documents"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
         trace?: never;
     };
     "/api/v1/datasets/{dataset_id}/documents/{document_id}": {
@@ -1439,15 +1519,51 @@ export interface paths {
         };
         /**
          * List Chunks
-         * @description List the chunks of a document in order. `id` and `keywords` (in the text) are filters.
+         * @description List the chunks of a document in order. `id`, `chunk_ids`, `keywords` (in the text), `available` are filters.
          */
         get: operations["list_chunks"];
+        put?: never;
+        /**
+         * Add Chunk
+         * @description Add a chunk to a document. Searches find it at once.
+         */
+        post: operations["add_chunk"];
+        /**
+         * Delete Chunks
+         * @description Delete chunks: `chunk_ids`, or all of the document with `delete_all`. Those that exist are always deleted.
+         */
+        delete: operations["delete_chunks"];
+        options?: never;
+        head?: never;
+        /**
+         * Switch Chunks
+         * @description Have searches find chunks, or not find them: all that are named, or none if one does not exist.
+         */
+        patch: operations["switch_chunks"];
+        trace?: never;
+    };
+    "/api/v1/datasets/{dataset_id}/documents/{document_id}/chunks/{chunk_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read Chunk
+         * @description Return a chunk, with the names of RAGFlow's index.
+         */
+        get: operations["read_chunk"];
         put?: never;
         post?: never;
         delete?: never;
         options?: never;
         head?: never;
-        patch?: never;
+        /**
+         * Change Chunk
+         * @description Change what is given of a chunk, also of one that was parsed.
+         */
+        patch: operations["change_chunk"];
         trace?: never;
     };
     "/api/v1/datasets/{dataset_id}/documents/{document_id}/metadata/config": {
@@ -1514,6 +1630,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/datasets/{dataset_id}/search": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Search Dataset
+         * @description Find the passages of a base that match a question best, with the names of RAGFlow's index.
+         */
+        post: operations["search_dataset"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/document/download/{attachment_id}": {
         parameters: {
             query?: never;
@@ -1549,6 +1685,86 @@ export interface paths {
          *     Pictures are shown in the browser, other files are attachments. `session_id`, if given, is the run that made it.
          */
         get: operations["show_artifact"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/documents/images/{image_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Show Chunk Image
+         * @description Show the picture of a chunk, by its `image_id`.
+         */
+        get: operations["show_chunk_image"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/documents/ingest": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Ingest Documents
+         * @description Parse documents of any bases, or stop parsing them: all that are named, or none if one does not exist.
+         */
+        post: operations["ingest_documents"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/documents/{document_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Download Document By Id
+         * @description Download a document of any base, always as an attachment.
+         */
+        get: operations["download_document_by_id"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/documents/{document_id}/preview": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Preview Document
+         * @description Show a document of any base in the browser; one that may contain scripts is an attachment.
+         */
+        get: operations["preview_document"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1750,7 +1966,7 @@ export interface paths {
         put?: never;
         /**
          * Create
-         * @description Create an empty memory.
+         * @description Create an empty memory. If its name is taken, it gets a number: `name(1)`.
          */
         post: operations["create_memories"];
         delete?: never;
@@ -1773,7 +1989,7 @@ export interface paths {
         get: operations["show"];
         /**
          * Change
-         * @description Change a memory.
+         * @description Change a memory. If its new name is taken, it gets a number: `name(1)`.
          */
         put: operations["change_memories"];
         post?: never;
@@ -1798,7 +2014,7 @@ export interface paths {
          * Config
          * @description Get the settings of a memory.
          */
-        get: operations["config"];
+        get: operations["config_memories"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1823,6 +2039,8 @@ export interface paths {
         /**
          * Add
          * @description Store a question and its answer. A model extracts facts from them later.
+         *
+         *     If a memory does not exist, or is full, the others store them, and the reply says what failed.
          */
         post: operations["add"];
         delete?: never;
@@ -1840,7 +2058,7 @@ export interface paths {
         };
         /**
          * Search
-         * @description Find the messages that match a question best.
+         * @description Find the messages that match a question best; without a memory none.
          */
         get: operations["search"];
         put?: never;
@@ -1884,7 +2102,7 @@ export interface paths {
         };
         /**
          * Content
-         * @description Get a message with its content.
+         * @description Get a message with its content and its vector (`content_embed`), [] if its memory has no embedding model.
          */
         get: operations["content"];
         put?: never;
@@ -2736,6 +2954,260 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/schedules": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Schedules
+         * @description List the schedules of the tenant, or of one agent, the oldest first.
+         */
+        get: operations["list_schedules"];
+        put?: never;
+        /**
+         * Create Schedule
+         * @description Create a schedule of an agent: 201 with the schedule and its next slots.
+         */
+        post: operations["create_schedule"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/schedules/preview": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Preview Slots
+         * @description Return the next slots of a specification, without storing anything.
+         */
+        post: operations["preview_slots"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/schedules/{schedule_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Schedule
+         * @description Return a schedule with its next five slots.
+         */
+        get: operations["get_schedule"];
+        put?: never;
+        post?: never;
+        /**
+         * Delete Schedule
+         * @description Delete a schedule. Its runs stay.
+         */
+        delete: operations["delete_schedule"];
+        options?: never;
+        head?: never;
+        /**
+         * Change Schedule
+         * @description Change the fields that are sent. `start` and `spec` are replaced as a whole.
+         */
+        patch: operations["change_schedule"];
+        trace?: never;
+    };
+    "/api/v1/schedules/{schedule_id}/fires": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Fires
+         * @description List what came of the slots of a schedule, the latest first: the last 100, and those of open runs.
+         */
+        get: operations["list_fires"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/schedules/{schedule_id}/pause": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Pause Schedule
+         * @description Pause a schedule: no slot is fired until it is resumed.
+         */
+        post: operations["pause_schedule"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/schedules/{schedule_id}/resume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Resume Schedule
+         * @description Resume a schedule at its next slot. Slots of the pause are not caught up.
+         */
+        post: operations["resume_schedule"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/schedules/{schedule_id}/trigger": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Trigger Schedule
+         * @description Start a run of a schedule now, also of a paused one: 202 with the run. Its slots stay as they are.
+         *
+         *     409 while a run is open that `overlap` does not allow to overlap.
+         */
+        post: operations["trigger_schedule"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/system/config": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Config
+         * @description Return how people sign in: with tokens, so they can neither register nor use a password.
+         */
+        get: operations["config_health"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/system/healthz": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Healthz
+         * @description Check what requests need, like `/readyz`: 200 if all is `ok`, else 500. Documents are searched in `db`.
+         */
+        get: operations["healthz"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/system/ping": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Ping
+         * @description Answer `pong`, which proves that the process is alive.
+         */
+        get: operations["ping"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/system/status": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Status
+         * @description Return the state of database, search, file storage and Redis: `green` or `red`.
+         */
+        get: operations["status"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/system/version": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Version
+         * @description Return the release.
+         */
+        get: operations["version"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/tasks/{task_id}": {
         parameters: {
             query?: never;
@@ -2770,6 +3242,26 @@ export interface paths {
          * @description Cancel a run, or all open runs of a session.
          */
         post: operations["cancel_task"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/thumbnails": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Thumbnails
+         * @description Return the address of a small picture for each document: that of a document that is a picture, "" for others.
+         */
+        get: operations["list_thumbnails"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -3334,6 +3826,27 @@ export interface paths {
          * @description Download a file that a run has produced, at the path of older clients.
          */
         get: operations["download_document_v1"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/system/healthz": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Healthz
+         * @deprecated
+         * @description Check what requests need, like `/readyz`: 200 if all is `ok`, else 500. Documents are searched in `db`.
+         */
+        get: operations["healthz_v1"];
         put?: never;
         post?: never;
         delete?: never;
@@ -3996,6 +4509,16 @@ export interface components {
             title?: string | null;
         };
         /**
+         * CatchUpRow
+         * @description Which late slots are fired.
+         */
+        CatchUpRow: {
+            /** At Most */
+            at_most: number;
+            /** Window Seconds */
+            window_seconds: number;
+        };
+        /**
          * ChangeCallbackBody
          * @description What changes of a callback.
          */
@@ -4610,6 +5133,8 @@ export interface components {
          * @description Changes of a memory. Types and embedding model can only change while the memory is empty.
          */
         ChangedMemoryBody: {
+            /** Avatar */
+            avatar?: string | null;
             /** Description */
             description?: string | null;
             /** Embd Id */
@@ -4795,6 +5320,61 @@ export interface components {
             choices: components["schemas"]["Choice"][];
             /** More */
             more: boolean;
+        };
+        /**
+         * ChunkBody
+         * @description A chunk: its text, keywords and questions for searches, tags, a picture, and where the text is in the file.
+         */
+        ChunkBody: {
+            /**
+             * Available
+             * @description Whether searches find it
+             * @default true
+             */
+            available?: boolean;
+            /**
+             * Content
+             * @description Required for a new chunk
+             */
+            content: string;
+            /**
+             * Image Base64
+             * @description PNG, JPEG, GIF or WebP
+             * @default
+             */
+            image_base64?: string;
+            /**
+             * Important Keywords
+             * @description Words that count like those of the text
+             * @default []
+             */
+            important_keywords?: string[];
+            /**
+             * Positions
+             * @description [page, left, right, top, bottom] of its parts
+             * @default []
+             */
+            positions?: number[][];
+            /**
+             * Questions
+             * @description Questions that it answers; the vector is theirs
+             * @default []
+             */
+            questions?: string[];
+            /**
+             * Tag Feas
+             * @description Stored; without an effect on searches
+             * @default {}
+             */
+            tag_feas?: {
+                [key: string]: number;
+            };
+            /**
+             * Tag Kwd
+             * @description Stored; without an effect on searches
+             * @default []
+             */
+            tag_kwd?: string[];
         };
         /**
          * CodeReply
@@ -5215,6 +5795,19 @@ export interface components {
             ids?: string[];
         };
         /**
+         * DeletedChunksBody
+         * @description Which chunks to delete: `chunk_ids`, or all with `delete_all`. Without either, none.
+         */
+        DeletedChunksBody: {
+            /** Chunk Ids */
+            chunk_ids?: string[] | null;
+            /**
+             * Delete All
+             * @default false
+             */
+            delete_all?: boolean;
+        };
+        /**
          * DeletedDatasetsBody
          * @description Which bases to delete: `ids`, or all with `delete_all`. Without either, none.
          */
@@ -5301,7 +5894,7 @@ export interface components {
          */
         DocumentIdsBody: {
             /** Document Ids */
-            document_ids?: string[] | null;
+            document_ids: string[];
         };
         /**
          * DocumentMetadataConfig
@@ -5477,6 +6070,50 @@ export interface components {
             node: string | null;
             /** Severity */
             severity: string;
+        };
+        /**
+         * FireListReply
+         * @description What came of the slots, the latest first.
+         */
+        FireListReply: {
+            /** Fires */
+            fires: components["schemas"]["FireRow"][];
+            /**
+             * Next
+             * @description The `before` of the next page; null on the last
+             */
+            next: string | null;
+            /** Now */
+            now: string | null;
+        };
+        /**
+         * FireRow
+         * @description What came of a slot.
+         */
+        FireRow: {
+            /**
+             * At
+             * @description When it was decided
+             */
+            at: string | null;
+            /** By Hand */
+            by_hand: boolean;
+            /**
+             * Outcome
+             * @enum {string}
+             */
+            outcome: "started" | "skipped" | "refused" | "missed";
+            /** Reason */
+            reason: string;
+            /** Run Id */
+            run_id: string | null;
+            /** Slot */
+            slot: string | null;
+            /**
+             * Slots
+             * @description How many missed slots the row stands for
+             */
+            slots: number;
         };
         /**
          * FirstDivergence
@@ -5725,6 +6362,31 @@ export interface components {
             size: {
                 [key: string]: number;
             } | null;
+        };
+        /**
+         * IngestBody
+         * @description Documents of any bases, and what to do: `run` is 1 to parse them, 2 to stop that.
+         */
+        IngestBody: {
+            /**
+             * Apply Kb
+             * @description Without an effect here
+             * @default false
+             */
+            apply_kb?: boolean;
+            /**
+             * Delete
+             * @description Parsing always replaces the chunks
+             * @default true
+             */
+            delete?: boolean;
+            /** Doc Ids */
+            doc_ids: string[];
+            /**
+             * Run
+             * @enum {unknown}
+             */
+            run: "1" | "2" | 1 | 2;
         };
         /**
          * ItemListReply
@@ -6523,38 +7185,44 @@ export interface components {
         };
         /**
          * NewMemoryBody
-         * @description A new memory. Its embedding model is by default the tenant's first; without any, searches match words only.
+         * @description A new memory. With `embd_id` "", its embedding model is the tenant's first; without any, searches match words.
+         *
+         *     With `llm_id` "", the tenant's first chat model extracts facts.
          */
         NewMemoryBody: {
+            /**
+             * Avatar
+             * @description data:image/png;base64,... or empty
+             * @default
+             */
+            avatar?: string;
             /**
              * Description
              * @default
              */
             description?: string;
-            /**
-             * Embd Id
-             * @default
-             */
-            embd_id?: string;
+            /** Embd Id */
+            embd_id: string;
             /**
              * Forgetting Policy
              * @default FIFO
              * @enum {string}
              */
             forgetting_policy?: "FIFO" | "NONE";
-            /**
-             * Llm Id
-             * @default
-             */
-            llm_id?: string;
+            /** Llm Id */
+            llm_id: string;
             /**
              * Memory Size
+             * @description Bytes of texts and vectors, up to 64 MiB
              * @default 5242880
              */
             memory_size?: number;
             /** Memory Type */
-            memory_type?: ("raw" | "semantic" | "episodic" | "procedural")[];
-            /** Name */
+            memory_type: ("raw" | "semantic" | "episodic" | "procedural")[];
+            /**
+             * Name
+             * @description 1 to 128 characters
+             */
             name: string;
             /**
              * Permissions
@@ -6569,6 +7237,7 @@ export interface components {
             system_prompt?: string;
             /**
              * Temperature
+             * @description 0 to 2
              * @default 0.5
              */
             temperature?: number;
@@ -6610,6 +7279,65 @@ export interface components {
              * @default
              */
             user_input?: string;
+        };
+        /**
+         * NewScheduleBody
+         * @description A new schedule of an agent.
+         */
+        NewScheduleBody: {
+            /**
+             * Agent Id
+             * @description Required
+             */
+            agent_id?: string | null;
+            /**
+             * Catch Up
+             * @description {window_seconds, at_most}: slots that are late by more than 10 s are fired if they are not older than the window (3600 by default, 604800 at most) and among the last `at_most` (1 by default, 100 at most) of them
+             */
+            catch_up?: {
+                [key: string]: unknown;
+            } | null;
+            /**
+             * End At
+             * @description ISO 8601 with offset: no slot is later; "" for no end
+             */
+            end_at?: string | null;
+            /**
+             * Max Runs
+             * @description How many runs slots start; 0 for no limit
+             */
+            max_runs?: number | null;
+            /**
+             * Name
+             * @description By default the specification, in words
+             */
+            name?: string | null;
+            /**
+             * Overlap
+             * @description What a slot does while a run of the schedule is open: skip (default), enqueue, cancel_previous, allow
+             */
+            overlap?: string | null;
+            /** Paused */
+            paused?: boolean | null;
+            /**
+             * Session
+             * @description new (default): a session for each run; same: one for all
+             */
+            session?: string | null;
+            /**
+             * Spec
+             * @description {cron, time_zone}: five fields in an IANA time zone (UTC by default); {every_seconds, offset}: counted from 1970-01-01T00:00:00Z; or {at}: once
+             */
+            spec?: {
+                [key: string]: unknown;
+            } | null;
+            /**
+             * Start
+             * @description query, inputs, files, user_id, name, version, release, budget and chat_template_kwargs of the runs
+             */
+            start?: {
+                [key: string]: unknown;
+            } | null;
         };
         /**
          * NewSessionBody
@@ -7023,6 +7751,50 @@ export interface components {
             waits_for: string;
         };
         /**
+         * PauseBody
+         * @description Why a schedule is paused.
+         */
+        PauseBody: {
+            /**
+             * Reason
+             * @default
+             */
+            reason?: string;
+        };
+        /**
+         * PreviewBody
+         * @description A specification whose slots are asked for.
+         */
+        PreviewBody: {
+            /**
+             * After
+             * @description ISO 8601 with offset; by default now
+             */
+            after?: string | null;
+            /**
+             * Number
+             * @default 5
+             */
+            number?: number;
+            /**
+             * Spec
+             * @description {cron, time_zone}: five fields in an IANA time zone (UTC by default); {every_seconds, offset}: counted from 1970-01-01T00:00:00Z; or {at}: once
+             */
+            spec?: {
+                [key: string]: unknown;
+            } | null;
+        };
+        /**
+         * PreviewReply
+         * @description The next slots of a specification that is not stored.
+         */
+        PreviewReply: {
+            /** Now */
+            now: string | null;
+            /** Slots */
+            slots: components["schemas"]["SlotRow"][];
+        };
+        /**
          * PublicationBody
          * @description The title and description of the version; both may be absent.
          */
@@ -7361,9 +8133,6 @@ export interface components {
         /**
          * RetrievalBody
          * @description A question. `document_ids` override `metadata_condition`.
-         *
-         *     `keyword`: the tenant's chat model adds words to search for. `highlight`: each passage is added with its matches in
-         *     `<em>`; the rest of the text is unchanged and may be HTML.
          */
         RetrievalBody: {
             /** Cross Languages */
@@ -7396,11 +8165,8 @@ export interface components {
              * @default 30
              */
             page_size?: number;
-            /**
-             * Question
-             * @default
-             */
-            question?: string;
+            /** Question */
+            question?: string | null;
             /**
              * Rerank Id
              * @default
@@ -7919,6 +8685,390 @@ export interface components {
             findings: components["schemas"]["FindingRow"][];
         };
         /**
+         * ScheduleFields
+         * @description The fields of a schedule; a change has those that change.
+         */
+        ScheduleFields: {
+            /**
+             * Catch Up
+             * @description {window_seconds, at_most}: slots that are late by more than 10 s are fired if they are not older than the window (3600 by default, 604800 at most) and among the last `at_most` (1 by default, 100 at most) of them
+             */
+            catch_up?: {
+                [key: string]: unknown;
+            } | null;
+            /**
+             * End At
+             * @description ISO 8601 with offset: no slot is later; "" for no end
+             */
+            end_at?: string | null;
+            /**
+             * Max Runs
+             * @description How many runs slots start; 0 for no limit
+             */
+            max_runs?: number | null;
+            /**
+             * Name
+             * @description By default the specification, in words
+             */
+            name?: string | null;
+            /**
+             * Overlap
+             * @description What a slot does while a run of the schedule is open: skip (default), enqueue, cancel_previous, allow
+             */
+            overlap?: string | null;
+            /** Paused */
+            paused?: boolean | null;
+            /**
+             * Session
+             * @description new (default): a session for each run; same: one for all
+             */
+            session?: string | null;
+            /**
+             * Spec
+             * @description {cron, time_zone}: five fields in an IANA time zone (UTC by default); {every_seconds, offset}: counted from 1970-01-01T00:00:00Z; or {at}: once
+             */
+            spec?: {
+                [key: string]: unknown;
+            } | null;
+            /**
+             * Start
+             * @description query, inputs, files, user_id, name, version, release, budget and chat_template_kwargs of the runs
+             */
+            start?: {
+                [key: string]: unknown;
+            } | null;
+        };
+        /**
+         * ScheduleListReply
+         * @description Schedules, the oldest first.
+         */
+        ScheduleListReply: {
+            /**
+             * Next
+             * @description The `after` of the next page; null on the last
+             */
+            next: string | null;
+            /** Now */
+            now: string | null;
+            /** Schedules */
+            schedules: components["schemas"]["ScheduleRow"][];
+        };
+        /**
+         * ScheduleReply
+         * @description A schedule with its next slots.
+         */
+        ScheduleReply: {
+            /** Agent Id */
+            agent_id: string;
+            catch_up: components["schemas"]["CatchUpRow"];
+            /** Created At */
+            created_at: string | null;
+            /**
+             * Created By
+             * @description The token; null: the command line
+             */
+            created_by: string | null;
+            /** End At */
+            end_at: string | null;
+            /** Id */
+            id: string;
+            /**
+             * Last At
+             * @description The last slot that was handled
+             */
+            last_at: string | null;
+            /** Last Run Id */
+            last_run_id: string | null;
+            /** Max Runs */
+            max_runs: number | null;
+            /** Name */
+            name: string;
+            /**
+             * Next At
+             * @description The next slot; null while paused, and at the end
+             */
+            next_at: string | null;
+            /** Next Slots */
+            next_slots: (string | null)[];
+            /**
+             * Now
+             * @description The time of the database
+             */
+            now: string | null;
+            /**
+             * Overlap
+             * @enum {string}
+             */
+            overlap: "skip" | "enqueue" | "cancel_previous" | "allow";
+            /** Paused */
+            paused: boolean;
+            /** Paused Reason */
+            paused_reason: string;
+            /**
+             * Refusals
+             * @description How many slots were refused since the last run; 10 pause the schedule
+             */
+            refusals: number;
+            /**
+             * Runs
+             * @description How many slots have started a run
+             */
+            runs: number;
+            /**
+             * Session
+             * @enum {string}
+             */
+            session: "new" | "same";
+            /**
+             * Session Id
+             * @description The session of all runs, with session `same`
+             */
+            session_id: string | null;
+            /** Spec */
+            spec: {
+                [key: string]: unknown;
+            };
+            /** Start */
+            start: {
+                [key: string]: unknown;
+            };
+            /**
+             * Status
+             * @description `waiting`: a slot waits for the previous run; `ended`: no slot is left
+             * @enum {string}
+             */
+            status: "active" | "waiting" | "paused" | "ended";
+            /** Updated At */
+            updated_at: string | null;
+        };
+        /**
+         * ScheduleRow
+         * @description A schedule.
+         */
+        ScheduleRow: {
+            /** Agent Id */
+            agent_id: string;
+            catch_up: components["schemas"]["CatchUpRow"];
+            /** Created At */
+            created_at: string | null;
+            /**
+             * Created By
+             * @description The token; null: the command line
+             */
+            created_by: string | null;
+            /** End At */
+            end_at: string | null;
+            /** Id */
+            id: string;
+            /**
+             * Last At
+             * @description The last slot that was handled
+             */
+            last_at: string | null;
+            /** Last Run Id */
+            last_run_id: string | null;
+            /** Max Runs */
+            max_runs: number | null;
+            /** Name */
+            name: string;
+            /**
+             * Next At
+             * @description The next slot; null while paused, and at the end
+             */
+            next_at: string | null;
+            /**
+             * Overlap
+             * @enum {string}
+             */
+            overlap: "skip" | "enqueue" | "cancel_previous" | "allow";
+            /** Paused */
+            paused: boolean;
+            /** Paused Reason */
+            paused_reason: string;
+            /**
+             * Refusals
+             * @description How many slots were refused since the last run; 10 pause the schedule
+             */
+            refusals: number;
+            /**
+             * Runs
+             * @description How many slots have started a run
+             */
+            runs: number;
+            /**
+             * Session
+             * @enum {string}
+             */
+            session: "new" | "same";
+            /**
+             * Session Id
+             * @description The session of all runs, with session `same`
+             */
+            session_id: string | null;
+            /** Spec */
+            spec: {
+                [key: string]: unknown;
+            };
+            /** Start */
+            start: {
+                [key: string]: unknown;
+            };
+            /**
+             * Status
+             * @description `waiting`: a slot waits for the previous run; `ended`: no slot is left
+             * @enum {string}
+             */
+            status: "active" | "waiting" | "paused" | "ended";
+            /** Updated At */
+            updated_at: string | null;
+        };
+        /**
+         * SearchBody
+         * @description A question of RAGFlow's pages. `doc_ids` override `meta_data_filter`, which is that of a Retrieval.
+         */
+        SearchBody: {
+            /** Cross Languages */
+            cross_languages?: string[];
+            /** Doc Ids */
+            doc_ids?: string[];
+            /**
+             * Highlight
+             * @default false
+             */
+            highlight?: boolean;
+            /**
+             * Keyword
+             * @default false
+             */
+            keyword?: boolean;
+            /** Meta Data Filter */
+            meta_data_filter?: {
+                [key: string]: unknown;
+            };
+            /**
+             * Page
+             * @default 1
+             */
+            page?: number;
+            /** Question */
+            question?: string | null;
+            /**
+             * Rerank Id
+             * @default
+             */
+            rerank_id?: string;
+            /**
+             * Search Id
+             * @description Search apps are not supported; refused unless empty
+             * @default
+             */
+            search_id?: string;
+            /**
+             * Similarity Threshold
+             * @default 0
+             */
+            similarity_threshold?: number;
+            /**
+             * Size
+             * @default 30
+             */
+            size?: number;
+            /**
+             * Toc Enhance
+             * @default false
+             */
+            toc_enhance?: boolean;
+            /**
+             * Top K
+             * @default 1024
+             */
+            top_k?: number;
+            /**
+             * Use Kg
+             * @default false
+             */
+            use_kg?: boolean;
+            /**
+             * Vector Similarity Weight
+             * @default 0.3
+             */
+            vector_similarity_weight?: number;
+        };
+        /**
+         * SearchDatasetsBody
+         * @description A question about several bases.
+         */
+        SearchDatasetsBody: {
+            /** Cross Languages */
+            cross_languages?: string[];
+            /** Dataset Ids */
+            dataset_ids?: string[];
+            /** Doc Ids */
+            doc_ids?: string[];
+            /**
+             * Highlight
+             * @default false
+             */
+            highlight?: boolean;
+            /**
+             * Keyword
+             * @default false
+             */
+            keyword?: boolean;
+            /** Meta Data Filter */
+            meta_data_filter?: {
+                [key: string]: unknown;
+            };
+            /**
+             * Page
+             * @default 1
+             */
+            page?: number;
+            /** Question */
+            question?: string | null;
+            /**
+             * Rerank Id
+             * @default
+             */
+            rerank_id?: string;
+            /**
+             * Search Id
+             * @description Search apps are not supported; refused unless empty
+             * @default
+             */
+            search_id?: string;
+            /**
+             * Similarity Threshold
+             * @default 0
+             */
+            similarity_threshold?: number;
+            /**
+             * Size
+             * @default 30
+             */
+            size?: number;
+            /**
+             * Toc Enhance
+             * @default false
+             */
+            toc_enhance?: boolean;
+            /**
+             * Top K
+             * @default 1024
+             */
+            top_k?: number;
+            /**
+             * Use Kg
+             * @default false
+             */
+            use_kg?: boolean;
+            /**
+             * Vector Similarity Weight
+             * @default 0.3
+             */
+            vector_similarity_weight?: number;
+        };
+        /**
          * SecretReply
          * @description The tenant's secret, which signs for callbacks of runs without a secret of their own.
          */
@@ -8189,6 +9339,19 @@ export interface components {
             last_seen_at: string;
         };
         /**
+         * SlotRow
+         * @description A slot.
+         */
+        SlotRow: {
+            /** At */
+            at: string | null;
+            /**
+             * Local
+             * @description As clocks of the time zone show it, with the offset
+             */
+            local: string;
+        };
+        /**
          * StartedReply
          * @description A turn that was accepted: its run, session and message.
          */
@@ -8199,6 +9362,34 @@ export interface components {
             run_id: string;
             /** Session Id */
             session_id: string;
+        };
+        /**
+         * StatusBody
+         * @description Documents, and whether searches find them: `status` is 1 or 0.
+         */
+        StatusBody: {
+            /** Doc Ids */
+            doc_ids: string[];
+            /**
+             * Status
+             * @enum {unknown}
+             */
+            status: "0" | "1" | 0 | 1;
+        };
+        /**
+         * SwitchedChunksBody
+         * @description Which chunks searches find, or do not find.
+         */
+        SwitchedChunksBody: {
+            /** Available */
+            available?: boolean | null;
+            /**
+             * Available Int
+             * @description The same as 1 or 0
+             */
+            available_int?: number | null;
+            /** Chunk Ids */
+            chunk_ids: string[];
         };
         /**
          * SystemActivations
@@ -8476,6 +9667,34 @@ export interface components {
             started_at: string | null;
             /** Tool Name */
             tool_name: string | null;
+        };
+        /**
+         * TriggerBody
+         * @description How a run is started by hand.
+         */
+        TriggerBody: {
+            /**
+             * Overlap
+             * @description The policy of this run instead of the schedule's
+             */
+            overlap?: string | null;
+        };
+        /**
+         * TriggerReply
+         * @description A run that was started by hand.
+         */
+        TriggerReply: {
+            /**
+             * Queued
+             * @description Whether it waits for another run of its session
+             */
+            queued: boolean;
+            /** Run Id */
+            run_id: string;
+            /** Session Id */
+            session_id: string;
+            /** Slot */
+            slot: string | null;
         };
         /**
          * TurnBody
@@ -11972,6 +13191,39 @@ export interface operations {
             503: components["responses"]["RagflowError503"];
         };
     };
+    search_datasets: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SearchDatasetsBody"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
+        };
+    };
     read: {
         parameters: {
             query?: never;
@@ -12232,6 +13484,41 @@ export interface operations {
             503: components["responses"]["RagflowError503"];
         };
     };
+    set_document_status: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                dataset_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["StatusBody"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
+        };
+    };
     change_many: {
         parameters: {
             query?: never;
@@ -12244,6 +13531,76 @@ export interface operations {
         requestBody: {
             content: {
                 "application/json": components["schemas"]["MetadataChangesBody"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
+        };
+    };
+    parse_documents: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                dataset_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["DocumentIdsBody"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
+        };
+    };
+    stop_documents: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                dataset_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["DocumentIdsBody"];
             };
         };
         responses: {
@@ -12375,7 +13732,10 @@ export interface operations {
         parameters: {
             query?: {
                 id?: string;
+                /** @description May be repeated, or a comma list */
+                chunk_ids?: string[] | null;
                 keywords?: string;
+                available?: string;
                 page?: string;
                 page_size?: string;
             };
@@ -12387,6 +13747,187 @@ export interface operations {
             cookie?: never;
         };
         requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
+        };
+    };
+    add_chunk: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description A repeat with the same key within a day gets the first reply */
+                "idempotency-key"?: string | null;
+            };
+            path: {
+                dataset_id: string;
+                document_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ChunkBody"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
+        };
+    };
+    delete_chunks: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                dataset_id: string;
+                document_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["DeletedChunksBody"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
+        };
+    };
+    switch_chunks: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                dataset_id: string;
+                document_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SwitchedChunksBody"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
+        };
+    };
+    read_chunk: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                dataset_id: string;
+                document_id: string;
+                chunk_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
+        };
+    };
+    change_chunk: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                dataset_id: string;
+                document_id: string;
+                chunk_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ChunkBody"];
+            };
+        };
         responses: {
             /** @description Successful Response */
             200: {
@@ -12544,6 +14085,41 @@ export interface operations {
             503: components["responses"]["RagflowError503"];
         };
     };
+    search_dataset: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                dataset_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SearchBody"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
+        };
+    };
     download_document: {
         parameters: {
             query?: {
@@ -12589,6 +14165,132 @@ export interface operations {
             header?: never;
             path: {
                 name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
+        };
+    };
+    show_chunk_image: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                image_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
+        };
+    };
+    ingest_documents: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["IngestBody"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
+        };
+    };
+    download_document_by_id: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                document_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
+        };
+    };
+    preview_document: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                document_id: string;
             };
             cookie?: never;
         };
@@ -13204,7 +14906,7 @@ export interface operations {
             503: components["responses"]["RagflowError503"];
         };
     };
-    config: {
+    config_memories: {
         parameters: {
             query?: never;
             header?: never;
@@ -13237,9 +14939,9 @@ export interface operations {
     };
     recent: {
         parameters: {
-            query: {
+            query?: {
                 /** @description Memories; may be repeated, or a comma list */
-                memory_id: string[];
+                memory_id?: string[] | null;
                 agent_id?: string;
                 session_id?: string;
                 limit?: number;
@@ -13308,9 +15010,9 @@ export interface operations {
     };
     search: {
         parameters: {
-            query: {
+            query?: {
                 /** @description Memories; may be repeated, or a comma list */
-                memory_id: string[];
+                memory_id?: string[] | null;
                 query?: string;
                 similarity_threshold?: number;
                 keywords_similarity_weight?: number;
@@ -13932,7 +15634,7 @@ export interface operations {
                 trouble?: "" | "0" | "1";
                 q?: string;
                 source?: string;
-                origin?: "" | "rerun" | "fork" | "debug" | "webhook" | "mcp" | "any" | "none";
+                origin?: "" | "rerun" | "fork" | "debug" | "webhook" | "mcp" | "schedule" | "any" | "none";
             };
             header?: never;
             path?: never;
@@ -14011,7 +15713,7 @@ export interface operations {
                 trouble?: "" | "0" | "1";
                 q?: string;
                 source?: string;
-                origin?: "" | "rerun" | "fork" | "debug" | "webhook" | "mcp" | "any" | "none";
+                origin?: "" | "rerun" | "fork" | "debug" | "webhook" | "mcp" | "schedule" | "any" | "none";
             };
             header?: never;
             path?: never;
@@ -14926,6 +16628,474 @@ export interface operations {
             503: components["responses"]["EaselError503"];
         };
     };
+    list_schedules: {
+        parameters: {
+            query?: {
+                agent_id?: string;
+                after?: string;
+                limit?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ScheduleListReply"];
+                };
+            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
+        };
+    };
+    create_schedule: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description A repeat with the same key within a day gets the first reply */
+                "idempotency-key"?: string | null;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewScheduleBody"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ScheduleReply"];
+                };
+            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
+        };
+    };
+    preview_slots: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PreviewBody"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PreviewReply"];
+                };
+            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
+        };
+    };
+    get_schedule: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                schedule_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ScheduleReply"];
+                };
+            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
+        };
+    };
+    delete_schedule: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                schedule_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
+        };
+    };
+    change_schedule: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                schedule_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ScheduleFields"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ScheduleReply"];
+                };
+            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
+        };
+    };
+    list_fires: {
+        parameters: {
+            query?: {
+                before?: string;
+                limit?: string;
+            };
+            header?: never;
+            path: {
+                schedule_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FireListReply"];
+                };
+            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
+        };
+    };
+    pause_schedule: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                schedule_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PauseBody"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ScheduleReply"];
+                };
+            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
+        };
+    };
+    resume_schedule: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                schedule_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ScheduleReply"];
+                };
+            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
+        };
+    };
+    trigger_schedule: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description A repeat with the same key within a day gets the first reply */
+                "idempotency-key"?: string | null;
+            };
+            path: {
+                schedule_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["TriggerBody"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TriggerReply"];
+                };
+            };
+            400: components["responses"]["EaselError400"];
+            401: components["responses"]["EaselError401"];
+            403: components["responses"]["EaselError403"];
+            404: components["responses"]["EaselError404"];
+            409: components["responses"]["EaselError409"];
+            413: components["responses"]["EaselError413"];
+            429: components["responses"]["EaselError429"];
+            500: components["responses"]["EaselError500"];
+            503: components["responses"]["EaselError503"];
+        };
+    };
+    config_health: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            400: components["responses"]["RagflowError400"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
+        };
+    };
+    healthz: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            400: components["responses"]["RagflowError400"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
+        };
+    };
+    ping: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            400: components["responses"]["RagflowError400"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
+        };
+    };
+    status: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
+        };
+    };
+    version: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            400: components["responses"]["RagflowError400"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
+        };
+    };
     change_task: {
         parameters: {
             query?: never;
@@ -14968,6 +17138,38 @@ export interface operations {
             path: {
                 task_id: string;
             };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            400: components["responses"]["RagflowError400"];
+            401: components["responses"]["RagflowError401"];
+            403: components["responses"]["RagflowError403"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
+            429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
+        };
+    };
+    list_thumbnails: {
+        parameters: {
+            query?: {
+                /** @description May be repeated, or a comma list */
+                doc_ids?: string[] | null;
+            };
+            header?: never;
+            path?: never;
             cookie?: never;
         };
         requestBody?: never;
@@ -16044,6 +18246,32 @@ export interface operations {
             409: components["responses"]["RagflowError409"];
             413: components["responses"]["RagflowError413"];
             429: components["responses"]["RagflowError429"];
+            500: components["responses"]["RagflowError500"];
+            503: components["responses"]["RagflowError503"];
+        };
+    };
+    healthz_v1: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                };
+            };
+            400: components["responses"]["RagflowError400"];
+            404: components["responses"]["RagflowError404"];
+            409: components["responses"]["RagflowError409"];
+            413: components["responses"]["RagflowError413"];
             500: components["responses"]["RagflowError500"];
             503: components["responses"]["RagflowError503"];
         };

@@ -4,7 +4,7 @@ import { RUN_LOOKS } from "../store/run-status";
 import { isHexId, isoTime } from "../ui/search-values";
 
 export const TIMES = { hour: 3_600_000, day: 86_400_000, week: 604_800_000 } as const;
-export const ORIGINS = ["none", "any", "rerun", "fork", "debug", "webhook", "mcp"] as const;
+export const ORIGINS = ["none", "any", "rerun", "fork", "debug", "webhook", "mcp", "schedule"] as const;
 const MAX_TEXT_CHARS = 200; // of the API
 
 export interface RunListSearch {

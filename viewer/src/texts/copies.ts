@@ -10,6 +10,7 @@ export const copiesTexts = {
       debug: "a run of one node",
       webhook: "started by a call of the webhook",
       mcp: "started by an MCP client",
+      schedule: "started by a schedule",
     } as Readonly<Record<string, string>>,
     startedBy: (kind: string) => `started by ${kind}`,
     at: "at",

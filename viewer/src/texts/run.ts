@@ -66,6 +66,7 @@ export const runTexts = {
       debug: "This run ran one node alone.",
       webhook: "A call of the agent's webhook started this run.",
       mcp: "An MCP client started this run.",
+      schedule: "A schedule started this run.",
     } as Readonly<Record<string, string>>,
     origin: (kind: string) => `This run was started by: ${kind}`,
     query: "Query",

@@ -26,6 +26,7 @@ export const runsTexts = {
       debug: "run of one node",
       webhook: "webhook",
       mcp: "MCP",
+      schedule: "schedule",
     } as Readonly<Record<string, string>>,
     live: "Live",
     liveHint: "Rows change and new runs appear by themselves",

@@ -1,1 +1,0 @@
-import{H as e}from"./libraries-6FfyL32i.js";import{Un as t}from"./pages-CZfM0Ia3.js";function n(){let{data:n}=e({...t,enabled:!1});return n?.may?.includes(`change`)??!1}export{n as t};

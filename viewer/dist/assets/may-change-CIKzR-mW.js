@@ -1,0 +1,1 @@
+import{H as e}from"./libraries-6FfyL32i.js";import{Un as t}from"./pages-Dez3VCG_.js";function n(){let{data:n}=e({...t,enabled:!1});return n?.may?.includes(`change`)??!1}export{n as t};
