@@ -12,10 +12,12 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute, iter_route_contexts
+from pydantic import TypeAdapter
 
+from api.http.ragflow_models import DATA
 from api.http.reply_styles import OpenAIRoute, OwnRoute
 
-JSON = "application/json"
+JSON, EVENT_STREAM = "application/json", "text/event-stream"
 COOKIE = "cookie"
 
 _Key = tuple[str, str]  # method and path
@@ -110,6 +112,54 @@ JSON_PATCH: Mapping[str, Any] = {
         },
     },
 }
+_MODEL = {
+    "type": "object",
+    "required": ["id", "object", "created", "owned_by"],
+    "properties": {
+        "id": {"type": "string"},
+        "object": {"type": "string", "enum": ["model"]},
+        "created": {"type": "integer"},
+        "owned_by": {"type": "string"},
+        "name": {"type": "string"},
+    },
+}
+_MODELS = {
+    "type": "object",
+    "required": ["object", "data"],
+    "properties": {
+        "object": {"type": "string", "enum": ["list"]},
+        "data": {"type": "array", "items": _MODEL},
+        "has_more": {"type": "boolean"},
+    },
+}
+_OPENAI_OBJECT = {
+    "type": "object",
+    "required": ["id", "object"],
+    "properties": {"id": {"type": "string"}, "object": {"type": "string"}},
+    "additionalProperties": True,
+}
+_COMPLETIONS = ("complete_chat", "complete_with_agent", "complete_by_old_path")
+_RESPONSES = tuple(f"{what}_response{of}" for what in ("create", "get", "cancel") for of in ("", "_of_agent"))
+FILES = frozenset({
+    "download_files", "download_attachment", "preview_attachment", "download_document", "download_document_v1",
+    "show_artifact", "download_knowledge_bases", "download_document_by_id", "preview_document", "show_chunk_image",
+})  # fmt: skip
+TEXTS = frozenset({"metrics"})
+STREAMS = frozenset({
+    "complete", "complete_by_path", "complete_shared", "run", "stream", "follow_shared_run", *_COMPLETIONS, *_RESPONSES,
+    "call",
+})  # fmt: skip
+PLAIN: Mapping[str, Mapping[str, Any]] = {  # replies that are no envelope
+    **dict.fromkeys(("list_models", "list_models_of_agent"), _MODELS),
+    **dict.fromkeys(("get_model", "get_model_of_agent"), _MODEL),
+    **dict.fromkeys((*_COMPLETIONS, *_RESPONSES), _OPENAI_OBJECT),
+    **{name: {"type": "object"} for name in ("alive", "ready", "healthz", "healthz_v1")},
+    **{
+        f"{method}_{what}": {"description": "What the author's canvas answers"}
+        for method in ("get", "post", "put", "patch", "delete")
+        for what in ("call_webhook", "test_webhook")
+    },
+}
 _REASONS = {
     "400": "A field, parameter or document is invalid; the message names it",
     "401": "The token is missing, unknown, revoked or expired",
@@ -187,6 +237,7 @@ def _describe(app: FastAPI) -> dict[str, Any]:
     for (method, path), route in routes.items():
         operation = document["paths"][path][method]
         _complete(operation, route, names[method, path])
+        _add_reply(operation, names[method, path], _error_of(route), schemas)
         _name_bodies(operation, schemas)
     return document
 
@@ -245,6 +296,50 @@ def _complete(operation: dict[str, Any], route: APIRoute, name: str) -> None:
     for content in _json_contents(operation.get("requestBody", {})):
         if example is not None:
             content["example"] = example
+
+
+def _add_reply(operation: dict[str, Any], name: str, error: str, schemas: dict[str, Any]) -> None:
+    """Describe a good reply that its route does not describe: a file, a stream, RAGFlow's envelope, or any JSON."""
+    status, reply = next(((code, each) for code, each in operation["responses"].items() if code[0] == "2"), ("", {}))
+    if status == "204" or any(content.get("schema") for content in reply.get("content", {}).values()):
+        return
+    if name in FILES:
+        reply["content"] = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+        reply["description"] = "The bytes, or with `Range` a part of them"
+        operation["responses"].setdefault("206", reply)
+        operation["responses"].setdefault("304", {"description": "The client has the file"})
+        operation["responses"].setdefault("416", {"description": "The file has no such part"})
+    elif name in TEXTS:
+        reply["content"] = {"text/plain": {"schema": {"type": "string"}}}
+    elif error == "RagflowError" and name not in PLAIN:
+        reply["content"] = {JSON: {"schema": _envelope(name, schemas)}}
+    else:
+        reply["content"] = {JSON: {"schema": PLAIN.get(name, {"type": "object", "additionalProperties": True})}}
+    if name in STREAMS:
+        reply["content"][EVENT_STREAM] = {"schema": {"type": "string"}}
+
+
+def _envelope(name: str, schemas: dict[str, Any]) -> Mapping[str, Any]:
+    """Return the schema of RAGFlow's envelope. An error that is a 200 has it too: another code, and no data."""
+    data: dict[str, Any] = {"description": "Any value; null or absent in an error"}
+    if name in DATA:
+        made = TypeAdapter(DATA[name]).json_schema(ref_template="#/components/schemas/{model}")
+        schemas.update(made.pop("$defs", {}))
+        if "properties" in made:  # an object with a name of its own
+            schemas[made["title"]] = made
+            made = {"$ref": f"#/components/schemas/{made['title']}"}
+        data = {"anyOf": [made, {"type": "null"}]}
+    return {
+        "type": "object",
+        "required": ["code"],
+        "properties": {
+            "code": {"type": "integer", "description": "0, or the code of an error"},
+            "message": {"type": "string"},
+            "data": data,
+            "warnings": {"type": "array", "items": {"type": "string"}, "description": "Fields without effect"},
+        },
+        "additionalProperties": True,
+    }
 
 
 def _name_bodies(operation: Mapping[str, Any], schemas: dict[str, Any]) -> None:

@@ -4147,6 +4147,48 @@ export interface components {
             updated_at: string;
         };
         /**
+         * AgentItem
+         * @description An agent in a list.
+         */
+        AgentItem: {
+            /** Avatar */
+            avatar: string | null;
+            /** Canvas Category */
+            canvas_category: string;
+            /** Canvas Type */
+            canvas_type: string;
+            /**
+             * Create Time
+             * @description Milliseconds since 1970
+             */
+            create_time: number;
+            /** Description */
+            description: string | null;
+            /** Id */
+            id: string;
+            /** Nickname */
+            nickname: string;
+            /** Permission */
+            permission: string;
+            /** Release Time */
+            release_time: number | null;
+            /** Tags */
+            tags: string;
+            /** Tenant Avatar */
+            tenant_avatar: null;
+            /** Tenant Id */
+            tenant_id: string;
+            /** Title */
+            title: string;
+            /** Type */
+            type: string;
+            /**
+             * Update Time
+             * @description Milliseconds since 1970
+             */
+            update_time: number;
+        };
+        /**
          * AgentListReply
          * @description A page of agents, the last changed first.
          */
@@ -4158,6 +4200,73 @@ export interface components {
              * @description The `after` of the next page; null on the last
              */
             next: string | null;
+        };
+        /**
+         * AgentObject
+         * @description An agent with its draft.
+         */
+        AgentObject: {
+            /** Avatar */
+            avatar: string | null;
+            /** Canvas Category */
+            canvas_category: string;
+            /** Canvas Type */
+            canvas_type: string;
+            /** Create Date */
+            create_date: string | null;
+            /**
+             * Create Time
+             * @description Milliseconds since 1970
+             */
+            create_time: number;
+            /** Description */
+            description: string | null;
+            /** Dsl */
+            dsl: {
+                [key: string]: unknown;
+            };
+            /** Id */
+            id: string;
+            /** Last Publish Time */
+            last_publish_time: number | null;
+            /** Nickname */
+            nickname: string;
+            /** Permission */
+            permission: string;
+            /** Release */
+            release: boolean;
+            /** Tags */
+            tags: string;
+            /** Tenant Avatar */
+            tenant_avatar: null;
+            /** Title */
+            title: string;
+            /** Update Date */
+            update_date: string | null;
+            /**
+             * Update Time
+             * @description Milliseconds since 1970
+             */
+            update_time: number;
+            /** User Id */
+            user_id: string;
+            /**
+             * Warnings
+             * @description Of a new agent: what is left to fill in
+             */
+            warnings?: {
+                [key: string]: unknown;
+            }[];
+        };
+        /**
+         * AgentPage
+         * @description A page of agents.
+         */
+        AgentPage: {
+            /** Canvas */
+            canvas: components["schemas"]["AgentItem"][];
+            /** Total */
+            total: number;
         };
         /**
          * AgentRow
@@ -5377,6 +5486,51 @@ export interface components {
             tag_kwd?: string[];
         };
         /**
+         * ChunkObject
+         * @description A chunk of a document.
+         */
+        ChunkObject: {
+            /** Available */
+            available: boolean;
+            /** Content */
+            content: string;
+            /** Dataset Id */
+            dataset_id: string;
+            /** Doc Type Kwd */
+            doc_type_kwd: string;
+            /** Docnm Kwd */
+            docnm_kwd: string;
+            /** Document Id */
+            document_id: string;
+            /** Id */
+            id: string;
+            /** Image Id */
+            image_id: string;
+            /** Important Keywords */
+            important_keywords: string[];
+            /** Positions */
+            positions: unknown[];
+            /** Questions */
+            questions: string[];
+            /** Tag Feas */
+            tag_feas: {
+                [key: string]: unknown;
+            };
+            /** Tag Kwd */
+            tag_kwd: string[];
+        };
+        /**
+         * ChunkPage
+         * @description A page of chunks, and their document.
+         */
+        ChunkPage: {
+            /** Chunks */
+            chunks: components["schemas"]["ChunkObject"][];
+            doc: components["schemas"]["DocumentObject"];
+            /** Total */
+            total: number;
+        };
+        /**
          * CodeReply
          * @description A code with which a browser signs in once.
          */
@@ -5765,6 +5919,73 @@ export interface components {
             username: string;
         };
         /**
+         * DatasetObject
+         * @description A knowledge base.
+         */
+        DatasetObject: {
+            /**
+             * Auto Metadata Config
+             * @default null
+             */
+            auto_metadata_config?: {
+                [key: string]: unknown;
+            } | null;
+            /** Avatar */
+            avatar: string | null;
+            /** Chunk Count */
+            chunk_count: number;
+            /** Chunk Method */
+            chunk_method: string;
+            /** Connectors */
+            connectors: unknown[];
+            /** Create Date */
+            create_date: string | null;
+            /**
+             * Create Time
+             * @description Milliseconds since 1970
+             */
+            create_time: number;
+            /** Created By */
+            created_by: string;
+            /** Description */
+            description: string | null;
+            /** Document Count */
+            document_count: number;
+            /** Embedding Model */
+            embedding_model: string | null;
+            /** Id */
+            id: string;
+            /** Language */
+            language: string;
+            /** Name */
+            name: string;
+            /** Pagerank */
+            pagerank: number;
+            /** Parser Config */
+            parser_config: {
+                [key: string]: unknown;
+            };
+            /** Permission */
+            permission: string;
+            /** Similarity Threshold */
+            similarity_threshold: number;
+            /** Status */
+            status: string;
+            /** Tenant Id */
+            tenant_id: string;
+            /** Token Num */
+            token_num: number;
+            /** Update Date */
+            update_date: string | null;
+            /**
+             * Update Time
+             * @description Milliseconds since 1970
+             */
+            update_time: number;
+            /** Vector Similarity Weight */
+            vector_similarity_weight: number;
+        };
+        /**
          * DebugBody
          * @description The inputs of a node, by the names of its input form, and the limits of its run.
          */
@@ -5806,6 +6027,14 @@ export interface components {
              * @default false
              */
             delete_all?: boolean;
+        };
+        /**
+         * DeletedCount
+         * @description How many were deleted.
+         */
+        DeletedCount: {
+            /** Deleted */
+            deleted: number;
         };
         /**
          * DeletedDatasetsBody
@@ -5925,6 +6154,82 @@ export interface components {
             }[] | {
                 [key: string]: unknown;
             };
+        };
+        /**
+         * DocumentObject
+         * @description A document of a knowledge base.
+         */
+        DocumentObject: {
+            /** Chunk Count */
+            chunk_count: number;
+            /** Chunk Method */
+            chunk_method: string;
+            /** Create Date */
+            create_date: string | null;
+            /**
+             * Create Time
+             * @description Milliseconds since 1970
+             */
+            create_time: number;
+            /** Created By */
+            created_by: string;
+            /** Dataset Id */
+            dataset_id: string;
+            /** Enabled */
+            enabled: boolean;
+            /** Id */
+            id: string;
+            /** Location */
+            location: string;
+            /** Meta Fields */
+            meta_fields: {
+                [key: string]: unknown;
+            };
+            /** Name */
+            name: string;
+            /** Parser Config */
+            parser_config: {
+                [key: string]: unknown;
+            };
+            /** Process Begin At */
+            process_begin_at: string | null;
+            /** Process Duration */
+            process_duration: number;
+            /** Progress */
+            progress: number;
+            /** Progress Msg */
+            progress_msg: string;
+            /** Run */
+            run: string;
+            /** Size */
+            size: number;
+            /** Source Type */
+            source_type: string;
+            /** Status */
+            status: string;
+            /** Suffix */
+            suffix: string;
+            /** Token Count */
+            token_count: number;
+            /** Type */
+            type: string;
+            /** Update Date */
+            update_date: string | null;
+            /**
+             * Update Time
+             * @description Milliseconds since 1970
+             */
+            update_time: number;
+        };
+        /**
+         * DocumentPage
+         * @description A page of documents.
+         */
+        DocumentPage: {
+            /** Docs */
+            docs: components["schemas"]["DocumentObject"][];
+            /** Total */
+            total: number;
         };
         /**
          * DraftReply
@@ -6054,6 +6359,28 @@ export interface components {
             until: string | null;
             /** Waits For */
             waits_for: string;
+        };
+        /**
+         * FileDescriptor
+         * @description A stored file, ready for `files` and file inputs of a turn.
+         */
+        FileDescriptor: {
+            /** Created At */
+            created_at: number;
+            /** Created By */
+            created_by: string;
+            /** Extension */
+            extension: string;
+            /** Id */
+            id: string;
+            /** Mime Type */
+            mime_type: string;
+            /** Name */
+            name: string;
+            /** Preview Url */
+            preview_url: null;
+            /** Size */
+            size: number;
         };
         /**
          * FindingRow
@@ -6302,6 +6629,22 @@ export interface components {
             reused: number;
             /** Runs Again */
             runs_again: components["schemas"]["RepeatedNode"][];
+        };
+        /**
+         * FoundChunks
+         * @description What a search has found.
+         */
+        FoundChunks: {
+            /** Chunks */
+            chunks: {
+                [key: string]: unknown;
+            }[];
+            /** Doc Aggs */
+            doc_aggs: {
+                [key: string]: unknown;
+            }[];
+            /** Total */
+            total: number;
         };
         /**
          * GraphBranch
@@ -6627,6 +6970,48 @@ export interface components {
             mcp_ids?: string[];
         };
         /**
+         * McpServerObject
+         * @description An MCP server that agents may call.
+         */
+        McpServerObject: {
+            /** Allowed Tools */
+            allowed_tools: string[] | null;
+            /** Create Date */
+            create_date: string | null;
+            /**
+             * Create Time
+             * @description Milliseconds since 1970
+             */
+            create_time: number;
+            /** Description */
+            description: string;
+            /** Headers */
+            headers: {
+                [key: string]: unknown;
+            };
+            /** Id */
+            id: string;
+            /** Name */
+            name: string;
+            /** Server Type */
+            server_type: string;
+            /** Timeout */
+            timeout: number;
+            /** Update Date */
+            update_date: string | null;
+            /**
+             * Update Time
+             * @description Milliseconds since 1970
+             */
+            update_time: number;
+            /** Url */
+            url: string;
+            /** Variables */
+            variables: {
+                [key: string]: unknown;
+            };
+        };
+        /**
          * McpToolTestBody
          * @description A test call of a tool.
          */
@@ -6642,6 +7027,111 @@ export interface components {
              * @default
              */
             tool_name?: string;
+        };
+        /**
+         * MemoryMessageObject
+         * @description A message of a memory.
+         */
+        MemoryMessageObject: {
+            /** Agent Id */
+            agent_id: string;
+            /**
+             * Content
+             * @default
+             */
+            content?: string;
+            /** Forget At */
+            forget_at: string | null;
+            /** Invalid At */
+            invalid_at: string | null;
+            /** Memory Id */
+            memory_id: string;
+            /** Message Id */
+            message_id: number;
+            /** Message Type */
+            message_type: string;
+            /** Session Id */
+            session_id: string;
+            /**
+             * Similarity
+             * @default 0
+             */
+            similarity?: number;
+            /** Source Id */
+            source_id: number | null;
+            /** Status */
+            status: boolean;
+            /** User Id */
+            user_id: string;
+            /** Valid At */
+            valid_at: string;
+        };
+        /**
+         * MemoryObject
+         * @description A memory.
+         */
+        MemoryObject: {
+            /** Avatar */
+            avatar: string | null;
+            /** Create Date */
+            create_date: string | null;
+            /**
+             * Create Time
+             * @description Milliseconds since 1970
+             */
+            create_time: number;
+            /** Description */
+            description: string | null;
+            /** Embd Id */
+            embd_id: string | null;
+            /** Forgetting Policy */
+            forgetting_policy: string;
+            /** Id */
+            id: string;
+            /** Llm Id */
+            llm_id: string | null;
+            /** Memory Size */
+            memory_size: number;
+            /** Memory Type */
+            memory_type: string[];
+            /** Memory Used */
+            memory_used: number;
+            /** Name */
+            name: string;
+            /**
+             * Owner Name
+             * @default
+             */
+            owner_name?: string;
+            /** Permissions */
+            permissions: string;
+            /** Storage Type */
+            storage_type: string;
+            /** System Prompt */
+            system_prompt: string;
+            /** Temperature */
+            temperature: number;
+            /** Tenant Id */
+            tenant_id: string;
+            /** Update Date */
+            update_date: string | null;
+            /**
+             * Update Time
+             * @description Milliseconds since 1970
+             */
+            update_time: number;
+            /** User Prompt */
+            user_prompt: string;
+        };
+        /**
+         * MemoryPage
+         * @description A page of memories.
+         */
+        MemoryPage: {
+            /** Memory List */
+            memory_list: components["schemas"]["MemoryObject"][];
+            /** Total Count */
+            total_count: number;
         };
         /**
          * MessageRow
@@ -6891,6 +7381,13 @@ export interface components {
             secret: string;
             /** Url */
             url: string;
+        };
+        /**
+         * NewChunk
+         * @description The chunk that was added.
+         */
+        NewChunk: {
+            chunk: components["schemas"]["ChunkObject"];
         };
         /**
          * NewDatasetBody
@@ -9077,6 +9574,71 @@ export interface components {
             secret: string;
         };
         /**
+         * SessionObject
+         * @description A conversation with an agent.
+         */
+        SessionObject: {
+            /**
+             * Agent Id
+             * @default
+             */
+            agent_id?: string;
+            /** Create Date */
+            create_date: string | null;
+            /**
+             * Create Time
+             * @description Milliseconds since 1970
+             */
+            create_time: number;
+            /**
+             * Dialog Id
+             * @description The agent, in the reply about one session
+             * @default
+             */
+            dialog_id?: string;
+            /** Dsl */
+            dsl?: {
+                [key: string]: unknown;
+            };
+            /** Duration */
+            duration: number;
+            /** Errors */
+            errors: string;
+            /** Exp User Id */
+            exp_user_id: string;
+            /** Id */
+            id: string;
+            /** Message */
+            message: {
+                [key: string]: unknown;
+            }[];
+            /** Name */
+            name: string;
+            /** Reference */
+            reference?: {
+                [key: string]: unknown;
+            }[];
+            /** Round */
+            round: number;
+            /** Source */
+            source: string;
+            /** Thumb Up */
+            thumb_up: number;
+            /** Tokens */
+            tokens: number;
+            /** Update Date */
+            update_date: string | null;
+            /**
+             * Update Time
+             * @description Milliseconds since 1970
+             */
+            update_time: number;
+            /** User Id */
+            user_id: string;
+            /** Version Title */
+            version_title: string;
+        };
+        /**
          * ShareBody
          * @description A new share of a run.
          */
@@ -9484,6 +10046,16 @@ export interface components {
             since: string | null;
         };
         /**
+         * TagCount
+         * @description A tag and how many agents have it.
+         */
+        TagCount: {
+            /** Count */
+            count: number;
+            /** Tag */
+            tag: string;
+        };
+        /**
          * TagsBody
          * @description The new tags of a canvas: a list, or a comma list. A comma inside of a listed tag becomes a blank.
          */
@@ -9775,6 +10347,21 @@ export interface components {
             version?: string | null;
         };
         /**
+         * UpdatedAgent
+         * @description When an agent was changed, and what is left to fill in.
+         */
+        UpdatedAgent: {
+            /**
+             * Update Time
+             * @description Milliseconds since 1970
+             */
+            update_time: number;
+            /** Warnings */
+            warnings: {
+                [key: string]: unknown;
+            }[];
+        };
+        /**
          * VersionChange
          * @description A parameter, or another property of a node, that differs. Sides that have no value are null.
          */
@@ -9841,6 +10428,43 @@ export interface components {
             variables?: components["schemas"]["VersionChange"][] | null;
         };
         /**
+         * VersionItem
+         * @description A version without its document.
+         */
+        VersionItem: {
+            /** Create Date */
+            create_date: string | null;
+            /**
+             * Create Time
+             * @description Milliseconds since 1970
+             */
+            create_time: number;
+            /** Description */
+            description: string | null;
+            /** Id */
+            id: string;
+            /** Release */
+            release: boolean;
+            /** Title */
+            title: string;
+            /** Update Date */
+            update_date: string | null;
+            /**
+             * Update Time
+             * @description Milliseconds since 1970
+             */
+            update_time: number;
+            /** User Canvas Id */
+            user_canvas_id: string;
+            /**
+             * Warnings
+             * @description Of a published version
+             */
+            warnings?: {
+                [key: string]: unknown;
+            }[];
+        };
+        /**
          * VersionListReply
          * @description A page of an agent's versions, the newest first.
          */
@@ -9857,6 +10481,47 @@ export interface components {
             now: number;
             /** Versions */
             versions: components["schemas"]["VersionRow"][];
+        };
+        /**
+         * VersionObject
+         * @description A version with its document.
+         */
+        VersionObject: {
+            /** Create Date */
+            create_date: string | null;
+            /**
+             * Create Time
+             * @description Milliseconds since 1970
+             */
+            create_time: number;
+            /** Description */
+            description: string | null;
+            /** Dsl */
+            dsl: {
+                [key: string]: unknown;
+            };
+            /** Id */
+            id: string;
+            /** Release */
+            release: boolean;
+            /** Title */
+            title: string;
+            /** Update Date */
+            update_date: string | null;
+            /**
+             * Update Time
+             * @description Milliseconds since 1970
+             */
+            update_time: number;
+            /** User Canvas Id */
+            user_canvas_id: string;
+            /**
+             * Warnings
+             * @description Of a published version
+             */
+            warnings?: {
+                [key: string]: unknown;
+            }[];
         };
         /**
          * VersionReply
@@ -10370,7 +11035,10 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        [key: string]: unknown;
+                    };
+                    "text/event-stream": string;
                 };
             };
             400: components["responses"]["EaselError400"];
@@ -10401,7 +11069,9 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["EaselError400"];
@@ -10502,7 +11172,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        data?: boolean | null;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -10540,7 +11219,18 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        /** @description Any value; null or absent in an error */
+                        data?: unknown;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
+                    "text/event-stream": string;
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -10571,7 +11261,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        /** @description Any value; null or absent in an error */
+                        data?: unknown;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -10603,7 +11303,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        /** @description Any value; null or absent in an error */
+                        data?: unknown;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -10637,7 +11347,18 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        /** @description Any value; null or absent in an error */
+                        data?: unknown;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
+                    "text/event-stream": string;
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -10669,7 +11390,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        /** @description Any value; null or absent in an error */
+                        data?: unknown;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -10711,7 +11442,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        data?: components["schemas"]["AgentPage"] | null;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -10759,7 +11499,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        data?: components["schemas"]["AgentObject"] | null;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -10790,14 +11539,30 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description The bytes, or with `Range` a part of them */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/octet-stream": string;
                 };
+            };
+            /** @description The bytes, or with `Range` a part of them */
+            206: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/octet-stream": string;
+                };
+            };
+            /** @description The client has the file */
+            304: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             400: components["responses"]["RagflowError400"];
             401: components["responses"]["RagflowError401"];
@@ -10805,6 +11570,13 @@ export interface operations {
             404: components["responses"]["RagflowError404"];
             409: components["responses"]["RagflowError409"];
             413: components["responses"]["RagflowError413"];
+            /** @description The file has no such part */
+            416: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
             429: components["responses"]["RagflowError429"];
             500: components["responses"]["RagflowError500"];
             503: components["responses"]["RagflowError503"];
@@ -10826,14 +11598,30 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description The bytes, or with `Range` a part of them */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/octet-stream": string;
                 };
+            };
+            /** @description The bytes, or with `Range` a part of them */
+            206: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/octet-stream": string;
+                };
+            };
+            /** @description The client has the file */
+            304: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             400: components["responses"]["RagflowError400"];
             401: components["responses"]["RagflowError401"];
@@ -10841,6 +11629,13 @@ export interface operations {
             404: components["responses"]["RagflowError404"];
             409: components["responses"]["RagflowError409"];
             413: components["responses"]["RagflowError413"];
+            /** @description The file has no such part */
+            416: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
             429: components["responses"]["RagflowError429"];
             500: components["responses"]["RagflowError500"];
             503: components["responses"]["RagflowError503"];
@@ -10875,7 +11670,18 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        /** @description Any value; null or absent in an error */
+                        data?: unknown;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
+                    "text/event-stream": string;
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -10901,14 +11707,30 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description The bytes, or with `Range` a part of them */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/octet-stream": string;
                 };
+            };
+            /** @description The bytes, or with `Range` a part of them */
+            206: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/octet-stream": string;
+                };
+            };
+            /** @description The client has the file */
+            304: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             400: components["responses"]["RagflowError400"];
             401: components["responses"]["RagflowError401"];
@@ -10916,6 +11738,13 @@ export interface operations {
             404: components["responses"]["RagflowError404"];
             409: components["responses"]["RagflowError409"];
             413: components["responses"]["RagflowError413"];
+            /** @description The file has no such part */
+            416: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
             429: components["responses"]["RagflowError429"];
             500: components["responses"]["RagflowError500"];
             503: components["responses"]["RagflowError503"];
@@ -10936,7 +11765,18 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        data?: {
+                            [key: string]: string;
+                        } | null;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -10969,7 +11809,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        /** @description Any value; null or absent in an error */
+                        data?: unknown;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -11000,7 +11850,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        data?: components["schemas"]["TagCount"][] | null;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -11029,7 +11888,18 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        data?: {
+                            [key: string]: unknown;
+                        }[] | null;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -11062,7 +11932,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        /** @description Any value; null or absent in an error */
+                        data?: unknown;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -11093,7 +11973,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        data?: components["schemas"]["AgentObject"] | null;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -11133,7 +12022,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        data?: components["schemas"]["UpdatedAgent"] | null;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -11166,7 +12064,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        data?: boolean | null;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -11206,7 +12113,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        data?: components["schemas"]["UpdatedAgent"] | null;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -11243,7 +12159,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        data?: boolean | null;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -11281,7 +12206,18 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        /** @description Any value; null or absent in an error */
+                        data?: unknown;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
+                    "text/event-stream": string;
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -11320,7 +12256,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        /** @description Any value; null or absent in an error */
+                        data?: unknown;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -11352,7 +12298,20 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        data?: {
+                            [key: string]: {
+                                [key: string]: unknown;
+                            };
+                        } | null;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -11384,7 +12343,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        /** @description Any value; null or absent in an error */
+                        data?: unknown;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -11415,7 +12384,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        /** @description Any value; null or absent in an error */
+                        data?: unknown;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -11450,7 +12429,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        /** @description Any value; null or absent in an error */
+                        data?: unknown;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -11481,7 +12470,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        /** @description Any value; null or absent in an error */
+                        data?: unknown;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -11519,7 +12518,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        data?: components["schemas"]["VersionItem"] | null;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -11550,7 +12558,18 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        data?: {
+                            [key: string]: unknown;
+                        } | null;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -11595,7 +12614,18 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        /** @description Any value; null or absent in an error */
+                        data?: unknown;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
+                    "text/event-stream": string;
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -11691,7 +12721,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        data?: components["schemas"]["SessionObject"][] | null;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -11738,7 +12777,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        data?: components["schemas"]["SessionObject"] | null;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -11773,7 +12821,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        /** @description Any value; null or absent in an error */
+                        data?: unknown;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -11805,7 +12863,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        data?: components["schemas"]["SessionObject"] | null;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -11837,7 +12904,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        data?: number | null;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -11883,7 +12959,18 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        /** @description Any value; null or absent in an error */
+                        data?: unknown;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
+                    "text/event-stream": string;
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -11918,7 +13005,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        data?: boolean | null;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -11957,7 +13053,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        data?: (components["schemas"]["FileDescriptor"] | components["schemas"]["FileDescriptor"][]) | null;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -11988,7 +13093,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        data?: components["schemas"]["VersionItem"][] | null;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -12026,7 +13140,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        data?: components["schemas"]["VersionItem"] | null;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -12058,7 +13181,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        data?: components["schemas"]["VersionObject"] | null;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -12092,7 +13224,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        data?: boolean | null;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -12266,7 +13407,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        /** @description Any value; null or absent in an error */
+                        data?: unknown;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -12456,7 +13607,13 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        id: string;
+                        object: string;
+                    } & {
+                        [key: string]: unknown;
+                    };
+                    "text/event-stream": string;
                 };
             };
             400: components["responses"]["OpenAIError400"];
@@ -12522,7 +13679,9 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["EaselError400"];
@@ -12555,7 +13714,9 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["EaselError400"];
@@ -12587,7 +13748,9 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["EaselError400"];
@@ -13068,7 +14231,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        data?: components["schemas"]["DatasetObject"][] | null;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -13112,7 +14284,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        data?: components["schemas"]["DatasetObject"] | null;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -13145,7 +14326,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        data?: components["schemas"]["DeletedCount"] | null;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -13177,7 +14367,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        /** @description Any value; null or absent in an error */
+                        data?: unknown;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -13210,7 +14410,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        /** @description Any value; null or absent in an error */
+                        data?: unknown;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -13241,7 +14451,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        data?: components["schemas"]["DatasetObject"] | null;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -13276,7 +14495,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        data?: components["schemas"]["DatasetObject"] | null;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -13311,7 +14539,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        /** @description Any value; null or absent in an error */
+                        data?: unknown;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -13346,7 +14584,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        /** @description Any value; null or absent in an error */
+                        data?: unknown;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -13394,7 +14642,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        data?: components["schemas"]["DocumentPage"] | null;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -13435,7 +14692,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        data?: components["schemas"]["DocumentObject"][] | null;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -13470,7 +14736,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        data?: components["schemas"]["DeletedCount"] | null;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -13505,7 +14780,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        /** @description Any value; null or absent in an error */
+                        data?: unknown;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -13540,7 +14825,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        /** @description Any value; null or absent in an error */
+                        data?: unknown;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -13575,7 +14870,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        /** @description Any value; null or absent in an error */
+                        data?: unknown;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -13610,7 +14915,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        /** @description Any value; null or absent in an error */
+                        data?: unknown;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -13636,14 +14951,30 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description The bytes, or with `Range` a part of them */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/octet-stream": string;
                 };
+            };
+            /** @description The bytes, or with `Range` a part of them */
+            206: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/octet-stream": string;
+                };
+            };
+            /** @description The client has the file */
+            304: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             400: components["responses"]["RagflowError400"];
             401: components["responses"]["RagflowError401"];
@@ -13651,6 +14982,13 @@ export interface operations {
             404: components["responses"]["RagflowError404"];
             409: components["responses"]["RagflowError409"];
             413: components["responses"]["RagflowError413"];
+            /** @description The file has no such part */
+            416: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
             429: components["responses"]["RagflowError429"];
             500: components["responses"]["RagflowError500"];
             503: components["responses"]["RagflowError503"];
@@ -13678,7 +15016,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        data?: components["schemas"]["DocumentObject"] | null;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -13714,7 +15061,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        data?: components["schemas"]["DocumentObject"] | null;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -13754,7 +15110,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        data?: components["schemas"]["ChunkPage"] | null;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -13793,7 +15158,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        data?: components["schemas"]["NewChunk"] | null;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -13829,7 +15203,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        /** @description Any value; null or absent in an error */
+                        data?: unknown;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -13865,7 +15249,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        /** @description Any value; null or absent in an error */
+                        data?: unknown;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -13898,7 +15292,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        /** @description Any value; null or absent in an error */
+                        data?: unknown;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -13935,7 +15339,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        /** @description Any value; null or absent in an error */
+                        data?: unknown;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -13971,7 +15385,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        /** @description Any value; null or absent in an error */
+                        data?: unknown;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -14002,7 +15426,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        /** @description Any value; null or absent in an error */
+                        data?: unknown;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -14037,7 +15471,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        /** @description Any value; null or absent in an error */
+                        data?: unknown;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -14071,7 +15515,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        /** @description Any value; null or absent in an error */
+                        data?: unknown;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -14106,7 +15560,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        /** @description Any value; null or absent in an error */
+                        data?: unknown;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -14137,14 +15601,30 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description The bytes, or with `Range` a part of them */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/octet-stream": string;
                 };
+            };
+            /** @description The bytes, or with `Range` a part of them */
+            206: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/octet-stream": string;
+                };
+            };
+            /** @description The client has the file */
+            304: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             400: components["responses"]["RagflowError400"];
             401: components["responses"]["RagflowError401"];
@@ -14152,6 +15632,13 @@ export interface operations {
             404: components["responses"]["RagflowError404"];
             409: components["responses"]["RagflowError409"];
             413: components["responses"]["RagflowError413"];
+            /** @description The file has no such part */
+            416: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
             429: components["responses"]["RagflowError429"];
             500: components["responses"]["RagflowError500"];
             503: components["responses"]["RagflowError503"];
@@ -14170,14 +15657,30 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description The bytes, or with `Range` a part of them */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/octet-stream": string;
                 };
+            };
+            /** @description The bytes, or with `Range` a part of them */
+            206: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/octet-stream": string;
+                };
+            };
+            /** @description The client has the file */
+            304: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             400: components["responses"]["RagflowError400"];
             401: components["responses"]["RagflowError401"];
@@ -14185,6 +15688,13 @@ export interface operations {
             404: components["responses"]["RagflowError404"];
             409: components["responses"]["RagflowError409"];
             413: components["responses"]["RagflowError413"];
+            /** @description The file has no such part */
+            416: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
             429: components["responses"]["RagflowError429"];
             500: components["responses"]["RagflowError500"];
             503: components["responses"]["RagflowError503"];
@@ -14201,14 +15711,30 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description The bytes, or with `Range` a part of them */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/octet-stream": string;
                 };
+            };
+            /** @description The bytes, or with `Range` a part of them */
+            206: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/octet-stream": string;
+                };
+            };
+            /** @description The client has the file */
+            304: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             400: components["responses"]["RagflowError400"];
             401: components["responses"]["RagflowError401"];
@@ -14216,6 +15742,13 @@ export interface operations {
             404: components["responses"]["RagflowError404"];
             409: components["responses"]["RagflowError409"];
             413: components["responses"]["RagflowError413"];
+            /** @description The file has no such part */
+            416: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
             429: components["responses"]["RagflowError429"];
             500: components["responses"]["RagflowError500"];
             503: components["responses"]["RagflowError503"];
@@ -14240,7 +15773,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        /** @description Any value; null or absent in an error */
+                        data?: unknown;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -14265,14 +15808,30 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description The bytes, or with `Range` a part of them */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/octet-stream": string;
                 };
+            };
+            /** @description The bytes, or with `Range` a part of them */
+            206: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/octet-stream": string;
+                };
+            };
+            /** @description The client has the file */
+            304: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             400: components["responses"]["RagflowError400"];
             401: components["responses"]["RagflowError401"];
@@ -14280,6 +15839,13 @@ export interface operations {
             404: components["responses"]["RagflowError404"];
             409: components["responses"]["RagflowError409"];
             413: components["responses"]["RagflowError413"];
+            /** @description The file has no such part */
+            416: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
             429: components["responses"]["RagflowError429"];
             500: components["responses"]["RagflowError500"];
             503: components["responses"]["RagflowError503"];
@@ -14296,14 +15862,30 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description The bytes, or with `Range` a part of them */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/octet-stream": string;
                 };
+            };
+            /** @description The bytes, or with `Range` a part of them */
+            206: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/octet-stream": string;
+                };
+            };
+            /** @description The client has the file */
+            304: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             400: components["responses"]["RagflowError400"];
             401: components["responses"]["RagflowError401"];
@@ -14311,6 +15893,13 @@ export interface operations {
             404: components["responses"]["RagflowError404"];
             409: components["responses"]["RagflowError409"];
             413: components["responses"]["RagflowError413"];
+            /** @description The file has no such part */
+            416: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
             429: components["responses"]["RagflowError429"];
             500: components["responses"]["RagflowError500"];
             503: components["responses"]["RagflowError503"];
@@ -14335,7 +15924,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        /** @description Any value; null or absent in an error */
+                        data?: unknown;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -14371,7 +15970,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        data?: components["schemas"]["McpServerObject"] | null;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -14407,7 +16015,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        /** @description Any value; null or absent in an error */
+                        data?: unknown;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -14440,7 +16058,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        /** @description Any value; null or absent in an error */
+                        data?: unknown;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -14473,7 +16101,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        /** @description Any value; null or absent in an error */
+                        data?: unknown;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -14504,7 +16142,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        data?: components["schemas"]["McpServerObject"] | null;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -14539,7 +16186,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        data?: components["schemas"]["McpServerObject"] | null;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -14570,7 +16226,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        /** @description Any value; null or absent in an error */
+                        data?: unknown;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -14605,7 +16271,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        data?: components["schemas"]["McpServerObject"] | null;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -14640,7 +16315,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        /** @description Any value; null or absent in an error */
+                        data?: unknown;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -14675,7 +16360,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        /** @description Any value; null or absent in an error */
+                        data?: unknown;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -14706,7 +16401,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        /** @description Any value; null or absent in an error */
+                        data?: unknown;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -14744,7 +16449,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        data?: components["schemas"]["MemoryPage"] | null;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -14789,7 +16503,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        data?: components["schemas"]["MemoryObject"] | null;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -14826,7 +16549,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        /** @description Any value; null or absent in an error */
+                        data?: unknown;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -14861,7 +16594,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        data?: components["schemas"]["MemoryObject"] | null;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -14892,7 +16634,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        /** @description Any value; null or absent in an error */
+                        data?: unknown;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -14923,7 +16675,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        data?: components["schemas"]["MemoryObject"] | null;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -14958,7 +16719,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        data?: components["schemas"]["MemoryMessageObject"][] | null;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -14994,7 +16764,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        /** @description Any value; null or absent in an error */
+                        data?: unknown;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -15033,7 +16813,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        data?: components["schemas"]["MemoryMessageObject"][] | null;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -15068,7 +16857,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        /** @description Any value; null or absent in an error */
+                        data?: unknown;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -15099,7 +16898,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        /** @description Any value; null or absent in an error */
+                        data?: unknown;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -15130,7 +16939,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        /** @description Any value; null or absent in an error */
+                        data?: unknown;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -15165,7 +16984,13 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        id: string;
+                        object: string;
+                    } & {
+                        [key: string]: unknown;
+                    };
+                    "text/event-stream": string;
                 };
             };
             400: components["responses"]["OpenAIError400"];
@@ -15196,7 +17021,19 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        data: {
+                            created: number;
+                            id: string;
+                            name?: string;
+                            /** @enum {string} */
+                            object: "model";
+                            owned_by: string;
+                        }[];
+                        has_more?: boolean;
+                        /** @enum {string} */
+                        object: "list";
+                    };
                 };
             };
             400: components["responses"]["OpenAIError400"];
@@ -15228,7 +17065,14 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        created: number;
+                        id: string;
+                        name?: string;
+                        /** @enum {string} */
+                        object: "model";
+                        owned_by: string;
+                    };
                 };
             };
             400: components["responses"]["OpenAIError400"];
@@ -15263,7 +17107,13 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        id: string;
+                        object: string;
+                    } & {
+                        [key: string]: unknown;
+                    };
+                    "text/event-stream": string;
                 };
             };
             400: components["responses"]["OpenAIError400"];
@@ -15297,7 +17147,13 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        id: string;
+                        object: string;
+                    } & {
+                        [key: string]: unknown;
+                    };
+                    "text/event-stream": string;
                 };
             };
             400: components["responses"]["OpenAIError400"];
@@ -15329,7 +17185,13 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        id: string;
+                        object: string;
+                    } & {
+                        [key: string]: unknown;
+                    };
+                    "text/event-stream": string;
                 };
             };
             400: components["responses"]["OpenAIError400"];
@@ -15374,7 +17236,13 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        id: string;
+                        object: string;
+                    } & {
+                        [key: string]: unknown;
+                    };
+                    "text/event-stream": string;
                 };
             };
             400: components["responses"]["OpenAIError400"];
@@ -15403,7 +17271,19 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        data: {
+                            created: number;
+                            id: string;
+                            name?: string;
+                            /** @enum {string} */
+                            object: "model";
+                            owned_by: string;
+                        }[];
+                        has_more?: boolean;
+                        /** @enum {string} */
+                        object: "list";
+                    };
                 };
             };
             400: components["responses"]["OpenAIError400"];
@@ -15434,7 +17314,14 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        created: number;
+                        id: string;
+                        name?: string;
+                        /** @enum {string} */
+                        object: "model";
+                        owned_by: string;
+                    };
                 };
             };
             400: components["responses"]["OpenAIError400"];
@@ -15467,7 +17354,13 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        id: string;
+                        object: string;
+                    } & {
+                        [key: string]: unknown;
+                    };
+                    "text/event-stream": string;
                 };
             };
             400: components["responses"]["OpenAIError400"];
@@ -15500,7 +17393,13 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        id: string;
+                        object: string;
+                    } & {
+                        [key: string]: unknown;
+                    };
+                    "text/event-stream": string;
                 };
             };
             400: components["responses"]["OpenAIError400"];
@@ -15531,7 +17430,13 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        id: string;
+                        object: string;
+                    } & {
+                        [key: string]: unknown;
+                    };
+                    "text/event-stream": string;
                 };
             };
             400: components["responses"]["OpenAIError400"];
@@ -15560,7 +17465,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        /** @description Any value; null or absent in an error */
+                        data?: unknown;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -15601,7 +17516,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        data?: components["schemas"]["FoundChunks"] | null;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -16978,7 +18902,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        /** @description Any value; null or absent in an error */
+                        data?: unknown;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -17004,7 +18938,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": Record<string, never>;
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -17030,7 +18964,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        /** @description Any value; null or absent in an error */
+                        data?: unknown;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -17056,7 +19000,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        /** @description Any value; null or absent in an error */
+                        data?: unknown;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -17085,7 +19039,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        /** @description Any value; null or absent in an error */
+                        data?: unknown;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -17117,7 +19081,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        data?: boolean | null;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -17148,7 +19121,16 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        data?: boolean | null;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -17180,7 +19162,17 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": {
+                        /** @description 0, or the code of an error */
+                        code: number;
+                        /** @description Any value; null or absent in an error */
+                        data?: unknown;
+                        message?: string;
+                        /** @description Fields without effect */
+                        warnings?: string[];
+                    } & {
+                        [key: string]: unknown;
+                    };
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -18147,7 +20139,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": Record<string, never>;
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -18173,7 +20165,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "text/plain": string;
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -18202,7 +20194,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": Record<string, never>;
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -18230,14 +20222,30 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Successful Response */
+            /** @description The bytes, or with `Range` a part of them */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/octet-stream": string;
                 };
+            };
+            /** @description The bytes, or with `Range` a part of them */
+            206: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/octet-stream": string;
+                };
+            };
+            /** @description The client has the file */
+            304: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             400: components["responses"]["RagflowError400"];
             401: components["responses"]["RagflowError401"];
@@ -18245,6 +20253,13 @@ export interface operations {
             404: components["responses"]["RagflowError404"];
             409: components["responses"]["RagflowError409"];
             413: components["responses"]["RagflowError413"];
+            /** @description The file has no such part */
+            416: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
             429: components["responses"]["RagflowError429"];
             500: components["responses"]["RagflowError500"];
             503: components["responses"]["RagflowError503"];
@@ -18265,7 +20280,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": unknown;
+                    "application/json": Record<string, never>;
                 };
             };
             400: components["responses"]["RagflowError400"];

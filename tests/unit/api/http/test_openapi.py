@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from api.http.openapi import EXAMPLES, TAGS
+from api.http.ragflow_models import DATA
 from tests.openapi_document import document_text
 
 DOCUMENT: dict[str, Any] = json.loads(document_text())
@@ -34,6 +35,19 @@ def test_operation_has_a_tag_and_errors_and_no_422(name: str, operation: dict[st
     assert operation["summary"]
     error = operation["responses"]["404"]["$ref"].rpartition("/")[2]
     assert error in ("EaselError404", "RagflowError404", "OpenAIError404")
+
+
+@pytest.mark.parametrize(("name", "operation"), OPERATIONS.items(), ids=OPERATIONS)
+def test_good_reply_has_a_schema(name: str, operation: dict[str, Any]) -> None:
+    good = {status: reply for status, reply in operation["responses"].items() if status.startswith("2")}
+
+    assert good
+    for status, reply in good.items():
+        assert status == "204" or all(content.get("schema") for content in reply["content"].values())
+
+
+def test_models_are_those_of_operations() -> None:
+    assert DATA.keys() <= {operation["operationId"] for operation in OPERATIONS.values()}
 
 
 def test_operations_have_names_of_methods() -> None:
