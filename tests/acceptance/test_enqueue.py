@@ -13,7 +13,7 @@ import pytest
 from cli.shell import home
 from tests.acceptance.conftest import ROOT, TIMEOUT, Easel, runner
 
-SENDER, READER = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "enqueue.md").read_text(), re.DOTALL)
+SENDER, READER, BY_KOMBU = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "enqueue.md").read_text(), re.DOTALL)
 DSL = {
     "components": {
         "begin": {"obj": {"component_name": "Begin", "params": {}}, "downstream": ["Message:0"]},
@@ -76,6 +76,23 @@ def test_documented_code_starts_runs_from_another_service_and_reads_their_result
     assert (unknown.returncode, "There is no run order-4713." in unknown.stderr) == (2, True)
 
 
+def test_documented_code_without_celery_starts_a_run(easel: Easel, up: Path):
+    up_state = home.find_running_up(up)
+    assert up_state is not None
+    environment = {
+        "PATH": os.environ["PATH"],
+        "BROKER_URL": up_state.redis_url,
+        "EASEL_URL": up_state.url,
+        "EASEL_TOKEN": up_state.token,
+        "AGENT_ID": create_agent(up_state, "Repeats again"),
+    }
+
+    run_as_documented(BY_KOMBU, environment)
+
+    output = run_as_documented(READER.replace("order-4711", "order-4714"), environment)
+    assert output == "succeeded You said: Hello\n"
+
+
 @pytest.mark.parametrize("command", ["start", "run"])
 def test_misspelt_command_option_is_refused_with_the_correct_one(easel: Easel, command: str):
     ended = easel(command, "agent", "--qurey", "Hello")
@@ -85,9 +102,9 @@ def test_misspelt_command_option_is_refused_with_the_correct_one(easel: Easel, c
     assert "--query" in ended.stderr
 
 
-def create_agent(up_state: home.Up) -> str:
+def create_agent(up_state: home.Up, title: str = "Repeats") -> str:
     """Create an agent of the local tenant that repeats its query; return its id."""
-    body = json.dumps({"title": "Repeats", "dsl": DSL}).encode()
+    body = json.dumps({"title": title, "dsl": DSL}).encode()
     headers = {"Authorization": f"Bearer {up_state.token}", "Content-Type": "application/json"}
     request = urllib.request.Request(f"{up_state.url}/api/v1/agents", body, headers)
     with urllib.request.urlopen(request) as reply:
