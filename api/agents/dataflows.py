@@ -15,10 +15,10 @@ from api.http.reply_styles import OwnRoute
 from api.http.schemas import Body
 from api.requests.auth import ApiTokenCaller, RequestPrincipal
 from api.requests.request_bodies import SmallBody, body_openapi, parse_body
-from api.requests.scopes import NEEDS_ADMIN, NEEDS_READ
+from api.requests.scopes import NEEDS_ADMIN, NEEDS_RUN
 from canvas.errors import InvalidRequest, NotFound
 
-router = APIRouter(tags=["agents"], dependencies=[NEEDS_READ])
+router = APIRouter(tags=["agents"], dependencies=[NEEDS_RUN])
 runtime_router = APIRouter(tags=["agents"], dependencies=[NEEDS_ADMIN], route_class=OwnRoute)
 
 DISTRIBUTED = "distributed"

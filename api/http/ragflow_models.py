@@ -223,7 +223,7 @@ class ChunkPage(RagflowObject):
     total: int
 
 
-class NewChunk(RagflowObject):
+class AddedChunk(RagflowObject):
     """The chunk that was added."""
 
     chunk: ChunkObject
@@ -338,7 +338,7 @@ DATA: dict[str, Any] = {
     "change_documents": DocumentObject,
     "delete_documents": DeletedCount,
     "list_chunks": ChunkPage,
-    "add_chunk": NewChunk,
+    "add_chunk": AddedChunk,
     "retrieve": FoundChunks,
     "list_memories": MemoryPage,
     "create_memories": MemoryObject,

@@ -159,9 +159,9 @@ async def authenticate(request: Request, context: ApiContextDep, _for_openapi: B
     an invalid query.
     """
     principal = await _principal_of_token(request, context, _written_token(request))
+    refuse_unknown_parameters(request)  # here, since every route that returns data depends on the caller
     if principal.link is None:
         await _check_rights(request, context, principal)
-    refuse_unknown_parameters(request)  # here, since every route that returns data depends on the caller
     return principal
 
 

@@ -16,7 +16,7 @@ from api.requests.auth import Viewer
 from api.requests.dependencies import ApiContextDep
 from api.requests.idempotency import OnceByViewer
 from api.requests.request_bodies import SmallBody, body_openapi, parse_body
-from api.requests.scopes import NEEDS_EDIT, NEEDS_READ
+from api.requests.scopes import NEEDS_EDIT, NEEDS_READ, NEEDS_RUN
 from api.schedules.reply_models import (
     FireListReply,
     PreviewReply,
@@ -124,9 +124,7 @@ def list_schedules(
     return json_reply({"now": iso(now), "schedules": shown, "next": next_page})
 
 
-@router.post(
-    "/preview", response_model=PreviewReply, openapi_extra=body_openapi(PreviewBody), dependencies=[NEEDS_READ]
-)
+@router.post("/preview", response_model=PreviewReply, openapi_extra=body_openapi(PreviewBody), dependencies=[NEEDS_RUN])
 def preview_slots(context: ApiContextDep, principal: Viewer, body: SmallBody) -> Response:
     """Return the next slots of a specification, without storing anything."""
     fields = parse_body(PreviewBody, body)

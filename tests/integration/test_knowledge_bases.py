@@ -28,6 +28,7 @@ from store.knowledge import documents as knowledge_documents
 from store.knowledge.documents import DocumentFilter
 from store.primitives.ids import new_id
 from store.tenants import tenants
+from store.tenants.audit import Actor
 from tests.integration.engine import until
 from tests.integration.knowledge_bases import CHAT, EMBEDDING, RANKS, KnowledgeTenant, Vendor
 from tests.integration.store.slow_storage import SlowStorage
@@ -496,8 +497,8 @@ def test_bytes_of_documents_are_deleted_while_no_transaction_is_open(refund_tena
         base = knowledge_bases.get(tx, refund_tenant.tenant_id, base.id)
         found, _ = knowledge_documents.page(tx, refund_tenant.tenant_id, base.id)
 
-    _delete(app_state, base, [document.id for document in found[:2]])
-    delete_base(app_state, base)
+    _delete(app_state, base, [document.id for document in found[:2]], Actor("command_line"))
+    delete_base(app_state, base, Actor("command_line"))
 
     assert bucket.record.calls == ["discard", "discard", "clear", "clear"]
     assert bucket.record.open == []

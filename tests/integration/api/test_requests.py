@@ -355,24 +355,6 @@ def test_request_that_is_too_large_is_413_in_the_format_of_its_route(
     assert reply.json()["message"].startswith("request body too large: more than the ")
 
 
-def test_every_reference_in_the_openapi_document_is_defined() -> None:
-    document = create_app(config_of("postgresql+psycopg://nowhere/x", "redis://nowhere")).openapi()
-
-    def references(value: Any) -> list[str]:
-        if isinstance(value, list):
-            return [each for item in value for each in references(item)]
-        if not isinstance(value, dict):
-            return []
-        here = [value["$ref"]] if isinstance(value.get("$ref"), str) else []
-        return here + [each for item in value.values() for each in references(item)]
-
-    all_references = references(document)
-
-    assert all_references
-    assert [each for each in all_references if not each.startswith("#/components/schemas/")] == []
-    assert {each.rpartition("/")[2] for each in all_references} <= set(document["components"]["schemas"])
-
-
 def test_no_path_of_words_is_hidden_behind_one_with_an_id() -> None:
     paths = list(create_app(config_of("postgresql+psycopg://nowhere/x", "redis://nowhere")).openapi()["paths"].items())
 

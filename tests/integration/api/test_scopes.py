@@ -36,7 +36,6 @@ TABLE: Mapping[str, str] = {
         GET /agents/attachments/{attachment_id}/preview one-agent
         GET /agents/download one-agent
         GET /agents/prompts
-        POST /agents/rerun
         GET /agents/tags
         GET /agents/templates one-agent
         GET /agents/{agent_id}
@@ -105,7 +104,6 @@ TABLE: Mapping[str, str] = {
         GET /runs/{run_id}/shares
         GET /runs/{run_id}/tool_calls
         GET /schedules
-        POST /schedules/preview
         GET /schedules/{schedule_id}
         GET /schedules/{schedule_id}/fires
         GET /system/status
@@ -129,6 +127,7 @@ TABLE: Mapping[str, str] = {
         POST /agentbots/{agent_id}/cancel
         POST /agentbots/{agent_id}/completions
         POST /agents/chat/completions one-agent
+        POST /agents/rerun
         POST /agents/{agent_id}/cancel
         POST /agents/{agent_id}/completions
         POST /agents/{agent_id}/components/{component_id}/debug
@@ -154,6 +153,7 @@ TABLE: Mapping[str, str] = {
         POST /runs/{run_id}/fork
         POST /runs/{run_id}/rerun
         POST /runs/{run_id}/resume
+        POST /schedules/preview
         PATCH /tasks/{task_id} one-agent
         POST /tasks/{task_id}/cancel one-agent
         POST /viewer/agents/{agent_id}/nodes/{node_id}/run

@@ -41,7 +41,7 @@ from tests.integration.api.browsers import (
 )
 from tests.integration.api.conftest import NO_TLS, Server, start_server, with_settings
 from tests.integration.api.talking import ECHO, FORM, Client, frames
-from tests.integration.api.test_access import ROUTES_OF_LINKS, WELL_KNOWN
+from tests.integration.api.test_access import PROBED, ROUTES_OF_LINKS, WELL_KNOWN
 
 WITH_COOKIE = re.compile(
     r"/api/v1/((runs|schedules)(/.*)?|agents/\{agent_id\}/runs|viewer/.*)|"
@@ -57,7 +57,7 @@ CHANGING_ROUTES = [(method, path) for method, path in COOKIE_ROUTES if method no
 WEBHOOKS = "/api/v1/agents/{agent_id}/webhook"
 PUBLIC = {
     "/healthz", "/readyz", "/metrics", "/openapi.json", "/api/v1/viewer", "/api/v1/viewer/session", WEBHOOKS,
-    *WELL_KNOWN,
+    *WELL_KNOWN, *PROBED,
 }  # fmt: skip
 OTHER_SITES = (
     {},

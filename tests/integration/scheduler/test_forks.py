@@ -207,7 +207,7 @@ def test_dry_run_counts_what_is_taken_over_and_what_runs_again(bench: Bench):
     [
         (["nobody"], {}, "no step 'nobody'"),
         (["first"], {"outputs": {"first": {"result": 1}}}, "runs again"),
-        (["first"], {"variables": {"env.nothing": 1}}, "no variable 'env.nothing'"),
+        (["first"], {"variables": {"env.nothing": 1}}, "has a variable 'env.nothing'"),
         (["first"], {"params": {"nobody": {}}}, "no node 'nobody'"),
         (["first"], {"params": {"first": {"nothing": 1}}}, "no parameter 'nothing'"),
         (["first"], {"version": "new"}, "Use same, draft, published"),

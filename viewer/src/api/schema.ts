@@ -4117,6 +4117,13 @@ export interface components {
             index: number;
         };
         /**
+         * AddedChunk
+         * @description The chunk that was added.
+         */
+        AddedChunk: {
+            chunk: components["schemas"]["ChunkObject"];
+        };
+        /**
          * AgentHeadReply
          * @description An agent without its document.
          */
@@ -7381,13 +7388,6 @@ export interface components {
             secret: string;
             /** Url */
             url: string;
-        };
-        /**
-         * NewChunk
-         * @description The chunk that was added.
-         */
-        NewChunk: {
-            chunk: components["schemas"]["ChunkObject"];
         };
         /**
          * NewDatasetBody
@@ -15161,7 +15161,7 @@ export interface operations {
                     "application/json": {
                         /** @description 0, or the code of an error */
                         code: number;
-                        data?: components["schemas"]["NewChunk"] | null;
+                        data?: components["schemas"]["AddedChunk"] | null;
                         message?: string;
                         /** @description Fields without effect */
                         warnings?: string[];
