@@ -8,7 +8,7 @@ reply warns about any other value.
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from canvas.errors import InvalidRequest
 from canvas.graph.uncertain_outcomes import OUTCOME
@@ -43,6 +43,15 @@ READ_ONLY_FIELDS: NoEffect = dict.fromkeys(
     ("id", "tenant_id", "created_by", "create_time", "create_date", "update_time", "update_date"), ()
 )
 """Read-only fields of replies, which clients send back together with the fields that they change."""
+
+
+def number_or_text(*numbers: int) -> WithJsonSchema:
+    """Return the schema of a field that has one of these numbers, or one of them as a text.
+
+    Clients cannot be generated of one enumeration with both.
+    """
+    texts = [str(number) for number in numbers]
+    return WithJsonSchema({"anyOf": [{"type": "string", "enum": texts}, {"type": "integer", "enum": list(numbers)}]})
 
 
 class Body(BaseModel):

@@ -10,10 +10,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, WithJsonSchema, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
 from api.http.replies import parse_id
+from api.http.schemas import number_or_text
 from knowledge.bases.chunking import DEFAULTS
 
 MAX_AVATAR_CHARS = 65_535
@@ -232,9 +233,6 @@ def _check_document_name(name: str) -> str:
     return name
 
 
-STATUS_SCHEMA = {"anyOf": [{"type": "string", "enum": ["0", "1"]}, {"type": "integer", "enum": [0, 1]}]}
-
-
 class ChangedDocumentBody(StrictFields):
     """Changes of a document. `meta_fields` replaces its metadata; `status` is `enabled` as "1" or "0"."""
 
@@ -243,7 +241,7 @@ class ChangedDocumentBody(StrictFields):
     chunk_method: ChunkMethod = "naive"
     parser_config: ParserFields = ParserFields()
     enabled: bool = True
-    status: Annotated[Literal["0", "1", 0, 1], WithJsonSchema(STATUS_SCHEMA)] = "1"
+    status: Annotated[Literal["0", "1", 0, 1], number_or_text(0, 1)] = "1"
 
 
 class NewDocumentBody(StrictFields):

@@ -5,7 +5,7 @@ is read, another request to parse it changes nothing.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from fastapi import APIRouter
@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field
 from api.http.errors import AUTHENTICATION, DATA, RequestRefused
 from api.http.replies import json_reply, parse_id, success
 from api.http.reply_styles import EnvelopeRoute
+from api.http.schemas import number_or_text
 from api.knowledge.datasets import get_caller_base
 from api.knowledge.documents import documents_not_found, find_documents
 from api.knowledge.ragflow_words import refuse_unknown_fields, require_arguments, split_duplicates
@@ -42,7 +43,7 @@ class IngestBody(BaseModel):
     """Documents of any bases, and what to do: `run` is 1 to parse them, 2 to stop that."""
 
     doc_ids: list[str]
-    run: Literal["1", "2", 1, 2]
+    run: Annotated[Literal["1", "2", 1, 2], number_or_text(1, 2)]
     delete: bool = Field(default=True, description="Parsing always replaces the chunks")
     apply_kb: bool = Field(default=False, description="Without an effect here")
 
@@ -51,7 +52,7 @@ class StatusBody(BaseModel):
     """Documents, and whether searches find them: `status` is 1 or 0."""
 
     doc_ids: list[str]
-    status: Literal["0", "1", 0, 1]
+    status: Annotated[Literal["0", "1", 0, 1], number_or_text(0, 1)]
 
 
 # -- of one base ------------------------------------------------------------------------------------------------------

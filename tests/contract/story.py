@@ -61,8 +61,8 @@ def made_agent(client: Any, title: str, *, form: bool) -> str:
     """Make an agent and publish it; return its id."""
     body = CanvasFields.from_dict({"title": title, "dsl": document(form)})
     made = create_agent.sync(client=client, body=body)
-    assert made["code"] == 0, made  # RAGFlow's envelope
-    agent_id: str = made["data"]["id"]
+    assert made.code == 0, made  # RAGFlow's envelope
+    agent_id: str = made.data.id
     assert publish.sync_detailed(agent_id, client=client, body=PublishBody()).status_code == 200
     return agent_id
 

@@ -6732,11 +6732,8 @@ export interface components {
             delete?: boolean;
             /** Doc Ids */
             doc_ids: string[];
-            /**
-             * Run
-             * @enum {unknown}
-             */
-            run: "1" | "2" | 1 | 2;
+            /** Run */
+            run: ("1" | "2") | (1 | 2);
         };
         /**
          * ItemListReply
@@ -9932,11 +9929,8 @@ export interface components {
         StatusBody: {
             /** Doc Ids */
             doc_ids: string[];
-            /**
-             * Status
-             * @enum {unknown}
-             */
-            status: "0" | "1" | 0 | 1;
+            /** Status */
+            status: ("0" | "1") | (0 | 1);
         };
         /**
          * SwitchedChunksBody
