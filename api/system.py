@@ -12,6 +12,7 @@ from api.http.replies import json_reply, success
 from api.requests.auth import ApiTokenCaller
 from api.requests.dependencies import ApiContext, ApiContextDep
 from api.requests.scopes import NEEDS_READ
+from store.files.blobs import can_be_created
 
 router = APIRouter(tags=["health"], dependencies=[Depends(refuse_unknown_parameters)])
 old_router = APIRouter(
@@ -72,5 +73,6 @@ def _check(request: Request, context: ApiContext) -> dict[str, str]:
     """Return the result of each check by RAGFlow's name: `ok`, or what is wrong."""
     checks: ReadinessChecks = request.app.state.readiness
     found = checks.run(context, CHECK_TIMEOUT)
-    storage = "ok" if context.blobs.is_reachable() else "this process cannot reach the file storage"
+    is_stored = context.blobs.is_reachable() or can_be_created(context.blobs)
+    storage = "ok" if is_stored else "this process cannot reach the file storage"
     return {**{HEALTH_NAMES[name]: reason for name, reason in found.items()}, "storage": storage}

@@ -144,22 +144,26 @@ FILES = frozenset({
     "download_files", "download_attachment", "preview_attachment", "download_document", "download_document_v1",
     "show_artifact", "download_knowledge_bases", "download_document_by_id", "preview_document", "show_chunk_image",
 })  # fmt: skip
-TEXTS = frozenset({"metrics"})
+TEXTS = frozenset({"metrics", "ping"})
 STREAMS = frozenset({
     "complete", "complete_by_path", "complete_shared", "run", "stream", "follow_shared_run", *_COMPLETIONS, *_RESPONSES,
     "call",
 })  # fmt: skip
+HEALTH = ("healthz", "healthz_v1")
+BOTH_STYLES = frozenset({"complete", "complete_by_path", "complete_shared", "run", "stream"})
+"""Operations whose errors are OpenAI's if the body asks for it."""
 PLAIN: Mapping[str, Mapping[str, Any]] = {  # replies that are no envelope
     **dict.fromkeys(("list_models", "list_models_of_agent"), _MODELS),
     **dict.fromkeys(("get_model", "get_model_of_agent"), _MODEL),
     **dict.fromkeys((*_COMPLETIONS, *_RESPONSES), _OPENAI_OBJECT),
-    **{name: {"type": "object"} for name in ("alive", "ready", "healthz", "healthz_v1")},
+    **{name: {"type": "object"} for name in ("alive", "ready", *HEALTH)},
     **{
         f"{method}_{what}": {"description": "What the author's canvas answers"}
         for method in ("get", "post", "put", "patch", "delete")
         for what in ("call_webhook", "test_webhook")
     },
 }
+EITHER_ERROR = "RagflowOrOpenAIError"
 _REASONS = {
     "400": "A field, parameter or document is invalid; the message names it",
     "401": "The token is missing, unknown, revoked or expired",
@@ -217,13 +221,14 @@ def _describe(app: FastAPI) -> dict[str, Any]:
     schemas = document["components"]["schemas"]
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
-    schemas.update({**ERROR_SCHEMAS, "JsonPatch": JSON_PATCH})
+    either = [{"$ref": f"#/components/schemas/{name}"} for name in ("RagflowError", "OpenAIError")]
+    schemas.update({**ERROR_SCHEMAS, EITHER_ERROR: {"anyOf": either}, "JsonPatch": JSON_PATCH})
     document["components"]["responses"] = {
         f"{name}{status}": {
             "description": reason,
             "content": {JSON: {"schema": {"$ref": f"#/components/schemas/{name}"}}},
         }
-        for name in ERROR_SCHEMAS
+        for name in (*ERROR_SCHEMAS, EITHER_ERROR)
         for status, reason in _REASONS.items()
     }
     document["components"]["securitySchemes"][COOKIE] = {
@@ -287,10 +292,11 @@ def _complete(operation: dict[str, Any], route: APIRoute, name: str) -> None:
     responses.pop("422", None)
     is_private = "security" in operation
     is_conditional = any(each["name"].lower() == "if-match" for each in operation.get("parameters", ()))
+    error = EITHER_ERROR if name in BOTH_STYLES else _error_of(route)
     for status in _REASONS:
         if (status in _OF_TOKENS and not is_private) or (status in _OF_CONDITIONS and not is_conditional):
             continue
-        responses.setdefault(status, {"$ref": f"#/components/responses/{_error_of(route)}{status}"})
+        responses.setdefault(status, {"$ref": f"#/components/responses/{error}{status}"})
     operation["responses"] = dict(sorted(responses.items()))
     example = EXAMPLES.get(operation["operationId"])
     for content in _json_contents(operation.get("requestBody", {})):
@@ -304,7 +310,10 @@ def _add_reply(operation: dict[str, Any], name: str, error: str, schemas: dict[s
     if status == "204" or any(content.get("schema") for content in reply.get("content", {}).values()):
         return
     if name in FILES:
-        reply["content"] = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+        reply["content"] = {
+            "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
+            JSON: {"schema": {"$ref": "#/components/schemas/RagflowError"}},
+        }
         reply["description"] = "The bytes, or with `Range` a part of them"
         operation["responses"].setdefault("206", reply)
         operation["responses"].setdefault("304", {"description": "The client has the file"})
@@ -315,6 +324,8 @@ def _add_reply(operation: dict[str, Any], name: str, error: str, schemas: dict[s
         reply["content"] = {JSON: {"schema": _envelope(name, schemas)}}
     else:
         reply["content"] = {JSON: {"schema": PLAIN.get(name, {"type": "object", "additionalProperties": True})}}
+    if name in HEALTH:
+        operation["responses"]["500"] = {"description": "A part does not work", "content": reply["content"]}
     if name in STREAMS:
         reply["content"][EVENT_STREAM] = {"schema": {"type": "string"}}
 
@@ -328,7 +339,7 @@ def _envelope(name: str, schemas: dict[str, Any]) -> Mapping[str, Any]:
         if "properties" in made:  # an object with a name of its own
             schemas[made["title"]] = made
             made = {"$ref": f"#/components/schemas/{made['title']}"}
-        data = {"anyOf": [made, {"type": "null"}]}
+        data = {"anyOf": [made, {"type": "null"}, {"type": "boolean"}]}  # the last two in an error
     return {
         "type": "object",
         "required": ["code"],

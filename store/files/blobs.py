@@ -208,3 +208,11 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def can_be_created(blobs: Blobs) -> bool:
+    """Return whether the folder of a storage that has no file yet can be created, which its first file does."""
+    if not isinstance(blobs, LocalBlobs) or blobs.folder.exists():
+        return False
+    parent = next((each for each in blobs.folder.parents if each.exists()), None)
+    return parent is not None and parent.is_dir() and os.access(parent, os.W_OK)

@@ -47,7 +47,7 @@ def previous(tmp_path_factory: pytest.TempPathFactory) -> Path:
     commit = os.environ.get("EASEL_TEST_PREVIOUS")
     if commit is None:
         newest = max(MIGRATIONS.glob("[0-9]*.py"))
-        added = git("log", "--diff-filter=A", "--format=%H", "--", str(newest))
+        added = git("log", "--first-parent", "-m", "--diff-filter=A", "--format=%H", "--", str(newest))
         known = subprocess.run(["git", "rev-parse", "--verify", "-q", f"{added}^"], cwd=ROOT, capture_output=True)
         if not added or known.returncode:
             pytest.skip(f"the history of this clone does not reach back to before {newest.name}")

@@ -8336,6 +8336,7 @@ export interface components {
             data?: unknown;
             message: string;
         };
+        RagflowOrOpenAIError: components["schemas"]["RagflowError"] | components["schemas"]["OpenAIError"];
         /**
          * RepeatedNode
          * @description A node that a fork would run again; the figures are those of the source.
@@ -10948,6 +10949,105 @@ export interface components {
                 "application/json": components["schemas"]["RagflowError"];
             };
         };
+        /** @description A field, parameter or document is invalid; the message names it */
+        RagflowOrOpenAIError400: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["RagflowOrOpenAIError"];
+            };
+        };
+        /** @description The token is missing, unknown, revoked or expired */
+        RagflowOrOpenAIError401: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["RagflowOrOpenAIError"];
+            };
+        };
+        /** @description The caller may not do this */
+        RagflowOrOpenAIError403: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["RagflowOrOpenAIError"];
+            };
+        };
+        /** @description It does not exist, or belongs to another tenant */
+        RagflowOrOpenAIError404: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["RagflowOrOpenAIError"];
+            };
+        };
+        /** @description It is in another state, or a key was used for another request */
+        RagflowOrOpenAIError409: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["RagflowOrOpenAIError"];
+            };
+        };
+        /** @description The draft has changed since */
+        RagflowOrOpenAIError412: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["RagflowOrOpenAIError"];
+            };
+        };
+        /** @description The body is too large */
+        RagflowOrOpenAIError413: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["RagflowOrOpenAIError"];
+            };
+        };
+        /** @description `If-Match` is missing */
+        RagflowOrOpenAIError428: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["RagflowOrOpenAIError"];
+            };
+        };
+        /** @description Too many requests, or open streams, of this token */
+        RagflowOrOpenAIError429: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["RagflowOrOpenAIError"];
+            };
+        };
+        /** @description A run has failed, or an internal error with the id of the request */
+        RagflowOrOpenAIError500: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["RagflowOrOpenAIError"];
+            };
+        };
+        /** @description The database or another service does not answer; `Retry-After` says when to try again */
+        RagflowOrOpenAIError503: {
+            headers: {
+                [name: string]: unknown;
+            };
+            content: {
+                "application/json": components["schemas"]["RagflowOrOpenAIError"];
+            };
+        };
     };
     parameters: never;
     requestBodies: never;
@@ -11227,15 +11327,15 @@ export interface operations {
                     "text/event-stream": string;
                 };
             };
-            400: components["responses"]["RagflowError400"];
-            401: components["responses"]["RagflowError401"];
-            403: components["responses"]["RagflowError403"];
-            404: components["responses"]["RagflowError404"];
-            409: components["responses"]["RagflowError409"];
-            413: components["responses"]["RagflowError413"];
-            429: components["responses"]["RagflowError429"];
-            500: components["responses"]["RagflowError500"];
-            503: components["responses"]["RagflowError503"];
+            400: components["responses"]["RagflowOrOpenAIError400"];
+            401: components["responses"]["RagflowOrOpenAIError401"];
+            403: components["responses"]["RagflowOrOpenAIError403"];
+            404: components["responses"]["RagflowOrOpenAIError404"];
+            409: components["responses"]["RagflowOrOpenAIError409"];
+            413: components["responses"]["RagflowOrOpenAIError413"];
+            429: components["responses"]["RagflowOrOpenAIError429"];
+            500: components["responses"]["RagflowOrOpenAIError500"];
+            503: components["responses"]["RagflowOrOpenAIError503"];
         };
     };
     show_inputs: {
@@ -11439,7 +11539,7 @@ export interface operations {
                     "application/json": {
                         /** @description 0, or the code of an error */
                         code: number;
-                        data?: components["schemas"]["AgentPage"] | null;
+                        data?: components["schemas"]["AgentPage"] | null | boolean;
                         message?: string;
                         /** @description Fields without effect */
                         warnings?: string[];
@@ -11496,7 +11596,7 @@ export interface operations {
                     "application/json": {
                         /** @description 0, or the code of an error */
                         code: number;
-                        data?: components["schemas"]["AgentObject"] | null;
+                        data?: components["schemas"]["AgentObject"] | null | boolean;
                         message?: string;
                         /** @description Fields without effect */
                         warnings?: string[];
@@ -11539,6 +11639,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    "application/json": components["schemas"]["RagflowError"];
                     "application/octet-stream": string;
                 };
             };
@@ -11548,6 +11649,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    "application/json": components["schemas"]["RagflowError"];
                     "application/octet-stream": string;
                 };
             };
@@ -11598,6 +11700,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    "application/json": components["schemas"]["RagflowError"];
                     "application/octet-stream": string;
                 };
             };
@@ -11607,6 +11710,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    "application/json": components["schemas"]["RagflowError"];
                     "application/octet-stream": string;
                 };
             };
@@ -11678,15 +11782,15 @@ export interface operations {
                     "text/event-stream": string;
                 };
             };
-            400: components["responses"]["RagflowError400"];
-            401: components["responses"]["RagflowError401"];
-            403: components["responses"]["RagflowError403"];
-            404: components["responses"]["RagflowError404"];
-            409: components["responses"]["RagflowError409"];
-            413: components["responses"]["RagflowError413"];
-            429: components["responses"]["RagflowError429"];
-            500: components["responses"]["RagflowError500"];
-            503: components["responses"]["RagflowError503"];
+            400: components["responses"]["RagflowOrOpenAIError400"];
+            401: components["responses"]["RagflowOrOpenAIError401"];
+            403: components["responses"]["RagflowOrOpenAIError403"];
+            404: components["responses"]["RagflowOrOpenAIError404"];
+            409: components["responses"]["RagflowOrOpenAIError409"];
+            413: components["responses"]["RagflowOrOpenAIError413"];
+            429: components["responses"]["RagflowOrOpenAIError429"];
+            500: components["responses"]["RagflowOrOpenAIError500"];
+            503: components["responses"]["RagflowOrOpenAIError503"];
         };
     };
     download_files: {
@@ -11707,6 +11811,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    "application/json": components["schemas"]["RagflowError"];
                     "application/octet-stream": string;
                 };
             };
@@ -11716,6 +11821,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    "application/json": components["schemas"]["RagflowError"];
                     "application/octet-stream": string;
                 };
             };
@@ -11764,7 +11870,7 @@ export interface operations {
                         code: number;
                         data?: {
                             [key: string]: string;
-                        } | null;
+                        } | null | boolean;
                         message?: string;
                         /** @description Fields without effect */
                         warnings?: string[];
@@ -11847,7 +11953,7 @@ export interface operations {
                     "application/json": {
                         /** @description 0, or the code of an error */
                         code: number;
-                        data?: components["schemas"]["TagCount"][] | null;
+                        data?: components["schemas"]["TagCount"][] | null | boolean;
                         message?: string;
                         /** @description Fields without effect */
                         warnings?: string[];
@@ -11887,7 +11993,7 @@ export interface operations {
                         code: number;
                         data?: {
                             [key: string]: unknown;
-                        }[] | null;
+                        }[] | null | boolean;
                         message?: string;
                         /** @description Fields without effect */
                         warnings?: string[];
@@ -11970,7 +12076,7 @@ export interface operations {
                     "application/json": {
                         /** @description 0, or the code of an error */
                         code: number;
-                        data?: components["schemas"]["AgentObject"] | null;
+                        data?: components["schemas"]["AgentObject"] | null | boolean;
                         message?: string;
                         /** @description Fields without effect */
                         warnings?: string[];
@@ -12019,7 +12125,7 @@ export interface operations {
                     "application/json": {
                         /** @description 0, or the code of an error */
                         code: number;
-                        data?: components["schemas"]["UpdatedAgent"] | null;
+                        data?: components["schemas"]["UpdatedAgent"] | null | boolean;
                         message?: string;
                         /** @description Fields without effect */
                         warnings?: string[];
@@ -12110,7 +12216,7 @@ export interface operations {
                     "application/json": {
                         /** @description 0, or the code of an error */
                         code: number;
-                        data?: components["schemas"]["UpdatedAgent"] | null;
+                        data?: components["schemas"]["UpdatedAgent"] | null | boolean;
                         message?: string;
                         /** @description Fields without effect */
                         warnings?: string[];
@@ -12214,15 +12320,15 @@ export interface operations {
                     "text/event-stream": string;
                 };
             };
-            400: components["responses"]["RagflowError400"];
-            401: components["responses"]["RagflowError401"];
-            403: components["responses"]["RagflowError403"];
-            404: components["responses"]["RagflowError404"];
-            409: components["responses"]["RagflowError409"];
-            413: components["responses"]["RagflowError413"];
-            429: components["responses"]["RagflowError429"];
-            500: components["responses"]["RagflowError500"];
-            503: components["responses"]["RagflowError503"];
+            400: components["responses"]["RagflowOrOpenAIError400"];
+            401: components["responses"]["RagflowOrOpenAIError401"];
+            403: components["responses"]["RagflowOrOpenAIError403"];
+            404: components["responses"]["RagflowOrOpenAIError404"];
+            409: components["responses"]["RagflowOrOpenAIError409"];
+            413: components["responses"]["RagflowOrOpenAIError413"];
+            429: components["responses"]["RagflowOrOpenAIError429"];
+            500: components["responses"]["RagflowOrOpenAIError500"];
+            503: components["responses"]["RagflowOrOpenAIError503"];
         };
     };
     debug_node: {
@@ -12299,7 +12405,7 @@ export interface operations {
                             [key: string]: {
                                 [key: string]: unknown;
                             };
-                        } | null;
+                        } | null | boolean;
                         message?: string;
                         /** @description Fields without effect */
                         warnings?: string[];
@@ -12515,7 +12621,7 @@ export interface operations {
                     "application/json": {
                         /** @description 0, or the code of an error */
                         code: number;
-                        data?: components["schemas"]["VersionItem"] | null;
+                        data?: components["schemas"]["VersionItem"] | null | boolean;
                         message?: string;
                         /** @description Fields without effect */
                         warnings?: string[];
@@ -12557,7 +12663,7 @@ export interface operations {
                         code: number;
                         data?: {
                             [key: string]: unknown;
-                        } | null;
+                        } | null | boolean;
                         message?: string;
                         /** @description Fields without effect */
                         warnings?: string[];
@@ -12622,15 +12728,15 @@ export interface operations {
                     "text/event-stream": string;
                 };
             };
-            400: components["responses"]["RagflowError400"];
-            401: components["responses"]["RagflowError401"];
-            403: components["responses"]["RagflowError403"];
-            404: components["responses"]["RagflowError404"];
-            409: components["responses"]["RagflowError409"];
-            413: components["responses"]["RagflowError413"];
-            429: components["responses"]["RagflowError429"];
-            500: components["responses"]["RagflowError500"];
-            503: components["responses"]["RagflowError503"];
+            400: components["responses"]["RagflowOrOpenAIError400"];
+            401: components["responses"]["RagflowOrOpenAIError401"];
+            403: components["responses"]["RagflowOrOpenAIError403"];
+            404: components["responses"]["RagflowOrOpenAIError404"];
+            409: components["responses"]["RagflowOrOpenAIError409"];
+            413: components["responses"]["RagflowOrOpenAIError413"];
+            429: components["responses"]["RagflowOrOpenAIError429"];
+            500: components["responses"]["RagflowOrOpenAIError500"];
+            503: components["responses"]["RagflowOrOpenAIError503"];
         };
     };
     start_run: {
@@ -12718,7 +12824,7 @@ export interface operations {
                     "application/json": {
                         /** @description 0, or the code of an error */
                         code: number;
-                        data?: components["schemas"]["SessionObject"][] | null;
+                        data?: components["schemas"]["SessionObject"][] | null | boolean;
                         message?: string;
                         /** @description Fields without effect */
                         warnings?: string[];
@@ -12774,7 +12880,7 @@ export interface operations {
                     "application/json": {
                         /** @description 0, or the code of an error */
                         code: number;
-                        data?: components["schemas"]["SessionObject"] | null;
+                        data?: components["schemas"]["SessionObject"] | null | boolean;
                         message?: string;
                         /** @description Fields without effect */
                         warnings?: string[];
@@ -12860,7 +12966,7 @@ export interface operations {
                     "application/json": {
                         /** @description 0, or the code of an error */
                         code: number;
-                        data?: components["schemas"]["SessionObject"] | null;
+                        data?: components["schemas"]["SessionObject"] | null | boolean;
                         message?: string;
                         /** @description Fields without effect */
                         warnings?: string[];
@@ -12901,7 +13007,7 @@ export interface operations {
                     "application/json": {
                         /** @description 0, or the code of an error */
                         code: number;
-                        data?: number | null;
+                        data?: number | null | boolean;
                         message?: string;
                         /** @description Fields without effect */
                         warnings?: string[];
@@ -12967,15 +13073,15 @@ export interface operations {
                     "text/event-stream": string;
                 };
             };
-            400: components["responses"]["RagflowError400"];
-            401: components["responses"]["RagflowError401"];
-            403: components["responses"]["RagflowError403"];
-            404: components["responses"]["RagflowError404"];
-            409: components["responses"]["RagflowError409"];
-            413: components["responses"]["RagflowError413"];
-            429: components["responses"]["RagflowError429"];
-            500: components["responses"]["RagflowError500"];
-            503: components["responses"]["RagflowError503"];
+            400: components["responses"]["RagflowOrOpenAIError400"];
+            401: components["responses"]["RagflowOrOpenAIError401"];
+            403: components["responses"]["RagflowOrOpenAIError403"];
+            404: components["responses"]["RagflowOrOpenAIError404"];
+            409: components["responses"]["RagflowOrOpenAIError409"];
+            413: components["responses"]["RagflowOrOpenAIError413"];
+            429: components["responses"]["RagflowOrOpenAIError429"];
+            500: components["responses"]["RagflowOrOpenAIError500"];
+            503: components["responses"]["RagflowOrOpenAIError503"];
         };
     };
     set_tags: {
@@ -13050,7 +13156,7 @@ export interface operations {
                     "application/json": {
                         /** @description 0, or the code of an error */
                         code: number;
-                        data?: (components["schemas"]["FileDescriptor"] | components["schemas"]["FileDescriptor"][]) | null;
+                        data?: (components["schemas"]["FileDescriptor"] | components["schemas"]["FileDescriptor"][]) | null | boolean;
                         message?: string;
                         /** @description Fields without effect */
                         warnings?: string[];
@@ -13090,7 +13196,7 @@ export interface operations {
                     "application/json": {
                         /** @description 0, or the code of an error */
                         code: number;
-                        data?: components["schemas"]["VersionItem"][] | null;
+                        data?: components["schemas"]["VersionItem"][] | null | boolean;
                         message?: string;
                         /** @description Fields without effect */
                         warnings?: string[];
@@ -13137,7 +13243,7 @@ export interface operations {
                     "application/json": {
                         /** @description 0, or the code of an error */
                         code: number;
-                        data?: components["schemas"]["VersionItem"] | null;
+                        data?: components["schemas"]["VersionItem"] | null | boolean;
                         message?: string;
                         /** @description Fields without effect */
                         warnings?: string[];
@@ -13178,7 +13284,7 @@ export interface operations {
                     "application/json": {
                         /** @description 0, or the code of an error */
                         code: number;
-                        data?: components["schemas"]["VersionObject"] | null;
+                        data?: components["schemas"]["VersionObject"] | null | boolean;
                         message?: string;
                         /** @description Fields without effect */
                         warnings?: string[];
@@ -14228,7 +14334,7 @@ export interface operations {
                     "application/json": {
                         /** @description 0, or the code of an error */
                         code: number;
-                        data?: components["schemas"]["DatasetObject"][] | null;
+                        data?: components["schemas"]["DatasetObject"][] | null | boolean;
                         message?: string;
                         /** @description Fields without effect */
                         warnings?: string[];
@@ -14281,7 +14387,7 @@ export interface operations {
                     "application/json": {
                         /** @description 0, or the code of an error */
                         code: number;
-                        data?: components["schemas"]["DatasetObject"] | null;
+                        data?: components["schemas"]["DatasetObject"] | null | boolean;
                         message?: string;
                         /** @description Fields without effect */
                         warnings?: string[];
@@ -14323,7 +14429,7 @@ export interface operations {
                     "application/json": {
                         /** @description 0, or the code of an error */
                         code: number;
-                        data?: components["schemas"]["DeletedCount"] | null;
+                        data?: components["schemas"]["DeletedCount"] | null | boolean;
                         message?: string;
                         /** @description Fields without effect */
                         warnings?: string[];
@@ -14448,7 +14554,7 @@ export interface operations {
                     "application/json": {
                         /** @description 0, or the code of an error */
                         code: number;
-                        data?: components["schemas"]["DatasetObject"] | null;
+                        data?: components["schemas"]["DatasetObject"] | null | boolean;
                         message?: string;
                         /** @description Fields without effect */
                         warnings?: string[];
@@ -14492,7 +14598,7 @@ export interface operations {
                     "application/json": {
                         /** @description 0, or the code of an error */
                         code: number;
-                        data?: components["schemas"]["DatasetObject"] | null;
+                        data?: components["schemas"]["DatasetObject"] | null | boolean;
                         message?: string;
                         /** @description Fields without effect */
                         warnings?: string[];
@@ -14639,7 +14745,7 @@ export interface operations {
                     "application/json": {
                         /** @description 0, or the code of an error */
                         code: number;
-                        data?: components["schemas"]["DocumentPage"] | null;
+                        data?: components["schemas"]["DocumentPage"] | null | boolean;
                         message?: string;
                         /** @description Fields without effect */
                         warnings?: string[];
@@ -14689,7 +14795,7 @@ export interface operations {
                     "application/json": {
                         /** @description 0, or the code of an error */
                         code: number;
-                        data?: components["schemas"]["DocumentObject"][] | null;
+                        data?: components["schemas"]["DocumentObject"][] | null | boolean;
                         message?: string;
                         /** @description Fields without effect */
                         warnings?: string[];
@@ -14733,7 +14839,7 @@ export interface operations {
                     "application/json": {
                         /** @description 0, or the code of an error */
                         code: number;
-                        data?: components["schemas"]["DeletedCount"] | null;
+                        data?: components["schemas"]["DeletedCount"] | null | boolean;
                         message?: string;
                         /** @description Fields without effect */
                         warnings?: string[];
@@ -14951,6 +15057,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    "application/json": components["schemas"]["RagflowError"];
                     "application/octet-stream": string;
                 };
             };
@@ -14960,6 +15067,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    "application/json": components["schemas"]["RagflowError"];
                     "application/octet-stream": string;
                 };
             };
@@ -15013,7 +15121,7 @@ export interface operations {
                     "application/json": {
                         /** @description 0, or the code of an error */
                         code: number;
-                        data?: components["schemas"]["DocumentObject"] | null;
+                        data?: components["schemas"]["DocumentObject"] | null | boolean;
                         message?: string;
                         /** @description Fields without effect */
                         warnings?: string[];
@@ -15058,7 +15166,7 @@ export interface operations {
                     "application/json": {
                         /** @description 0, or the code of an error */
                         code: number;
-                        data?: components["schemas"]["DocumentObject"] | null;
+                        data?: components["schemas"]["DocumentObject"] | null | boolean;
                         message?: string;
                         /** @description Fields without effect */
                         warnings?: string[];
@@ -15107,7 +15215,7 @@ export interface operations {
                     "application/json": {
                         /** @description 0, or the code of an error */
                         code: number;
-                        data?: components["schemas"]["ChunkPage"] | null;
+                        data?: components["schemas"]["ChunkPage"] | null | boolean;
                         message?: string;
                         /** @description Fields without effect */
                         warnings?: string[];
@@ -15155,7 +15263,7 @@ export interface operations {
                     "application/json": {
                         /** @description 0, or the code of an error */
                         code: number;
-                        data?: components["schemas"]["AddedChunk"] | null;
+                        data?: components["schemas"]["AddedChunk"] | null | boolean;
                         message?: string;
                         /** @description Fields without effect */
                         warnings?: string[];
@@ -15601,6 +15709,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    "application/json": components["schemas"]["RagflowError"];
                     "application/octet-stream": string;
                 };
             };
@@ -15610,6 +15719,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    "application/json": components["schemas"]["RagflowError"];
                     "application/octet-stream": string;
                 };
             };
@@ -15657,6 +15767,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    "application/json": components["schemas"]["RagflowError"];
                     "application/octet-stream": string;
                 };
             };
@@ -15666,6 +15777,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    "application/json": components["schemas"]["RagflowError"];
                     "application/octet-stream": string;
                 };
             };
@@ -15711,6 +15823,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    "application/json": components["schemas"]["RagflowError"];
                     "application/octet-stream": string;
                 };
             };
@@ -15720,6 +15833,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    "application/json": components["schemas"]["RagflowError"];
                     "application/octet-stream": string;
                 };
             };
@@ -15808,6 +15922,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    "application/json": components["schemas"]["RagflowError"];
                     "application/octet-stream": string;
                 };
             };
@@ -15817,6 +15932,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    "application/json": components["schemas"]["RagflowError"];
                     "application/octet-stream": string;
                 };
             };
@@ -15862,6 +15978,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    "application/json": components["schemas"]["RagflowError"];
                     "application/octet-stream": string;
                 };
             };
@@ -15871,6 +15988,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    "application/json": components["schemas"]["RagflowError"];
                     "application/octet-stream": string;
                 };
             };
@@ -15967,7 +16085,7 @@ export interface operations {
                     "application/json": {
                         /** @description 0, or the code of an error */
                         code: number;
-                        data?: components["schemas"]["McpServerObject"] | null;
+                        data?: components["schemas"]["McpServerObject"] | null | boolean;
                         message?: string;
                         /** @description Fields without effect */
                         warnings?: string[];
@@ -16139,7 +16257,7 @@ export interface operations {
                     "application/json": {
                         /** @description 0, or the code of an error */
                         code: number;
-                        data?: components["schemas"]["McpServerObject"] | null;
+                        data?: components["schemas"]["McpServerObject"] | null | boolean;
                         message?: string;
                         /** @description Fields without effect */
                         warnings?: string[];
@@ -16183,7 +16301,7 @@ export interface operations {
                     "application/json": {
                         /** @description 0, or the code of an error */
                         code: number;
-                        data?: components["schemas"]["McpServerObject"] | null;
+                        data?: components["schemas"]["McpServerObject"] | null | boolean;
                         message?: string;
                         /** @description Fields without effect */
                         warnings?: string[];
@@ -16268,7 +16386,7 @@ export interface operations {
                     "application/json": {
                         /** @description 0, or the code of an error */
                         code: number;
-                        data?: components["schemas"]["McpServerObject"] | null;
+                        data?: components["schemas"]["McpServerObject"] | null | boolean;
                         message?: string;
                         /** @description Fields without effect */
                         warnings?: string[];
@@ -16446,7 +16564,7 @@ export interface operations {
                     "application/json": {
                         /** @description 0, or the code of an error */
                         code: number;
-                        data?: components["schemas"]["MemoryPage"] | null;
+                        data?: components["schemas"]["MemoryPage"] | null | boolean;
                         message?: string;
                         /** @description Fields without effect */
                         warnings?: string[];
@@ -16500,7 +16618,7 @@ export interface operations {
                     "application/json": {
                         /** @description 0, or the code of an error */
                         code: number;
-                        data?: components["schemas"]["MemoryObject"] | null;
+                        data?: components["schemas"]["MemoryObject"] | null | boolean;
                         message?: string;
                         /** @description Fields without effect */
                         warnings?: string[];
@@ -16591,7 +16709,7 @@ export interface operations {
                     "application/json": {
                         /** @description 0, or the code of an error */
                         code: number;
-                        data?: components["schemas"]["MemoryObject"] | null;
+                        data?: components["schemas"]["MemoryObject"] | null | boolean;
                         message?: string;
                         /** @description Fields without effect */
                         warnings?: string[];
@@ -16672,7 +16790,7 @@ export interface operations {
                     "application/json": {
                         /** @description 0, or the code of an error */
                         code: number;
-                        data?: components["schemas"]["MemoryObject"] | null;
+                        data?: components["schemas"]["MemoryObject"] | null | boolean;
                         message?: string;
                         /** @description Fields without effect */
                         warnings?: string[];
@@ -16716,7 +16834,7 @@ export interface operations {
                     "application/json": {
                         /** @description 0, or the code of an error */
                         code: number;
-                        data?: components["schemas"]["MemoryMessageObject"][] | null;
+                        data?: components["schemas"]["MemoryMessageObject"][] | null | boolean;
                         message?: string;
                         /** @description Fields without effect */
                         warnings?: string[];
@@ -16810,7 +16928,7 @@ export interface operations {
                     "application/json": {
                         /** @description 0, or the code of an error */
                         code: number;
-                        data?: components["schemas"]["MemoryMessageObject"][] | null;
+                        data?: components["schemas"]["MemoryMessageObject"][] | null | boolean;
                         message?: string;
                         /** @description Fields without effect */
                         warnings?: string[];
@@ -17513,7 +17631,7 @@ export interface operations {
                     "application/json": {
                         /** @description 0, or the code of an error */
                         code: number;
-                        data?: components["schemas"]["FoundChunks"] | null;
+                        data?: components["schemas"]["FoundChunks"] | null | boolean;
                         message?: string;
                         /** @description Fields without effect */
                         warnings?: string[];
@@ -18939,7 +19057,15 @@ export interface operations {
             404: components["responses"]["RagflowError404"];
             409: components["responses"]["RagflowError409"];
             413: components["responses"]["RagflowError413"];
-            500: components["responses"]["RagflowError500"];
+            /** @description A part does not work */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, never>;
+                };
+            };
             503: components["responses"]["RagflowError503"];
         };
     };
@@ -18958,17 +19084,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": {
-                        /** @description 0, or the code of an error */
-                        code: number;
-                        /** @description Any value; null or absent in an error */
-                        data?: unknown;
-                        message?: string;
-                        /** @description Fields without effect */
-                        warnings?: string[];
-                    } & {
-                        [key: string]: unknown;
-                    };
+                    "text/plain": string;
                 };
             };
             400: components["responses"]["RagflowError400"];
@@ -20222,6 +20338,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    "application/json": components["schemas"]["RagflowError"];
                     "application/octet-stream": string;
                 };
             };
@@ -20231,6 +20348,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
+                    "application/json": components["schemas"]["RagflowError"];
                     "application/octet-stream": string;
                 };
             };
@@ -20281,7 +20399,15 @@ export interface operations {
             404: components["responses"]["RagflowError404"];
             409: components["responses"]["RagflowError409"];
             413: components["responses"]["RagflowError413"];
-            500: components["responses"]["RagflowError500"];
+            /** @description A part does not work */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": Record<string, never>;
+                };
+            };
             503: components["responses"]["RagflowError503"];
         };
     };
