@@ -41,8 +41,10 @@
   }, true);
 
   addEventListener("easel:started", function () {
-    setTimeout(function () { // later than a file of the first page could fail
+    var left = 40; // quarters of a second: later than a file of the first page could fail
+    (function look() {
+      if (left-- > 0 && !document.querySelector('main[data-ready="1"]')) return setTimeout(look, 250);
       try { sessionStorage.removeItem(KEY); } catch { /* without storage there is no counter */ }
-    }, 10000);
+    })();
   });
 })();
