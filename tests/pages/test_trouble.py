@@ -1,16 +1,11 @@
 """What the pages do while the server, the database or the sign-in is away, and without scripts."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-import embedded
-from store.maintenance.migrate import upgrade
-from tests import services as test_services
 from tests.integration.api.talking import ECHO, Client
-from tests.pages import exported_runs
 from tests.pages.conftest import Deployment, Reader, ReaderOf
 from tests.pages.exported_runs import FORM
 from tests.pages.test_live_run import wait_for_mode, wait_for_status, wait_for_text
@@ -69,40 +64,6 @@ def test_page_keeps_what_it_shows_while_the_database_is_away_and_loses_no_click(
     assert len(keys) == 2
     assert len(set(keys)) == 1
     signed_in.allow_refusals()
-
-
-@pytest.mark.long
-def test_open_page_goes_on_after_postgres_was_stopped_and_started_again(
-    reader_of: ReaderOf, redis_url: str, tmp_path: Path
-):  # T133
-    with (
-        test_services.shared_folder() as home,
-        embedded.run_servers(home, durable=False, need_redis=False) as servers,
-    ):
-        upgrade(servers.database_url)
-        (postgres,) = servers.owned
-        with exported_runs.producer(servers.database_url, redis_url, tmp_path) as (producer, server):
-            client, reader = producer.client, reader_of(server)
-            run_id = waiting_run(client)
-            reader.sign_in(client)
-            reader.visit(f"/runs/{run_id}?view=talk")
-            wait_for_mode(reader, "stream")
-            reader.page.get_by_role("textbox", name="Name").fill("Ada")
-
-            postgres.stop()
-            answer_form(reader)
-            reader.page.get_by_role("region", name="Open form").get_by_role("alert").wait_for()
-            assert reader.page.get_by_role("textbox", name="Name").input_value() == "Ada"
-            assert reader.page.get_by_test_id("run-header").is_visible()
-            postgres.start_and_wait()
-
-            wait_for_mode(reader, "stream")
-            answer_form(reader)
-            wait_for_text(reader, "Hello Ada")
-            wait_for_status(reader, "succeeded")
-            reader.allow_refusals()
-            reader.check()
-            reader.page.close()
 
 
 def test_form_is_still_filled_in_after_signing_in_again_and_is_sent_once(signed_in: Reader, client: Client):  # T134
